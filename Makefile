@@ -1,0 +1,38 @@
+# Needs only Python >= 3.11, make and a package registry.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check bench clean
+
+help: ## show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Recruiter needs Python 3.11 or newer; set PYTHON=")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $(STAMP)
+
+install: $(STAMP) ## make the virtual environment in .venv
+
+demo: $(STAMP) ## run real jobs on a private MongoDB and show what happened
+	$(BIN)/python examples/demo.py
+
+test: $(STAMP) ## run the whole suite against a real MongoDB
+	$(BIN)/pytest
+
+check: $(STAMP) ## format, lint, types, import direction, tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest
+
+bench: $(STAMP) ## measure enqueue and drain rates; prints a table
+	$(BIN)/python benchmarks/drain.py
+
+clean: ## remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache build dist

@@ -1,0 +1,44 @@
+"""Recruiter: the job queue and scheduler for Python people who already run MongoDB."""
+
+from recruiter.app import Recruiter
+from recruiter.domain.job import ArchivedJob, Execution, Job, JobId, State
+from recruiter.domain.policies import (
+    DoNotDoItAgain,
+    ExponentialBackoff,
+    RetryForever,
+    RetryManyTimes,
+    SelectByException,
+    TimeTable,
+)
+from recruiter.domain.retry import Archive, Decision, Failure, Retry, RetryPolicy
+from recruiter.domain.why import Why
+from recruiter.errors import RecruiterError
+from recruiter.results import JobHandle
+from recruiter.task import Task
+from recruiter.workable import Workable
+
+__all__ = [
+    "Archive",
+    "ArchivedJob",
+    "Decision",
+    "DoNotDoItAgain",
+    "Execution",
+    "ExponentialBackoff",
+    "Failure",
+    "Job",
+    "JobHandle",
+    "JobId",
+    "Recruiter",
+    "RecruiterError",
+    "Retry",
+    "RetryForever",
+    "RetryManyTimes",
+    "RetryPolicy",
+    "SelectByException",
+    "State",
+    "Task",
+    "TimeTable",
+    "Why",
+    "Workable",
+]
+__version__ = "0.1.0"

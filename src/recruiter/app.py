@@ -1,0 +1,192 @@
+"""The facade: what an application holds in its hand. It only delegates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+
+from recruiter.builder import WorkableJob, _Wishes
+from recruiter.clock import SystemClock
+from recruiter.domain.job import ArchivedJob, Job, JobId
+from recruiter.domain.names import DEFAULT_GROUP
+from recruiter.domain.retry import RetryPolicy
+from recruiter.errors import JobNotFound, RecruiterError
+from recruiter.events import Events, Listener
+from recruiter.registry import Defaults, FunctionTask, RegistryOwner
+from recruiter.results import JobHandle, Results
+from recruiter.settings import TargetSettings
+from recruiter.steps.cancel import cancel
+from recruiter.steps.enqueue import Enqueuer, refusal
+from recruiter.steps.execute import Executor
+from recruiter.steps.run_here import run_here
+from recruiter.store.codec import encode_job
+from recruiter.store.database import Store
+from recruiter.store.target import Target
+from recruiter.task import Task
+from recruiter.workable import Workable
+
+if TYPE_CHECKING:
+    from pymongo.client_session import ClientSession
+
+P = ParamSpec("P")
+R = TypeVar("R")
+W = TypeVar("W", bound=Workable)
+
+
+class Recruiter(RegistryOwner):
+    """Makes and watches jobs. Connects on first use.
+
+    `target` is where MongoDB is: `127.0.0.1:27017`, `host/database` or a full URI. Without one, the environment
+    variable RECRUITER_TARGET or the settings file says it.
+    """
+
+    def __init__(self, target: str | None = None) -> None:
+        super().__init__()
+        self._target_given = target
+        self._target: Target | None = None
+        self.events = Events()
+        self._results = Results(lambda: self.store)
+
+    # -- tasks ---------------------------------------------------------------------------------------------------
+
+    @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, Coroutine[Any, Any, R], R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
+    @overload
+    def task(
+        self,
+        *,
+        name: str | None = None,
+        group: str = DEFAULT_GROUP,
+        priority: int | float = 0,
+        tags: Iterable[str] = (),
+        retry: RetryPolicy | None = None,
+        only: Iterable[type[BaseException]] = (),
+        at_most_once: bool = False,
+    ) -> _Decorator: ...
+    def task(
+        self,
+        function: Callable[..., Any] | None = None,
+        *,
+        name: str | None = None,
+        group: str = DEFAULT_GROUP,
+        priority: int | float = 0,
+        tags: Iterable[str] = (),
+        retry: RetryPolicy | None = None,
+        only: Iterable[type[BaseException]] = (),
+        at_most_once: bool = False,
+    ) -> Any:
+        """Makes a function a task. What is given here holds for its jobs unless they say otherwise."""
+        defaults = Defaults(group, priority, tuple(tags), retry, tuple(only), at_most_once)
+        decorator = _Decorator(self, name, defaults)
+        return decorator if function is None else decorator(function)
+
+    def job_of(self, workable: W) -> WorkableJob[W]:
+        """A job that runs a method of this workable."""
+        return WorkableJob(self, _Wishes(type(workable).task_name, workable.export(), Defaults()))
+
+    # -- jobs ----------------------------------------------------------------------------------------------------
+
+    def send(self, job: Job, returns: Any = Any, session: ClientSession | None = None) -> JobHandle[Any]:
+        """Stores a job; returns when it is durable, or with the caller's own transaction."""
+        if session is None:
+            self._enqueuer.one(job)
+        else:
+            self.store.scheduled.insert([encode_job(job)], session)
+        return self.handle(job.id, returns)
+
+    def send_many(self, jobs: Sequence[Job], session: ClientSession | None = None) -> list[RecruiterError | None]:
+        if session is None:
+            return self._enqueuer.many(jobs)
+        errors = self.store.scheduled.insert([encode_job(job) for job in jobs], session) if jobs else {}
+        return [refusal(job, errors[place]) if place in errors else None for place, job in enumerate(jobs)]
+
+    def run_here(self, job: Job, returns: Any = Any) -> JobHandle[Any]:
+        run_here(self.store, self._executor, job)
+        return self.handle(job.id, returns)
+
+    def handle(self, id: JobId, returns: Any = Any) -> JobHandle[Any]:
+        return JobHandle(id, self._results, returns)
+
+    def find(self, id: JobId) -> Job | ArchivedJob:
+        """The job, waiting or ended. Raises JobNotFound."""
+        found = self.store.scheduled.get(id) or self.store.archived.get(id)
+        if found is None:
+            raise JobNotFound(f"there is no job {id!r}")
+        return found
+
+    def cancel(self, id: JobId, *, by: str | None = None, reason: str | None = None) -> None:
+        """Cancels a job that has not ended."""
+        cancel(self.store, self.clock, id, by, reason)
+
+    # -- the connection ------------------------------------------------------------------------------------------
+
+    @property
+    def target(self) -> Target:
+        if self._target is None:
+            self._target = Target.parse(self._target_given or TargetSettings().target)
+        return self._target
+
+    @property
+    def address(self) -> str:
+        return self.target.uri
+
+    def point_at(self, address: str) -> None:
+        """Uses another MongoDB from now on, over a new connection; for processes that were started with --target."""
+        for name in ("store", "_enqueuer", "_executor"):
+            self.__dict__.pop(name, None)
+        self._target = Target.parse(address)
+
+    @property
+    def clock(self) -> SystemClock:
+        return self.store.clock
+
+    @cached_property
+    def store(self) -> Store:
+        store = Store(self.target)
+        store.check()
+        return store
+
+    def listen(self, listener: Listener) -> Listener:
+        return self.events.listen(listener)
+
+    def close(self) -> None:
+        store = self.__dict__.pop("store", None)
+        for name in ("_enqueuer", "_executor"):
+            self.__dict__.pop(name, None)
+        if store is not None:
+            store.close()
+
+    def __enter__(self) -> Recruiter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @cached_property
+    def _enqueuer(self) -> Enqueuer:
+        return Enqueuer(self.store)
+
+    @cached_property
+    def _executor(self) -> Executor:
+        return Executor(self.registry, self.policies, self.clock, "here")
+
+
+class _Decorator:
+    """What `@recruiter.task(...)` leaves to be put on a function."""
+
+    def __init__(self, recruiter: Recruiter, name: str | None, defaults: Defaults) -> None:
+        self._recruiter = recruiter
+        self._name = name
+        self._defaults = defaults
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, Coroutine[Any, Any, R], R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
+    def __call__(self, function: Callable[..., Any], /) -> Any:
+        definition = FunctionTask(self._name or function.__name__, function, self._defaults)
+        self._recruiter.registry.add(definition)
+        return Task(self._recruiter, definition, function)

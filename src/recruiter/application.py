@@ -1,0 +1,93 @@
+"""The application: the user's file or module, loaded, with the tasks and hooks that it defines."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.errors import ApplicationError
+from recruiter.registry import Registry, RegistryOwner
+
+HOOKS = ("recruiter_became_master", "recruiter_stept_back")
+
+
+@dataclass(frozen=True)
+class Application:
+    """What was found in the user's code."""
+
+    registry: Registry = field(default_factory=Registry)
+    policies: PolicyRegistry = field(default_factory=PolicyRegistry)
+    owners: tuple[RegistryOwner, ...] = ()
+    hooks: dict[str, Callable[[Any], None]] = field(default_factory=dict)
+
+    @property
+    def address(self) -> str | None:
+        """Where the application itself keeps its jobs, if it says so."""
+        return self.owners[0].address if self.owners else None
+
+    def point_at(self, address: str) -> None:
+        for owner in self.owners:
+            owner.point_at(address)
+
+
+def load_application(bootstrap: str | None) -> Application:
+    """Loads `FILE` or `MODULE[:ATTR]`. Raises ApplicationError with the user's own error inside."""
+    if bootstrap is None:
+        return Application()
+    place, _, attribute = bootstrap.partition(":") if not Path(bootstrap).exists() else (bootstrap, "", "")
+    module = _load(place)
+    owners = tuple(RegistryOwner.alive)
+    if attribute:
+        chosen = getattr(module, attribute, None)
+        if not isinstance(chosen, RegistryOwner):
+            raise ApplicationError(f"{place} has no Recruiter called {attribute!r}")
+        owners = (chosen,)
+    policies = PolicyRegistry()
+    for owner in owners:
+        policies.merge(owner.policies)
+    hooks = {name: getattr(module, name) for name in HOOKS if callable(getattr(module, name, None))}
+    return Application(Registry.merged(owner.registry for owner in owners), policies, owners, hooks)
+
+
+def _load(place: str) -> ModuleType:
+    try:
+        if place.endswith(".py"):
+            return _load_file(Path(place))
+        if "" not in sys.path and str(Path.cwd()) not in sys.path:
+            sys.path.insert(0, str(Path.cwd()))
+        return importlib.import_module(place)
+    except ApplicationError:
+        raise
+    except BaseException as error:
+        raise ApplicationError(f"cannot load the application {place!r}: {type(error).__name__}: {error}") from error
+
+
+def _load_file(path: Path) -> ModuleType:
+    """As `python FILE` would, but not as __main__: what stands under `if __name__ == "__main__"` does not run."""
+    path = path.resolve()
+    if not path.is_file():
+        raise ApplicationError(f"there is no file {str(path)!r} to load the application from")
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    loaded = sys.modules.get(path.stem)
+    if loaded is not None and getattr(loaded, "__file__", None) == str(path):
+        return loaded
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        if sys.modules.get(path.stem) is module:
+            del sys.modules[path.stem]
+        raise
+    return module

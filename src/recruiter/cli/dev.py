@@ -1,0 +1,80 @@
+"""`recruiter dev`: everything in one command, on a private MongoDB."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from rich.console import Console
+
+from recruiter.cli.options import settings_from
+from recruiter.cli.start import run_fleet
+from recruiter.embedded import EmbeddedServer
+from recruiter.processes.loop import Stop
+from recruiter.settings import Settings
+
+_FOLDER = Path(".recruiter") / "mongodb"
+_USUAL_PORT = 27017
+
+
+def dev(
+    file: str | None = None,
+    /,
+    *,
+    target: str | None = None,
+    processes: int = 2,
+    mongod: str | None = None,
+    folder: Annotated[Path, Parameter(help="Where the private MongoDB keeps its data.")] = _FOLDER,
+) -> int:
+    """Runs everything: a private MongoDB, a recruiter, a worker and a cleaner, with your FILE loaded. For development.
+
+    Parameters
+    ----------
+    file
+        Your application: FILE.py or MODULE[:ATTRIBUTE].
+    target
+        Use this MongoDB instead of a private one.
+    processes
+        How many jobs run at once.
+    mongod
+        The mongod to use, instead of the one on the PATH or in the package.
+    """
+    console = Console(stderr=True, highlight=False)
+    stop = Stop()
+    stop.listen_to_signals()
+    if target is not None:
+        return _run(file, target, processes, stop)
+    port = _USUAL_PORT if _is_free(_USUAL_PORT) else None
+    server = EmbeddedServer(folder.absolute(), port=port, binary=mongod)
+    uri = server.start()
+    console.print(f"private MongoDB at [bold]{uri}[/bold], data in {folder} (for development only)")
+    if f":{_USUAL_PORT}" not in uri:
+        console.print(f"port {_USUAL_PORT} is taken; in other terminals:  export RECRUITER_TARGET='{uri}'")
+    console.print("enqueue from another terminal; Ctrl-C ends everything")
+    try:
+        return _run(file, uri, processes, stop)
+    finally:
+        server.stop()
+
+
+def _run(file: str | None, target: str, processes: int, stop: Stop) -> int:
+    os.environ["RECRUITER_TARGET"] = target
+    settings: Settings = settings_from(_Said(target, file, processes))
+    return run_fleet(settings, stop)
+
+
+class _Said:
+    def __init__(self, target: str, bootstrap: str | None, processes: int) -> None:
+        self.target = target
+        self.bootstrap = bootstrap
+        self.processes = processes
+        self.log_level = "debug"
+
+
+def _is_free(port: int) -> bool:
+    with closing(socket.socket()) as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0

@@ -1,0 +1,50 @@
+"""`recruiter`: the command, its groups, and what an error looks like to a person."""
+
+from __future__ import annotations
+
+import sys
+
+from cyclopts import App, CycloptsError
+
+import recruiter
+from recruiter.cli import dev, doctor, start
+from recruiter.errors import ApplicationError, RecruiterError, SettingsError, StoreError
+
+app = App(
+    name="recruiter",
+    help="The job queue and scheduler for Python people who already run MongoDB.",
+    version=recruiter.__version__,
+)
+app.command(start.app)
+app.command(dev.dev)
+app.command(doctor.doctor)
+
+
+def main() -> None:
+    """Exit codes: 0 fine, 1 error, 2 usage, 3 the application cannot be loaded, 4 MongoDB cannot be used."""
+    try:
+        code = app(sys.argv[1:], exit_on_error=False, result_action="return_int_as_exit_code_else_zero")
+        sys.exit(code)
+    except CycloptsError:
+        sys.exit(2)  # said already
+    except RecruiterError as error:
+        print(f"recruiter: {error}", file=sys.stderr)
+        sys.exit(exit_code(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def exit_code(error: RecruiterError) -> int:
+    match error:
+        case SettingsError():
+            return 2
+        case ApplicationError():
+            return 3
+        case StoreError():
+            return 4
+        case _:
+            return 1
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""The options that commands share, and how they become settings."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from recruiter.settings import CONFIG_VARIABLE, LogFormat, LogLevel, Settings
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class TargetOptions:
+    target: str | None = None
+    "Where MongoDB is: 127.0.0.1:27017 (default), host/database, mongodb://… or mongodb+srv://…"
+    config: str | None = None
+    "A settings file instead of recruiter.toml."
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class CommonOptions(TargetOptions):
+    bootstrap: str | None = None
+    "The application: FILE.py or MODULE[:ATTRIBUTE]."
+    log_level: LogLevel | None = None
+    "How much to say (default info)."
+    log_format: LogFormat | None = None
+    "Lines for people (text, default) or for machines (json)."
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class RecruiterOptions:
+    lease_time: str | None = None
+    "How long a silent leader keeps the lead (default 5s)."
+    considered_dead_after: str | None = None
+    "How long a worker may be silent before its jobs go to others (default 15s)."
+    backoff_from: str | None = None
+    "Shortest pause between two looks for work (default 5ms)."
+    backoff_to: str | None = None
+    "Longest pause between two looks for work (default 5s)."
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class WorkerOptions:
+    work_on: Annotated[list[str] | None, Parameter(negative=())] = None
+    "Only jobs of this group; may be repeated (default: every group)."
+    processes: int | None = None
+    "How many jobs run at once, each in a process of its own (default 1)."
+    memory_limit: str | None = None
+    "A child process larger than this is replaced after its job, e.g. 512MB."
+    grace: str | None = None
+    "How long running jobs may take to finish when asked to stop (default 30s)."
+    heartbeat: str | None = None
+    "How often the worker shows life (default 1s)."
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class WorkerDeathOptions:
+    considered_dead_after: str | None = None
+    "How long without MongoDB before this worker ends what it runs (default 15s)."
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class CleanerOptions:
+    clean_after: str | None = None
+    "How long finished jobs are kept (default 5 days)."
+    wait_at_least: str | None = None
+    "Shortest pause between two cleanings (default 1m)."
+    wait_at_most: str | None = None
+    "Longest pause between two cleanings (default 3m)."
+
+
+def settings_from(*groups: object) -> Settings:
+    """The settings in force, with what was given on the command line on top."""
+    given: dict[str, Any] = {}
+    for group in groups:
+        given.update((name, value) for name, value in vars(group).items() if value is not None)
+    config = given.pop("config", None)
+    if config is not None:
+        os.environ[CONFIG_VARIABLE] = config
+    return Settings.load(**given)

@@ -1,0 +1,181 @@
+"""`recruiter start …`: the long-running processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from cyclopts import App
+
+from recruiter.app import Recruiter
+from recruiter.application import Application, load_application
+from recruiter.cli import options as given
+from recruiter.cli.options import settings_from
+from recruiter.events import Events
+from recruiter.log import configure, log_events
+from recruiter.processes.children import Nursery
+from recruiter.processes.cleaner import CleanerOptions, CleanerProcess
+from recruiter.processes.fleet import PARENT_VARIABLE, Fleet
+from recruiter.processes.loop import Stop
+from recruiter.processes.parent import die_with_parent
+from recruiter.processes.recruiter import RecruiterOptions, RecruiterProcess
+from recruiter.processes.worker import WorkerOptions, WorkerProcess
+from recruiter.settings import Settings
+from recruiter.store.database import Store
+from recruiter.store.target import Target
+
+app = App(name="start", help="Start one of the processes, or all of them.")
+
+_PATIENCE = 5.0
+"""Seconds a process waits for a server before it says that there is none; it goes on trying after that."""
+
+
+@app.command(name="recruiter")
+def start_recruiter(
+    *,
+    common: given.CommonOptions = given.CommonOptions(),
+    own: given.RecruiterOptions = given.RecruiterOptions(),
+) -> None:
+    """Assigns jobs to workers. Any number may run; one of them leads."""
+    settings = settings_from(common, own)
+    application = load_application(settings.bootstrap)
+    facade = _facade(application, settings)
+    with _Process("recruiter", settings, application.address) as process:
+        RecruiterProcess(
+            process.store,
+            process.events,
+            process.stop,
+            RecruiterOptions(
+                lease_time=settings.lease_time.total_seconds(),
+                dead_after=settings.considered_dead_after.total_seconds(),
+                backoff_from=settings.backoff_from.total_seconds(),
+                backoff_to=settings.backoff_to.total_seconds(),
+            ),
+            policies=application.policies,
+            became_master=_hook(application, "recruiter_became_master", facade),
+            stept_back=_hook(application, "recruiter_stept_back", facade),
+        ).run()
+
+
+@app.command(name="worker")
+def start_worker(
+    *,
+    common: given.CommonOptions = given.CommonOptions(),
+    own: given.WorkerOptions = given.WorkerOptions(),
+    death: given.WorkerDeathOptions = given.WorkerDeathOptions(),
+) -> None:
+    """Runs jobs, in child processes that have the application loaded."""
+    settings = settings_from(common, own, death)
+    # The supervisor runs no user code, so the application is not loaded here: a child is asked.
+    nursery = Nursery.open(settings.bootstrap)
+    with _Process("worker", settings, nursery.ask_address()) as process:
+        WorkerProcess(
+            process.store,
+            process.events,
+            process.stop,
+            WorkerOptions(
+                groups=settings.work_on,
+                processes=settings.processes,
+                heartbeat=settings.heartbeat.total_seconds(),
+                dead_after=settings.considered_dead_after.total_seconds(),
+                grace=settings.grace.total_seconds(),
+                memory_limit=settings.memory_limit,
+            ),
+            nursery,
+        ).run()
+
+
+@app.command(name="cleaner")
+def start_cleaner(
+    *, common: given.CommonOptions = given.CommonOptions(), own: given.CleanerOptions = given.CleanerOptions()
+) -> None:
+    """Removes old finished jobs, and repairs what dead workers left behind."""
+    settings = settings_from(common, own)
+    application = load_application(settings.bootstrap)
+    with _Process("cleaner", settings, application.address) as process:
+        options = CleanerOptions(
+            clean_after=settings.clean_after,
+            wait_at_least=settings.wait_at_least.total_seconds(),
+            wait_at_most=settings.wait_at_most.total_seconds(),
+            dead_after=settings.considered_dead_after.total_seconds(),
+        )
+        CleanerProcess(process.store, process.events, process.stop, options, application.policies).run()
+
+
+@app.command(name="all")
+def start_all(
+    *,
+    common: given.CommonOptions = given.CommonOptions(),
+    recruiter: given.RecruiterOptions = given.RecruiterOptions(),
+    worker: given.WorkerOptions = given.WorkerOptions(),
+    cleaner: given.CleanerOptions = given.CleanerOptions(),
+) -> int:
+    """A recruiter, a worker and a cleaner, together; ends when one of them does."""
+    settings = settings_from(common, recruiter, worker, cleaner)
+    stop = Stop()
+    stop.listen_to_signals()
+    return run_fleet(settings, stop)
+
+
+def run_fleet(settings: Settings, stop: Stop) -> int:
+    """The three processes as children, told everything through the environment."""
+    fleet = Fleet(stop, _as_environment(settings))
+    stop.when_at_once(fleet.kill)
+    for name in ("recruiter", "worker", "cleaner"):
+        fleet.add("start", name)
+    return fleet.run()
+
+
+class _Process:
+    """What all processes have: a checked store, events that are logged, and signals that stop it."""
+
+    def __init__(self, name: str, settings: Settings, address: str | None) -> None:
+        configure(settings.log_level, settings.log_format, name)
+        self.events = Events()
+        self.events.listen(log_events(name))
+        self.stop = Stop()
+        self._name = name
+        # What the application says of itself holds unless somebody said otherwise to this process.
+        said = "target" in settings.model_fields_set or address is None
+        self.store = Store(Target.parse(settings.target if said else address or ""), patience=_PATIENCE)
+
+    def __enter__(self) -> _Process:
+        parent = os.environ.pop(PARENT_VARIABLE, None)
+        if parent is not None:
+            die_with_parent(signal.SIGTERM, int(parent))
+        self.stop.listen_to_signals()
+        self.stop.when_asked(lambda: self.events.emit("process.stopping"))
+        self.store.check()
+        self.store.prepare()
+        self.events.emit("process.started", program=self._name, target=str(self.store.target))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.store.close()
+
+
+def _facade(application: Application, settings: Settings) -> Recruiter:
+    """The application's own Recruiter, pointed to where this process works; for the hooks."""
+    if "target" in settings.model_fields_set:
+        application.point_at(settings.target)
+    owners = [owner for owner in application.owners if isinstance(owner, Recruiter)]
+    return owners[0] if owners else Recruiter(settings.target)
+
+
+def _hook(application: Application, name: str, facade: Recruiter) -> Callable[[], None]:
+    hook: Callable[[Any], None] | None = application.hooks.get(name)
+    return (lambda: hook(facade)) if hook is not None else (lambda: None)
+
+
+def _as_environment(settings: Settings) -> dict[str, str]:
+    """Only what was given: the rest stays with defaults and file."""
+    values = settings.model_dump(include=settings.model_fields_set)
+    return {f"RECRUITER_{name.upper()}": _as_text(value) for name, value in values.items() if value is not None}
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return f"{value.total_seconds()}s" if hasattr(value, "total_seconds") else str(value)

@@ -1,0 +1,54 @@
+"""Where time comes from. Everything that needs it is handed one of these; nothing else reads a clock."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What time it is, and how long something took."""
+
+    def now(self) -> datetime:
+        """The moment, aware, in UTC. It may jump; it decides when to look, never who may write."""
+
+    def monotonic(self) -> float:
+        """Seconds that never jump, meaningful in this process only."""
+
+
+class SystemClock:
+    """The clock of this host, moved by `offset` to agree with the database server's.
+
+    Hosts disagree about the time; the server is the one clock they all can see. Processes measure the offset when
+    they connect and with every heartbeat, so a host that is a day off still neither runs jobs early nor late.
+    """
+
+    def __init__(self) -> None:
+        self.offset = timedelta()
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + self.offset
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class StoppedClock:
+    """A clock that stands still until told to move; for tests."""
+
+    def __init__(self, at: datetime) -> None:
+        if at.tzinfo is None:
+            raise ValueError("a stopped clock needs an aware datetime, e.g. datetime(2030, 1, 1, tzinfo=UTC)")
+        self._now = at.astimezone(UTC)
+        self._elapsed = 0.0
+
+    def now(self) -> datetime:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._elapsed
+
+    def move(self, by: timedelta) -> None:
+        self._now += by
+        self._elapsed += by.total_seconds()

@@ -1,0 +1,85 @@
+"""How long: a number of seconds, a timedelta, or a text such as "5 minutes"."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import timedelta
+
+import pytimeparse2
+
+from recruiter.errors import InvalidDuration
+
+_EXAMPLES = "a number of seconds, a timedelta, or a text such as '30s', '5 minutes', '1h30m', '500ms'"
+
+DurationLike = timedelta | int | float | str
+
+# A person's text is short; a longer one comes from somebody who likes regular expressions to backtrack.
+_LONGEST_TEXT = 100
+_NUMBER = re.compile(r"[\d.]+")
+_WHOLE_NUMBER = re.compile(r"\d+\.?\d*|\.\d+")
+_ZERO = timedelta(0)
+
+
+def to_timedelta(value: DurationLike) -> timedelta:
+    """The duration as a timedelta, never negative; raises InvalidDuration for everything that is not one."""
+    duration = _read(value)
+    if duration < _ZERO:
+        raise InvalidDuration(f"{_shown(value)} is negative; write {_EXAMPLES}")
+    return duration
+
+
+def to_seconds(value: DurationLike) -> float:
+    """The duration in seconds, fractions kept."""
+    return to_timedelta(value).total_seconds()
+
+
+def humanize(duration: timedelta) -> str:
+    """A text for people, exact to the microsecond: "1m 30s". `to_timedelta` reads it back."""
+    if duration < _ZERO:
+        return f"-{humanize(-duration)}"
+    minutes, seconds = divmod(duration.seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    milliseconds = f"{duration.microseconds // 1000}.{duration.microseconds % 1000:03}".rstrip("0").rstrip(".")
+    parts = {"d": duration.days, "h": hours, "m": minutes, "s": seconds}
+    texts = [f"{amount}{unit}" for unit, amount in parts.items() if amount]
+    if duration.microseconds:
+        texts.append(f"{milliseconds}ms")
+    return " ".join(texts) or "0s"
+
+
+def _read(value: DurationLike) -> timedelta:
+    if isinstance(value, timedelta):
+        return value
+    if isinstance(value, str):
+        return _from_seconds(_parse(value), value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidDuration(f"{_shown(value)} is not a duration; write {_EXAMPLES}")
+    return _from_seconds(value, value)
+
+
+def _from_seconds(seconds: float, value: DurationLike) -> timedelta:
+    if isinstance(seconds, float) and not math.isfinite(seconds):
+        raise InvalidDuration(f"{_shown(value)} is not a duration; write {_EXAMPLES}")
+    try:
+        return timedelta(seconds=seconds)
+    except OverflowError:
+        raise InvalidDuration(f"{_shown(value)} is longer than any duration can be") from None
+
+
+def _parse(text: str) -> float:
+    words = " ".join(text.split())
+    # pytimeparse2 reads "1.2.3s" as zero seconds instead of refusing it.
+    sane = len(words) <= _LONGEST_TEXT and all(map(_WHOLE_NUMBER.fullmatch, _NUMBER.findall(words)))
+    seconds = pytimeparse2.parse(words) if sane and words else None
+    if seconds is None:
+        raise InvalidDuration(f"{_shown(text)} is not a duration; write {_EXAMPLES}")
+    return float(seconds)
+
+
+def _shown(value: object) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of more digits than Python is willing to write
+        text = f"a {type(value).__name__} too large to show"
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"

@@ -1,0 +1,95 @@
+"""What a job is, in every state it can be in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from bson import ObjectId
+
+from recruiter.domain.names import DEFAULT_GROUP, DEFAULT_METHOD, lane_of
+
+JobId = ObjectId | str | int | UUID
+"""The id of a job: made by Recruiter (ObjectId) or given by whoever enqueues."""
+
+EXECUTIONS_KEPT = 20
+"""How many attempts a job remembers; the oldest go first."""
+
+
+class State(StrEnum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One attempt: when, where, and what went wrong if anything did."""
+
+    started_at: datetime | None
+    ended_at: datetime | None
+    worker: str | None
+    crashed: bool = False
+    exception: str | None = None
+    message: str | None = None
+    trace: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as it waits: what to run, when, and how it may be tried again."""
+
+    id: JobId
+    task: str
+    args: Mapping[str, Any] | Sequence[Any]
+    created_at: datetime
+    scheduled_at: datetime
+    method: str = DEFAULT_METHOD
+    group: str = DEFAULT_GROUP
+    priority: int | float = 0
+    tags: tuple[str, ...] = ()
+    urn: str | None = None
+    username: str | None = None
+    at_most_once: bool = False
+    attempts: int = 0
+    crashes: int = 0
+    retry_policy: Mapping[str, Any] | None = None
+    executions: tuple[Execution, ...] = ()
+
+    @property
+    def lane(self) -> str:
+        return lane_of(self.group, self.task)
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedJob:
+    """A job that has ended, with everything that happened to it."""
+
+    job: Job
+    done: bool
+    why: str
+    archived_at: datetime
+    result: Any = None
+    reason: str | None = None
+    executions: tuple[Execution, ...] = field(default=())
+
+    @property
+    def id(self) -> JobId:
+        return self.job.id
+
+    @property
+    def state(self) -> State:
+        if self.done:
+            return State.SUCCEEDED
+        return {"cancelled": State.CANCELLED, "lost": State.LOST}.get(self.why, State.FAILED)
+
+    @property
+    def last_execution(self) -> Execution | None:
+        return self.executions[-1] if self.executions else None

@@ -1,0 +1,38 @@
+"""Names of tasks, groups and lanes.
+
+A *lane* is the set of jobs that are alike to whoever plans: same group, same task. It is written on each job as
+`group/task`, so that one index serves "the next due jobs of these lanes, by priority then time" without sorting, and
+a lane that nobody can serve now (task at its limit, group paused, unknown task) is left out instead of walked past.
+"""
+
+from __future__ import annotations
+
+import re
+
+from recruiter.errors import InvalidName
+
+DEFAULT_GROUP = "generic"
+DEFAULT_METHOD = "execute"
+CANCELLED_LANE = "/cancelled"
+"""Where a job goes when its cancel flag is raised: no group has an empty name, so nobody is ever given one of these."""
+_NAME = re.compile(r"[^\s/\x00-\x1f$][^\s/\x00-\x1f]{0,199}")
+
+
+def check_name(kind: str, value: object) -> str:
+    """The name itself, or an error that says what a name may be."""
+    if not isinstance(value, str):
+        raise InvalidName(f"{kind} must be one text, not {type(value).__name__}: {value!r}")
+    if not _NAME.fullmatch(value):
+        raise InvalidName(
+            f"{kind} {value[:80]!r} is not a name: 1 to 200 characters, no white space, no '/', not starting with '$'"
+        )
+    return value
+
+
+def lane_of(group: str, task: str) -> str:
+    return f"{group}/{task}"
+
+
+def group_and_task(lane: str) -> tuple[str, str]:
+    group, _, task = lane.partition("/")
+    return group, task

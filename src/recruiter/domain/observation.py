@@ -1,0 +1,42 @@
+"""How long has it been silent? Judged by a counter that moves, on the observer's own clock.
+
+No clocks are compared between hosts: a heartbeat only raises a counter, and whoever watches it measures with its own
+monotonic clock how long it has stood still. Time during which the watcher could not look (MongoDB away, the watcher
+itself frozen) is not held against anybody: between two looks at most `longest_gap` is counted. So when MongoDB comes
+back after an hour, nobody is declared dead before there was a chance to show life.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class _Seen:
+    counter: Hashable
+    looked_at: float
+    still_for: float
+
+
+class Observation:
+    def __init__(self, longest_gap: float) -> None:
+        self._longest_gap = longest_gap
+        self._seen: dict[str, _Seen] = {}
+
+    def still_for(self, who: str, counter: Hashable, now: float) -> float:
+        """Seconds that this counter is known to have stood still; 0 when it moved or is new."""
+        seen = self._seen.get(who)
+        if seen is None or seen.counter != counter:
+            self._seen[who] = _Seen(counter, now, 0.0)
+            return 0.0
+        seen.still_for += min(now - seen.looked_at, self._longest_gap)
+        seen.looked_at = now
+        return seen.still_for
+
+    def forget_all_but(self, present: set[str]) -> None:
+        for who in self._seen.keys() - present:
+            del self._seen[who]
+
+    def forget(self) -> None:
+        self._seen.clear()

@@ -1,0 +1,164 @@
+"""Where a retry is decided: a failed attempt goes in, a decision comes out, nothing is written here.
+
+    a run raised        ──▶ decide_failure(policy, failure) ──▶ Retry(at, group) │ Archive(why, reason)
+    the process died    ──▶ decide_crash(policy, failure, crashes=…) ──▶ the same
+
+A policy of your own is a class with `decide`, `export` and `import_`; register it where your tasks are:
+
+    @policies.register
+    @dataclass(frozen=True)
+    class NightShift(RetryPolicy):
+        hours: int
+
+        def decide(self, failure: Failure) -> Decision | None:
+            if failure.attempt > 5:
+                return None                                   # not again
+            return Retry(failure.failed_at + timedelta(hours=self.hours), group="night")
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self
+
+from recruiter.domain.names import check_name
+from recruiter.domain.why import Why
+from recruiter.errors import InvalidJob
+
+MAX_CRASHES = 3
+"""How often one job may take its process down with it; then it is set aside, whatever its policy says."""
+
+LATEST = datetime(9999, 1, 1, tzinfo=UTC)
+"""No retry is scheduled after this: past it, datetimes overflow when they are shown in another time zone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Run the job again, not before `at`; in another group if one is given."""
+
+    at: datetime
+    group: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.at, datetime) or self.at.utcoffset() is None:
+            raise InvalidJob(f"a retry needs a datetime with a time zone, not {self.at!r}")
+        if self.group is not None:
+            check_name("group", self.group)
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """Do not run the job again; `reason` is a sentence for people where `why` alone does not explain it."""
+
+    why: str
+    reason: str | None = None
+
+
+Decision = Retry | Archive
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What a policy may look at. `attempt` is 1 when the first run failed; datetimes are aware, in UTC."""
+
+    attempt: int
+    created_at: datetime
+    scheduled_at: datetime
+    failed_at: datetime
+    exception: BaseException | None = None
+    exception_classes: tuple[str, ...] = ()
+    crashed: bool = False
+
+    @property
+    def age(self) -> timedelta:
+        """How long after its creation the job failed."""
+        return self.failed_at - self.created_at
+
+    def is_a(self, names: Iterable[str]) -> bool:
+        """Did an exception of one of these classes, or of a subclass, end the run?"""
+        return any(name in self.exception_classes for name in names)
+
+
+class RetryPolicy(ABC):
+    """What becomes of a job after a failed run. A policy is a value: immutable, compared by content."""
+
+    @abstractmethod
+    def decide(self, failure: Failure) -> Decision | None:
+        """Retry, Archive, or None: "I have nothing to say", which archives the job."""
+
+    def export(self) -> dict[str, Any]:
+        """The parameters to store: what BSON takes, and other policies. A dataclass need not write this."""
+        cls: type = type(self)
+        if not is_dataclass(cls):
+            raise InvalidJob(f"{cls.__name__} must be a dataclass or define export() and import_()")
+        return {field.name: getattr(self, field.name) for field in fields(cls) if field.init}
+
+    @classmethod
+    def import_(cls, parameters: Mapping[str, Any]) -> Self:
+        """The policy that `export` wrote, rebuilt in another process."""
+        return cls(**parameters)
+
+
+def decide_failure(policy: RetryPolicy | None, failure: Failure) -> Decision:
+    """What to do after a run raised. A policy that raises, or answers nonsense, must not lose the job."""
+    if policy is None:
+        return Archive(Why.NOT_SCHEDULED_BY_RETRY_POLICY)
+    try:
+        decision: object = policy.decide(failure)
+    except Exception as error:
+        return Archive(Why.POLICY_FAILED, f"{policy!r} raised {type(error).__name__}: {error}")
+    if decision is None:
+        return Archive(Why.NOT_SCHEDULED_BY_RETRY_POLICY)
+    if not isinstance(decision, Retry | Archive):
+        return Archive(Why.POLICY_FAILED, f"{policy!r} answered {decision!r} instead of Retry or Archive")
+    return decision
+
+
+def decide_crash(policy: RetryPolicy | None, failure: Failure, *, crashes: int, at_most_once: bool = False) -> Decision:
+    """What to do after the process died under the job; `crashes` counts this one too.
+
+    Without a policy the job runs again at once: a crash is more often the machine's fault than the job's. No
+    policy can keep a job that kills its process alive for more than MAX_CRASHES.
+    """
+    if at_most_once:
+        return Archive(Why.LOST, "the process died while it ran, and this job must not run twice")
+    if crashes >= MAX_CRASHES:
+        return Archive(Why.CRASHED_TOO_MANY_TIMES, f"its process died {crashes} times")
+    if policy is None:
+        return Retry(failure.failed_at)
+    return decide_failure(policy, failure)
+
+
+def exception_names(exception: type[BaseException]) -> tuple[str, ...]:
+    """The names of the class and of its ancestors: a stored name is compared with them, never imported."""
+    return tuple(_qualified(cls) for cls in exception.__mro__ if issubclass(cls, BaseException))
+
+
+def only_names(only: Iterable[type[BaseException] | str]) -> tuple[str, ...]:
+    """Exception classes, or their qualified names, as the names that are stored."""
+    if isinstance(only, str | type) or not isinstance(only, Iterable):
+        raise InvalidJob(f"a list of exception classes is needed, as in only=[ConnectionError], not {only!r}")
+    return tuple(_exception_name(each) for each in only)
+
+
+def after(moment: datetime, delay: timedelta) -> datetime:
+    """`moment + delay`, but never later than LATEST and never an OverflowError."""
+    try:
+        return min(moment + delay, LATEST)
+    except OverflowError:
+        return LATEST
+
+
+def _exception_name(each: type[BaseException] | str) -> str:
+    if isinstance(each, str) and each.strip():
+        return each.removeprefix("builtins.")
+    if isinstance(each, type) and issubclass(each, BaseException):
+        return _qualified(each)
+    raise InvalidJob(f"{each!r} is not an exception class, nor the qualified name of one")
+
+
+def _qualified(cls: type) -> str:
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"

@@ -1,0 +1,289 @@
+"""Values on their way through BSON: what goes in comes out equal, or is refused before anything is stored.
+
+BSON alone is not faithful: it cuts microseconds, forgets time zones, turns tuples into lists and refuses
+decimals. So what it keeps as it is passes, and the rest travels in a tagged form:
+
+    Decimal("1.10") ──to_bson──▶ {"__recruiter__": "decimal", "value": "1.10"} ──from_bson──▶ Decimal("1.10")
+
+The list of tags is closed, and none names a class: a hostile document can make a date, never an object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path, PurePosixPath
+from typing import Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from bson import Binary, Decimal128, MaxKey, MinKey, ObjectId, Regex, Timestamp
+
+from recruiter.errors import UnsupportedValue
+
+TAG = "__recruiter__"
+MAX_DEPTH = 80
+"""MongoDB takes 100 levels; the document around the value needs some of them."""
+
+PLAIN = frozenset({str, int, float, bool, type(None), bytes})
+"""What BSON keeps as it is, apart from lone surrogates and integers of more than 64 bits."""
+
+_NATIVE = frozenset({float, bool, type(None), bytes, UUID, ObjectId, Decimal128, Timestamp, Regex, MinKey, MaxKey})
+# pymongo reads every document with a "$ref" as a DBRef.
+KEYS_THAT_CHANGE = frozenset({TAG, "$ref"})
+
+
+class Refused(Exception):
+    """This cannot travel. `path` grows while the exception climbs: it costs nothing when all is well."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.path: list[str] = []
+
+    def named(self, root: str) -> UnsupportedValue:
+        parts = self.path[::-1]
+        shown = "".join(parts if len(parts) <= 12 else [*parts[:12], "…"])
+        return UnsupportedValue(f"{root}{shown}: {self}")
+
+
+def to_bson(value: Any, path: str = "args") -> Any:
+    """The value as BSON takes it; UnsupportedValue names the path to whatever cannot travel."""
+    try:
+        return encode(value)
+    except Refused as refused:
+        raise refused.named(path) from None
+
+
+def from_bson(value: Any) -> Any:
+    """What `to_bson` was given. Documents of others pass too; UnsupportedValue if a tag makes no sense."""
+    kind = type(value)
+    if kind in PLAIN:
+        return value
+    if isinstance(value, dict):
+        if TAG in value:
+            return _untagged(value)
+        return {key: from_bson(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [from_bson(item) for item in value]
+    if kind is datetime and value.tzinfo is not None:
+        return value.replace(tzinfo=UTC)  # pymongo has a UTC of its own
+    return int(value) if isinstance(value, int) else value  # bson's Int64
+
+
+def encode(value: Any, depth: int = 0, typed: bool = False) -> Any:
+    """`to_bson`, raising Refused. `typed`: an annotation will rebuild enums and keys that are not text."""
+    kind = type(value)
+    if kind is str:
+        return value if value.isascii() else _text(value)
+    if kind is int:
+        return value if -(2**63) <= value < 2**63 else tagged("int", _digits(value))
+    if kind in _NATIVE:
+        return value
+    if depth >= MAX_DEPTH:
+        raise Refused(f"more than {MAX_DEPTH} levels deep, or a structure that contains itself")
+    encoder = _ENCODERS.get(kind)
+    return encoder(value, depth, typed) if encoder else _unusual(value, depth, typed)
+
+
+def tagged(tag: str, value: Any, **more: Any) -> dict[str, Any]:
+    return {TAG: tag, "value": value, **more}
+
+
+def _text(value: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise Refused("a text with a lone surrogate is not valid Unicode; pass bytes") from None
+    return str(value)
+
+
+def _digits(value: int) -> str:
+    try:
+        return str(int(value))
+    except ValueError:
+        raise Refused("an integer of more than 4300 digits cannot travel") from None
+
+
+def _dict(value: dict[Any, Any], depth: int, typed: bool) -> dict[str, Any]:
+    as_it_is = _keys_pass(value, typed)
+    encoded, key = {}, None
+    try:
+        for key, item in value.items():
+            encoded[key] = encode(item, depth + (1 if as_it_is else 3), typed)
+    except Refused as refused:
+        refused.path.append(f".{key}" if isinstance(key, str) else f"[{key!r}]")
+        raise
+    if as_it_is:
+        return encoded
+    return tagged("dict", [[encode(key, depth + 3, typed), item] for key, item in encoded.items()])
+
+
+def _keys_pass(value: dict[Any, Any], typed: bool) -> bool:
+    """Can these keys be keys in BSON? If not, the dict travels as a list of pairs, or not at all."""
+    passing = KEYS_THAT_CHANGE.isdisjoint(value)
+    for key in value:
+        if type(key) is str:
+            if not key.isascii():
+                _text(key)
+            if "\0" in key:
+                raise Refused(f"the key {key!r} contains a NUL character, which MongoDB refuses")
+        elif typed:
+            passing = False
+        else:
+            raise Refused(f"a key must be text, not {key!r}; other keys need an annotation such as dict[int, str]")
+    return passing
+
+
+def _list(value: list[Any], depth: int, typed: bool) -> list[Any]:
+    encoded: list[Any] = []
+    try:
+        for item in value:
+            encoded.append(encode(item, depth + 1, typed))
+    except Refused as refused:
+        refused.path.append(f"[{len(encoded)}]")
+        raise
+    return encoded
+
+
+def _tuple(value: tuple[Any, ...], depth: int, typed: bool) -> dict[str, Any]:
+    return tagged("tuple", _list(list(value), depth + 1, typed))
+
+
+def _set(value: set[Any] | frozenset[Any], depth: int, typed: bool) -> dict[str, Any]:
+    # Sorted, so that equal sets make equal documents in every process.
+    items = sorted(_list(list(value), depth + 1, typed), key=repr)
+    return tagged("frozenset" if isinstance(value, frozenset) else "set", items)
+
+
+def _datetime(value: datetime, _depth: int, _typed: bool) -> Any:
+    offset = value.utcoffset()
+    if offset is not None and not offset and value.tzname() == "UTC" and value.microsecond % 1000 == 0:
+        return value
+    if isinstance(value.tzinfo, ZoneInfo) and value.tzinfo.key:
+        return tagged("datetime", value.isoformat(), zone=value.tzinfo.key, fold=value.fold)
+    return tagged("datetime", value.isoformat())
+
+
+def _time(value: time, _depth: int, _typed: bool) -> dict[str, Any]:
+    if value.tzinfo is not None and value.utcoffset() is None:
+        raise Refused("a time in a zone whose offset depends on the date cannot travel; pass a datetime")
+    return tagged("time", value.isoformat())
+
+
+def _timedelta(value: timedelta, _depth: int, _typed: bool) -> dict[str, Any]:
+    parts = {"days": value.days, "seconds": value.seconds, "microseconds": value.microseconds}
+    return tagged("timedelta", parts)
+
+
+def _unusual(value: Any, depth: int, typed: bool) -> Any:
+    """Subclasses travel as what they are equal to, if nothing but the class is lost."""
+    if isinstance(value, Enum):
+        if not typed:
+            raise Refused(f"{value!r} needs an annotation to be rebuilt; annotate {type(value).__name__}")
+        return encode(value.value, depth, typed)
+    if isinstance(value, Binary):
+        if value.subtype < 5:
+            raise Refused("this Binary would come back as something else; pass bytes or a UUID")
+        return value
+    if isinstance(value, PurePosixPath):
+        return tagged("path", _text(str(value)))
+    plain = _plain_equal(value)
+    if plain is None:
+        raise Refused(_why_not(value))
+    return encode(plain, depth, typed)
+
+
+def _plain_equal(value: Any) -> Any:
+    """The same without its subclass, or None."""
+    if isinstance(value, datetime):
+        moment = datetime(*value.timetuple()[:6], value.microsecond, value.tzinfo, fold=value.fold)
+        return moment if moment == value else None
+    for kind, plain in _PLAIN_FORMS.items():
+        if isinstance(value, kind):
+            return plain(value)
+    return None
+
+
+def _why_not(value: Any) -> str:
+    kind = type(value)
+    if isinstance(value, tuple) or hasattr(kind, "__dataclass_fields__") or hasattr(kind, "model_fields"):
+        return f"a {kind.__name__} needs an annotation to be rebuilt; annotate it, or pass a dict"
+    if isinstance(value, type):
+        return f"the class {value.__name__} cannot travel; pass its name"
+    if callable(value):
+        return "a function cannot travel; pass data, and call it in the task"
+    name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+    return f"a value of type {name} cannot travel; pass plain data or a dataclass"
+
+
+_PLAIN_FORMS: dict[type, Callable[[Any], Any]] = {
+    str: str.__str__,
+    int: int.__int__,
+    float: float.__float__,
+    bytes: bytes,
+    bytearray: bytes,
+    dict: dict,
+    list: list,
+    date: lambda value: date(value.year, value.month, value.day),
+}
+
+_ENCODERS: dict[type, Callable[[Any, int, bool], Any]] = {
+    dict: _dict,
+    list: _list,
+    tuple: _tuple,
+    set: _set,
+    frozenset: _set,
+    datetime: _datetime,
+    date: lambda value, _depth, _typed: tagged("date", value.isoformat()),
+    time: _time,
+    timedelta: _timedelta,
+    Decimal: lambda value, _depth, _typed: tagged("decimal", str(value)),
+}
+
+
+def _untagged(document: dict[str, Any]) -> Any:
+    decoder = _DECODERS.get(document[TAG]) if isinstance(document[TAG], str) else None
+    if decoder is None:
+        known = ", ".join(_DECODERS)
+        raise UnsupportedValue(f"{TAG}: {document[TAG]!r:.200} is no kind of value; known are {known}")
+    try:
+        return decoder(document)
+    except UnsupportedValue:
+        raise
+    except Exception as error:
+        raise UnsupportedValue(f"{document!r:.200} is not a {document[TAG]}: {error}") from error
+
+
+def _items(document: dict[str, Any]) -> list[Any]:
+    if not isinstance(document["value"], list):
+        raise TypeError("a list is needed")
+    return [from_bson(item) for item in document["value"]]
+
+
+def _zoned(document: dict[str, Any]) -> datetime:
+    moment = datetime.fromisoformat(document["value"])
+    if "zone" not in document:
+        return moment
+    try:
+        zone = ZoneInfo(document["zone"])
+    except Exception:  # a zone this host does not know: the offset still tells the moment
+        return moment
+    wall = moment.replace(tzinfo=zone, fold=document["fold"])
+    return wall if wall.utcoffset() == moment.utcoffset() else moment.astimezone(zone)
+
+
+_DECODERS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "int": lambda document: int(document["value"]),
+    "decimal": lambda document: Decimal(document["value"]),
+    "datetime": _zoned,
+    "date": lambda document: date.fromisoformat(document["value"]),
+    "time": lambda document: time.fromisoformat(document["value"]),
+    "timedelta": lambda document: timedelta(**document["value"]),
+    "path": lambda document: Path(document["value"]),
+    "tuple": lambda document: tuple(_items(document)),
+    "set": lambda document: set(_items(document)),
+    "frozenset": lambda document: frozenset(_items(document)),
+    "dict": lambda document: dict(_items(document)),
+}

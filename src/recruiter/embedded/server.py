@@ -1,0 +1,241 @@
+"""A private MongoDB: one mongod, started here, gone with us.
+
+MongoDB is licensed under the SSPL. This runs it for development and tests only: it has no users, no passwords
+and no second copy of the data. Not for production.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import weakref
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from recruiter.embedded.binary import find_mongod, require_runnable
+from recruiter.embedded.folder import (
+    Record,
+    TemporaryFolder,
+    fresh_log,
+    last_words,
+    read_record,
+    start_lock,
+    write_record,
+)
+from recruiter.embedded.probe import listens, set_served
+from recruiter.embedded.process import MongodProcess, mongod_command
+from recruiter.errors import EmbeddedError, ServerDidNotStart, StoreError
+from recruiter.store import admin
+
+START_WITHIN = 60.0
+PORT_TAKEN = 48  # mongod's exit code for it
+
+# Below the range from which systems take the ports of outgoing connections (Linux: 32768 and up). In that
+# range a port may be taken while the server is away for a moment, even by a client that tries to reach it.
+PORTS = range(20_000, 32_000)
+
+
+class EmbeddedServer:
+    """A MongoDB replica set of one node, on 127.0.0.1 only, for development and tests.
+
+    Keep the object: when it is forgotten, or this process ends in whatever way, its mongod ends too. Without
+    a folder the data are in a temporary one and gone after `stop()`. With a folder they stay, and a server
+    that another process already runs there is used instead of a second one; that server is not ours, so
+    `stop()` leaves it alone, and it goes when its owner goes.
+
+    MongoDB's licence is the SSPL: not for production.
+
+    After `stop()` or `kill()` a `start()` brings it back at the same port, so that clients find it again.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        port: int | None = None,
+        binary: str | None = None,
+        replica_set: str = "recruiter",
+        extra: Sequence[str] = (),
+    ) -> None:
+        self.replica_set = replica_set
+        self._folder = folder
+        self._port = port
+        self._binary = binary
+        self._extra = tuple(extra)
+        self._temporary: TemporaryFolder | None = None
+        self._process: MongodProcess | None = None
+        self._record: Record | None = None
+        self._finish: weakref.finalize[..., EmbeddedServer] | None = None
+
+    def start(self, *, within: float = START_WITHIN) -> str:
+        """Be up and writable, and return the URI; a server that is already up just returns it."""
+        if self.running:
+            return self.uri
+        deadline = time.monotonic() + within
+        folder = self._make_folder()
+        try:
+            with start_lock(folder, deadline):
+                if not self.running:
+                    self._record = self._reuse(folder, deadline) or self._launch(folder, deadline)
+        except BaseException:
+            self.stop()
+            raise
+        return self.uri
+
+    def stop(self) -> None:
+        """Shut our mongod down and remove what was temporary; a server that is not ours is left alone."""
+        if self._finish is not None:
+            self._finish()
+        self._process = self._record = self._temporary = self._finish = None
+
+    def kill(self) -> None:
+        """Crash our mongod (SIGKILL). The data stay, also the temporary ones, until `stop()`."""
+        if self._process is None and self.running:
+            raise EmbeddedError(f"The server of {self.folder} was started by another process; only that may kill it.")
+        if self._process is not None:
+            self._process.kill()
+
+    @property
+    def running(self) -> bool:
+        if self._process is not None:
+            return self._process.running
+        return self._record is not None and self._record.running
+
+    @property
+    def uri(self) -> str:
+        return f"mongodb://{self.address}/?replicaSet={self.replica_set}"
+
+    @property
+    def address(self) -> str:
+        """Host and port; known from the first start on, also while the server is away."""
+        port = self._record.port if self._record else self._port
+        if port is None:
+            raise EmbeddedError("The private MongoDB has no address yet; call start() first.")
+        return f"127.0.0.1:{port}"
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of mongod, or None if it does not run."""
+        return self._record.pid if self._record and self.running else None
+
+    @property
+    def folder(self) -> Path | None:
+        """Where everything is; None without a named folder before the start and after the stop."""
+        return self._temporary.path if self._temporary else self._folder
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _make_folder(self) -> Path:
+        if self._folder is not None:
+            self._folder = self._folder.expanduser().resolve()
+            (self._folder / "data").mkdir(parents=True, exist_ok=True)
+            return self._folder
+        if self._temporary is None:
+            self._temporary = TemporaryFolder()
+            (self._temporary.path / "data").mkdir()
+            self._finish_with(None)
+        return self._temporary.path
+
+    def _finish_with(self, process: MongodProcess | None) -> None:
+        """Say what ends with us: at `stop()`, when the object is forgotten, or at the interpreter's exit."""
+        if self._finish is not None:
+            self._finish.detach()
+        self._finish = weakref.finalize(self, _finish, process, self._temporary)
+
+    def _reuse(self, folder: Path, deadline: float) -> Record | None:
+        """The server that already runs here; while it neither answers nor ends, all we can do is wait."""
+        record = read_record(folder)
+        while record is not None and record.running:
+            if set_name := set_served(record.port, folder / "data"):
+                self._require_set(set_name)
+                self._process = None
+                return record
+            if time.monotonic() > deadline:
+                why = f"A mongod (pid {record.pid}) runs in {folder} and does not answer; end it, start again."
+                raise _did_not_start(folder, why)
+            time.sleep(0.02)
+        return None
+
+    def _launch(self, folder: Path, deadline: float) -> Record:
+        binary = find_mongod(self._binary)
+        require_runnable(binary)
+        for port in self._ports_to_try(folder):
+            command = mongod_command(binary, folder / "data", port, self.replica_set, self._extra)
+            self._process = process = MongodProcess(command, fresh_log(folder))
+            self._finish_with(process)
+            if self._comes_up(process, folder, port, deadline):
+                self._port = port
+                record = Record.of(process.pid, port)
+                write_record(folder, record)
+                return record
+        taken = f"port {self._port} is" if self._port else "all the ports tried are"
+        raise ServerDidNotStart(f"mongod cannot listen: {taken} taken. Name a free one, or none.")
+
+    def _ports_to_try(self, folder: Path) -> Iterator[int]:
+        if self._port is not None:
+            return iter([self._port])
+        last = read_record(folder)
+        return iter([*([last.port] if last else []), *random.sample(PORTS, 20)])
+
+    def _comes_up(self, process: MongodProcess, folder: Path, port: int, deadline: float) -> bool:
+        """Wait until it is ready; False if the port is taken."""
+        while not (listens(port) and self._is_ready(f"127.0.0.1:{port}", folder)):
+            if process.wait(0.02):
+                if process.exit_code == PORT_TAKEN:
+                    return False
+                raise _did_not_start(folder, f"mongod ended with exit code {process.exit_code}.")
+            if time.monotonic() > deadline:
+                raise _did_not_start(folder, "mongod was not ready in time.")
+        return True
+
+    def _is_ready(self, address: str, folder: Path) -> bool:
+        """One step towards a writable primary; whether that is reached."""
+        try:
+            with admin.connected(address) as connection:
+                # Before anything is changed: where our port is taken, it is a stranger who answers.
+                if admin.data_folder(connection) != str(folder / "data"):
+                    return False
+                return self._step(connection, address)
+        except StoreError:
+            return False  # still starting, or electing; asked again until it is in time or over
+
+    def _step(self, connection: admin.Connection, address: str) -> bool:
+        said = admin.hello(connection)
+        if said.set_name is not None:
+            return said.writable_primary
+        config = admin.replica_set_config(connection)
+        if config is None:
+            admin.initiate(connection, self.replica_set, [address])
+            return False
+        self._require_set(config["_id"])
+        if [member["host"] for member in config["members"]] != [address]:
+            # The data were last served at another port; without this the node waits for itself forever.
+            admin.reconfigure(connection, config, [address])
+        return False
+
+    def _require_set(self, name: str) -> None:
+        if name != self.replica_set:
+            raise ServerDidNotStart(
+                f"The data in {self.folder} are of replica set {name}, not {self.replica_set}. "
+                f"Use that name, or another folder."
+            )
+
+
+def _did_not_start(folder: Path, why: str) -> ServerDidNotStart:
+    return ServerDidNotStart(f"{why} Its last words:\n{last_words(folder / 'mongod.log')}")
+
+
+def _finish(process: MongodProcess | None, temporary: TemporaryFolder | None) -> None:
+    if process is not None:
+        process.terminate()
+    if temporary is not None:
+        temporary.remove()

@@ -1,0 +1,42 @@
+"""What happens, told to whoever listens. Code emits events; one listener writes the log, others are the user's.
+
+Process events: `process.started`, `process.stopping`, `leader.elected`, `leader.stept_back`, `worker.joined`,
+`worker.left`, `worker.lost`, `worker.retired`, `child.started`, `child.died`, `child.broken`, `child.recycled`,
+`store.unreachable`, `store.back`, `loop.failed`, `lane.unserved`, `archive.cleaned`, `hook.failed`, `listener.failed`.
+Job events: `job.started`, `job.ended`, `job.failed`, `job.failure.last`, `job.crashed`,
+`job.interrupted`, `job.superseded`, `job.set_aside`, `job.cancelled`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+Listener = Callable[["Event"], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    name: str
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+class Events:
+    """A list of listeners. One that raises harms nobody: the others are called, and the failure is an event itself."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Listener] = []
+
+    def listen(self, listener: Listener) -> Listener:
+        self._listeners.append(listener)
+        return listener
+
+    def emit(self, name: str, **fields: Any) -> None:
+        event = Event(name, fields)
+        for listener in self._listeners:
+            try:
+                listener(event)
+            except Exception as error:
+                if name != "listener.failed":
+                    self.emit("listener.failed", listener=repr(listener), event=name, error=repr(error))

@@ -1,0 +1,1 @@
+"""LOOPS: when to run which step. One loop for all."""

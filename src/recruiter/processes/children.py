@@ -1,0 +1,234 @@
+"""One child process as its supervisor sees it: what was sent to it, what it runs, what it answered."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from multiprocessing.context import ForkServerContext
+from multiprocessing.process import BaseProcess
+from typing import cast
+
+import psutil
+
+from recruiter.domain.job import JobId
+from recruiter.errors import ApplicationError
+from recruiter.processes import wire
+from recruiter.processes.child import child_main, report_application
+from recruiter.processes.ledger import PLACES, Ledger
+
+_HORIZON = 0.03
+"""Seconds of work that a child may have in its pipe: enough not to starve, little enough to be taken back."""
+_MOST_AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class HeldJob:
+    """A job that this worker holds, as bytes."""
+
+    id: JobId
+    raw: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    job: HeldJob
+    kind: int
+    payload: bytes
+
+
+@dataclass(frozen=True)
+class Nursery:
+    """Where children come from: a fork server that has loaded the application."""
+
+    context: ForkServerContext
+    bootstrap: str | None
+
+    @classmethod
+    def open(cls, bootstrap: str | None) -> Nursery:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["recruiter.processes.preload"])
+        if bootstrap is not None:
+            os.environ["RECRUITER_PRELOAD"] = bootstrap  # see preload.py
+        return cls(context, bootstrap)
+
+    def ask_address(self) -> str | None:
+        """Where the application keeps its jobs, if it says so. Raises ApplicationError when it cannot be loaded."""
+        question, answer = self.context.Pipe(duplex=False)
+        process = self.context.Process(target=report_application, args=(answer, self.bootstrap))
+        process.start()
+        answer.close()
+        try:
+            address, trace = question.recv()
+        except EOFError:
+            address, trace = None, "it ended the process that loaded it"
+        process.join()
+        question.close()
+        if trace is not None:
+            raise ApplicationError(f"the application cannot be loaded:\n{trace}")
+        return cast(str | None, address)
+
+    def bear(self, worker: str, address: str, clock_offset: float, now: float) -> Child:
+        return Child(self, worker, address, clock_offset, now)
+
+
+class Child:
+    def __init__(self, nursery: Nursery, worker: str, address: str, clock_offset: float, now: float) -> None:
+        context = nursery.context
+        self.ledger = Ledger(context)
+        child_in, self._to_child = context.Pipe(duplex=False)
+        self._from_child, child_out = context.Pipe(duplex=False)
+        self.process: BaseProcess = context.Process(
+            target=child_main,
+            args=(child_in, child_out, self.ledger, nursery.bootstrap, address, worker, clock_offset),
+            daemon=False,
+        )
+        self.process.start()
+        child_in.close()
+        child_out.close()
+        os.set_blocking(self._to_child.fileno(), False)
+        os.set_blocking(self._from_child.fileno(), False)
+        self.tasks: frozenset[str] | None = None
+        self.recycling = False
+        self.answered_at = now
+        self._frames = wire.Frames()
+        self._outgoing: deque[memoryview] = deque()
+        self._places: dict[int, HeldJob] = {}
+        self._next_place = 0
+        self._pace = _HORIZON
+
+    # -- facts ---------------------------------------------------------------------------------------------------
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid or 0
+
+    @property
+    def ready(self) -> bool:
+        return self.tasks is not None and not self.recycling
+
+    @property
+    def read_end(self) -> int:
+        return self._from_child.fileno()
+
+    @property
+    def write_end(self) -> int:
+        return self._to_child.fileno()
+
+    @property
+    def has_unsent(self) -> bool:
+        return bool(self._outgoing)
+
+    @property
+    def load(self) -> int:
+        """How many jobs it has been sent and has not answered for."""
+        return len(self._places)
+
+    @property
+    def appetite(self) -> int:
+        """How many more it can use now, judged by how fast it has been."""
+        if not self.ready:
+            return 0
+        return max(1, min(_MOST_AT_ONCE, int(_HORIZON / self._pace))) - self.load
+
+    def running(self) -> list[HeldJob]:
+        return [job for place, job in self._places.items() if self.ledger.claimed(place)]
+
+    def memory(self) -> int:
+        try:
+            return int(psutil.Process(self.pid).memory_info().rss)
+        except psutil.Error:
+            return 0
+
+    # -- talking -------------------------------------------------------------------------------------------------
+
+    def send(self, jobs: Iterable[HeldJob], now: float) -> None:
+        if not self._places:
+            self.answered_at = now
+        frames = []
+        for job in jobs:
+            place = self._free_place()
+            self.ledger.open(place)
+            self._places[place] = job
+            frames.append(wire.frame(wire.JOB, place, job.raw))
+        self._outgoing.append(memoryview(b"".join(frames)))
+        self.flush()
+
+    def flush(self) -> None:
+        """Writes as much as the pipe takes; the rest when it takes more."""
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):
+            while self._outgoing:
+                written = os.write(self.write_end, self._outgoing[0])
+                rest = self._outgoing.popleft()[written:]
+                if rest:
+                    self._outgoing.appendleft(rest)
+
+    def receive(self, now: float) -> list[Answer]:
+        """What it has answered since the last time. HELLO and BROKEN come as answers too, with no job."""
+        try:
+            data = os.read(self.read_end, wire.READ_AT_ONCE)
+        except BlockingIOError:
+            return []
+        answers = []
+        for kind, place, payload in self._frames.feed(data):
+            job = self._places.pop(place, None) if kind >= wire.ARCHIVE else _NOBODY
+            if job is not None:
+                answers.append(Answer(job, kind, payload))
+        if answers and self.tasks is not None:
+            self._pace = 0.7 * self._pace + 0.3 * max(1e-6, (now - self.answered_at) / len(answers))
+            self.answered_at = now
+        return answers
+
+    def withdraw(self) -> list[HeldJob]:
+        """Takes back what it has not started, in order."""
+        return [self._places.pop(place) for place in self.ledger.withdraw(list(self._places))]
+
+    def recycle(self) -> None:
+        """Lets it finish what it runs, and end."""
+        self.recycling = True
+        self._outgoing.clear()
+        self._to_child.close()
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def kill(self) -> None:
+        """Ends the child and everything its jobs started."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(self.pid, signal.SIGKILL)
+
+    def bury(self) -> tuple[list[HeldJob], list[HeldJob]]:
+        """After its death: the jobs it had started, which it is to blame for, and those it had not."""
+        blamed = [job for place, job in self._places.items() if self.ledger.claimed(place)]
+        innocent = [job for place, job in self._places.items() if not self.ledger.claimed(place)]
+        self._places.clear()
+        self._from_child.close()
+        if not self.recycling:
+            self._to_child.close()
+        self.process.join(timeout=5.0)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)  # what its jobs started and left behind
+        return blamed, innocent
+
+    def how_it_ended(self) -> str:
+        code = self.process.exitcode
+        if code is None:
+            return "the process running it is gone"
+        if code < 0:
+            return f"the process running it was killed by {signal.Signals(-code).name}"
+        return f"the process running it exited with code {code}"
+
+    def _free_place(self) -> int:
+        while self._next_place in self._places:
+            self._next_place = (self._next_place + 1) % PLACES
+        place = self._next_place
+        self._next_place = (place + 1) % PLACES
+        return place
+
+
+_NOBODY = HeldJob("", b"")

@@ -1,0 +1,63 @@
+"""The cleaner process: keeps the archive small, and repairs what dead workers left when no recruiter leads."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from datetime import timedelta
+
+from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.events import Events
+from recruiter.processes.loop import Loop, Stop
+from recruiter.steps.clean import BATCH, clean
+from recruiter.steps.rescue import Rescue
+from recruiter.store.database import Store
+
+_REST_BETWEEN_BATCHES = 0.05
+
+
+@dataclass(frozen=True)
+class CleanerOptions:
+    clean_after: timedelta = timedelta(days=5)
+    wait_at_least: float = 60.0
+    wait_at_most: float = 180.0
+    dead_after: float = 15.0
+
+
+class CleanerProcess:
+    def __init__(
+        self, store: Store, events: Events, stop: Stop, options: CleanerOptions, policies: PolicyRegistry
+    ) -> None:
+        self._store = store
+        self._events = events
+        self._options = options
+        # Patient: the leader rescues first; this is for when there is none.
+        self._rescue = Rescue(store, store.clock, 2 * options.dead_after, policies)
+        self._loop = Loop("cleaner", self._step, stop, events)
+        self._clean_at = 0.0
+        self._removed = 0
+
+    def run(self) -> None:
+        self._loop.run()
+
+    def _step(self) -> float:
+        clock = self._store.clock
+        for retired in self._rescue.retire_silent(self._store.roster.read()):
+            self._events.emit(
+                "worker.retired",
+                worker=retired.worker,
+                crashed=list(retired.crashed),
+                released=retired.released,
+            )
+        if clock.monotonic() >= self._clean_at:
+            removed = clean(self._store, clock.now(), self._options.clean_after)
+            self._removed += removed
+            if removed == BATCH:
+                return _REST_BETWEEN_BATCHES
+            if self._removed:
+                self._events.emit("archive.cleaned", removed=self._removed)
+            self._removed = 0
+            self._clean_at = clock.monotonic() + random.uniform(
+                self._options.wait_at_least, max(self._options.wait_at_least, self._options.wait_at_most)
+            )
+        return min(self._options.dead_after / 2, max(0.0, self._clean_at - clock.monotonic()))

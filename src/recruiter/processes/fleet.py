@@ -1,0 +1,57 @@
+"""Several of our processes together, as children of this one: all start, and all stop when one does or when asked."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+
+from recruiter.processes.loop import Stop
+
+PARENT_VARIABLE = "RECRUITER_PARENT"
+"""Tells a process which parent to die with."""
+
+
+class Fleet:
+    """What is secret goes through the environment; the arguments of a process can be read by everybody."""
+
+    def __init__(self, stop: Stop, environment: Mapping[str, str]) -> None:
+        self._stop = stop
+        self._environment = {**os.environ, **environment, PARENT_VARIABLE: str(os.getpid())}
+        self._members: list[subprocess.Popen[bytes]] = []
+
+    def add(self, *arguments: str) -> None:
+        """Starts `recruiter ARGUMENTS…`, in a group of its own: the terminal's Ctrl-C is for us to pass on."""
+        self._members.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "recruiter.cli.main", *arguments],
+                env=self._environment,
+                process_group=0,
+            )
+        )
+
+    def run(self) -> int:
+        """Waits until one ends or a stop is asked for, then stops the rest; returns the first exit code but 0."""
+        try:
+            while not self._stop.asked and all(member.poll() is None for member in self._members):
+                time.sleep(0.05)
+        finally:
+            self.stop()
+        return next((code for code in self._codes() if code), 0)
+
+    def stop(self) -> None:
+        for member in self._members:
+            if member.poll() is None:
+                member.terminate()
+        for member in self._members:
+            member.wait()
+
+    def kill(self) -> None:
+        for member in self._members:
+            if member.poll() is None:
+                member.terminate()  # the second signal: at once, but with their own children
+
+    def _codes(self) -> Sequence[int]:
+        return [member.returncode for member in self._members]

@@ -1,0 +1,285 @@
+"""The floor: where jobs meet children. One thread owns it; it moves bytes and decides, and never waits for MongoDB.
+
+Jobs wait here, not in the pipes: a child gets only what it can do in the next moment, and what it has not started is
+taken back when it turns out to be slow. So nothing waits behind a slow job while another child is free.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import selectors
+from collections import deque
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from functools import partial
+
+from recruiter.clock import SystemClock
+from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.errors import ApplicationError
+from recruiter.events import Events
+from recruiter.processes import wire
+from recruiter.processes.children import Answer, Child, HeldJob, Nursery
+from recruiter.processes.holdings import Holdings, Outcome
+from recruiter.store import moves
+from recruiter.store.codec import decode
+
+_STUCK = 0.1
+"""Seconds without an answer after which a child's unstarted jobs are taken back."""
+_STALE = 1.0
+"""Seconds that jobs may wait here while no child takes any; then they go back to the roster."""
+_BREATH = 0.5
+"""Rest before a replacement for a child that died before it was ready."""
+
+
+class Floor:
+    def __init__(
+        self,
+        nursery: Nursery,
+        clock: SystemClock,
+        events: Events,
+        policies: PolicyRegistry,
+        *,
+        address: str,
+        children: int,
+        memory_limit: int | None,
+        told: Callable[[], None],
+    ) -> None:
+        self._nursery = nursery
+        self._clock = clock
+        self._events = events
+        self._policies = policies
+        self._address = address
+        self._wanted = children
+        self._memory_limit = memory_limit
+        self._told = told
+        """Called when there are outcomes to settle."""
+        self._selector = selectors.DefaultSelector()
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+        self._selector.register(self._wake_read, selectors.EVENT_READ, self._woken)
+        self._children: list[Child] = []
+        self._buffer: deque[HeldJob] = deque()
+        self._holdings = Holdings("")
+        self._accepting = True
+        self._fed_at = 0.0
+        self._watched_at = 0.0
+        self._bear_at = 0.0
+        self.tasks: frozenset[str] | None = None
+
+    # -- from other threads --------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        try:
+            os.write(self._wake_write, b"!")
+        except BlockingIOError:
+            return  # enough wake-ups are waiting already
+
+    @property
+    def hungry(self) -> bool:
+        """A child is free and nothing is here for it."""
+        return self._accepting and not self._buffer and any(c.ready and not c.load for c in list(self._children))
+
+    def running(self) -> list[tuple[HeldJob, datetime]]:
+        """What the children run, and since when, near enough."""
+        now, moment = self._clock.monotonic(), self._clock.now()
+        return [
+            (job, moment - timedelta(seconds=now - child.answered_at))
+            for child in list(self._children)
+            for job in child.running()
+        ]
+
+    # -- the floor's own thread ----------------------------------------------------------------------------------
+
+    def open(self, holdings: Holdings) -> None:
+        """Begins a registration, with new children that know its id."""
+        self._holdings = holdings
+        self._accepting = True
+        self._buffer.clear()
+        self._replenish()
+
+    def turn(self) -> None:
+        """Once around: take what arrived, feed the children, wait a little for whatever happens."""
+        self._accept()
+        self._feed()
+        busy = self._buffer or any(child.load > 1 for child in self._children)
+        for key, _ in self._selector.select(_STUCK if busy else 1.0):
+            key.data()
+        self._watch()
+
+    def pause(self) -> list[HeldJob]:
+        """Takes no more jobs, and gives back all that has not started."""
+        self._accepting = False
+        self._accept()
+        for child in self._children:
+            self._buffer.extend(child.withdraw())
+        held, self._buffer = list(self._buffer), deque()
+        return held
+
+    def resume(self) -> None:
+        self._accepting = True
+
+    @property
+    def idle(self) -> bool:
+        return not any(child.load for child in self._children)
+
+    def end_children(self) -> list[HeldJob]:
+        """Ends every child at once; returns what they were running. What they had answered is kept."""
+        interrupted: list[HeldJob] = []
+        for child in self._children:
+            child.kill()
+        for child in self._children:
+            child.process.join(timeout=5.0)
+            self._drain(child)
+            blamed, innocent = self._remove(child)
+            interrupted.extend(blamed)
+            self._give_back(innocent)
+        self._children = []
+        return interrupted
+
+    def kill(self) -> None:
+        """For the second signal: nothing is saved."""
+        for child in list(self._children):
+            child.kill()
+
+    def close(self) -> None:
+        self.end_children()
+        self._selector.close()
+        os.close(self._wake_read)
+        os.close(self._wake_write)
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        arrivals = self._holdings.arrivals
+        while arrivals:
+            self._buffer.append(arrivals.popleft())
+        if not self._accepting and self._buffer:
+            self._give_back(self._buffer)
+            self._buffer.clear()
+
+    def _feed(self) -> None:
+        now = self._clock.monotonic()
+        hungry = sorted((c for c in self._children if c.appetite > 0), key=lambda child: child.load)
+        for position, child in enumerate(hungry):
+            if not self._buffer:
+                return
+            share = min(child.appetite, math.ceil(len(self._buffer) / (len(hungry) - position)))
+            child.send([self._buffer.popleft() for _ in range(share)], now)
+            self._fed_at = now
+            if child.has_unsent:
+                self._listen(child)
+
+    def _listen(self, child: Child) -> None:
+        """Waits for the pipe to take more, as long as there is more."""
+        if child.has_unsent and not child.recycling:
+            self._selector.register(child.write_end, selectors.EVENT_WRITE, partial(self._flush, child))
+
+    def _flush(self, child: Child) -> None:
+        self._selector.unregister(child.write_end)
+        child.flush()
+        self._listen(child)
+
+    def _hear(self, child: Child) -> None:
+        answers = child.receive(self._clock.monotonic())
+        outcomes: list[Outcome] = []
+        for answer in answers:
+            if answer.kind < wire.ARCHIVE:
+                self._greet(child, answer)
+            else:
+                outcomes.append((answer.job.id, wire.move_of(answer.kind, answer.payload)))
+        self._end(outcomes)
+
+    def _greet(self, child: Child, answer: Answer) -> None:
+        message = decode(answer.payload)
+        if answer.kind == wire.BROKEN:
+            if self.tasks is None:
+                raise ApplicationError(f"the application cannot be loaded in a worker:\n{message['trace']}")
+            self._events.emit("child.broken", pid=child.pid, trace=message["trace"])
+            return
+        child.tasks = self.tasks = frozenset(message["tasks"])
+        self._events.emit("child.started", pid=child.pid)
+
+    def _drain(self, child: Child) -> None:
+        """Everything it still had to say."""
+        try:
+            while True:
+                before = child.load
+                self._hear(child)
+                if child.load == before:
+                    return
+        except OSError:
+            return
+
+    def _died(self, child: Child) -> None:
+        self._drain(child)
+        was_ready = child.tasks is not None
+        blamed, innocent = self._remove(child)
+        self._children.remove(child)
+        self._buffer.extendleft(reversed(innocent))
+        now = self._clock.now()
+        for job in blamed:
+            self._events.emit("job.crashed", job=job.id, how=child.how_it_ended())
+        if not child.recycling:
+            self._events.emit("child.died", pid=child.pid, how=child.how_it_ended(), jobs=[job.id for job in blamed])
+        self._end((job.id, self.crash(job, now, child.how_it_ended())) for job in blamed)
+        if not was_ready:
+            self._bear_at = self._clock.monotonic() + _BREATH
+
+    def crash(self, job: HeldJob, at: datetime, how: str) -> moves.Move:
+        return moves.crashed(
+            decode(job.raw), self._policies, worker=self._holdings.worker, started_at=None, at=at, message=how
+        )
+
+    def _remove(self, child: Child) -> tuple[list[HeldJob], list[HeldJob]]:
+        self._selector.unregister(child.read_end)
+        self._selector.unregister(child.process.sentinel)
+        if not child.recycling and child.has_unsent:
+            self._selector.unregister(child.write_end)
+        return child.bury()
+
+    def _replenish(self) -> None:
+        now = self._clock.monotonic()
+        while len(self._children) < self._wanted and now >= self._bear_at:
+            child = self._nursery.bear(self._holdings.worker, self._address, self._clock.offset.total_seconds(), now)
+            self._children.append(child)
+            self._selector.register(child.read_end, selectors.EVENT_READ, partial(self._hear, child))
+            self._selector.register(child.process.sentinel, selectors.EVENT_READ, partial(self._died, child))
+
+    def _watch(self) -> None:
+        """What is worth a look now and then: children that are stuck, stale jobs, memory."""
+        now = self._clock.monotonic()
+        if self._holdings.worker:
+            self._replenish()
+        for child in self._children:
+            if child.load > 1 and now - child.answered_at > _STUCK:
+                self._buffer.extendleft(reversed(child.withdraw()))
+        if self._buffer and now - self._fed_at > _STALE and not any(c.appetite > 0 for c in self._children):
+            self._give_back(self._buffer)
+            self._buffer.clear()
+        if self._memory_limit is not None and now - self._watched_at > 1.0:
+            self._watched_at = now
+            self._recycle_large()
+
+    def _recycle_large(self) -> None:
+        for child in self._children:
+            if child.ready and child.memory() > (self._memory_limit or 0):
+                self._buffer.extendleft(reversed(child.withdraw()))
+                if child.has_unsent:
+                    self._selector.unregister(child.write_end)
+                self._events.emit("child.recycled", pid=child.pid, memory=child.memory())
+                child.recycle()
+
+    def _give_back(self, jobs: Iterable[HeldJob]) -> None:
+        self._end((job.id, None) for job in list(jobs))
+
+    def _end(self, outcomes: Iterable[Outcome]) -> None:
+        self._holdings.ended(outcomes)
+        self._told()
+
+    def _woken(self) -> None:
+        try:
+            os.read(self._wake_read, 4096)
+        except BlockingIOError:
+            return

@@ -1,0 +1,96 @@
+"""What a worker holds during one registration, as far as it knows: shared by the threads of a supervisor.
+
+Every answer of the roster carries how many releases it has seen. Threads ask independently, so answers can arrive out
+of order, and an old one would show jobs that have been let go since; it is recognised by that number and ignored.
+Otherwise a job that was handed back, or settled for a retry, could be started here a second time while it is already
+somebody else's.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable
+
+from recruiter.domain.job import JobId
+from recruiter.processes.children import HeldJob
+from recruiter.store.moves import Move
+from recruiter.store.roster import Holding
+
+Outcome = tuple[JobId, Move]
+
+LARGEST_SETTLEMENT = 1000
+
+
+class Holdings:
+    """One registration: its id, and the jobs on their way from the roster to the children and back."""
+
+    def __init__(self, worker: str) -> None:
+        self.worker = worker
+        self.arrivals: deque[HeldJob] = deque()
+        """Fetched, not yet seen by the floor."""
+        self._lock = threading.Lock()
+        self._known: set[JobId] = set()
+        self._heard = -1
+        self._to_fetch: list[JobId] = []
+        self._outcomes: deque[Outcome] = deque()
+        self.settling = 0
+
+    def hear(self, holding: Holding) -> bool:
+        """Takes note of an answer of the roster; true when there are new jobs to fetch."""
+        with self._lock:
+            return self._hear(holding)
+
+    def _hear(self, holding: Holding) -> bool:
+        if holding.settled < self._heard:
+            return False
+        self._heard = holding.settled
+        new = [id for id in holding.assigned if id not in self._known]
+        self._known.update(new)
+        self._to_fetch.extend(new)
+        return bool(self._to_fetch)
+
+    def to_fetch(self) -> list[JobId]:
+        with self._lock:
+            ids, self._to_fetch = self._to_fetch, []
+            return ids
+
+    def not_fetched(self, ids: list[JobId]) -> None:
+        """Fetching failed; to be tried again."""
+        with self._lock:
+            self._to_fetch[:0] = ids
+
+    def ended(self, outcomes: Iterable[Outcome]) -> None:
+        with self._lock:
+            self._outcomes.extend(outcomes)
+
+    def to_settle(self) -> list[Outcome]:
+        """Everything that has gathered, up to a bound."""
+        with self._lock:
+            count = min(len(self._outcomes), LARGEST_SETTLEMENT)
+            batch = [self._outcomes.popleft() for _ in range(count)]
+            self.settling = count
+            return batch
+
+    def settled(self, outcomes: Iterable[Outcome], holding: Holding) -> bool:
+        """These are no longer ours; takes note of what still is. True when there are new jobs to fetch."""
+        with self._lock:  # one lock for both: in between, an old answer would bring the jobs back
+            self._known.difference_update(id for id, _ in outcomes)
+            self.settling = 0
+            return self._hear(holding)
+
+    def not_settled(self, outcomes: list[Outcome]) -> None:
+        with self._lock:
+            self._outcomes.extendleft(reversed(outcomes))
+            self.settling = 0
+
+    @property
+    def results(self) -> list[JobId]:
+        """Jobs whose results have not been written."""
+        with self._lock:
+            return [id for id, move in self._outcomes if move is not None]
+
+    @property
+    def all_settled(self) -> bool:
+        with self._lock:
+            return not self._outcomes and not self.settling

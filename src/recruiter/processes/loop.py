@@ -1,0 +1,116 @@
+"""One loop for every process: run a step, wait for a wake-up or a delay, until asked to stop.
+
+A step returns how many seconds it can wait. When MongoDB does not answer, the loop says so once, waits longer and
+longer with jitter, and says when it is back; no process ever dies of it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import traceback
+from collections.abc import Callable
+
+from recruiter.errors import StoreError
+from recruiter.events import Events
+
+_FIRST_WAIT, _LONGEST_WAIT = 0.2, 5.0
+
+
+class Stop:
+    """Whether this process has been asked to stop; calls whoever must know."""
+
+    def __init__(self) -> None:
+        self._asked = threading.Event()
+        self._calls: list[Callable[[], None]] = []
+        self._calls_at_once: list[Callable[[], None]] = []
+
+    @property
+    def asked(self) -> bool:
+        return self._asked.is_set()
+
+    def ask(self) -> None:
+        if not self._asked.is_set():
+            self._asked.set()
+            for call in self._calls:
+                call()
+
+    def when_asked(self, call: Callable[[], None]) -> None:
+        self._calls.append(call)
+
+    def when_at_once(self, call: Callable[[], None]) -> None:
+        """For the second signal: the process ends right after these."""
+        self._calls_at_once.append(call)
+
+    def listen_to_signals(self) -> None:
+        """TERM, INT, QUIT and HUP ask to stop; a second one ends the process at once.
+
+        Signals arrive through a pipe and are acted on by a thread: a Python signal handler may interrupt the main
+        thread anywhere, also inside the very lock that it would need itself.
+        """
+        read_end, write_end = os.pipe()
+        os.set_blocking(write_end, False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+            signal.signal(number, lambda *_: None)
+        signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+        threading.Thread(target=self._obey, args=(read_end,), name="signals", daemon=True).start()
+
+    def _obey(self, read_end: int) -> None:
+        while numbers := os.read(read_end, 16):
+            for number in numbers:
+                if self.asked:
+                    for call in self._calls_at_once:
+                        call()
+                    os._exit(128 + number)
+                self.ask()
+
+
+class Loop:
+    def __init__(self, name: str, step: Callable[[], float], stop: Stop, events: Events) -> None:
+        self._name = name
+        self._step = step
+        self._stop = stop
+        self._events = events
+        self._wake = threading.Event()
+        self._failures = 0
+        stop.when_asked(self.ring)
+
+    def ring(self) -> None:
+        """Do not wait any longer."""
+        self._wake.set()
+
+    def run(self) -> None:
+        while not self._stop.asked:
+            self._wake.clear()
+            delay = self.attempt()
+            if delay > 0 and not self._stop.asked:
+                self._wake.wait(delay)
+
+    def start(self) -> threading.Thread:
+        thread = threading.Thread(target=self.run, name=self._name, daemon=True)
+        thread.start()
+        return thread
+
+    def attempt(self) -> float:
+        """One step; returns how long to wait, also when MongoDB did not answer."""
+        try:
+            delay = self._step()
+        except StoreError as error:
+            if not self._failures:
+                self._events.emit("store.unreachable", loop=self._name, error=str(error))
+            return self._back_off()
+        except Exception:
+            # A mistake of ours. Dying would stop every job; going on may only stop what the mistake is about.
+            self._events.emit("loop.failed", loop=self._name, trace=traceback.format_exc())
+            return self._back_off()
+        if self._failures:
+            self._failures = 0
+            self._events.emit("store.back", loop=self._name)
+        return delay
+
+    def _back_off(self) -> float:
+        longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** min(self._failures, 10))
+        self._failures += 1
+        return longest * random.uniform(0.5, 1.0)

@@ -1,0 +1,219 @@
+"""The recruiter process: leads if nobody else does, and then assigns, adopts, rescues and cancels.
+
+When it looks again depends on the last round: at once while jobs flow, later and later when nothing happens, until it
+only sleeps and two doorbells wake it: new jobs, and workers that have room again.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from recruiter.domain.names import CANCELLED_LANE, group_and_task
+from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.errors import StoreError, Superseded
+from recruiter.events import Events
+from recruiter.processes.loop import Loop, Stop
+from recruiter.steps.adopt import adopt
+from recruiter.steps.assign import Round, assign, unserved
+from recruiter.steps.cancel import archive_cancelled
+from recruiter.steps.lead import Leadership
+from recruiter.steps.rescue import Rescue
+from recruiter.store.database import Store
+from recruiter.store.doorbell import Doorbell
+from recruiter.store.roster import ROOM_MADE
+
+_JOB_ARRIVED = {"operationType": {"$in": ["insert", "update", "replace"]}}
+_QUIET_ROUNDS = 3
+"""After so many rounds without work the doorbells are listened to; before that, asking is cheaper."""
+_UNSERVED_GRACE = 30.0
+
+
+@dataclass(frozen=True)
+class RecruiterOptions:
+    lease_time: float = 5.0
+    dead_after: float = 15.0
+    backoff_from: float = 0.005
+    backoff_to: float = 5.0
+
+
+class RecruiterProcess:
+    def __init__(
+        self,
+        store: Store,
+        events: Events,
+        stop: Stop,
+        options: RecruiterOptions,
+        *,
+        policies: PolicyRegistry,
+        became_master: Callable[[], None] = lambda: None,
+        stept_back: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._store = store
+        self._clock = store.clock
+        self._events = events
+        self._stop = stop
+        self._options = options
+        self._leadership = Leadership(store, store.clock, options.lease_time)
+        self._rescue = Rescue(store, store.clock, options.dead_after, policies)
+        self._hooks = _Hooks(events, became_master, stept_back)
+        self._loop = Loop("recruiter", self._step, stop, events)
+        self._led = False
+        self._quiet = 0
+        self._round_at = 0.0
+        self._look_around_at = 0.0
+        self._unserved_since: dict[str, float] = {}
+        self._bells: tuple[Doorbell, Doorbell] | None = None
+
+    def run(self) -> None:
+        """Works until asked to stop; gives the lease back so that the next one need not wait."""
+        try:
+            self._loop.run()
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        for bell in self._bells or ():
+            bell.close()
+        try:
+            self._leadership.resign()
+        except StoreError:
+            self._events.emit("store.unreachable", loop="recruiter", error="the lease will run out by itself")
+        self._note_leadership(False)
+        self._hooks.close()
+
+    def _step(self) -> float:
+        leading = self._leadership.attend()
+        self._note_leadership(leading)
+        if not leading:
+            return self._leadership.interval
+        now = self._clock.monotonic()
+        if now >= self._round_at or self._rung():
+            self._round_at = now + self._lead()
+        return max(0.0, min(self._round_at - self._clock.monotonic(), self._leadership.interval * 0.9))
+
+    def _lead(self) -> float:
+        """One round; returns when the next one is due. Whatever fails, the term is in doubt."""
+        try:
+            round = assign(self._store, self._leadership.term, self._clock.now())
+            self._look_around(round)
+        except Superseded:
+            self._leadership.verify()
+            return 0.0
+        except StoreError:
+            self._leadership.doubt()
+            raise
+        if round.refused:
+            self._leadership.verify()
+        return self._pause_after(round)
+
+    def _look_around(self, round: Round) -> None:
+        """What is not urgent: about once a second while busy, with every round while idle."""
+        lead = self._leadership
+        if CANCELLED_LANE in round.lanes:
+            held = {job for worker in round.roster for job in worker.assigned}
+            for id in archive_cancelled(self._store, self._clock, lead.term, lead.holder, held):
+                self._events.emit("job.cancelled", job=id)
+        now = self._clock.monotonic()
+        if now < self._look_around_at:
+            return
+        self._look_around_at = now + 1.0
+        adoption = adopt(self._store, lead.term, lead.holder, self._clock.now())
+        for id, reason in adoption.set_aside:
+            self._events.emit("job.set_aside", job=id, reason=reason)
+        if adoption.adopted:
+            self._quiet, self._round_at = 0, 0.0
+        for retired in self._rescue.retire_silent(round.roster):
+            self._events.emit(
+                "worker.retired",
+                worker=retired.worker,
+                crashed=list(retired.crashed),
+                released=retired.released,
+            )
+        self._report_unserved(unserved(round), now)
+
+    def _report_unserved(self, lanes: list[str], now: float) -> None:
+        """Says once, after a grace, that nobody can run these: an unknown task, or a group nobody works on."""
+        self._unserved_since = {lane: self._unserved_since.get(lane, now) for lane in lanes}
+        for lane, since in self._unserved_since.items():
+            if since <= now - _UNSERVED_GRACE:
+                group, task = group_and_task(lane)
+                self._events.emit("lane.unserved", group=group, task=task)
+                self._unserved_since[lane] = float("inf")
+
+    def _pause_after(self, round: Round) -> float:
+        if round.assigned:
+            self._quiet = 0
+            return self._options.backoff_from
+        self._quiet += 1
+        longest = min(self._options.backoff_to, self._options.dead_after / 3)
+        pause = min(longest, self._options.backoff_from * 2.0 ** min(self._quiet, 20))
+        some_room = any(worker.room > 0 for worker in round.roster)
+        if self._quiet >= _QUIET_ROUNDS:
+            jobs, room = self._doorbells()
+            jobs.arm()
+            if round.lanes and not (some_room and round.full is False and all(w.room > 0 for w in round.roster)):
+                room.arm()
+            if not jobs.listening:
+                pause = min(pause, 0.5)
+        if some_room and round.lanes:
+            upcoming = self._store.scheduled.next_due(self._clock.now())
+            if upcoming is not None:
+                pause = min(pause, max(0.001, (upcoming - self._clock.now()).total_seconds()))
+        return pause
+
+    def _doorbells(self) -> tuple[Doorbell, Doorbell]:
+        if self._bells is None:
+            self._bells = (
+                Doorbell(self._store.scheduled.collection, _JOB_ARRIVED, self._ring),
+                Doorbell(self._store.roster.collection, ROOM_MADE, self._ring),
+            )
+        return self._bells
+
+    def _ring(self) -> None:
+        self._round_at = 0.0
+        self._loop.ring()
+
+    def _rung(self) -> bool:
+        return self._round_at == 0.0
+
+    def _note_leadership(self, leading: bool) -> None:
+        if leading and not self._led:
+            self._events.emit("leader.elected", term=self._leadership.term)
+            self._hooks.became_master()
+        elif self._led and not leading:
+            self._events.emit("leader.stept_back")
+            self._hooks.stept_back()
+        self._led = leading
+
+
+class _Hooks:
+    """Calls the application's hooks, in order, on a thread of their own: a slow hook must not cost the lease."""
+
+    def __init__(self, events: Events, became_master: Callable[[], None], stept_back: Callable[[], None]) -> None:
+        self._events = events
+        self._became_master = became_master
+        self._stept_back = stept_back
+        self._calls: queue.Queue[tuple[str, Callable[[], None]] | None] = queue.Queue()
+        self._thread = threading.Thread(target=self._run, name="hooks", daemon=True)
+        self._thread.start()
+
+    def became_master(self) -> None:
+        self._calls.put(("recruiter_became_master", self._became_master))
+
+    def stept_back(self) -> None:
+        self._calls.put(("recruiter_stept_back", self._stept_back))
+
+    def close(self) -> None:
+        self._calls.put(None)
+        self._thread.join(timeout=5.0)
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            name, hook = call
+            try:
+                hook()
+            except Exception as error:
+                self._events.emit("hook.failed", hook=name, error=repr(error))

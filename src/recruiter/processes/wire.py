@@ -1,0 +1,78 @@
+"""What supervisor and child say to each other: frames of bytes over two pipes.
+
+    frame = kind (1 byte) + place (4) + length (4) + payload
+
+Payloads are BSON as it came from, or goes to, MongoDB. The supervisor moves them without looking inside.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+
+from recruiter.store.codec import decode, encode
+from recruiter.store.moves import Move
+from recruiter.store.settlement import Rescheduled
+
+_HEAD = struct.Struct("<BII")
+HEAD = _HEAD.size
+
+JOB = 1  # supervisor → child: run this
+HELLO = 2  # child → supervisor: ready; the tasks I know
+BROKEN = 3  # child → supervisor: the application cannot be loaded
+ARCHIVE = 4  # child → supervisor: ended; the archived document
+RESCHEDULE = 5  # child → supervisor: to be tried again; the changes
+RELEASE = 6  # child → supervisor: I do not know this task; not started
+
+READ_AT_ONCE = 1 << 20
+
+
+def frame(kind: int, place: int, payload: bytes) -> bytes:
+    return _HEAD.pack(kind, place, len(payload)) + payload
+
+
+class Frames:
+    """Cuts what comes out of a pipe into frames."""
+
+    def __init__(self) -> None:
+        self._pending = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
+        pending = self._pending
+        pending += data
+        position, end = 0, len(pending)
+        while end - position >= HEAD:
+            kind, place, length = _HEAD.unpack_from(pending, position)
+            if end - position - HEAD < length:
+                break
+            start = position + HEAD
+            yield kind, place, bytes(pending[start : start + length])
+            position = start + length
+        del pending[:position]
+
+
+def answer(place: int, move: Move) -> bytes:
+    """What became of the job in this place."""
+    if isinstance(move, bytes):
+        return frame(ARCHIVE, place, move)
+    if move is None:
+        return frame(RELEASE, place, b"")
+    change = {"_id": move.id, "attempts": move.attempts, "fields": move.fields, "unset": list(move.unset)}
+    return frame(RESCHEDULE, place, encode(change))
+
+
+def move_of(kind: int, payload: bytes) -> Move:
+    if kind == ARCHIVE:
+        return payload
+    if kind == RELEASE:
+        return None
+    change = decode(payload)
+    return Rescheduled(change["_id"], change["attempts"], change["fields"], tuple(change["unset"]))
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """A blocking write of everything; for the child, whose pipe is blocking."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]

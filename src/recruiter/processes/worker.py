@@ -1,0 +1,341 @@
+"""The worker process: a supervisor that runs no user code, and the children that do.
+
+    roster ──holding──▶ fetch ──jobs──▶ floor ──pipes──▶ children ──answers──▶ floor ──outcomes──▶ settle ──▶ MongoDB
+       ▲                                                                                             │
+       └────── heartbeat (a thread that no job can hold up) ◀──────── what is still held ────────────┘
+
+Four threads: the main one owns the floor; `heartbeat`, `fetch` and `settle` wait for MongoDB so that the floor never
+does. They meet in `Holdings`, which belongs to one registration. When the registration is lost, whatever ran under it
+is ended and a new one begins under a new id.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from recruiter.domain.job import JobId
+from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.errors import StoreError, Superseded
+from recruiter.events import Events
+from recruiter.processes.children import HeldJob, Nursery
+from recruiter.processes.floor import Floor
+from recruiter.processes.holdings import Holdings, Outcome
+from recruiter.processes.loop import Loop, Stop
+from recruiter.steps.settle import settle
+from recruiter.store.codec import decode, id_of
+from recruiter.store.database import Store
+from recruiter.store.doorbell import Doorbell
+from recruiter.store.roster import ASSIGNED_TO_ME
+
+_PREFETCH_HORIZON = 0.15
+_MOST_PREFETCHED = 1500
+_LAST_WORDS = 10.0
+"""Seconds to get the last results written when stopping, also when MongoDB does not answer."""
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    groups: tuple[str, ...] | None = None
+    processes: int = 1
+    heartbeat: float = 1.0
+    dead_after: float = 15.0
+    grace: float = 30.0
+    memory_limit: int | None = None
+
+
+class WorkerProcess:
+    def __init__(self, store: Store, events: Events, stop: Stop, options: WorkerOptions, nursery: Nursery) -> None:
+        self._store = store
+        self._clock = store.clock
+        self._events = events
+        self._stop = stop
+        self._options = options
+        self._threads_stop = Stop()
+        self._heartbeat = Loop("heartbeat", self._beat, self._threads_stop, events)
+        self._fetch = Loop("fetch", self._fetch_step, self._threads_stop, events)
+        self._settle = Loop("settle", self._settle_step, self._threads_stop, events)
+        self._floor = Floor(
+            nursery,
+            store.clock,
+            events,
+            PolicyRegistry(),
+            address=store.target.uri,
+            children=options.processes,
+            memory_limit=options.memory_limit,
+            told=self._settle.ring,
+        )
+        self._holdings = Holdings(_new_id())
+        self._joined = False
+        self._lost = False
+        self._cut_off = False
+        self._draining = False
+        self._beaten_at = self._clock.monotonic()
+        self._bell: Doorbell | None = None
+        self._hungry_looks = 0
+        self._throughput = _Throughput()
+
+    def run(self) -> None:
+        """Works until asked to stop, then finishes what runs, hands the rest back and leaves the roster."""
+        self._stop.when_asked(self._floor.wake)
+        self._stop.when_at_once(self._floor.kill)
+        self._floor.open(self._holdings)
+        threads = [loop.start() for loop in (self._heartbeat, self._fetch, self._settle)]
+        try:
+            while not self._stop.asked:
+                self._floor.turn()
+                self._mind_registration()
+            self._drain()
+        finally:
+            self._threads_stop.ask()
+            self._floor.close()
+            if self._bell is not None:
+                self._bell.close()
+            for thread in threads:
+                thread.join(timeout=_LAST_WORDS)
+            self._leave()
+
+    # -- the floor's thread --------------------------------------------------------------------------------------
+
+    def _mind_registration(self) -> None:
+        if self._lost:
+            self._begin_again()
+        silent = self._clock.monotonic() - self._beaten_at
+        if not self._cut_off and self._joined and silent > self._options.dead_after:
+            # By now others may have been given these jobs: end them rather than run them twice.
+            self._cut_off = True
+            self._interrupt([*self._floor.pause()], self._floor.end_children(), "MongoDB cannot be reached")
+        elif self._cut_off and silent < self._options.dead_after:
+            self._cut_off = False
+            self._floor.resume()
+
+    def _begin_again(self) -> None:
+        """The registration is gone: whatever ran under it is not ours any more."""
+        old = self._holdings
+        waiting = self._floor.pause()
+        running = self._floor.end_children()
+        self._events.emit("worker.lost", worker=old.worker, running=len(running), waiting=len(waiting))
+        for id in old.results:
+            self._events.emit("job.superseded", job=id, worker=old.worker)
+        self._joined = self._lost = self._cut_off = False
+        self._holdings = Holdings(_new_id())
+        self._floor.open(self._holdings)
+        self._beaten_at = self._clock.monotonic()
+        self._heartbeat.ring()
+
+    def _drain(self) -> None:
+        self._draining = True
+        self._heartbeat.ring()
+        deadline = self._clock.monotonic() + self._options.grace
+        self._give_back(self._floor.pause())
+        while not self._floor.idle and self._clock.monotonic() < deadline and not self._lost:
+            self._floor.turn()
+        self._interrupt([], self._floor.end_children(), "the worker was asked to stop")
+        deadline = self._clock.monotonic() + _LAST_WORDS
+        while not self._holdings.all_settled and self._clock.monotonic() < deadline and not self._lost:
+            self._settle.ring()
+            self._floor.turn()
+
+    def _interrupt(self, waiting: list[HeldJob], running: list[HeldJob], why: str) -> None:
+        """Jobs that were ended by us, not by themselves: they are handed back and no attempt is counted.
+
+        At-most-once ones have started and cannot be started again: they are lost.
+        """
+        self._give_back(waiting)
+        now = self._clock.now()
+        for job in running:
+            self._events.emit("job.interrupted", job=job.id, why=why)
+            once = bool(decode(job.raw).get("at_most_once"))
+            self._holdings.ended([(job.id, self._floor.crash(job, now, why) if once else None)])
+        self._settle.ring()
+
+    def _give_back(self, jobs: list[HeldJob]) -> None:
+        self._holdings.ended([(job.id, None) for job in jobs])
+        self._settle.ring()
+
+    def _leave(self) -> None:
+        try:
+            self._store.roster.leave(self._holdings.worker)
+            self._events.emit("worker.left", worker=self._holdings.worker)
+        except StoreError as error:
+            self._events.emit("store.unreachable", loop="worker", error=f"could not leave the roster: {error}")
+
+    # -- the heartbeat thread ------------------------------------------------------------------------------------
+
+    def _beat(self) -> float:
+        holdings = self._holdings
+        if not self._joined:
+            return self._join(holdings)
+        asked_at = self._clock.monotonic()
+        running = [
+            {"job": job.id, "task": decode(job.raw)["task"], "since": since} for job, since in self._floor.running()
+        ]
+        answer = self._store.roster.beat(
+            holdings.worker,
+            {"running": running, "draining": self._draining, "prefetch": self._throughput.prefetch},
+        )
+        if answer is None:
+            self._lose(holdings)
+            return self._options.heartbeat
+        self._beaten_at = asked_at
+        holding, server_time = answer
+        self._set_clock(server_time - self._clock.now(), self._clock.monotonic() - asked_at)
+        if holdings.hear(holding):
+            self._fetch.ring()
+        return self._options.heartbeat
+
+    def _join(self, holdings: Holdings) -> float:
+        if self._floor.tasks is None or self._draining:
+            return 0.02
+        moment = self._clock.now()
+        facts: dict[str, Any] = {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "groups": list(self._options.groups) if self._options.groups is not None else None,
+            "tasks": sorted(self._floor.tasks),
+            "slots": self._options.processes,
+            "prefetch": 0,
+            "joined_at": moment,
+            "seen_at": moment,
+        }
+        self._store.roster.join(holdings.worker, facts)
+        # Only now: a leader that took over before this line has been read about; a later one finds us on the roster.
+        if self._store.roster.become_ready(holdings.worker, self._store.leases.term()):
+            self._beaten_at = self._clock.monotonic()
+            self._joined = True
+            self._fetch.ring()
+            self._events.emit("worker.joined", worker=holdings.worker, slots=self._options.processes)
+        else:
+            self._lose(holdings)
+        return self._options.heartbeat
+
+    def _lose(self, holdings: Holdings) -> None:
+        if holdings is self._holdings:
+            self._lost = True
+            self._floor.wake()
+
+    def _set_clock(self, difference: timedelta, took: float) -> None:
+        difference += timedelta(seconds=took / 2)
+        if abs(difference) > timedelta(milliseconds=50):
+            self._clock.offset += difference
+
+    # -- the fetch thread ----------------------------------------------------------------------------------------
+
+    def _fetch_step(self) -> float:
+        holdings = self._holdings
+        if not self._joined:
+            return 0.05
+        ids = holdings.to_fetch()
+        if ids:
+            self._hungry_looks = 0
+            self._fetch_jobs(holdings, ids)
+            return 0.0
+        return self._look_for_jobs(holdings)
+
+    def _fetch_jobs(self, holdings: Holdings, ids: list[JobId]) -> None:
+        try:
+            jobs = [HeldJob(id_of(raw), raw) for raw in self._store.scheduled.fetch(ids)]
+            jobs = self._mark_at_most_once(holdings, jobs)
+        except StoreError:
+            holdings.not_fetched(ids)
+            raise
+        gone = set(ids).difference(job.id for job in jobs)
+        holdings.arrivals.extend(jobs)
+        self._floor.wake()
+        if gone:
+            holdings.ended([(id, None) for id in gone])
+            self._settle.ring()
+
+    def _mark_at_most_once(self, holdings: Holdings, jobs: list[HeldJob]) -> list[HeldJob]:
+        """At-most-once jobs are marked as started, durably, before they can start."""
+        once = [job for job in jobs if b"at_most_once" in job.raw and decode(job.raw).get("at_most_once")]
+        if not once:
+            return jobs
+        allowed = self._store.scheduled.mark_started([j.id for j in once], holdings.worker, self._clock.now())
+        refused = [job for job in once if job.id not in allowed]
+        holdings.ended((j.id, self._floor.crash(j, self._clock.now(), "started before, never ended")) for j in refused)
+        gone = {job.id for job in refused}
+        return [job for job in jobs if job.id not in gone]
+
+    def _look_for_jobs(self, holdings: Holdings) -> float:
+        """Nothing is known to fetch: if a child is free, ask the roster, and then listen for the doorbell."""
+        if not self._floor.hungry:
+            self._hungry_looks = 0
+            return 1.0
+        holding = self._store.roster.holding(holdings.worker)
+        if holding is not None and holdings.hear(holding):
+            return 0.0
+        self._hungry_looks += 1
+        if self._hungry_looks < 4:
+            return 0.003 * 2.0**self._hungry_looks
+        bell = self._listen(holdings.worker)
+        bell.arm()
+        return 3600.0 if bell.listening else 0.25
+
+    def _listen(self, worker: str) -> Doorbell:
+        match = {"documentKey._id": worker, ASSIGNED_TO_ME: {"$exists": True}}
+        if self._bell is None or self._bell.match != match:
+            if self._bell is not None:
+                self._bell.close()
+            self._bell = Doorbell(self._store.roster.collection, match, self._fetch.ring)
+        return self._bell
+
+    # -- the settle thread ---------------------------------------------------------------------------------------
+
+    def _settle_step(self) -> float:
+        holdings = self._holdings
+        outcomes = holdings.to_settle()
+        if not outcomes:
+            return 3600.0
+        try:
+            self._unmark_released(holdings, outcomes)
+            holding = settle(self._store, holdings.worker, outcomes, {"prefetch": self._throughput.prefetch})
+        except Superseded:
+            holdings.not_settled(outcomes)
+            self._lose(holdings)
+            return 0.5
+        except StoreError:
+            holdings.not_settled(outcomes)
+            raise
+        self._throughput.count(len(outcomes), self._clock.monotonic())
+        if holdings.settled(outcomes, holding) or self._floor.hungry:
+            self._fetch.ring()
+        return 0.0
+
+    def _unmark_released(self, holdings: Holdings, outcomes: list[Outcome]) -> None:
+        released = [id for id, move in outcomes if move is None]
+        if released:
+            self._store.scheduled.unmark_started(released, holdings.worker)
+
+
+class _Throughput:
+    """How many jobs this worker ends a second, and so how many it may hold beyond what its children run.
+
+    It follows the rate, not the length of jobs: jobs that take a second or more are never prefetched, quick ones by
+    the hundred, and what is prefetched would be done in about `_PREFETCH_HORIZON` seconds.
+    """
+
+    def __init__(self) -> None:
+        self.prefetch = 0
+        self._rate = 0.0
+        self._ended = 0
+        self._since = 0.0
+
+    def count(self, ended: int, now: float) -> None:
+        self._ended += ended
+        elapsed = now - self._since
+        if elapsed < 0.02:
+            return
+        rate = self._ended / elapsed
+        self._rate = rate if elapsed > 1.0 else 0.5 * self._rate + 0.5 * rate
+        self._ended, self._since = 0, now
+        self.prefetch = min(_MOST_PREFETCHED, int(self._rate * _PREFETCH_HORIZON))
+
+
+def _new_id() -> str:
+    """New for every registration: a worker that was retired and comes back is another worker."""
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"

@@ -1,0 +1,133 @@
+"""Settings: defaults < file < environment < arguments. Frozen, checked together, unknown keys refused.
+
+Every option of the command line is also an environment variable (`--lease-time` is RECRUITER_LEASE_TIME) and a key of
+`recruiter.toml` in the working directory (`lease_time = "5s"`), or of the file that RECRUITER_CONFIG names.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, ByteSize, Field, ValidationError, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from recruiter.domain.duration import to_timedelta
+from recruiter.domain.names import check_name
+from recruiter.errors import InvalidDuration, InvalidName, SettingsError
+
+CONFIG_VARIABLE = "RECRUITER_CONFIG"
+CONFIG_FILE = "recruiter.toml"
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["text", "json"]
+
+
+def _duration(value: Any) -> timedelta:
+    try:
+        return to_timedelta(value)
+    except InvalidDuration as error:
+        raise ValueError(str(error)) from None
+
+
+def _groups(value: Any) -> Any:
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    try:
+        return None if not value else tuple(check_name("group", group) for group in value)
+    except InvalidName as error:
+        raise ValueError(str(error)) from None
+
+
+Duration = Annotated[timedelta, BeforeValidator(_duration)]
+Groups = Annotated[tuple[str, ...] | None, NoDecode, BeforeValidator(_groups)]
+
+
+class TargetSettings(BaseSettings):
+    """Where MongoDB is, for applications that do not say."""
+
+    model_config = SettingsConfigDict(env_prefix="RECRUITER_", extra="ignore", frozen=True)
+
+    target: str = "127.0.0.1:27017"
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        del dotenv_settings, file_secret_settings
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=_config_file())
+
+
+class Settings(TargetSettings):
+    """Everything a process can be told."""
+
+    model_config = SettingsConfigDict(env_prefix="RECRUITER_", extra="forbid", frozen=True)
+
+    bootstrap: str | None = None
+    log_level: LogLevel = "info"
+    log_format: LogFormat = "text"
+    lease_time: Duration = timedelta(seconds=5)
+    considered_dead_after: Duration = timedelta(seconds=15)
+    heartbeat: Duration = timedelta(seconds=1)
+    backoff_from: Duration = timedelta(milliseconds=5)
+    backoff_to: Duration = timedelta(seconds=5)
+    work_on: Groups = None
+    processes: int = Field(default=1, ge=1, le=1024)
+    memory_limit: ByteSize | None = None
+    grace: Duration = timedelta(seconds=30)
+    clean_after: Duration = timedelta(days=5)
+    wait_at_least: Duration = timedelta(minutes=1)
+    wait_at_most: Duration = timedelta(minutes=3)
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        if self.considered_dead_after < 3 * self.heartbeat:
+            raise ValueError("considered_dead_after must be at least three heartbeats: one late beat is no death")
+        if self.lease_time < timedelta(milliseconds=500):
+            raise ValueError("lease_time must be at least 500ms")
+        if self.backoff_from <= timedelta(0) or self.backoff_to < self.backoff_from:
+            raise ValueError("backoff_from must be above zero and not above backoff_to")
+        if self.wait_at_most < self.wait_at_least:
+            raise ValueError("wait_at_most must not be below wait_at_least")
+        return self
+
+    @classmethod
+    def load(cls, **arguments: Any) -> Settings:
+        """The settings in force; arguments that are None were not given. Raises SettingsError."""
+        given = {name: value for name, value in arguments.items() if value is not None}
+        try:
+            return cls(**given)
+        except ValidationError as error:
+            raise SettingsError("; ".join(_complaint(each) for each in error.errors())) from None
+        except ValueError as error:  # the file is not TOML
+            raise SettingsError(f"{_config_file()}: {error}") from None
+
+
+def _config_file() -> Path:
+    named = os.environ.get(CONFIG_VARIABLE)
+    if named and not Path(named).is_file():
+        raise SettingsError(f"{CONFIG_VARIABLE} names {named!r}, and there is no such file")
+    return Path(named or CONFIG_FILE)
+
+
+def _complaint(error: Any) -> str:
+    name = str(error["loc"][0]) if error["loc"] else ""
+    if error["type"] == "extra_forbidden":
+        return f"unknown setting {name!r} in {_config_file()}"
+    if not name:
+        return str(error["msg"]).removeprefix("Value error, ")
+    option = f"--{name.replace('_', '-')}, RECRUITER_{name.upper()} or {name} in {CONFIG_FILE}"
+    return f"{name} = {error['input']!r}: {str(error['msg']).removeprefix('Value error, ')} ({option})"

@@ -1,0 +1,54 @@
+"""Assign: one round of the leader. It keeps nothing between rounds; every round starts from the roster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from recruiter.domain.assignment import Registration, openings
+from recruiter.domain.job import JobId
+from recruiter.domain.names import CANCELLED_LANE
+from recruiter.store.database import Store
+
+LARGEST_HAND = 2000
+"""Jobs assigned in one round at most; more would make the write slow and help nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What a round did, and what its process needs to know to choose when to look again."""
+
+    roster: tuple[Registration, ...]
+    lanes: tuple[str, ...]
+    assigned: int
+    full: bool
+    """Every place was taken, so there may be more jobs than places."""
+    refused: bool
+    """A worker did not take its jobs: it is gone, or it has seen a newer term."""
+
+
+def assign(store: Store, term: int, now: datetime) -> Round:
+    """Reads the roster, finds due jobs that nobody holds, and gives them to workers that have room.
+
+    Raises StoreError when the outcome is unknown; then no more may be assigned with this term.
+    """
+    roster = tuple(store.roster.read())
+    held: set[JobId] = {job for worker in roster for job in worker.assigned}
+    lanes = tuple(store.scheduled.lanes())
+    hands: dict[str, list[JobId]] = {}
+    full = True
+    for opening in openings(roster):
+        served = opening.lanes(lanes)
+        room = min(opening.room, LARGEST_HAND)
+        jobs = store.scheduled.due(served, now, room, held) if served else []
+        full = full and len(jobs) == room
+        held.update(jobs)
+        hands.update(opening.deal(jobs))
+    refused = bool(hands) and not store.roster.assign(hands, term)
+    return Round(roster, lanes, sum(map(len, hands.values())), full, refused)
+
+
+def unserved(round: Round) -> list[str]:
+    """Lanes with jobs that no worker on the roster serves: unknown task, or nobody works on the group."""
+    waiting = (lane for lane in round.lanes if lane != CANCELLED_LANE)
+    return [lane for lane in waiting if not any(worker.serves(lane) for worker in round.roster)]

@@ -1,0 +1,38 @@
+"""Cancel: raising the flag, and acting on it where nobody holds the job.
+
+The flag decides nothing by itself, so there is no race: a job that somebody holds is stopped and settled by its
+holder; one that nobody holds is archived by the leader, the only one who could give it to somebody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from recruiter.clock import Clock
+from recruiter.domain.job import JobId
+from recruiter.errors import JobNotFound
+from recruiter.store import moves
+from recruiter.store.database import Store
+from recruiter.store.settlement import Movement
+
+FLAGS_AT_ONCE = 500
+
+
+def cancel(store: Store, clock: Clock, id: JobId, by: str | None = None, reason: str | None = None) -> None:
+    """Asks for a job to be cancelled. Raises JobNotFound when it has ended already, or never was."""
+    if store.scheduled.flag_cancelled(id, clock.now(), by, reason):
+        return
+    ended = store.archived.get(id)
+    if ended is None:
+        raise JobNotFound(f"there is no job {id!r}")
+    raise JobNotFound(f"job {id!r} has ended already ({ended.why}); nothing to cancel")
+
+
+def archive_cancelled(store: Store, clock: Clock, term: int, holder: str, held: Collection[JobId]) -> list[JobId]:
+    """Archives flagged jobs that nobody holds. Only for the leader, with the roster it has just read."""
+    free = [document for document in store.scheduled.flagged(FLAGS_AT_ONCE) if document["_id"] not in held]
+    if free:
+        now = clock.now()
+        archive = {document["_id"]: moves.cancelled(document, now) for document in free}
+        store.settlement.archive_unheld(Movement(archive=dict(archive)), term, holder)
+    return [document["_id"] for document in free]

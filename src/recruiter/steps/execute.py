@@ -1,0 +1,111 @@
+"""Execute: runs one job, in a child, and says what becomes of it. Whatever the user's code does is caught here."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import traceback
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from recruiter.clock import Clock
+from recruiter.domain.job import Execution
+from recruiter.domain.names import DEFAULT_METHOD
+from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.domain.retry import Archive, Decision, Failure, RetryPolicy, decide_failure, exception_names
+from recruiter.domain.why import Why
+from recruiter.errors import RecruiterError
+from recruiter.registry import Registry
+from recruiter.store import moves
+from recruiter.store.codec import Document, decode
+from recruiter.store.moves import Move
+
+LONGEST_TRACE = 8_000
+LONGEST_MESSAGE = 2_000
+
+
+class Executor:
+    def __init__(self, registry: Registry, policies: PolicyRegistry, clock: Clock, worker: str) -> None:
+        self._registry = registry
+        self._policies = policies
+        self._clock = clock
+        self._worker = worker
+        self._asyncio: asyncio.Runner | None = None
+
+    def run(self, raw: bytes) -> Move:
+        """Runs the job; never raises. None means that this process does not know the task: not started."""
+        document = decode(raw)
+        task = self._registry.find(document["task"])
+        if task is None:
+            return None
+        started_at = self._clock.now()
+        try:
+            call = task.runner(document["args"], document.get("method") or DEFAULT_METHOD)
+            result = task.encode_result(self._finished(call))
+        except BaseException as error:  # SystemExit and KeyboardInterrupt are the job's, not the worker's
+            return self._failed(document, started_at, error)
+        ended_at = self._clock.now()
+        return moves.succeeded(document, Execution(started_at, ended_at, self._worker), ended_at, result)
+
+    def close(self) -> None:
+        if self._asyncio is not None:
+            self._asyncio.close()
+
+    def _finished(self, call: Callable[[], Any]) -> Any:
+        result = call()
+        if inspect.iscoroutine(result):
+            if self._asyncio is None:
+                self._asyncio = asyncio.Runner()
+            return self._asyncio.run(result)
+        return result
+
+    def _failed(self, document: Document, started_at: datetime, error: BaseException) -> Move:
+        now = self._clock.now()
+        execution = Execution(
+            started_at,
+            now,
+            self._worker,
+            exception=exception_names(type(error))[0],
+            message=_cut(_text(error), LONGEST_MESSAGE),
+            trace=_cut(_trace(error), LONGEST_TRACE),
+        )
+        return moves.failed(document, execution, now, self._decide(document, now, error))
+
+    def _decide(self, document: Document, now: datetime, error: BaseException) -> Decision:
+        try:
+            stored = document.get("retry_policy")
+            policy: RetryPolicy | None = self._policies.load(stored) if stored is not None else None
+        except RecruiterError as broken:
+            return Archive(Why.POLICY_FAILED, str(broken))
+        if document.get("at_most_once"):
+            policy = None
+        failure = Failure(
+            attempt=document["attempts"] + 1,
+            created_at=document["created_at"],
+            scheduled_at=document["scheduled_at"],
+            failed_at=now,
+            exception=error,
+            exception_classes=exception_names(type(error)),
+        )
+        return decide_failure(policy, failure)
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return f"<{type(error).__name__} that cannot say what it is>"
+
+
+def _trace(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))
+    except Exception:
+        return "<a trace that cannot be written>"
+
+
+def _cut(text: str, longest: int) -> str:
+    """The end is what matters in a trace; what was cut is said."""
+    text = text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "\\0")
+    return text if len(text) <= longest else f"… {len(text) - longest:,} characters cut …\n{text[-longest:]}"

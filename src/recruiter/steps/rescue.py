@@ -1,0 +1,75 @@
+"""Rescue: a worker that has been silent too long is retired, and what it ran is decided like any failed attempt.
+
+Only what it had *started* counts as a crashed attempt; what merely waited in its list is free again as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from recruiter.clock import Clock
+from recruiter.domain.assignment import Registration
+from recruiter.domain.job import JobId
+from recruiter.domain.observation import Observation
+from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.store import moves
+from recruiter.store.codec import Document
+from recruiter.store.database import Store
+from recruiter.store.settlement import Movement
+
+
+@dataclass(frozen=True, slots=True)
+class Retired:
+    worker: str
+    host: str
+    pid: int
+    crashed: tuple[JobId, ...]
+    released: int
+
+
+class Rescue:
+    """Remembers only how long each heartbeat has stood still, on this process's own clock."""
+
+    def __init__(self, store: Store, clock: Clock, dead_after: float, policies: PolicyRegistry) -> None:
+        self._store = store
+        self._clock = clock
+        self._dead_after = dead_after
+        self._policies = policies
+        # Several looks fit into the time: one long gap between two looks proves nothing about the worker.
+        self._observation = Observation(longest_gap=dead_after / 3)
+
+    def retire_silent(self, roster: Sequence[Registration]) -> list[Retired]:
+        now = self._clock.monotonic()
+        self._observation.forget_all_but({worker.id for worker in roster})
+        silent = [w for w in roster if self._observation.still_for(w.id, w.beats, now) >= self._dead_after]
+        retired = (self._retire(worker) for worker in silent)
+        return [each for each in retired if each is not None]
+
+    def _retire(self, worker: Registration) -> Retired | None:
+        crashed: list[JobId] = []
+
+        def fate(entry: Document, jobs: list[Document]) -> Movement:
+            since = {run["job"]: run["since"] for run in entry["running"]}
+            message = f"worker {worker.id} fell silent and was retired"
+            crashed[:] = [job["_id"] for job in jobs]
+            return moves.gather(
+                (
+                    job["_id"],
+                    moves.crashed(
+                        job,
+                        self._policies,
+                        worker=worker.id,
+                        started_at=since.get(job["_id"], job.get("started_at")),
+                        at=self._clock.now(),
+                        message=message,
+                    ),
+                )
+                for job in jobs
+            )
+
+        entry = self._store.settlement.retire(worker.id, worker.beats, fate)
+        if entry is None:
+            return None
+        released = len(entry["assigned"]) - len(crashed)
+        return Retired(worker.id, entry.get("host", ""), entry.get("pid", 0), tuple(crashed), released)

@@ -1,0 +1,19 @@
+"""Run here: an optimistic job runs in the calling process, now. Only its retries go to the background."""
+
+from __future__ import annotations
+
+from recruiter.domain.job import Job
+from recruiter.steps.execute import Executor
+from recruiter.store.codec import encode, job_document
+from recruiter.store.database import Store
+
+
+def run_here(store: Store, executor: Executor, job: Job) -> None:
+    """Runs the job and stores what became of it: archived, or waiting for its next attempt."""
+    document = job_document(job)
+    move = executor.run(encode(document))
+    assert move is not None, "the task was looked up before the job was made"
+    if isinstance(move, bytes):
+        store.archived.insert(move)
+    else:
+        store.scheduled.insert([{**document, **move.fields}])

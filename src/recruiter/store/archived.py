@@ -1,0 +1,66 @@
+"""`archived`: the jobs that have ended, and everything that happened to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from bson.raw_bson import RawBSONDocument
+from pymongo import ASCENDING, IndexModel
+from pymongo.collection import Collection
+
+from recruiter.domain.job import ArchivedJob, JobId
+from recruiter.store.codec import Document, archived_from
+from recruiter.store.translate import store_call
+
+NAME = "archived"
+
+BY_AGE = "by_age"
+INDEXES = [IndexModel([("archived_at", ASCENDING)], name=BY_AGE)]
+
+VALIDATOR = {
+    "$jsonSchema": {
+        "required": ["done", "why", "archived_at"],
+        "properties": {
+            "done": {"bsonType": "bool"},
+            "why": {"bsonType": "string"},
+            "archived_at": {"bsonType": "date"},
+        },
+    }
+}
+
+
+class Archived:
+    def __init__(self, collection: Collection[Document]) -> None:
+        self.collection = collection
+
+    @store_call
+    def insert(self, raw: bytes) -> None:
+        """A job that never waited: it ran where it was made."""
+        self.collection.insert_one(RawBSONDocument(raw))
+
+    @store_call
+    def get(self, id: JobId) -> ArchivedJob | None:
+        document = self.collection.find_one({"_id": id})
+        return archived_from(document) if document else None
+
+    @store_call
+    def get_many(self, ids: Iterable[JobId]) -> dict[JobId, ArchivedJob]:
+        return {d["_id"]: archived_from(d) for d in self.collection.find({"_id": {"$in": list(ids)}})}
+
+    @store_call
+    def which_exist(self, ids: Iterable[JobId]) -> set[JobId]:
+        return {d["_id"] for d in self.collection.find({"_id": {"$in": list(ids)}}, {"_id": 1})}
+
+    @store_call
+    def set_aside(self, limit: int) -> list[ArchivedJob]:
+        """What was inserted by hand and could not become a job, newest first, each with its reason."""
+        found = self.collection.find({"why": "malformed"}).sort("archived_at", -1).limit(limit)
+        return [archived_from(document) for document in found]
+
+    @store_call
+    def remove_older(self, than: datetime, batch: int) -> int:
+        """Removes up to a batch of the oldest jobs; returns how many."""
+        old = self.collection.find({"archived_at": {"$lt": than}}, {"_id": 1}, hint=BY_AGE).sort("archived_at", 1)
+        ids = [document["_id"] for document in old.limit(batch)]
+        return self.collection.delete_many({"_id": {"$in": ids}}).deleted_count if ids else 0

@@ -1,0 +1,266 @@
+"""The one place that knows how jobs are written: records to documents and back, and raw BSON.
+
+Documents travel through a worker as bytes; only children decode them. What a foreign program inserted is checked here
+(`adopted_fields`), field by field, and becomes a full document or a reason why not.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, TypeGuard
+from uuid import UUID
+
+import bson
+from bson import CodecOptions, ObjectId
+from bson.binary import Binary, UuidRepresentation
+from bson.codec_options import DatetimeConversion
+from bson.errors import BSONError
+from bson.raw_bson import RawBSONDocument
+
+from recruiter.domain.job import EXECUTIONS_KEPT, ArchivedJob, Execution, Job, JobId
+from recruiter.domain.names import DEFAULT_GROUP, DEFAULT_METHOD, check_name, lane_of
+from recruiter.errors import InvalidJob, InvalidName, JobTooLarge
+
+Document = dict[str, Any]
+
+OPTIONS: CodecOptions[Document] = CodecOptions(
+    tz_aware=True,
+    tzinfo=UTC,
+    uuid_representation=UuidRepresentation.STANDARD,
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO,  # a date beyond year 9999 must not make a document unreadable
+)
+_FOREIGN: CodecOptions[Document] = OPTIONS.with_options(unicode_decode_error_handler="replace")
+LARGEST_JOB = 15 * 1024 * 1024
+"""MongoDB takes 16 MiB; the rest is left for what will happen to the job."""
+
+_RAW = CodecOptions(RawBSONDocument)
+_LENGTH = struct.Struct("<i")
+
+
+def encode(document: Mapping[str, Any]) -> bytes:
+    return bson.encode(document, codec_options=OPTIONS)
+
+
+def decode(raw: bytes) -> Document:
+    return bson.decode(raw, OPTIONS)
+
+
+def split_batch(batch: bytes) -> Iterator[bytes]:
+    """The documents in a raw batch, still as bytes."""
+    position, end = 0, len(batch)
+    while position < end:
+        size = _LENGTH.unpack_from(batch, position)[0]
+        yield batch[position : position + size]
+        position += size
+
+
+def id_of(raw: bytes) -> JobId:
+    """The `_id`, which MongoDB always keeps first, without decoding the rest of the document."""
+    if raw[4:9] == b"\x07_id\x00":
+        return ObjectId(raw[9:21])
+    identity: JobId = decode(raw)["_id"]
+    return identity
+
+
+def job_document(job: Job) -> Document:
+    """A waiting job as it is stored. What is empty or default is left out, except what the index needs."""
+    document: Document = {
+        "_id": job.id,
+        "task": job.task,
+        "args": job.args,
+        "group": job.group,
+        "lane": job.lane,
+        "priority": job.priority,
+        "created_at": job.created_at,
+        "scheduled_at": job.scheduled_at,
+        "attempts": job.attempts,
+    }
+    if job.method != DEFAULT_METHOD:
+        document["method"] = job.method
+    if job.tags:
+        document["tags"] = list(job.tags)
+    if job.at_most_once:
+        document["at_most_once"] = True
+    for name in ("urn", "username", "retry_policy"):
+        value = getattr(job, name)
+        if value is not None:
+            document[name] = value
+    return document
+
+
+def encode_job(job: Job) -> RawBSONDocument:
+    """The stored form, encoded once; refuses what is larger than a document may be."""
+    raw = encode(job_document(job))
+    if len(raw) > LARGEST_JOB:
+        raise JobTooLarge(
+            f"job of task {job.task!r} has {len(raw):,} bytes; at most {LARGEST_JOB:,} can be stored. "
+            "Keep the data elsewhere and pass its key."
+        )
+    return RawBSONDocument(raw, _RAW)
+
+
+def job_from(document: Mapping[str, Any]) -> Job:
+    return Job(
+        id=document["_id"],
+        task=document["task"],
+        args=document.get("args", {}),
+        created_at=document["created_at"],
+        scheduled_at=document["scheduled_at"],
+        method=document.get("method") or DEFAULT_METHOD,
+        group=document["group"],
+        priority=document["priority"],
+        tags=tuple(document.get("tags") or ()),
+        urn=document.get("urn"),
+        username=document.get("username"),
+        at_most_once=bool(document.get("at_most_once")),
+        attempts=document.get("attempts") or 0,
+        crashes=document.get("crashes") or 0,
+        retry_policy=document.get("retry_policy"),
+        executions=_executions(document),
+    )
+
+
+def archived_from(document: Mapping[str, Any]) -> ArchivedJob:
+    if "original" in document:
+        moment = document["archived_at"]
+        job = Job(id=document["_id"], task="", args={}, created_at=moment, scheduled_at=moment)
+    else:
+        job = job_from(document)
+    return ArchivedJob(
+        job=job,
+        done=document["done"],
+        why=document["why"],
+        archived_at=document["archived_at"],
+        result=document.get("result"),
+        reason=document.get("reason"),
+        executions=_executions(document),
+    )
+
+
+def execution_document(execution: Execution) -> Document:
+    document: Document = {
+        "started_at": execution.started_at,
+        "ended_at": execution.ended_at,
+        "worker": execution.worker,
+    }
+    if execution.crashed:
+        document["crashed"] = True
+    if execution.exception is not None:
+        document.update({"class": execution.exception, "message": execution.message, "trace": execution.trace})
+    elif execution.message is not None:
+        document["message"] = execution.message
+    return document
+
+
+def remember(document: Document, execution: Execution) -> Document:
+    """The fields that an attempt leaves on its job. `executions` appears with the second attempt and holds them all."""
+    latest = execution_document(execution)
+    fields: Document = {"last_execution": latest, "attempts": (document.get("attempts") or 0) + 1}
+    if execution.crashed:
+        fields["crashes"] = (document.get("crashes") or 0) + 1
+    earlier = _entries(document)
+    if earlier:
+        fields["executions"] = [*earlier, latest][-EXECUTIONS_KEPT:]
+    return fields
+
+
+def archived_document(document: Document, why: str, at: datetime, **fields: Any) -> Document:
+    """The job as it goes into the archive. `lane` is for planning only and stays behind."""
+    archived = {**document, "done": why == "done", "why": why, "archived_at": at, **fields}
+    archived.pop("lane", None)
+    archived.pop("started_by", None)
+    return archived
+
+
+def _entries(document: Mapping[str, Any]) -> list[Document]:
+    if document.get("executions"):
+        return list(document["executions"])
+    return [document["last_execution"]] if document.get("last_execution") else []
+
+
+def _executions(document: Mapping[str, Any]) -> tuple[Execution, ...]:
+    return tuple(
+        Execution(
+            started_at=entry.get("started_at"),
+            ended_at=entry.get("ended_at"),
+            worker=entry.get("worker"),
+            crashed=entry.get("crashed", False),
+            exception=entry.get("class"),
+            message=entry.get("message"),
+            trace=entry.get("trace"),
+        )
+        for entry in _entries(document)
+    )
+
+
+_FIELDS: dict[str, tuple[type, ...]] = {
+    "created_at": (datetime,),
+    "scheduled_at": (datetime,),
+    "priority": (int, float),
+    "attempts": (int,),
+    "crashes": (int,),
+    "at_most_once": (bool,),
+    "method": (str,),
+    "urn": (str,),
+    "username": (str,),
+    "retry_policy": (dict,),
+    "last_execution": (dict,),
+    "executions": (list,),
+    "tags": (list,),
+}
+
+
+def new_id() -> ObjectId:
+    return ObjectId()
+
+
+def is_job_id(value: object) -> TypeGuard[JobId]:
+    return isinstance(value, ObjectId | str | int | UUID) and not isinstance(value, bool)
+
+
+def decode_foreign(raw: bytes) -> tuple[Any, Document | None, str]:
+    """The `_id`, the document, and what is wrong if it cannot be read. The `_id` is found whatever the rest is."""
+    try:
+        document = bson.decode(raw, _FOREIGN)
+        return document["_id"], document, ""
+    except (BSONError, RecursionError, ValueError, OverflowError) as error:
+        return RawBSONDocument(raw, _RAW)["_id"], None, f"cannot be read: {error}"
+
+
+def as_value(raw: bytes) -> tuple[Any, ...]:
+    """Forms in which a foreign document can be kept inside another one, the most readable first."""
+    return RawBSONDocument(raw, _RAW), Binary(raw[: LARGEST_JOB // 2])
+
+
+def adopted_fields(document: Document, now: datetime) -> Document:
+    """The fields that make a plain `{task, args}` document from any program a full job.
+
+    Raises InvalidJob with the reason when it cannot be one. Nothing it holds is believed: every field is checked.
+    """
+    if not is_job_id(document["_id"]):
+        raise InvalidJob(f"_id is {type(document['_id']).__name__}; it must be an ObjectId, text, integer or UUID")
+    if "task" not in document:
+        raise InvalidJob("task is missing")
+    task = check_name("task", document["task"])
+    group = check_name("group", document.get("group", DEFAULT_GROUP))
+    if not isinstance(document.get("args", {}), dict | list):
+        raise InvalidJob(f"args is {type(document['args']).__name__}; it must be a document or an array")
+    for name, types in _FIELDS.items():
+        value = document.get(name)
+        if value is None:
+            continue
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+            raise InvalidJob(f"{name} is {type(value).__name__}; it must be {' or '.join(t.__name__ for t in types)}")
+    if not all(isinstance(tag, str) for tag in document.get("tags") or ()):
+        raise InvalidName("tags must all be text")
+    return {
+        "args": document.get("args", {}),
+        "group": group,
+        "lane": lane_of(group, task),
+        "priority": document.get("priority") or 0,
+        "created_at": document.get("created_at") or now,
+        "scheduled_at": document.get("scheduled_at") or now,
+        "attempts": document.get("attempts") or 0,
+    }

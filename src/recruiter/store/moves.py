@@ -1,0 +1,107 @@
+"""What becomes of one job, as documents: into the archive, or back to waiting with what the attempt left behind.
+
+Used by whoever decides: the child that ran the job, the supervisor whose child died, the leader that retires a worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from recruiter.domain.job import Execution, JobId
+from recruiter.domain.names import lane_of
+from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.domain.retry import Archive, Decision, Failure, Retry, RetryPolicy, decide_crash
+from recruiter.domain.why import Why
+from recruiter.errors import RecruiterError
+from recruiter.store.codec import LARGEST_JOB, Document, archived_document, encode, remember
+from recruiter.store.settlement import Movement, Rescheduled
+
+Move = bytes | Rescheduled | None
+"""An archived document, a change to a waiting one, or nothing: the job is let go as it was."""
+
+
+def succeeded(document: Document, execution: Execution, at: datetime, result: Any) -> bytes:
+    fields = remember(document, execution)
+    if result is not None:
+        fields["result"] = result
+    raw = encode(archived_document(document, Why.DONE, at, **fields))
+    if len(raw) <= LARGEST_JOB:
+        return raw
+    del fields["result"]
+    reason = f"the job succeeded; its result made {len(raw):,} bytes and was not kept"
+    return encode(archived_document(document, Why.DONE, at, **fields, reason=reason))
+
+
+def failed(document: Document, execution: Execution, at: datetime, decision: Decision) -> bytes | Rescheduled:
+    """What a failed attempt leads to, once it is decided."""
+    fields = remember(document, execution)
+    if isinstance(decision, Archive):
+        if decision.reason is not None:
+            fields["reason"] = decision.reason
+        return encode(archived_document(document, decision.why, at, **fields))
+    fields["scheduled_at"] = decision.at
+    if decision.group is not None:
+        fields.update(group=decision.group, lane=lane_of(decision.group, document["task"]))
+    return Rescheduled(document["_id"], document["attempts"], fields, unset=("started_by", "started_at"))
+
+
+def crashed(
+    document: Document,
+    policies: PolicyRegistry,
+    *,
+    worker: str,
+    started_at: datetime | None,
+    at: datetime,
+    message: str,
+) -> bytes | Rescheduled:
+    """What the death of its process means for the job it ran."""
+    execution = Execution(started_at, at, worker, crashed=True, message=message)
+    failure = Failure(
+        attempt=document["attempts"] + 1,
+        created_at=document["created_at"],
+        scheduled_at=document["scheduled_at"],
+        failed_at=at,
+        crashed=True,
+    )
+    crashes = (document.get("crashes") or 0) + 1
+    decision = decide_crash(
+        _policy(document, policies), failure, crashes=crashes, at_most_once=bool(document.get("at_most_once"))
+    )
+    return failed(document, execution, at, decision)
+
+
+def cancelled(document: Document, at: datetime) -> bytes:
+    return encode(archived_document(document, Why.CANCELLED, at, reason=(document["cancel"] or {}).get("reason")))
+
+
+def gather(moves: Iterable[tuple[JobId, Move]]) -> Movement:
+    archive: dict[JobId, bytes | Document] = {}
+    reschedule: list[Rescheduled] = []
+    release: list[JobId] = []
+    for id, move in moves:
+        if isinstance(move, bytes):
+            archive[id] = move
+        elif move is not None:
+            reschedule.append(move)
+        else:
+            release.append(id)
+    return Movement(archive, reschedule, release)
+
+
+class _DecidedLater(RetryPolicy):
+    """Stands for a policy of the application's own, which only its children know: the job runs again at once."""
+
+    def decide(self, failure: Failure) -> Decision:
+        return Retry(failure.failed_at)
+
+
+def _policy(document: Document, policies: PolicyRegistry) -> RetryPolicy | None:
+    stored = document.get("retry_policy")
+    if stored is None:
+        return None
+    try:
+        return policies.load(stored)
+    except RecruiterError:
+        return _DecidedLater()

@@ -1,0 +1,238 @@
+"""`roster`: the workers, and who holds which job. **This is the lock table.**
+
+    {_id: "host:pid:1f3a", host, pid, groups, tasks, slots, prefetch, ready, draining, term, beats, settled, given,
+     joined_at, seen_at, running: [{job, task, since}], assigned: [job ids]}
+
+A worker holds exactly the jobs in its own `assigned`. Only the leader adds to it, and only while no newer term has
+been written there; only the worker itself takes from it, by settling or handing back; and retiring a worker removes
+the document, and with it every hold at once. So no lock can outlive its holder, and a worker that lost its document
+cannot complete anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pymongo import ReturnDocument, UpdateOne
+from pymongo.client_session import ClientSession
+from pymongo.collection import Collection
+
+from recruiter.domain.assignment import Registration
+from recruiter.domain.job import JobId
+from recruiter.store.codec import Document
+from recruiter.store.translate import store_call
+
+NAME = "roster"
+
+VALIDATOR = {
+    "$jsonSchema": {
+        "required": [
+            "groups",
+            "tasks",
+            "slots",
+            "prefetch",
+            "ready",
+            "draining",
+            "term",
+            "beats",
+            "running",
+            "assigned",
+        ],
+        "properties": {
+            "_id": {"bsonType": "string"},
+            "groups": {"bsonType": ["null", "array"]},
+            "tasks": {"bsonType": "array"},
+            "slots": {"bsonType": "int"},
+            "prefetch": {"bsonType": "int"},
+            "ready": {"bsonType": "bool"},
+            "draining": {"bsonType": "bool"},
+            "term": {"bsonType": ["int", "long"]},
+            "beats": {"bsonType": ["int", "long"]},
+            "running": {"bsonType": "array"},
+            "assigned": {"bsonType": "array"},
+        },
+    }
+}
+
+
+ASSIGNED_TO_ME = "updateDescription.updatedFields.given"
+"""What a worker listens for on its own document; heartbeats do not change it."""
+
+ROOM_MADE: Document = {
+    "$or": [
+        {"operationType": {"$in": ["insert", "delete"]}},
+        {"updateDescription.updatedFields.settled": {"$exists": True}},
+        {"updateDescription.updatedFields.ready": {"$exists": True}},
+    ]
+}
+"""What the leader listens for while workers are full."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What a worker holds, as of its n-th release. An answer with a smaller `settled` is older and must be ignored."""
+
+    assigned: list[JobId]
+    settled: int
+
+
+@dataclass(frozen=True, slots=True)
+class RosterEntry:
+    """A worker as people see it."""
+
+    id: str
+    host: str
+    pid: int
+    registration: Registration
+    joined_at: datetime
+    seen_at: datetime
+    running: tuple[Mapping[str, Any], ...]
+
+
+class Roster:
+    def __init__(self, collection: Collection[Document]) -> None:
+        self.collection = collection
+
+    # -- the worker's side -------------------------------------------------------------------------------------
+
+    @store_call
+    def join(self, worker: str, facts: Mapping[str, Any]) -> None:
+        """Inserts the worker as not ready: nobody assigns to it before it knows the newest term, `become_ready`."""
+        self.collection.insert_one(
+            {
+                "_id": worker,
+                **facts,
+                "ready": False,
+                "draining": False,
+                "term": 0,
+                "beats": 0,
+                "settled": 0,
+                "given": 0,
+                "running": [],
+                "assigned": [],
+            }
+        )
+
+    @store_call
+    def become_ready(self, worker: str, term: int) -> bool:
+        update = {"$set": {"ready": True}, "$max": {"term": term}, "$inc": {"beats": 1}}
+        return self.collection.update_one({"_id": worker}, update).matched_count == 1
+
+    @store_call
+    def beat(self, worker: str, facts: Mapping[str, Any]) -> tuple[Holding, datetime] | None:
+        """Shows life; returns what the worker holds and the server's time, or None when it is off the roster."""
+        found = self.collection.find_one_and_update(
+            {"_id": worker},
+            {"$inc": {"beats": 1}, "$set": dict(facts), "$currentDate": {"seen_at": True}},
+            projection={"assigned": 1, "settled": 1, "seen_at": 1},
+            return_document=ReturnDocument.AFTER,
+        )
+        return (_holding(found), found["seen_at"]) if found else None
+
+    @store_call
+    def holding(self, worker: str) -> Holding | None:
+        found = self.collection.find_one({"_id": worker}, {"assigned": 1, "settled": 1})
+        return _holding(found) if found else None
+
+    def release(
+        self, worker: str, ids: Sequence[JobId], session: ClientSession | None, facts: Mapping[str, Any]
+    ) -> Holding | None:
+        """Takes these jobs off the worker's list; returns what it still holds, or None when it is off the roster."""
+        found = self.collection.find_one_and_update(
+            {"_id": worker},
+            {
+                "$pull": {"assigned": {"$in": list(ids)}},
+                "$inc": {"beats": 1, "settled": 1},
+                "$set": dict(facts),
+            },
+            projection={"assigned": 1, "settled": 1},
+            return_document=ReturnDocument.AFTER,
+            session=session,
+        )
+        return _holding(found) if found else None
+
+    @store_call
+    def hand_back(self, worker: str, ids: Sequence[JobId]) -> Holding | None:
+        """Gives up jobs that were never started; nothing else changes for them."""
+        return self.release(worker, ids, None, {})
+
+    @store_call
+    def leave(self, worker: str) -> None:
+        """Off the roster: whatever it still held is free at once."""
+        self.collection.delete_one({"_id": worker})
+
+    # -- the leader's side -------------------------------------------------------------------------------------
+
+    @store_call
+    def raise_term(self, term: int) -> None:
+        """From here on no older leader can assign to anybody on the roster. Safe to repeat."""
+        self.collection.update_many({"term": {"$lt": term}}, {"$set": {"term": term}})
+
+    @store_call
+    def read(self) -> list[Registration]:
+        fields = {
+            "groups": 1,
+            "tasks": 1,
+            "slots": 1,
+            "prefetch": 1,
+            "ready": 1,
+            "draining": 1,
+            "beats": 1,
+            "assigned": 1,
+        }
+        return [_registration(document) for document in self.collection.find({}, fields)]
+
+    @store_call
+    def assign(self, hands: Mapping[str, Sequence[JobId]], term: int) -> bool:
+        """Gives jobs to workers. False when a worker is gone or has seen a newer term: look at the lease again."""
+        writes = [
+            UpdateOne(
+                {"_id": worker, "ready": True, "term": {"$lte": term}},
+                {"$set": {"term": term}, "$push": {"assigned": {"$each": list(jobs)}}, "$inc": {"given": 1}},
+            )
+            for worker, jobs in hands.items()
+        ]
+        return self.collection.bulk_write(writes, ordered=False).matched_count == len(writes)
+
+    def remove(self, worker: str, beats: int, session: ClientSession) -> Document | None:
+        """Inside a transaction: takes the worker off the roster unless it has shown life since."""
+        return self.collection.find_one_and_delete({"_id": worker, "beats": beats}, session=session)
+
+    # -- views -------------------------------------------------------------------------------------------------
+
+    @store_call
+    def entries(self) -> list[RosterEntry]:
+        return [
+            RosterEntry(
+                id=document["_id"],
+                host=document["host"],
+                pid=document["pid"],
+                registration=_registration(document),
+                joined_at=document["joined_at"],
+                seen_at=document["seen_at"],
+                running=tuple(document["running"]),
+            )
+            for document in self.collection.find({}).sort("_id", 1)
+        ]
+
+
+def _holding(document: Document) -> Holding:
+    return Holding(document["assigned"], document["settled"])
+
+
+def _registration(document: Document) -> Registration:
+    groups = document["groups"]
+    return Registration(
+        id=document["_id"],
+        groups=None if groups is None else frozenset(groups),
+        tasks=frozenset(document["tasks"]),
+        slots=document["slots"],
+        prefetch=document["prefetch"],
+        assigned=tuple(document["assigned"]),
+        beats=document["beats"],
+        ready=document["ready"],
+        draining=document["draining"],
+    )

@@ -1,0 +1,220 @@
+"""`scheduled`: the jobs that wait or run.
+
+A job document is not touched while it is assigned or run for a moment: who holds it is written on the roster.
+
+Two kinds of documents live here. With a `lane` it is a job of full shape (the validator sees to it) and in the due
+index. Without one it was inserted by some other program: it waits in the *inbox* until the leader adopts it or sets it
+aside. So whatever is inserted by hand cannot reach, spoil or slow the index that everything depends on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection as Ids
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, cast
+
+from pymongo import ASCENDING, DESCENDING, IndexModel, InsertOne, UpdateOne
+from pymongo.client_session import ClientSession
+from pymongo.collection import Collection
+from pymongo.errors import BulkWriteError, DuplicateKeyError
+
+from recruiter.domain.job import Job, JobId
+from recruiter.domain.names import CANCELLED_LANE
+from recruiter.errors import StoreError
+from recruiter.store.codec import Document, id_of, job_from, split_batch
+from recruiter.store.translate import store_call
+
+NAME = "scheduled"
+
+DUE, POSTPONED, INBOX = "due", "postponed", "inbox"
+_HAS_LANE = {"lane": {"$gt": ""}}
+INDEXES = [
+    IndexModel(
+        [("lane", ASCENDING), ("priority", DESCENDING), ("scheduled_at", ASCENDING), ("_id", ASCENDING)],
+        name=DUE,
+        partialFilterExpression=_HAS_LANE,
+    ),
+    IndexModel([("scheduled_at", ASCENDING)], name=POSTPONED, partialFilterExpression=_HAS_LANE),
+    IndexModel([("lane", ASCENDING)], name=INBOX, partialFilterExpression={"lane": None}),
+]
+
+VALIDATOR = {
+    "$jsonSchema": {
+        "anyOf": [
+            {"properties": {"lane": {"bsonType": "null"}}},
+            {
+                "required": [
+                    "task",
+                    "args",
+                    "group",
+                    "lane",
+                    "priority",
+                    "created_at",
+                    "scheduled_at",
+                    "attempts",
+                ],
+                "properties": {
+                    "task": {"bsonType": "string"},
+                    "args": {"bsonType": ["object", "array"]},
+                    "group": {"bsonType": "string"},
+                    "lane": {"bsonType": "string"},
+                    "priority": {"bsonType": "number"},
+                    "created_at": {"bsonType": "date"},
+                    "scheduled_at": {"bsonType": "date"},
+                    "attempts": {"bsonType": "number"},
+                },
+            },
+        ]
+    }
+}
+
+_ORDER = [("priority", DESCENDING), ("scheduled_at", ASCENDING), ("_id", ASCENDING)]
+_LANES_A_QUERY = 100
+"""MongoDB merges up to 200 sorted scans; beyond that it would sort in memory."""
+
+DUPLICATE_KEY = 11000
+
+
+class Scheduled:
+    def __init__(self, collection: Collection[Document]) -> None:
+        self.collection = collection
+
+    # -- producing ---------------------------------------------------------------------------------------------
+
+    @store_call
+    def insert(self, documents: Sequence[Any], session: ClientSession | None = None) -> dict[int, str]:
+        """Stores jobs; returns the errors by position. One bad or duplicate document does not stop the rest."""
+        collection = self.collection
+        if session is not None:
+            # The caller's transaction lives on the caller's own client, and so must this write.
+            collection = session.client.get_database(collection.database.name)[NAME].with_options(
+                codec_options=collection.codec_options
+            )
+        try:
+            if len(documents) == 1:
+                collection.insert_one(documents[0], session=session)
+            else:
+                collection.bulk_write([InsertOne(d) for d in documents], ordered=session is not None, session=session)
+        except DuplicateKeyError:
+            if session is not None:
+                raise
+            return {0: "duplicate"}
+        except BulkWriteError as error:
+            failures = error.details["writeErrors"]
+            if not failures:
+                raise
+            return {f["index"]: "duplicate" if f["code"] == DUPLICATE_KEY else str(f["errmsg"]) for f in failures}
+        return {}
+
+    # -- planning ----------------------------------------------------------------------------------------------
+
+    @store_call
+    def lanes(self) -> list[str]:
+        """The lanes that have jobs, due or not. One index seek a lane."""
+        lanes: list[str] = self.collection.distinct("lane", _HAS_LANE)
+        return lanes
+
+    @store_call
+    def due(self, lanes: Sequence[str], now: datetime, limit: int, held: Ids[JobId]) -> list[JobId]:
+        """The next due jobs of these lanes that are not held, by priority, then time."""
+        found: list[Document] = []
+        for start in range(0, len(lanes), _LANES_A_QUERY):
+            found.extend(self._due(lanes[start : start + _LANES_A_QUERY], now, limit, held))
+        if len(lanes) > _LANES_A_QUERY:
+            found.sort(key=lambda d: (-d["priority"], d["scheduled_at"]))
+        return [document["_id"] for document in found[:limit]]
+
+    def _due(self, lanes: Sequence[str], now: datetime, limit: int, held: Ids[JobId]) -> Iterator[Document]:
+        # batch_size: without it the server answers with 101 and makes the leader ask again.
+        query = {"lane": {"$in": list(lanes)}, "scheduled_at": {"$lte": now}, "_id": {"$nin": list(held)}}
+        fields = {"_id": 1, "priority": 1, "scheduled_at": 1}
+        return iter(self.collection.find(query, fields, limit=limit, batch_size=limit + 1).sort(_ORDER).hint(DUE))
+
+    @store_call
+    def next_due(self, now: datetime) -> datetime | None:
+        """When the next postponed job becomes due."""
+        found = self.collection.find_one(
+            {"scheduled_at": {"$gt": now}, **_HAS_LANE},
+            {"scheduled_at": 1},
+            sort=[("scheduled_at", 1)],
+            hint=POSTPONED,
+        )
+        return found["scheduled_at"] if found else None
+
+    # -- the inbox ---------------------------------------------------------------------------------------------
+
+    @store_call
+    def inbox(self, limit: int) -> list[bytes]:
+        """Documents that other programs inserted, still as bytes: nothing in them has been checked."""
+        batches = self.collection.find_raw_batches({"lane": None}, limit=limit, hint=INBOX)
+        return [raw for batch in batches for raw in split_batch(cast(bytes, batch))]
+
+    @store_call
+    def adopt(self, fields: Mapping[JobId, Document]) -> None:
+        self.collection.bulk_write(
+            [UpdateOne({"_id": id, "lane": None}, {"$set": update}) for id, update in fields.items()],
+            ordered=False,
+        )
+
+    # -- executing ---------------------------------------------------------------------------------------------
+
+    @store_call
+    def fetch(self, ids: Sequence[JobId]) -> list[bytes]:
+        """These jobs as bytes, in the order of the ids; one that is gone is left out."""
+        batches = self.collection.find_raw_batches({"_id": {"$in": list(ids)}}, batch_size=len(ids) + 1)
+        found = {id_of(raw): raw for batch in batches for raw in split_batch(cast(bytes, batch))}
+        return [found[id] for id in ids if id in found]
+
+    @store_call
+    def mark_started(self, ids: Sequence[JobId], worker: str, at: datetime) -> set[JobId]:
+        """Writes durably that these at-most-once jobs are about to start here; returns the ones that may.
+
+        One that is marked already was started before, by a worker that is no more: it must not start again.
+        """
+        mine = {"started_by": worker}
+        self.collection.update_many(
+            {"_id": {"$in": list(ids)}, "started_by": None}, {"$set": {**mine, "started_at": at}}
+        )
+        return {d["_id"] for d in self.collection.find({"_id": {"$in": list(ids)}, **mine}, {"_id": 1})}
+
+    @store_call
+    def unmark_started(self, ids: Sequence[JobId], worker: str) -> None:
+        """These never started after all."""
+        self.collection.update_many(
+            {"_id": {"$in": list(ids)}, "started_by": worker},
+            {"$unset": {"started_by": "", "started_at": ""}},
+        )
+
+    # -- control and views -------------------------------------------------------------------------------------
+
+    @store_call
+    def flag_cancelled(self, id: JobId, at: datetime, by: str | None, reason: str | None) -> bool:
+        """Raises the flag, and takes the job out of its lane so that nobody is given it any more. The leader archives
+        it, or its holder stops it. False when there is no such job; a second flag changes nothing."""
+        flag = {"cancel": {"at": at, "by": by, "reason": reason}, "lane": CANCELLED_LANE}
+        matched = self.collection.update_one({"_id": id, "lane": {"$gt": CANCELLED_LANE}}, {"$set": flag}).matched_count
+        return matched > 0 or self.collection.count_documents({"_id": id}, limit=1) > 0
+
+    @store_call
+    def flagged(self, limit: int) -> list[Document]:
+        return list(self.collection.find({"lane": CANCELLED_LANE}, hint=DUE, limit=limit))
+
+    @store_call
+    def get(self, id: JobId) -> Job | None:
+        document = self.collection.find_one({"_id": id})
+        if document is None:
+            return None
+        if document.get("lane") is None:
+            raise StoreError(
+                f"job {id!r} was inserted by another program and is not adopted yet; ask again in a second"
+            )
+        return job_from(document)
+
+    @store_call
+    def count_by_lane(self) -> dict[str, int]:
+        """How many jobs each lane has; walks the index, for reports only."""
+        rows = self.collection.aggregate(
+            [{"$match": _HAS_LANE}, {"$group": {"_id": "$lane", "jobs": {"$sum": 1}}}], hint=DUE
+        )
+        return {row["_id"]: row["jobs"] for row in rows}

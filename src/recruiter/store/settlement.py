@@ -1,0 +1,191 @@
+"""The transactions: everything that moves a job from one place to another, all or nothing.
+
+    settle    roster.$pull  +  archived insert  +  scheduled delete / update        by the worker that holds the jobs
+    retire    roster delete +  scheduled update / archived insert                   by whoever saw it silent too long
+    set aside lease fence   +  archived insert  +  scheduled delete                 by the leader, jobs nobody holds
+
+A job is therefore in exactly one of `scheduled` and `archived` at every instant. The first write of each transaction
+proves the right to make it (the worker is on the roster; the worker has been silent; the term still leads), and
+conflicts with whatever would take that right away, so there is nothing to check afterwards.
+
+Every transaction may be run again after an unknown outcome: a second settle finds its jobs already archived, and
+rescheduling only matches a job whose `attempts` have not moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import pymongo
+from bson.raw_bson import RawBSONDocument
+from pymongo import MongoClient, ReadPreference, UpdateOne, WriteConcern
+from pymongo.client_session import ClientSession
+from pymongo.errors import BulkWriteError, DuplicateKeyError
+from pymongo.read_concern import ReadConcern
+
+from recruiter.domain.job import JobId
+from recruiter.domain.names import CANCELLED_LANE
+from recruiter.errors import Superseded
+from recruiter.store.archived import Archived
+from recruiter.store.codec import Document
+from recruiter.store.leases import Leases
+from recruiter.store.roster import Holding, Roster
+from recruiter.store.scheduled import DUPLICATE_KEY, Scheduled
+from recruiter.store.translate import store_call
+
+T = TypeVar("T")
+
+DURABLE = WriteConcern("majority", j=True)
+LONGEST_TRANSACTION = 30.0
+"""Seconds, retries included. After that the caller hears of it and tries again with whatever has gathered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rescheduled:
+    """A job that stays in `scheduled`, with the fields that change."""
+
+    id: JobId
+    attempts: int
+    """What `attempts` must still be; if it moved, this was done before."""
+    fields: Mapping[str, Any]
+    unset: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Movement:
+    """What becomes of some jobs: into the archive (as raw documents), back to waiting, or just let go."""
+
+    archive: Mapping[JobId, bytes | Document] = field(default_factory=dict)
+    reschedule: Sequence[Rescheduled] = ()
+    release: Sequence[JobId] = ()
+    forget: Sequence[JobId] = ()
+    """Jobs that are in the archive already: only taken out of `scheduled`."""
+
+    @property
+    def ids(self) -> list[JobId]:
+        return [*self.archive, *(job.id for job in self.reschedule), *self.release, *self.forget]
+
+    def without(self, archived: Collection[JobId]) -> Movement:
+        rest = {id: document for id, document in self.archive.items() if id not in archived}
+        return replace(self, archive=rest, forget=[*self.forget, *archived])
+
+
+class Settlement:
+    def __init__(
+        self,
+        client: MongoClient[Document],
+        scheduled: Scheduled,
+        archived: Archived,
+        roster: Roster,
+        leases: Leases,
+    ) -> None:
+        self._client = client
+        self._scheduled = scheduled
+        self._archived = archived
+        self._roster = roster
+        self._leases = leases
+
+    @store_call
+    def settle(self, worker: str, movement: Movement, facts: Mapping[str, Any]) -> Holding:
+        """Settles a worker's finished jobs; returns what it still holds.
+
+        Raises Superseded, with nothing written, when the worker is no longer on the roster.
+        """
+
+        def write(session: ClientSession, movement: Movement) -> Holding:
+            held = self._roster.release(worker, movement.ids, session, facts)
+            if held is None:
+                raise Superseded(f"worker {worker} is no longer on the roster; its results were dropped")
+            self._move(movement, session)
+            return held
+
+        return self._without_archived(movement, write)
+
+    def hand_back(self, worker: str, ids: Sequence[JobId]) -> Holding:
+        """Lets go of jobs that were never started; nothing else changes for them. Raises Superseded like `settle`."""
+        held = self._roster.hand_back(worker, ids)
+        if held is None:
+            raise Superseded(f"worker {worker} is no longer on the roster")
+        return held
+
+    @store_call
+    def retire(self, worker: str, beats: int, fate: Callable[[Document, list[Document]], Movement]) -> Document | None:
+        """Takes a silent worker off the roster; `fate` says what becomes of the jobs it was running.
+
+        Returns the worker's last document, or None when it showed life or is gone already.
+        """
+
+        def write(session: ClientSession) -> Document | None:
+            entry = self._roster.remove(worker, beats, session)
+            if entry is None:
+                return None
+            started = [run["job"] for run in entry["running"]]
+            suspects = {
+                "_id": {"$in": entry["assigned"]},
+                "$or": [{"_id": {"$in": started}}, {"started_by": worker}],
+            }
+            jobs = list(self._scheduled.collection.find(suspects, session=session))
+            self._move(fate(entry, jobs), session)
+            return entry
+
+        return self._transaction(write)
+
+    @store_call
+    def archive_unheld(self, movement: Movement, term: int, holder: str) -> None:
+        """Archives jobs that nobody holds; only the leader knows that, so only while it leads."""
+
+        def write(session: ClientSession, movement: Movement) -> None:
+            if not self._leases.fence(term, holder, session):
+                raise Superseded(f"term {term} is over; nothing was written")
+            self._move(movement, session)
+
+        self._without_archived(movement, write)
+
+    def _move(self, movement: Movement, session: ClientSession) -> None:
+        scheduled, archived = self._scheduled.collection, self._archived.collection
+        if movement.archive:
+            documents = [RawBSONDocument(d) if isinstance(d, bytes) else d for d in movement.archive.values()]
+            archived.insert_many(documents, session=session)
+        if movement.archive or movement.forget:
+            scheduled.delete_many({"_id": {"$in": [*movement.archive, *movement.forget]}}, session=session)
+        if movement.reschedule:
+            scheduled.bulk_write([_update(job) for job in movement.reschedule], ordered=False, session=session)
+
+    def _without_archived(self, movement: Movement, write: Callable[[ClientSession, Movement], T]) -> T:
+        """Runs the transaction; if jobs are in the archive already (settled before, with an unknown outcome then),
+        runs it again without these."""
+        try:
+            return self._transaction(lambda session: write(session, movement))
+        except (BulkWriteError, DuplicateKeyError) as error:
+            if not _is_duplicate(error):
+                raise
+        rest = movement.without(self._archived.which_exist(movement.archive))
+        return self._transaction(lambda session: write(session, rest))
+
+    def _transaction(self, write: Callable[[ClientSession], T]) -> T:
+        with pymongo.timeout(LONGEST_TRANSACTION), self._client.start_session() as session:
+            return session.with_transaction(
+                write,
+                read_concern=ReadConcern("snapshot"),
+                write_concern=DURABLE,
+                read_preference=ReadPreference.PRIMARY,
+            )
+
+
+def _update(job: Rescheduled) -> UpdateOne:
+    update: Document = {"$set": dict(job.fields)}
+    if job.unset:
+        update["$unset"] = dict.fromkeys(job.unset, "")
+    query: Document = {"_id": job.id, "attempts": job.attempts}
+    if "lane" in job.fields:
+        query["lane"] = {"$ne": CANCELLED_LANE}  # cancelled meanwhile: it must not come back to a lane
+    return UpdateOne(query, update)
+
+
+def _is_duplicate(error: BulkWriteError | DuplicateKeyError) -> bool:
+    if isinstance(error, DuplicateKeyError):
+        return True
+    failures: Iterable[Document] = (error.details or {}).get("writeErrors", ())
+    return any(failure["code"] == DUPLICATE_KEY for failure in failures)

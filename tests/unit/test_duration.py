@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recruiter.domain.duration import DurationLike, humanize, to_seconds, to_timedelta
+from recruiter.errors import InvalidDuration
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (90, timedelta(seconds=90)),
+        (0.25, timedelta(milliseconds=250)),
+        (0, timedelta(0)),
+        (timedelta(hours=2), timedelta(hours=2)),
+        ("5 minutes", timedelta(minutes=5)),
+        ("30s", timedelta(seconds=30)),
+        ("500ms", timedelta(milliseconds=500)),
+        ("5days", timedelta(days=5)),
+        ("1h30m", timedelta(minutes=90)),
+        ("1.5 hours", timedelta(minutes=90)),
+        ("  1 minute,\t24 secs ", timedelta(seconds=84)),
+        ("90", timedelta(seconds=90)),
+        ("2 weeks", timedelta(days=14)),
+    ],
+)
+def test_reads_what_people_write(value: DurationLike, expected: timedelta) -> None:
+    assert to_timedelta(value) == expected
+    assert to_seconds(value) == expected.total_seconds()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        math.nan,
+        math.inf,
+        -math.inf,
+        True,
+        False,
+        -1,
+        -0.001,
+        timedelta(seconds=-1),
+        "",
+        "   ",
+        "-5s",
+        "soon",
+        "5 minutes ago",
+        "1.2.3s",
+        ".s",
+        "nan",
+        "inf",
+        "1e400",
+        1e300,
+        pytest.param(10**5000, id="5000 digits"),
+        pytest.param("9" * 5000, id="5000 nines"),
+        pytest.param("1 " * 3000 + "x", id="a long text"),
+        None,
+        b"5s",
+        [5],
+        object(),
+    ],
+)
+def test_refuses_everything_else(value: Any) -> None:
+    with pytest.raises(InvalidDuration):
+        to_timedelta(value)
+
+
+def test_the_error_names_the_value_and_shows_examples() -> None:
+    with pytest.raises(InvalidDuration, match=r"'soon' is not a duration.*'5 minutes'"):
+        to_timedelta("soon")
+
+
+@pytest.mark.parametrize(
+    ("duration", "text"),
+    [
+        (timedelta(seconds=90), "1m 30s"),
+        (timedelta(0), "0s"),
+        (timedelta(milliseconds=1500), "1s 500ms"),
+        (timedelta(microseconds=1250), "1.25ms"),
+        (timedelta(days=3, hours=4), "3d 4h"),
+        (timedelta(seconds=-90), "-1m 30s"),
+    ],
+)
+def test_humanize(duration: timedelta, text: str) -> None:
+    assert humanize(duration) == text
+
+
+@given(st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=36_500)))
+@settings(deadline=None)
+def test_what_is_shown_can_be_read_back(duration: timedelta) -> None:
+    assert to_timedelta(humanize(duration)) == duration

@@ -1,0 +1,427 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError, dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from recruiter.domain.policies import (
+    DoNotDoItAgain,
+    ExponentialBackoff,
+    RetriableExceptionFilter,
+    RetryForever,
+    RetryManyTimes,
+    SelectByException,
+    TimeTable,
+)
+from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.domain.retry import (
+    LATEST,
+    Archive,
+    Decision,
+    Failure,
+    Retry,
+    RetryPolicy,
+    decide_crash,
+    decide_failure,
+    exception_names,
+)
+from recruiter.domain.why import Why
+from recruiter.errors import InvalidDuration, InvalidJob, InvalidName
+
+CREATED = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def failed(attempt: int = 1, error: BaseException | None = None, *, age: float = 0, crashed: bool = False) -> Failure:
+    if error is None and not crashed:
+        error = RuntimeError("no")
+    return Failure(
+        attempt=attempt,
+        created_at=CREATED,
+        scheduled_at=CREATED,
+        failed_at=CREATED + timedelta(seconds=age),
+        exception=error,
+        exception_classes=exception_names(type(error)) if error is not None else (),
+        crashed=crashed,
+    )
+
+
+def delays(policy: RetryPolicy, runs: int = 20) -> list[float]:
+    """The delay in seconds after each failed run, until the policy has enough."""
+    found = []
+    for attempt in range(1, runs + 1):
+        failure = failed(attempt)
+        decision = decide_failure(policy, failure)
+        if isinstance(decision, Archive):
+            break
+        found.append((decision.at - failure.failed_at).total_seconds())
+    return found
+
+
+def test_do_not_do_it_again() -> None:
+    assert decide_failure(DoNotDoItAgain(), failed()) == Archive("not-scheduled-by-retry-policy")
+
+
+def test_no_policy_is_do_not_do_it_again() -> None:
+    assert decide_failure(None, failed()) == Archive("not-scheduled-by-retry-policy")
+
+
+def test_retry_many_times_makes_n_retries() -> None:
+    assert delays(RetryManyTimes(3, 60)) == [60, 60, 60]
+    assert RetryManyTimes(3, 60).decide(failed(4)) == Archive("tried-too-many-times")
+
+
+def test_zero_retries_is_one_run() -> None:
+    assert RetryManyTimes(0, 60).decide(failed(1)) == Archive("tried-too-many-times")
+
+
+def test_delays_count_from_the_failure_and_keep_fractions_of_a_second() -> None:
+    assert RetryManyTimes(1, "250ms").decide(failed(age=10)) == Retry(CREATED + timedelta(seconds=10.25))
+
+
+def test_retry_forever() -> None:
+    assert delays(RetryForever(0.5), runs=200) == [0.5] * 200
+
+
+def test_exponential_backoff_doubles() -> None:
+    assert delays(ExponentialBackoff(5, "30s")) == [30, 60, 120, 240, 480]
+    assert ExponentialBackoff(5, 30).decide(failed(6)) == Archive("tried-too-many-times")
+
+
+@pytest.mark.parametrize(
+    ("total", "first", "expected"),
+    [
+        (120, 30, [30, 60, 120]),  # the seed's example: at most 4 runs
+        (119, 30, [30, 60]),
+        (121, 30, [30, 60, 120]),
+        (30, 30, [30]),
+        ("1 second", "250ms", [0.25, 0.5, 1]),
+    ],
+)
+def test_exponential_backoff_for_an_interval(total: Any, first: Any, expected: list[float]) -> None:
+    assert delays(ExponentialBackoff.for_an_interval(total, first)) == expected
+
+
+@pytest.mark.parametrize(("total", "first"), [(10, 30), (0, 0), (10, 0)])
+def test_an_interval_must_hold_its_first_delay(total: float, first: float) -> None:
+    with pytest.raises(InvalidJob, match="for_an_interval"):
+        ExponentialBackoff.for_an_interval(total, first)
+
+
+@pytest.mark.parametrize("attempt", [60, 10_000, 2**63])
+def test_huge_exponents_end_at_the_latest_moment(attempt: int) -> None:
+    assert ExponentialBackoff(2**63, 30).decide(failed(attempt)) == Retry(LATEST)
+    assert ExponentialBackoff(2**63, 0).decide(failed(attempt)) == Retry(CREATED)
+
+
+def test_huge_delays_end_at_the_latest_moment() -> None:
+    assert RetryForever(timedelta.max).decide(failed()) == Retry(LATEST)
+
+
+def test_the_other_names_of_the_seeds() -> None:
+    assert RetryManyTimes.for_times(3, 30) == RetryManyTimes(3, 30)
+    assert RetryForever.after_seconds(30) == RetryForever(30)
+    assert ExponentialBackoff.for_times(10, 30) == ExponentialBackoff(10, 30)
+
+
+SEED_TABLE = TimeTable({"24 hours ago": "1 hour", "5 minutes ago": "1 minute", "1 hour ago": "5 minutes"})
+
+
+@pytest.mark.parametrize(
+    ("age", "delay"),
+    [(-10, 60), (0, 60), (299.9, 60), (300, 300), (3599, 300), (3600, 3600), (86_399.999, 3600)],
+)
+def test_time_table(age: float, delay: float) -> None:
+    failure = failed(age=age)
+    assert SEED_TABLE.decide(failure) == Retry(failure.failed_at + timedelta(seconds=delay))
+
+
+def test_time_table_ends_after_its_last_row() -> None:
+    assert SEED_TABLE.decide(failed(age=86_400)) == Archive("not-scheduled-by-retry-policy")
+
+
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        ({}, "at least one row"),
+        ({"5 minutes": "1 minute"}, "ago"),
+        ({5: "1 minute"}, "ago"),
+        ({"ago": "1 minute"}, "not a duration"),
+        ({"5 minutes ago": "soon"}, "not a duration"),
+        ({"0s ago": "1 minute"}, "zero"),
+        ({"60 seconds ago": 1, "1 minute ago": 2}, "same age, 1m ago"),
+    ],
+)
+def test_time_table_is_checked_when_it_is_made(table: Any, problem: str) -> None:
+    with pytest.raises(InvalidJob, match=problem):
+        TimeTable(table)
+
+
+def test_select_by_exception_takes_the_first_case_that_fits() -> None:
+    policy = (
+        SelectByException()
+        .when(ConnectionResetError, RetryManyTimes(1, 1))
+        .when([ConnectionError, "builtins.TimeoutError"], RetryManyTimes(1, 2))
+        .otherwise(RetryManyTimes(1, 3))
+    )
+
+    def delay(error: BaseException) -> float:
+        decision = policy.decide(failed(error=error))
+        assert isinstance(decision, Retry)
+        return (decision.at - CREATED).total_seconds()
+
+    assert delay(ConnectionResetError()) == 1
+    assert delay(BrokenPipeError()) == 2
+    assert delay(TimeoutError()) == 2
+    assert delay(ValueError()) == 3
+
+
+def test_select_by_exception_archives_by_default() -> None:
+    policy = SelectByException().when(ConnectionError, RetryForever(1))
+    assert policy.decide(failed(error=ValueError())) == Archive("not-scheduled-by-retry-policy")
+
+
+@pytest.mark.parametrize("exceptions", [[], 5, [5], int, ""])
+def test_select_by_exception_needs_exceptions(exceptions: Any) -> None:
+    with pytest.raises(InvalidJob):
+        SelectByException().when(exceptions, DoNotDoItAgain())
+
+
+class Unreachable(ConnectionError):
+    pass
+
+
+def test_only_counts_subclasses_and_archives_others() -> None:
+    registry = PolicyRegistry()
+    policy = registry.load(registry.dump(RetryManyTimes(1, 5), only=[ConnectionError]))
+    again = Retry(CREATED + timedelta(seconds=5))
+    assert decide_failure(policy, failed(error=ConnectionError())) == again
+    assert decide_failure(policy, failed(error=Unreachable())) == again
+    assert decide_failure(policy, failed(error=OSError())) == Archive("non-retriable-exception")
+    assert decide_failure(policy, failed(2, Unreachable())) == Archive("tried-too-many-times")
+
+
+def test_only_does_not_filter_crashes() -> None:
+    policy = RetriableExceptionFilter(RetryManyTimes(3, 5), ("ConnectionError",))
+    assert policy.decide(failed(crashed=True)) == Retry(CREATED + timedelta(seconds=5))
+
+
+@pytest.mark.parametrize("only", [ConnectionError, "ConnectionError", [int], [5], [""], 5])
+def test_only_is_checked(only: Any) -> None:
+    with pytest.raises(InvalidJob):
+        PolicyRegistry().dump(RetryForever(1), only=only)
+
+
+def test_names_of_exceptions_are_qualified_along_the_mro() -> None:
+    names = exception_names(Unreachable)
+    assert names[0] == f"{__name__}.Unreachable"
+    assert names[1:] == ("ConnectionError", "OSError", "Exception", "BaseException")
+
+
+class TestCrashes:
+    def test_without_a_policy_the_job_runs_again_at_once_until_the_third_crash(self) -> None:
+        failure = failed(crashed=True)
+        assert decide_crash(None, failure, crashes=1) == Retry(CREATED)
+        assert decide_crash(None, failure, crashes=2) == Retry(CREATED)
+        third = decide_crash(None, failure, crashes=3)
+        assert isinstance(third, Archive)
+        assert third.why == "crashed-too-many-times"
+
+    def test_a_policy_decides_but_never_beyond_three_crashes(self) -> None:
+        failure = failed(crashed=True)
+        assert decide_crash(RetryForever(7), failure, crashes=2) == Retry(CREATED + timedelta(seconds=7))
+        assert decide_crash(DoNotDoItAgain(), failure, crashes=1) == Archive("not-scheduled-by-retry-policy")
+        third = decide_crash(RetryForever(7), failure, crashes=3)
+        assert isinstance(third, Archive)
+        assert third.why == "crashed-too-many-times"
+
+    def test_an_at_most_once_job_is_lost(self) -> None:
+        lost = decide_crash(RetryForever(1), failed(crashed=True), crashes=1, at_most_once=True)
+        assert isinstance(lost, Archive)
+        assert lost.why == "lost"
+
+
+@dataclass(frozen=True)
+class NightShift(RetryPolicy):
+    hours: int
+    fallback: RetryPolicy
+
+    def decide(self, failure: Failure) -> Decision | None:
+        return Retry(failure.failed_at + timedelta(hours=self.hours), group="night")
+
+
+@dataclass(frozen=True)
+class Answers(RetryPolicy):
+    answer: Callable[[], Any]
+
+    def decide(self, failure: Failure) -> Decision | None:  # noqa: ARG002
+        answer: Decision | None = self.answer()
+        return answer
+
+
+def test_a_custom_policy_may_move_the_job_to_another_group_and_hold_other_policies() -> None:
+    registry = PolicyRegistry()
+    registry.register(NightShift)
+    policy = NightShift(8, fallback=RetryManyTimes(1, "90ms"))
+    document = registry.dump(policy)
+    nested = {"class": "RetryManyTimes", "parameters": {"n": 1, "seconds": 0.09}}
+    assert document == {"class": "NightShift", "parameters": {"hours": 8, "fallback": nested}}
+    assert registry.load(document) == policy
+    assert decide_failure(policy, failed()) == Retry(CREATED + timedelta(hours=8), group="night")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda: 1 / 0,
+        lambda: "tomorrow",
+        lambda: Retry(datetime(2030, 1, 1)),
+        lambda: Retry("tomorrow"),  # type: ignore[arg-type]
+        lambda: Retry(CREATED, group="not a name"),
+    ],
+)
+def test_a_policy_that_fails_archives_the_job(answer: Callable[[], Any]) -> None:
+    decision = decide_failure(Answers(answer), failed())
+    assert isinstance(decision, Archive)
+    assert decision.why == "policy-failed"
+    assert decision.reason is not None
+    assert "Answers" in decision.reason
+
+
+def test_a_policy_that_answers_nothing_does_not_retry() -> None:
+    assert decide_failure(Answers(lambda: None), failed()) == Archive("not-scheduled-by-retry-policy")
+
+
+@pytest.mark.parametrize(
+    ("policy", "shown"),
+    [
+        (RetryManyTimes(3, 60), "RetryManyTimes(3, '1m')"),
+        (ExponentialBackoff(10, "500ms"), "ExponentialBackoff(10, '500ms')"),
+        (RetryForever(90), "RetryForever('1m 30s')"),
+        (DoNotDoItAgain(), "DoNotDoItAgain()"),
+        (TimeTable({"5 minutes ago": "1 minute"}), "TimeTable({'5m ago': '1m'})"),
+        (
+            SelectByException().when(OSError, RetryForever(1)),
+            "SelectByException().when(['OSError'], RetryForever('1s')).otherwise(DoNotDoItAgain())",
+        ),
+    ],
+)
+def test_policies_show_what_they_do(policy: RetryPolicy, shown: str) -> None:
+    assert repr(policy) == shown
+
+
+def test_policies_are_values() -> None:
+    policy = RetryManyTimes(3, "1 minute")
+    assert policy == RetryManyTimes(3, 60)
+    assert hash(policy) == hash(RetryManyTimes(3, 60))
+    assert policy != ExponentialBackoff(3, 60)
+    with pytest.raises(FrozenInstanceError):
+        policy.n = 4  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("n", [-1, True, 1.5, "3", None])
+def test_the_number_of_retries_is_checked(n: Any) -> None:
+    with pytest.raises(InvalidJob, match="number of retries"):
+        RetryManyTimes(n, 60)
+
+
+def test_delays_are_checked() -> None:
+    with pytest.raises(InvalidDuration):
+        RetryManyTimes(3, -1)
+    with pytest.raises(InvalidDuration):
+        RetryForever("soon")
+
+
+class TestRegistry:
+    def test_stored_form(self) -> None:
+        document = PolicyRegistry().dump(RetryManyTimes(3, "1 minute"), only=[ConnectionError])
+        parameters = {"n": 3, "seconds": 60}
+        assert document == {"class": "RetryManyTimes", "parameters": parameters, "only": ["ConnectionError"]}
+
+    def test_what_another_language_writes_is_read(self) -> None:
+        table = {"class": "TimeTable", "parameters": {"time_table": {"5 minutes ago": "1 minute"}}}
+        assert PolicyRegistry().load(table) == TimeTable({"5 minutes ago": 60})
+        doubles = {"class": "RetryManyTimes", "parameters": {"n": 3.0, "seconds": "1 minute"}, "only": None}
+        assert PolicyRegistry().load(doubles) == RetryManyTimes(3, 60)
+        assert PolicyRegistry().load({"class": "DoNotDoItAgain"}) == DoNotDoItAgain()
+
+    @pytest.mark.parametrize(
+        "document",
+        [
+            {},
+            5,
+            {"class": "os.system", "parameters": {"command": "true"}},
+            {"class": ["RetryForever"], "parameters": {}},
+            {"class": "RetryForever", "parameters": {}},
+            {"class": "RetryForever", "parameters": 5},
+            {"class": "RetryForever", "parameters": {"seconds": 1, "$where": "1"}},
+            {"class": "RetryForever", "parameters": {"seconds": {"$gt": 1}}},
+            {"class": "RetryManyTimes", "parameters": {"n": -1, "seconds": 1}},
+            {"class": "TimeTable", "parameters": {"time_table": [[1, 2, 3]]}},
+            {"class": "TimeTable", "parameters": {"time_table": 5}},
+            {"class": "SelectByException", "parameters": {"cases": [], "otherwise": 5}},
+            {"class": "SelectByException", "parameters": {"cases": {"a": 1}}},
+            {"class": "RetryForever", "parameters": {"seconds": 1}, "only": [5]},
+            {"class": "RetryForever", "parameters": {"seconds": 1}, "only": "OSError"},
+            {"class": "RetryForever", "parameters": {"seconds": 1}, "only": 7},
+        ],
+    )
+    def test_hostile_documents_are_refused(self, document: Any) -> None:
+        with pytest.raises(InvalidJob):
+            PolicyRegistry().load(document)
+
+    def test_an_unknown_name_lists_the_known_ones(self) -> None:
+        with pytest.raises(InvalidJob, match=r"no retry policy 'Nope' is registered.*RetryManyTimes"):
+            PolicyRegistry().load({"class": "Nope", "parameters": {}})
+
+    def test_a_class_that_is_not_registered_is_not_stored(self) -> None:
+        with pytest.raises(InvalidJob, match="not registered"):
+            PolicyRegistry().dump(NightShift(8, DoNotDoItAgain()))
+
+    def test_a_decorator_with_a_name(self) -> None:
+        registry = PolicyRegistry()
+        assert registry.register(name="shift")(NightShift) is NightShift
+        assert registry.dump(NightShift(8, DoNotDoItAgain()))["class"] == "shift"
+
+    def test_two_classes_cannot_share_a_name(self) -> None:
+        registry = PolicyRegistry()
+        registry.register(NightShift)
+        registry.register(NightShift)
+        with pytest.raises(InvalidName, match="'NightShift' already"):
+            registry.register(Answers, name="NightShift")
+
+    def test_registries_do_not_share_classes(self) -> None:
+        PolicyRegistry().register(NightShift)
+        with pytest.raises(InvalidJob):
+            PolicyRegistry().load({"class": "NightShift", "parameters": {}})
+
+    def test_only_a_policy_can_be_registered(self) -> None:
+        with pytest.raises(InvalidJob, match="RetryPolicy"):
+            PolicyRegistry().register(int)  # type: ignore[type-var]
+
+    def test_only_is_said_once(self) -> None:
+        limited = RetriableExceptionFilter(RetryForever(1), ("OSError",))
+        with pytest.raises(InvalidJob, match="once"):
+            PolicyRegistry().dump(limited, only=[ValueError])
+
+    def test_a_policy_in_a_case_may_have_its_own_exceptions(self) -> None:
+        limited = RetriableExceptionFilter(RetryForever(1), ("ConnectionError",))
+        policy = SelectByException().when(OSError, limited)
+        registry = PolicyRegistry()
+        assert registry.load(registry.dump(policy)) == policy
+
+
+def test_every_word_of_why() -> None:
+    words = "done tried-too-many-times non-retriable-exception not-scheduled-by-retry-policy cancelled lost"
+    assert {why.value for why in Why} == {
+        *words.split(),
+        "crashed-too-many-times",
+        "malformed",
+        "policy-failed",
+    }
+
+
+def test_an_attempt_of_zero_does_not_break_a_policy() -> None:
+    assert ExponentialBackoff(3, 10).decide(replace(failed(), attempt=0)) == Retry(CREATED + timedelta(seconds=10))
