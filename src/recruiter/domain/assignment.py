@@ -23,19 +23,20 @@ class Registration:
     tasks: frozenset[str]
     slots: int
     prefetch: int
-    assigned: tuple[JobId, ...]
+    holds: int
+    """How many jobs are assigned to it."""
     beats: int
     ready: bool = True
     draining: bool = False
 
     @property
     def free_slots(self) -> int:
-        return max(0, self.slots - len(self.assigned))
+        return max(0, self.slots - self.holds)
 
     @property
     def room(self) -> int:
         """How many more jobs it takes now. A nearly full buffer takes none: small batches cost as much as large."""
-        room = self.slots + self.prefetch - len(self.assigned)
+        room = self.slots + self.prefetch - self.holds
         return room if self.free_slots or room * 2 > self.prefetch else 0
 
     def serves(self, lane: str) -> bool:

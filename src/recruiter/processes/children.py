@@ -6,12 +6,14 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
-from typing import cast
+from types import ModuleType
+from typing import NamedTuple, cast
 
 import psutil
 
@@ -26,16 +28,14 @@ _HORIZON = 0.03
 _MOST_AT_ONCE = 500
 
 
-@dataclass(frozen=True, slots=True)
-class HeldJob:
+class HeldJob(NamedTuple):
     """A job that this worker holds, as bytes."""
 
     id: JobId
     raw: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     job: HeldJob
     kind: int
     payload: bytes
@@ -60,7 +60,7 @@ class Nursery:
         """Where the application keeps its jobs, if it says so. Raises ApplicationError when it cannot be loaded."""
         question, answer = self.context.Pipe(duplex=False)
         process = self.context.Process(target=report_application, args=(answer, self.bootstrap))
-        process.start()
+        _start(process)
         answer.close()
         try:
             address, trace = question.recv()
@@ -87,7 +87,7 @@ class Child:
             args=(child_in, child_out, self.ledger, nursery.bootstrap, address, worker, clock_offset),
             daemon=False,
         )
-        self.process.start()
+        _start(self.process)
         child_in.close()
         child_out.close()
         os.set_blocking(self._to_child.fileno(), False)
@@ -167,6 +167,10 @@ class Child:
                 if rest:
                     self._outgoing.appendleft(rest)
 
+    def forget_unsent(self) -> None:
+        """Of a child that gets no more: what is half sent is never complete, and so never started."""
+        self._outgoing.clear()
+
     def receive(self, now: float) -> list[Answer]:
         """What it has answered since the last time. HELLO and BROKEN come as answers too, with no job."""
         try:
@@ -190,7 +194,6 @@ class Child:
     def recycle(self) -> None:
         """Lets it finish what it runs, and end."""
         self.recycling = True
-        self._outgoing.clear()
         self._to_child.close()
 
     # -- the end -------------------------------------------------------------------------------------------------
@@ -232,3 +235,13 @@ class Child:
 
 
 _NOBODY = HeldJob("", b"")
+
+
+def _start(process: BaseProcess) -> None:
+    """Starts it without our __main__: multiprocessing would load the whole command line into every child."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        process.start()
+    finally:
+        sys.modules["__main__"] = main

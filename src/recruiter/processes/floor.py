@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import selectors
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
@@ -26,6 +27,8 @@ from recruiter.store.codec import decode
 
 _STUCK = 0.1
 """Seconds without an answer after which a child's unstarted jobs are taken back."""
+_GATHER = 0.002
+"""Seconds in which answers gather while children have more to do."""
 _STALE = 1.0
 """Seconds that jobs may wait here while no child takes any; then they go back to the roster."""
 _BREATH = 0.5
@@ -60,6 +63,7 @@ class Floor:
         os.set_blocking(self._wake_write, False)
         self._selector.register(self._wake_read, selectors.EVENT_READ, self._woken)
         self._children: list[Child] = []
+        self._blocked: set[Child] = set()
         self._buffer: deque[HeldJob] = deque()
         self._holdings = Holdings("")
         self._accepting = True
@@ -104,9 +108,13 @@ class Floor:
         self._accept()
         self._feed()
         busy = self._buffer or any(child.load > 1 for child in self._children)
-        for key, _ in self._selector.select(_STUCK if busy else 1.0):
+        events = self._selector.select(_STUCK if busy else 1.0)
+        for key, _ in events:
             key.data()
         self._watch()
+        if busy and events:
+            # Answers come one by one, and each would wake this thread; they are settled in batches anyway.
+            time.sleep(_GATHER)
 
     def pause(self) -> list[HeldJob]:
         """Takes no more jobs, and gives back all that has not started."""
@@ -168,18 +176,20 @@ class Floor:
             share = min(child.appetite, math.ceil(len(self._buffer) / (len(hungry) - position)))
             child.send([self._buffer.popleft() for _ in range(share)], now)
             self._fed_at = now
-            if child.has_unsent:
-                self._listen(child)
+            self._wait_for_pipe(child)
 
-    def _listen(self, child: Child) -> None:
-        """Waits for the pipe to take more, as long as there is more."""
-        if child.has_unsent and not child.recycling:
+    def _wait_for_pipe(self, child: Child) -> None:
+        """Listens for the pipe to take more as long as there is more, and not longer."""
+        if child.has_unsent and child not in self._blocked:
+            self._blocked.add(child)
             self._selector.register(child.write_end, selectors.EVENT_WRITE, partial(self._flush, child))
+        elif not child.has_unsent and child in self._blocked:
+            self._blocked.remove(child)
+            self._selector.unregister(child.write_end)
 
     def _flush(self, child: Child) -> None:
-        self._selector.unregister(child.write_end)
         child.flush()
-        self._listen(child)
+        self._wait_for_pipe(child)
 
     def _hear(self, child: Child) -> None:
         answers = child.receive(self._clock.monotonic())
@@ -235,8 +245,8 @@ class Floor:
     def _remove(self, child: Child) -> tuple[list[HeldJob], list[HeldJob]]:
         self._selector.unregister(child.read_end)
         self._selector.unregister(child.process.sentinel)
-        if not child.recycling and child.has_unsent:
-            self._selector.unregister(child.write_end)
+        child.forget_unsent()
+        self._wait_for_pipe(child)
         return child.bury()
 
     def _replenish(self) -> None:
@@ -266,8 +276,8 @@ class Floor:
         for child in self._children:
             if child.ready and child.memory() > (self._memory_limit or 0):
                 self._buffer.extendleft(reversed(child.withdraw()))
-                if child.has_unsent:
-                    self._selector.unregister(child.write_end)
+                child.forget_unsent()
+                self._wait_for_pipe(child)
                 self._events.emit("child.recycled", pid=child.pid, memory=child.memory())
                 child.recycle()
 

@@ -26,8 +26,8 @@ from recruiter.store.doorbell import Doorbell
 from recruiter.store.roster import ROOM_MADE
 
 _JOB_ARRIVED = {"operationType": {"$in": ["insert", "update", "replace"]}}
-_QUIET_ROUNDS = 3
-"""After so many rounds without work the doorbells are listened to; before that, asking is cheaper."""
+_LULL = 0.25
+"""Seconds without an assignment after which the doorbells are listened to; before that, asking is cheaper."""
 _UNSERVED_GRACE = 30.0
 
 
@@ -61,7 +61,8 @@ class RecruiterProcess:
         self._hooks = _Hooks(events, became_master, stept_back)
         self._loop = Loop("recruiter", self._step, stop, events)
         self._led = False
-        self._quiet = 0
+        self._assigned_at = 0.0
+        self._pause = options.backoff_from
         self._round_at = 0.0
         self._look_around_at = 0.0
         self._unserved_since: dict[str, float] = {}
@@ -97,7 +98,8 @@ class RecruiterProcess:
     def _lead(self) -> float:
         """One round; returns when the next one is due. Whatever fails, the term is in doubt."""
         try:
-            round = assign(self._store, self._leadership.term, self._clock.now())
+            look = self._clock.monotonic() >= self._look_around_at
+            round = assign(self._store, self._leadership.term, self._clock.now(), look=look)
             self._look_around(round)
         except Superseded:
             self._leadership.verify()
@@ -112,9 +114,8 @@ class RecruiterProcess:
     def _look_around(self, round: Round) -> None:
         """What is not urgent: about once a second while busy, with every round while idle."""
         lead = self._leadership
-        if CANCELLED_LANE in round.lanes:
-            held = {job for worker in round.roster for job in worker.assigned}
-            for id in archive_cancelled(self._store, self._clock, lead.term, lead.holder, held):
+        if CANCELLED_LANE in (round.lanes or ()):
+            for id in archive_cancelled(self._store, self._clock, lead.term, lead.holder):
                 self._events.emit("job.cancelled", job=id)
         now = self._clock.monotonic()
         if now < self._look_around_at:
@@ -124,7 +125,7 @@ class RecruiterProcess:
         for id, reason in adoption.set_aside:
             self._events.emit("job.set_aside", job=id, reason=reason)
         if adoption.adopted:
-            self._quiet, self._round_at = 0, 0.0
+            self._round_at = 0.0
         for retired in self._rescue.retire_silent(round.roster):
             self._events.emit(
                 "worker.retired",
@@ -144,20 +145,23 @@ class RecruiterProcess:
                 self._unserved_since[lane] = float("inf")
 
     def _pause_after(self, round: Round) -> float:
+        now = self._clock.monotonic()
         if round.assigned:
-            self._quiet = 0
-            return self._options.backoff_from
-        self._quiet += 1
-        longest = min(self._options.backoff_to, self._options.dead_after / 3)
-        pause = min(longest, self._options.backoff_from * 2.0 ** min(self._quiet, 20))
+            self._assigned_at = now
+            self._pause = self._options.backoff_from
+            return self._pause
+        if now - self._assigned_at < _LULL:
+            # Work is flowing, and workers are full for the moment: looking costs less than being told.
+            return 3 * self._options.backoff_from
+        self._pause = min(2 * self._pause, self._options.backoff_to, self._options.dead_after / 3)
+        pause = self._pause
         some_room = any(worker.room > 0 for worker in round.roster)
-        if self._quiet >= _QUIET_ROUNDS:
-            jobs, room = self._doorbells()
-            jobs.arm()
-            if round.lanes and not (some_room and round.full is False and all(w.room > 0 for w in round.roster)):
-                room.arm()
-            if not jobs.listening:
-                pause = min(pause, 0.5)
+        jobs, room = self._doorbells()
+        jobs.arm()
+        if round.lanes != () and (not round.roster or any(worker.room == 0 for worker in round.roster)):
+            room.arm()
+        if not jobs.listening:
+            pause = min(pause, 0.2)
         if some_room and round.lanes:
             upcoming = self._store.scheduled.next_due(self._clock.now())
             if upcoming is not None:

@@ -36,20 +36,19 @@ class Frames:
     """Cuts what comes out of a pipe into frames."""
 
     def __init__(self) -> None:
-        self._pending = bytearray()
+        self._pending = b""
 
     def feed(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
-        pending = self._pending
-        pending += data
+        pending = self._pending + data if self._pending else data
         position, end = 0, len(pending)
         while end - position >= HEAD:
             kind, place, length = _HEAD.unpack_from(pending, position)
             if end - position - HEAD < length:
                 break
             start = position + HEAD
-            yield kind, place, bytes(pending[start : start + length])
+            yield kind, place, pending[start : start + length]
             position = start + length
-        del pending[:position]
+        self._pending = pending[position:]
 
 
 def answer(place: int, move: Move) -> bytes:

@@ -19,7 +19,8 @@ class Round:
     """What a round did, and what its process needs to know to choose when to look again."""
 
     roster: tuple[Registration, ...]
-    lanes: tuple[str, ...]
+    lanes: tuple[str, ...] | None
+    """The lanes that have jobs; None when there was no room and nobody looked."""
     assigned: int
     full: bool
     """Every place was taken, so there may be more jobs than places."""
@@ -27,17 +28,22 @@ class Round:
     """A worker did not take its jobs: it is gone, or it has seen a newer term."""
 
 
-def assign(store: Store, term: int, now: datetime) -> Round:
+def assign(store: Store, term: int, now: datetime, *, look: bool = True) -> Round:
     """Reads the roster, finds due jobs that nobody holds, and gives them to workers that have room.
 
-    Raises StoreError when the outcome is unknown; then no more may be assigned with this term.
+    Without `look` it does not ask which jobs wait when no worker could take one. Raises StoreError when the outcome
+    is unknown; then no more may be assigned with this term.
     """
     roster = tuple(store.roster.read())
-    held: set[JobId] = {job for worker in roster for job in worker.assigned}
+    vacant = openings(roster)
+    if not vacant and not look:
+        return Round(roster, None, assigned=0, full=True, refused=False)
+    # Read after the roster and before the jobs: only this leader adds to it, so what is free now stays free.
+    held = store.roster.held() if vacant else set[JobId]()
     lanes = tuple(store.scheduled.lanes())
     hands: dict[str, list[JobId]] = {}
     full = True
-    for opening in openings(roster):
+    for opening in vacant:
         served = opening.lanes(lanes)
         room = min(opening.room, LARGEST_HAND)
         jobs = store.scheduled.due(served, now, room, held) if served else []
@@ -50,5 +56,5 @@ def assign(store: Store, term: int, now: datetime) -> Round:
 
 def unserved(round: Round) -> list[str]:
     """Lanes with jobs that no worker on the roster serves: unknown task, or nobody works on the group."""
-    waiting = (lane for lane in round.lanes if lane != CANCELLED_LANE)
+    waiting = (lane for lane in round.lanes or () if lane != CANCELLED_LANE)
     return [lane for lane in waiting if not any(worker.serves(lane) for worker in round.roster)]

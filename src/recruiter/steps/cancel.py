@@ -6,8 +6,6 @@ holder; one that nobody holds is archived by the leader, the only one who could 
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from recruiter.clock import Clock
 from recruiter.domain.job import JobId
 from recruiter.errors import JobNotFound
@@ -28,8 +26,9 @@ def cancel(store: Store, clock: Clock, id: JobId, by: str | None = None, reason:
     raise JobNotFound(f"job {id!r} has ended already ({ended.why}); nothing to cancel")
 
 
-def archive_cancelled(store: Store, clock: Clock, term: int, holder: str, held: Collection[JobId]) -> list[JobId]:
-    """Archives flagged jobs that nobody holds. Only for the leader, with the roster it has just read."""
+def archive_cancelled(store: Store, clock: Clock, term: int, holder: str) -> list[JobId]:
+    """Archives flagged jobs that nobody holds. Only for the leader: nobody else could give them to somebody."""
+    held = store.roster.held()
     free = [document for document in store.scheduled.flagged(FLAGS_AT_ONCE) if document["_id"] not in held]
     if free:
         now = clock.now()

@@ -58,6 +58,12 @@ VALIDATOR = {
 }
 
 
+_PLANNING_FIELDS: Document = {
+    **dict.fromkeys(("groups", "tasks", "slots", "prefetch", "ready", "draining", "beats"), 1),
+    "holds": {"$size": "$assigned"},
+}
+_VIEW_FIELDS: Document = {**_PLANNING_FIELDS, **dict.fromkeys(("host", "pid", "joined_at", "seen_at", "running"), 1)}
+
 ASSIGNED_TO_ME = "updateDescription.updatedFields.given"
 """What a worker listens for on its own document; heartbeats do not change it."""
 
@@ -173,17 +179,13 @@ class Roster:
 
     @store_call
     def read(self) -> list[Registration]:
-        fields = {
-            "groups": 1,
-            "tasks": 1,
-            "slots": 1,
-            "prefetch": 1,
-            "ready": 1,
-            "draining": 1,
-            "beats": 1,
-            "assigned": 1,
-        }
-        return [_registration(document) for document in self.collection.find({}, fields)]
+        """Who is there, and how many jobs each holds; not which: see `held`."""
+        return [_registration(document) for document in self.collection.find({}, _PLANNING_FIELDS)]
+
+    @store_call
+    def held(self) -> set[JobId]:
+        """Every job that somebody holds."""
+        return {job for document in self.collection.find({}, {"assigned": 1}) for job in document["assigned"]}
 
     @store_call
     def assign(self, hands: Mapping[str, Sequence[JobId]], term: int) -> bool:
@@ -215,7 +217,7 @@ class Roster:
                 seen_at=document["seen_at"],
                 running=tuple(document["running"]),
             )
-            for document in self.collection.find({}).sort("_id", 1)
+            for document in self.collection.find({}, _VIEW_FIELDS).sort("_id", 1)
         ]
 
 
@@ -231,7 +233,7 @@ def _registration(document: Document) -> Registration:
         tasks=frozenset(document["tasks"]),
         slots=document["slots"],
         prefetch=document["prefetch"],
-        assigned=tuple(document["assigned"]),
+        holds=document["holds"],
         beats=document["beats"],
         ready=document["ready"],
         draining=document["draining"],

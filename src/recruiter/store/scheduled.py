@@ -9,14 +9,15 @@ aside. So whatever is inserted by hand cannot reach, spoil or slow the index tha
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Collection as Ids
-from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, cast
 
 from pymongo import ASCENDING, DESCENDING, IndexModel, InsertOne, UpdateOne
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
+from pymongo.cursor import Cursor
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from recruiter.domain.job import Job, JobId
@@ -118,18 +119,29 @@ class Scheduled:
     @store_call
     def due(self, lanes: Sequence[str], now: datetime, limit: int, held: Ids[JobId]) -> list[JobId]:
         """The next due jobs of these lanes that are not held, by priority, then time."""
+        if len(lanes) <= _LANES_A_QUERY:
+            batches = self._due(self.collection.find_raw_batches, {"_id": 1}, lanes, now, limit, held)
+            return [id_of(raw) for batch in batches for raw in split_batch(cast(bytes, batch))]
         found: list[Document] = []
+        fields = {"_id": 1, "priority": 1, "scheduled_at": 1}
         for start in range(0, len(lanes), _LANES_A_QUERY):
-            found.extend(self._due(lanes[start : start + _LANES_A_QUERY], now, limit, held))
-        if len(lanes) > _LANES_A_QUERY:
-            found.sort(key=lambda d: (-d["priority"], d["scheduled_at"]))
+            some = lanes[start : start + _LANES_A_QUERY]
+            found.extend(self._due(self.collection.find, fields, some, now, limit, held))
+        found.sort(key=lambda document: (-document["priority"], document["scheduled_at"]))
         return [document["_id"] for document in found[:limit]]
 
-    def _due(self, lanes: Sequence[str], now: datetime, limit: int, held: Ids[JobId]) -> Iterator[Document]:
-        # batch_size: without it the server answers with 101 and makes the leader ask again.
+    def _due(
+        self,
+        find: Callable[..., Cursor[Document]],
+        fields: Document,
+        lanes: Sequence[str],
+        now: datetime,
+        limit: int,
+        held: Ids[JobId],
+    ) -> Cursor[Document]:
         query = {"lane": {"$in": list(lanes)}, "scheduled_at": {"$lte": now}, "_id": {"$nin": list(held)}}
-        fields = {"_id": 1, "priority": 1, "scheduled_at": 1}
-        return iter(self.collection.find(query, fields, limit=limit, batch_size=limit + 1).sort(_ORDER).hint(DUE))
+        # batch_size: without it the server answers with 101 and makes the leader ask again.
+        return find(query, fields, limit=limit, batch_size=limit + 1).sort(_ORDER).hint(DUE)
 
     @store_call
     def next_due(self, now: datetime) -> datetime | None:
@@ -160,11 +172,11 @@ class Scheduled:
     # -- executing ---------------------------------------------------------------------------------------------
 
     @store_call
-    def fetch(self, ids: Sequence[JobId]) -> list[bytes]:
+    def fetch(self, ids: Sequence[JobId]) -> list[tuple[JobId, bytes]]:
         """These jobs as bytes, in the order of the ids; one that is gone is left out."""
         batches = self.collection.find_raw_batches({"_id": {"$in": list(ids)}}, batch_size=len(ids) + 1)
         found = {id_of(raw): raw for batch in batches for raw in split_batch(cast(bytes, batch))}
-        return [found[id] for id in ids if id in found]
+        return [(id, found[id]) for id in ids if id in found]
 
     @store_call
     def mark_started(self, ids: Sequence[JobId], worker: str, at: datetime) -> set[JobId]:

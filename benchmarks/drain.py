@@ -1,0 +1,192 @@
+"""How fast no-op jobs drain: one worker with two children, default guarantees, history kept.
+
+    python benchmarks/drain.py [--jobs N] [--runs N] [--json FILE]
+
+Starts a private MongoDB and real processes; prints a table. Compare ratios inside one run: machines are noisy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from bson import ObjectId
+from pymongo import MongoClient, WriteConcern
+
+from recruiter import Recruiter
+from recruiter.embedded import EmbeddedServer
+from recruiter.store.codec import job_document
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+import noop  # noqa: E402
+
+
+class Processes:
+    """Our own processes, ended by pid whatever happens."""
+
+    def __init__(self, target: str) -> None:
+        self._environment = {**os.environ, "RECRUITER_TARGET": target, "RECRUITER_LOG_LEVEL": "warning"}
+        self.members: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str, *arguments: str) -> None:
+        command = [sys.executable, "-m", "recruiter.cli.main", "start", name, "--bootstrap", str(HERE / "noop.py")]
+        self.members[name] = subprocess.Popen([*command, *arguments], env=self._environment)
+
+    def stop(self) -> None:
+        for member in self.members.values():
+            member.terminate()
+        for member in self.members.values():
+            member.wait(timeout=60)
+        self.members.clear()
+
+
+def cpu(pid: int) -> float:
+    """CPU seconds used so far by a process and its descendants."""
+    import psutil  # noqa: PLC0415
+
+    process = psutil.Process(pid)
+    family = [process, *process.children(recursive=True)]
+    return sum(sum(each.cpu_times()[:2]) for each in family if each.is_running())
+
+
+def measure_drain(recruiter: Recruiter, target: str, jobs: int, children: int, mongod: int) -> dict[str, float]:
+    calls = [(number, "x") for number in range(jobs)]
+    started = time.perf_counter()
+    noop.noop.enqueue_many(calls)
+    bulk = jobs / (time.perf_counter() - started)
+    store = recruiter.store
+    before = store.archived.collection.estimated_document_count()
+    processes = Processes(target)
+    try:
+        processes.start("worker", "--processes", str(children))
+        while not store.roster.read():
+            time.sleep(0.01)
+        server_before = cpu(mongod)
+        processes.start("recruiter")
+        done, first, first_count = 0, 0.0, 0
+        while done < jobs:
+            time.sleep(0.02)
+            done = store.archived.collection.estimated_document_count() - before
+            if done and not first:
+                first, first_count = time.perf_counter(), done
+        elapsed = time.perf_counter() - first
+        server = cpu(mongod) - server_before
+        ours = {name: cpu(member.pid) for name, member in processes.members.items()}
+    finally:
+        processes.stop()
+    return {
+        "bulk enqueue /s": bulk,
+        "drain /s": (jobs - first_count) / elapsed,
+        "mongod µs/job": server / jobs * 1e6,
+        "worker µs/job": ours["worker"] / jobs * 1e6,
+        "recruiter µs/job": ours["recruiter"] / jobs * 1e6,
+    }
+
+
+def measure_latency(target: str, samples: int) -> dict[str, float]:
+    """From the moment `enqueue` is called to the start of the job, on an idle system."""
+    processes = Processes(target)
+    recruiter = noop.recruiter
+    latencies: list[float] = []
+    try:
+        processes.start("recruiter")
+        processes.start("worker", "--processes", "2")
+        noop.noop.enqueue(0, "warm").result(timeout=30)
+        for number in range(samples):
+            time.sleep(0.1)
+            handle = noop.noop.enqueue(number, "x")
+            ended = handle.wait(timeout=10)
+            last = ended.last_execution
+            assert last is not None
+            assert last.started_at is not None
+            latencies.append((last.started_at - ended.job.created_at).total_seconds() * 1000)
+    finally:
+        processes.stop()
+        recruiter.close()
+    latencies.sort()
+    return {"start latency p50 ms": statistics.median(latencies), "p99 ms": latencies[int(len(latencies) * 0.99) - 1]}
+
+
+def measure_enqueue(recruiter: Recruiter, target: str) -> dict[str, float]:
+    raw = (
+        MongoClient[dict[str, object]](target)
+        .get_database("raw")
+        .get_collection("jobs", write_concern=WriteConcern("majority", j=True))
+    )
+    template = job_document(noop.noop.job(1, "x").build())
+
+    def raw_one() -> None:
+        raw.insert_one({**template, "_id": ObjectId()})
+
+    def ours() -> None:
+        noop.noop.enqueue(1, "x")
+
+    figures = {}
+    for threads in (1, 32):
+        for name, call in (("raw insert_one", raw_one), ("enqueue", ours)):
+            figures[f"{name}, {threads} threads /s"] = _rate(call, threads, 2.0)
+    raw.database.client.close()
+    recruiter.store.scheduled.collection.delete_many({})
+    return figures
+
+
+def _rate(call, threads: int, seconds: float) -> float:  # type: ignore[no-untyped-def]
+    counts = [0] * threads
+    end = time.perf_counter() + seconds
+
+    def loop(slot: int) -> None:
+        while time.perf_counter() < end:
+            call()
+            counts[slot] += 1
+
+    workers = [threading.Thread(target=loop, args=(slot,)) for slot in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return sum(counts) / seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=30_000)
+    parser.add_argument("--children", type=int, default=2)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--only", choices=["drain", "latency", "enqueue"])
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    figures: dict[str, list[float]] = {}
+    with EmbeddedServer() as server:
+        target = server.uri.replace("/?", "/bench?")
+        recruiter = noop.recruiter
+        recruiter.point_at(target)
+        recruiter.store.prepare()
+        for _ in range(options.runs):
+            measured: dict[str, float] = {}
+            if options.only in (None, "drain"):
+                measured |= measure_drain(recruiter, target, options.jobs, options.children, server.pid or 0)
+            if options.only in (None, "enqueue"):
+                measured |= measure_enqueue(recruiter, target)
+            if options.only in (None, "latency"):
+                measured |= measure_latency(target, 100)
+            for name, value in measured.items():
+                figures.setdefault(name, []).append(value)
+        recruiter.close()
+    print(f"{'measure':36} {'median':>10}   runs")
+    for name, values in figures.items():
+        print(f"{name:36} {statistics.median(values):10,.1f}   {', '.join(f'{value:,.1f}' for value in values)}")
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=2))
+
+
+if __name__ == "__main__":
+    main()
