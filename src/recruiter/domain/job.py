@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from bson import ObjectId
@@ -29,8 +29,7 @@ class State(StrEnum):
     LOST = "lost"
 
 
-@dataclass(frozen=True, slots=True)
-class Execution:
+class Execution(NamedTuple):
     """One attempt: when, where, and what went wrong if anything did."""
 
     started_at: datetime | None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import traceback
 from collections.abc import Callable
 from datetime import datetime
+from types import CoroutineType
 from typing import Any
 
 from recruiter.clock import Clock
@@ -54,7 +54,7 @@ class Executor:
 
     def _finished(self, call: Callable[[], Any]) -> Any:
         result = call()
-        if inspect.iscoroutine(result):
+        if isinstance(result, CoroutineType):
             if self._asyncio is None:
                 self._asyncio = asyncio.Runner()
             return self._asyncio.run(result)

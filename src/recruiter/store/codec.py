@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, TypeGuard
 from uuid import UUID
 
@@ -26,8 +26,7 @@ from recruiter.errors import InvalidJob, InvalidName, JobTooLarge
 Document = dict[str, Any]
 
 OPTIONS: CodecOptions[Document] = CodecOptions(
-    tz_aware=True,
-    tzinfo=UTC,
+    tz_aware=True,  # no tzinfo beside it: it would convert every date once more, for the same UTC
     uuid_representation=UuidRepresentation.STANDARD,
     datetime_conversion=DatetimeConversion.DATETIME_AUTO,  # a date beyond year 9999 must not make a document unreadable
 )
@@ -140,17 +139,14 @@ def archived_from(document: Mapping[str, Any]) -> ArchivedJob:
 
 
 def execution_document(execution: Execution) -> Document:
-    document: Document = {
-        "started_at": execution.started_at,
-        "ended_at": execution.ended_at,
-        "worker": execution.worker,
-    }
-    if execution.crashed:
+    started_at, ended_at, worker, crashed, exception, message, trace = execution
+    document: Document = {"started_at": started_at, "ended_at": ended_at, "worker": worker}
+    if crashed:
         document["crashed"] = True
-    if execution.exception is not None:
-        document.update({"class": execution.exception, "message": execution.message, "trace": execution.trace})
-    elif execution.message is not None:
-        document["message"] = execution.message
+    if exception is not None:
+        document.update({"class": exception, "message": message, "trace": trace})
+    elif message is not None:
+        document["message"] = message
     return document
 
 
@@ -166,9 +162,9 @@ def remember(document: Document, execution: Execution) -> Document:
     return fields
 
 
-def archived_document(document: Document, why: str, at: datetime, **fields: Any) -> Document:
+def archived_document(document: Document, why: str, at: datetime, fields: Document) -> Document:
     """The job as it goes into the archive. `lane` is for planning only and stays behind."""
-    archived = {**document, "done": why == "done", "why": why, "archived_at": at, **fields}
+    archived = {**document, **fields, "done": why == "done", "why": why, "archived_at": at}
     archived.pop("lane", None)
     archived.pop("started_by", None)
     return archived

@@ -26,12 +26,12 @@ def succeeded(document: Document, execution: Execution, at: datetime, result: An
     fields = remember(document, execution)
     if result is not None:
         fields["result"] = result
-    raw = encode(archived_document(document, Why.DONE, at, **fields))
+    raw = encode(archived_document(document, Why.DONE, at, fields))
     if len(raw) <= LARGEST_JOB:
         return raw
     del fields["result"]
-    reason = f"the job succeeded; its result made {len(raw):,} bytes and was not kept"
-    return encode(archived_document(document, Why.DONE, at, **fields, reason=reason))
+    fields["reason"] = f"the job succeeded; its result made {len(raw):,} bytes and was not kept"
+    return encode(archived_document(document, Why.DONE, at, fields))
 
 
 def failed(document: Document, execution: Execution, at: datetime, decision: Decision) -> bytes | Rescheduled:
@@ -40,7 +40,7 @@ def failed(document: Document, execution: Execution, at: datetime, decision: Dec
     if isinstance(decision, Archive):
         if decision.reason is not None:
             fields["reason"] = decision.reason
-        return encode(archived_document(document, decision.why, at, **fields))
+        return encode(archived_document(document, decision.why, at, fields))
     fields["scheduled_at"] = decision.at
     if decision.group is not None:
         fields.update(group=decision.group, lane=lane_of(decision.group, document["task"]))
@@ -73,7 +73,7 @@ def crashed(
 
 
 def cancelled(document: Document, at: datetime) -> bytes:
-    return encode(archived_document(document, Why.CANCELLED, at, reason=(document["cancel"] or {}).get("reason")))
+    return encode(archived_document(document, Why.CANCELLED, at, {"reason": (document["cancel"] or {}).get("reason")}))
 
 
 def gather(moves: Iterable[tuple[JobId, Move]]) -> Movement:

@@ -1,0 +1,145 @@
+"""The application that process tests run: jobs that do what jobs do in real life."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+from recruiter import Recruiter, RetryManyTimes, Workable
+
+recruiter = Recruiter()
+
+
+@recruiter.task
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+@recruiter.task
+async def add_later(a: int, b: int) -> int:
+    return a + b
+
+
+@recruiter.task
+def record(folder: str, name: str, wait: float = 0.0) -> str:
+    """Leaves a line in a file for each run, before and after the wait."""
+    path = Path(folder) / name
+    with path.open("a") as file:
+        file.write(f"started {os.getpid()}\n")
+    time.sleep(wait)
+    with path.open("a") as file:
+        file.write(f"ended {os.getpid()}\n")
+    return name
+
+
+@recruiter.task
+def wait_for_file(path: str) -> str:
+    """Runs until the file is there."""
+    while not Path(path).exists():
+        time.sleep(0.01)
+    return "released"
+
+
+@recruiter.task
+def fail(message: str) -> None:
+    raise ValueError(message)
+
+
+@recruiter.task(retry=RetryManyTimes(3, 0))
+def fail_until(folder: str, times: int) -> str:
+    """Fails so many times, then succeeds."""
+    count = Path(folder) / "failures"
+    so_far = len(count.read_text()) if count.exists() else 0
+    if so_far < times:
+        count.write_text("x" * (so_far + 1))
+        raise ConnectionError("not yet")
+    return f"after {so_far} failures"
+
+
+@recruiter.task
+def end_abruptly(code: int) -> None:
+    os._exit(code)
+
+
+@recruiter.task
+def leave() -> None:
+    raise SystemExit(3)
+
+
+@recruiter.task
+def segfault() -> None:
+    ctypes.string_at(0)
+
+
+@recruiter.task
+def kill_myself() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@recruiter.task
+def hold_the_interpreter(seconds: float) -> str:
+    """Backtracks inside one C call, which no other thread of the process can interrupt."""
+    started = time.monotonic()
+    length = 18
+    while time.monotonic() - started < seconds:
+        re.match(r"(a+)+$", "a" * length + "b")
+        length = min(length + 1, 26)
+    return "held"
+
+
+@recruiter.task
+def eat_memory(megabytes: int) -> int:
+    global _eaten
+    _eaten = bytearray(megabytes * 1024 * 1024)
+    return os.getpid()
+
+
+_eaten = bytearray()
+
+
+@recruiter.task
+def my_pid() -> int:
+    return os.getpid()
+
+
+@recruiter.task
+def enqueue_more(a: int) -> str:
+    return str(add.enqueue(a, 1).id)
+
+
+@recruiter.task(at_most_once=True)
+def once(folder: str, path: str) -> None:
+    with (Path(folder) / "once").open("a") as file:
+        file.write("started\n")
+    while not Path(path).exists():
+        time.sleep(0.01)
+
+
+class Greeting(Workable):
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def execute(self) -> str:
+        return f"Hello, {self.name}!"
+
+    def whisper(self) -> str:
+        return f"hello, {self.name.lower()}"
+
+
+def recruiter_became_master(recruiter: Recruiter) -> None:
+    _note("became")
+
+
+def recruiter_stept_back(recruiter: Recruiter) -> None:
+    _note("stept_back")
+
+
+def _note(what: str) -> None:
+    folder = os.environ.get("HOOKS_FOLDER")
+    if folder:
+        with (Path(folder) / "hooks").open("a") as file:
+            file.write(f"{what} {os.getpid()}\n")

@@ -1,0 +1,151 @@
+"""What tests share: one real MongoDB for the whole suite, a database of its own for each test, real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+import pytest
+from bson import ObjectId
+
+from recruiter import Recruiter
+from recruiter.embedded import EmbeddedServer
+from recruiter.store.database import Store
+from recruiter.store.target import Target
+
+T = TypeVar("T")
+
+
+def eventually(fact: Callable[[], T], within: float = 20.0) -> T:
+    """Waits until the fact is true, and returns it. Fails with the last answer when the time is over."""
+    deadline = time.monotonic() + within
+    while True:
+        answer = fact()
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            pytest.fail(f"not within {within:g} s; last answer: {answer!r}")
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[EmbeddedServer]:
+    with EmbeddedServer() as server:
+        yield server
+
+
+@pytest.fixture
+def target(server: EmbeddedServer) -> Iterator[str]:
+    """The address of a database that only this test knows."""
+    name = f"test_{ObjectId()}"
+    uri = server.uri.replace("/?", f"/{name}?")
+    yield uri
+    store = Store(Target.parse(uri))
+    store.client.drop_database(name)
+    store.close()
+
+
+@pytest.fixture
+def store(target: str) -> Iterator[Store]:
+    store = Store(Target.parse(target))
+    store.check()
+    store.prepare()
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def recruiter(target: str, store: Store) -> Iterator[Recruiter]:
+    """An application on this test's database, with nothing running."""
+    del store  # prepared
+    with Recruiter(target) as recruiter:
+        yield recruiter
+
+
+class Process:
+    """One of our own processes, started like a user would."""
+
+    def __init__(self, arguments: list[str], environment: dict[str, str], log: Path) -> None:
+        self.log_file = log
+        with log.open("wb") as output:
+            self.popen = subprocess.Popen(
+                [sys.executable, "-m", "recruiter.cli.main", *arguments],
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        self.pid = self.popen.pid
+
+    @property
+    def log(self) -> str:
+        return self.log_file.read_text()
+
+    def says(self, text: str, within: float = 20.0) -> None:
+        """Waits until the process has said it."""
+        try:
+            eventually(lambda: text in self.log or self.popen.poll() is not None, within)
+            assert text in self.log
+        except BaseException:
+            print(f"--- log of {self.popen.args!r}\n{self.log}")
+            raise
+
+    def descendants(self) -> list[psutil.Process]:
+        return psutil.Process(self.pid).children(recursive=True)
+
+    def children(self) -> list[int]:
+        """The pids of a worker's children: they are the fork server's."""
+        return [
+            child.pid
+            for server in psutil.Process(self.pid).children()
+            if "forkserver" in " ".join(server.cmdline())
+            for child in server.children()
+        ]
+
+    def signal(self, number: signal.Signals) -> None:
+        self.popen.send_signal(number)
+
+    def wait(self, within: float = 20.0) -> int:
+        try:
+            return self.popen.wait(within)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"did not end within {within:g} s:\n{self.log}")
+
+    def stop(self, within: float = 20.0) -> int:
+        self.signal(signal.SIGTERM)
+        return self.wait(within)
+
+
+Starter = Callable[..., Process]
+
+
+@pytest.fixture
+def start(target: str, tmp_path: Path) -> Iterator[Starter]:
+    """Starts `recruiter ARGUMENTS…` on this test's database; whatever is left of it ends with the test."""
+    started: list[Process] = []
+
+    def start(*arguments: str, **environment: str) -> Process:
+        settings = {key: value for key, value in os.environ.items() if not key.startswith("RECRUITER_")}
+        settings |= {"RECRUITER_TARGET": target, "RECRUITER_LOG_LEVEL": "debug", **environment}
+        log = tmp_path / f"{len(started)}-{'-'.join(arguments[:2])}.log"
+        process = Process(list(arguments), settings, log)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        family = []
+        with suppress(psutil.Error):
+            family = [psutil.Process(process.pid), *process.descendants()]
+        for member in family:
+            with suppress(psutil.Error):
+                member.resume()
+                member.kill()
+        process.popen.wait()
