@@ -624,20 +624,6 @@ class TestResults:
             decode_result("x", Point)
 
 
-def test_binding_two_small_arguments_is_fast() -> None:
-    """A guard against a slow path by accident: about 2 µs each; pydantic would need several times that."""
-    signature = Signature.of(send)
-    document = signature.bind(("a@b.c", "Ada"), {})
-    best = math.inf
-    for _ in range(20):
-        started = clock.perf_counter()
-        for _ in range(200):
-            signature.unbind(signature.bind(("a@b.c", "Ada"), {}))
-        best = min(best, (clock.perf_counter() - started) / 200)
-    assert document == {"to": "a@b.c", "name": "Ada"}
-    assert best < 25e-6
-
-
 def test_plain_annotations_never_build_an_adapter() -> None:
     signature = Signature.of(send)
     signature.unbind(signature.bind(("a", "é"), {"copies": 2**40}))

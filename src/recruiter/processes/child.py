@@ -70,5 +70,5 @@ def _detach() -> None:
     os.setpgid(0, 0)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else signal.SIG_DFL)
-    # The parent is the fork server, which ends when the supervisor does.
+    # The parent is the fork server, which dies with the supervisor (preload.py).
     die_with_parent(signal.SIGKILL)

@@ -8,6 +8,7 @@ from typing import ParamSpec, TypeVar
 
 from pymongo.errors import (
     AutoReconnect,
+    BulkWriteError,
     ConfigurationError,
     ConnectionFailure,
     ExecutionTimeout,
@@ -37,16 +38,29 @@ _NO_REPLICA_SET_CODES = {20, 40573}
 def translate(error: PyMongoError) -> StoreError:
     """The same failure in our words; never with a password in it."""
     text = mask(str(error)).partition(", Topology Description")[0].partition(", full error")[0]
-    code = error.code if isinstance(error, OperationFailure) else None
-    if isinstance(error, OperationFailure) and code in _REFUSED_CODES:
+    codes, details = _codes(error)
+    text = details or text
+    if codes & _REFUSED_CODES:
         return StoreRefused(f"MongoDB refused: {text}. Check the user, the password and its roles.")
-    if code in _NO_REPLICA_SET_CODES:
+    if codes & _NO_REPLICA_SET_CODES:
         return NotAReplicaSet(NOT_A_REPLICA_SET.format(address="this address"))
-    if isinstance(error, _UNREACHABLE) or code in _UNREACHABLE_CODES or error.timeout:
+    if isinstance(error, _UNREACHABLE) or codes & _UNREACHABLE_CODES or error.timeout:
         return StoreUnreachable(f"MongoDB does not answer: {text}")
     if isinstance(error, ConfigurationError):
         return StoreError(f"MongoDB cannot be used with this address: {text}")
     return StoreError(f"MongoDB said no: {text}")
+
+
+def _codes(error: PyMongoError) -> tuple[set[int], str]:
+    """The server's error codes, and its own words when the driver only says that a batch had errors."""
+    if isinstance(error, BulkWriteError):
+        details = error.details or {}
+        failures = [*details.get("writeConcernErrors", ()), *details.get("writeErrors", ())]
+        return {failure["code"] for failure in failures}, mask("; ".join(str(f.get("errmsg")) for f in failures[:3]))
+    if isinstance(error, OperationFailure):
+        concern = (error.details or {}).get("writeConcernError") or {}
+        return {code for code in (error.code, concern.get("code")) if code is not None}, ""
+    return set(), ""
 
 
 def store_call(function: Callable[P, R]) -> Callable[P, R]:

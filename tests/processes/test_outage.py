@@ -1,0 +1,69 @@
+"""MongoDB goes away and comes back: every process resumes by itself, and nothing is lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from recruiter.embedded import EmbeddedServer
+from recruiter.store.database import Store
+from recruiter.store.target import Target
+from tests.applications import jobs
+from tests.conftest import Starter, eventually
+
+JOBS = jobs.__file__
+AWAY = 20.0
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[EmbeddedServer]:
+    with EmbeddedServer(tmp_path / "mongodb") as server:
+        yield server
+
+
+@pytest.fixture
+def target(own_server: EmbeddedServer) -> str:
+    """Instead of the suite's: this one is taken away."""
+    return own_server.uri.replace("/?", "/outage?")
+
+
+def test_everything_resumes_after_20_seconds_without_mongodb(
+    start: Starter, own_server: EmbeddedServer, target: str, tmp_path: Path
+) -> None:
+    # given a fleet at work, with one job in the middle
+    jobs.recruiter.point_at(target)
+    recruiter = start("start", "recruiter", "--bootstrap", JOBS)
+    cleaner = start("start", "cleaner")
+    worker = start("start", "worker", "--bootstrap", JOBS, "--processes", "2")
+    worker.says("joined the roster")
+    handles = [jobs.record.enqueue(str(tmp_path), f"before-{number}", 0.2) for number in range(20)]
+    short = jobs.record.enqueue(str(tmp_path), "during", 5.0)
+    eventually(lambda: (tmp_path / "before-5").exists())
+
+    # when MongoDB is away for longer than a worker may be silent
+    own_server.stop()
+    gone_at = time.monotonic()
+    for process in (recruiter, worker):
+        process.says("does not answer")
+    eventually(lambda: time.monotonic() - gone_at > AWAY, within=AWAY + 5)
+    assert own_server.start()
+
+    # then every process goes on by itself, and every job ends once
+    fresh = jobs.add.enqueue(2, 3)
+    assert fresh.result(timeout=40) == 5
+    for handle in [*handles, short]:
+        assert handle.wait(timeout=40).done
+    for process in (recruiter, worker, cleaner):
+        assert process.popen.poll() is None
+    worker.says("answers again")
+    store = Store(Target.parse(target))
+    assert store.scheduled.collection.count_documents({}) == 0
+    assert store.archived.collection.count_documents({}) == 22
+    # nobody was declared dead for MongoDB's absence
+    assert "was retired" not in recruiter.log + cleaner.log
+    assert len(store.roster.entries()) == 1
+    store.close()
+    jobs.recruiter.close()

@@ -1,0 +1,119 @@
+"""Stopping: finish what runs, hand the rest back unharmed, leave the roster, exit 0; a second signal is immediate."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from recruiter.store.database import Store
+from tests.applications import jobs
+from tests.conftest import Process, Starter, eventually
+
+JOBS = jobs.__file__
+
+
+@pytest.fixture(autouse=True)
+def application(target: str, store: Store) -> Iterator[None]:
+    del store
+    jobs.recruiter.point_at(target)
+    yield
+    jobs.recruiter.close()
+
+
+def busy_worker(start: Starter, store: Store, gate: Path, *options: str) -> Process:
+    """A worker that has made itself a buffer of quick jobs, and then got two that do not end."""
+    recruiter = start("start", "recruiter", "--bootstrap", JOBS)
+    recruiter.says("leads now")
+    worker = start("start", "worker", "--bootstrap", JOBS, "--processes", "2", *options)
+    worker.says("joined the roster")
+    jobs.wait_for_file.enqueue_many([(str(gate),)] * 2)
+    eventually(lambda: sum(len(entry.running) for entry in store.roster.entries()) == 2)
+    # Jobs that are assigned to it while it cannot run them.
+    (worker_id,) = [entry.id for entry in store.roster.entries()]
+    waiting = jobs.add.enqueue_many([(number, 1) for number in range(20)])
+    ids = [handle.id for handle in waiting]  # type: ignore[union-attr]
+    store.roster.assign({worker_id: ids}, term=store.leases.term())
+    return worker
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP])
+def test_running_jobs_finish_and_prefetched_ones_are_handed_back(
+    start: Starter, store: Store, tmp_path: Path, number: signal.Signals
+) -> None:
+    # given a worker with two jobs running and twenty waiting for it
+    gate = tmp_path / "gate"
+    worker = busy_worker(start, store, gate)
+
+    # when it is asked to stop, it takes no more and lets go of what has not started
+    worker.signal(number)
+    eventually(lambda: store.roster.held() == {run["job"] for e in store.roster.entries() for run in e.running})
+    assert worker.popen.poll() is None
+
+    # and when the running jobs end, it leaves
+    gate.touch()
+    assert worker.wait() == 0
+    assert store.roster.entries() == []
+    finished = list(store.archived.collection.find({}))
+    assert [(job["task"], job["done"], job["attempts"]) for job in finished] == [("wait_for_file", True, 1)] * 2
+    waiting = list(store.scheduled.collection.find({}))
+    assert len(waiting) == 20
+    assert all(job["attempts"] == 0 and "last_execution" not in job for job in waiting)
+
+
+def test_what_does_not_finish_within_the_grace_is_handed_back_with_no_attempt_burnt(
+    start: Starter, store: Store, tmp_path: Path
+) -> None:
+    worker = busy_worker(start, store, tmp_path / "never", "--grace", "500ms")
+    family = worker.descendants()
+
+    assert worker.stop() == 0
+
+    assert store.roster.entries() == []
+    waiting = list(store.scheduled.collection.find({}))
+    assert len(waiting) == 22
+    assert all(job["attempts"] == 0 for job in waiting)
+    assert store.archived.collection.count_documents({}) == 0
+    assert psutil.wait_procs(family, timeout=10)[1] == []
+
+
+def test_a_second_signal_ends_the_worker_at_once_with_its_children(
+    start: Starter, store: Store, tmp_path: Path
+) -> None:
+    worker = busy_worker(start, store, tmp_path / "never")
+    family = worker.descendants()
+    worker.signal(signal.SIGTERM)
+    worker.says("asked to stop")
+
+    worker.signal(signal.SIGTERM)
+
+    assert worker.wait(within=5) == 128 + signal.SIGTERM
+    assert psutil.wait_procs(family, timeout=10)[1] == []
+
+
+def test_a_stopped_fleet_leaves_nothing_behind(start: Starter, store: Store) -> None:
+    fleet = start("start", "all", "--bootstrap", JOBS, "--processes", "2")
+    fleet.says("joined the roster")
+    assert jobs.add.enqueue(1, 2).result(timeout=20) == 3
+    family = fleet.descendants()
+
+    assert fleet.stop() == 0
+
+    assert psutil.wait_procs(family, timeout=10)[1] == []
+    assert store.roster.entries() == []
+    lease = store.leases.read()
+    assert lease is not None
+    assert lease.holder is None
+
+
+def test_a_killed_fleet_takes_its_members_with_it(start: Starter) -> None:
+    fleet = start("start", "all", "--bootstrap", JOBS)
+    fleet.says("joined the roster")
+    family = fleet.descendants()
+
+    fleet.signal(signal.SIGKILL)
+
+    assert psutil.wait_procs(family, timeout=15)[1] == []

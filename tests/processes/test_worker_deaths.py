@@ -1,0 +1,212 @@
+"""Workers and children that die: every job ends, each is archived once, and only the guilty one pays."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from recruiter.domain.job import ArchivedJob
+from recruiter.store.database import Store
+from tests.applications import jobs
+from tests.conftest import Process, Starter, eventually
+
+JOBS = jobs.__file__
+QUICK = ("--considered-dead-after", "3s")
+
+
+@pytest.fixture(autouse=True)
+def application(target: str, store: Store) -> Iterator[None]:
+    del store
+    jobs.recruiter.point_at(target)
+    yield
+    jobs.recruiter.close()
+
+
+def start_recruiter(start: Starter) -> Process:
+    return start("start", "recruiter", "--bootstrap", JOBS, *QUICK, "--lease-time", "2s")
+
+
+def start_worker(start: Starter, processes: int = 2, *options: str) -> Process:
+    worker = start("start", "worker", "--bootstrap", JOBS, "--processes", str(processes), *QUICK, *options)
+    worker.says("joined the roster")
+    return worker
+
+
+def archived(store: Store) -> list[ArchivedJob]:
+    ids = [document["_id"] for document in store.archived.collection.find({}, {"_id": 1})]
+    return list(store.archived.get_many(ids).values())
+
+
+def ended(store: Store, count: int) -> bool:
+    return store.archived.collection.count_documents({}) >= count
+
+
+def test_a_worker_killed_in_the_middle_of_50_jobs_loses_none(start: Starter, store: Store, tmp_path: Path) -> None:
+    # given a worker in the middle of 50 jobs
+    start_recruiter(start)
+    worker = start_worker(start)
+    jobs.record.enqueue_many([(str(tmp_path), f"job-{number}", 0.05) for number in range(50)])
+    eventually(lambda: ended(store, 10))
+
+    # when it is killed, and another one is there
+    worker.signal(signal.SIGKILL)
+    assert not ended(store, 50)
+    start_worker(start)
+
+    # then all 50 end, each archived once, and the children have died with their supervisor
+    eventually(lambda: ended(store, 50), within=40)
+    everything = archived(store)
+    assert len(everything) == 50
+    assert all(job.done for job in everything)
+    assert store.scheduled.collection.count_documents({}) == 0
+    assert sorted(job.result for job in everything) == sorted(f"job-{number}" for number in range(50))
+
+
+def test_children_die_with_their_supervisor(start: Starter, tmp_path: Path) -> None:
+    start_recruiter(start)
+    worker = start_worker(start)
+    jobs.record.enqueue(str(tmp_path), "long", 60.0)
+    eventually(lambda: (tmp_path / "long").exists())
+    family = worker.descendants()
+
+    worker.signal(signal.SIGKILL)
+    worker.wait()
+
+    gone, alive = psutil.wait_procs(family, timeout=10)
+    assert alive == []
+    assert len(gone) >= 3
+
+
+def test_a_frozen_worker_finds_its_results_refused_and_rejoins_under_a_new_id(
+    start: Starter, store: Store, tmp_path: Path
+) -> None:
+    # given a worker that runs a job, and is frozen with all its children past its time
+    start_recruiter(start)
+    frozen = start_worker(start, 1)
+    (first_id,) = [entry.id for entry in store.roster.entries()]
+    gate = tmp_path / "gate"
+    handle = jobs.wait_for_file.enqueue(str(gate))
+    eventually(lambda: [run for entry in store.roster.entries() for run in entry.running])
+    family = [psutil.Process(frozen.pid), *frozen.descendants()]
+    for member in family:
+        member.suspend()
+    eventually(lambda: store.roster.entries() == [])
+
+    # when another worker does the job, and the first one wakes up and finishes it too
+    other = start_worker(start, 1)
+    gate.touch()
+    done = handle.wait(timeout=20)
+    for member in family:
+        member.resume()
+
+    # then it has lost its registration, comes back under a new id, and the job was archived once
+    frozen.says("no longer on the roster")
+    eventually(lambda: len(store.roster.entries()) == 2)
+    assert first_id not in [entry.id for entry in store.roster.entries()]
+    assert len(archived(store)) == 1
+    assert done.done
+    assert done.last_execution is not None
+    assert not (done.last_execution.worker or "").startswith(first_id)
+    # the crash of the first attempt is in its history
+    assert [execution.crashed for execution in done.executions] == [True, False]
+    # and the one that came back works
+    assert other.stop() == 0
+    assert jobs.my_pid.enqueue().result(timeout=20) in frozen.children()
+
+
+@pytest.mark.parametrize("killer", ["end_abruptly", "segfault", "kill_myself"])
+def test_a_job_that_kills_its_process_fails_alone(start: Starter, store: Store, killer: str) -> None:
+    # given jobs around one that takes its process down
+    start_recruiter(start)
+    worker = start_worker(start)
+    before = jobs.add.enqueue_many([(number, 1) for number in range(100)])
+    guilty = jobs.end_abruptly.enqueue(7) if killer == "end_abruptly" else getattr(jobs, killer).enqueue()
+    after = jobs.add.enqueue_many([(number, 1) for number in range(100)])
+
+    # then it is tried three times and set aside, and every other job runs once, at the first attempt
+    end = guilty.wait(timeout=30)
+    assert not end.done
+    assert end.why == "crashed-too-many-times"
+    assert [execution.crashed for execution in end.executions] == [True, True, True]
+    said = {"end_abruptly": "exited with code 7", "segfault": "SIGSEGV", "kill_myself": "SIGKILL"}[killer]
+    assert end.last_execution is not None
+    assert said in (end.last_execution.message or "")
+    eventually(lambda: ended(store, 201))
+    others = [job for job in archived(store) if job.id != guilty.id]
+    assert len(others) == len(before) + len(after)
+    assert all(job.done and len(job.executions) == 1 for job in others)
+    assert worker.popen.poll() is None
+
+
+def test_a_child_killed_from_outside_is_replaced_and_its_job_runs_again(
+    start: Starter, store: Store, tmp_path: Path
+) -> None:
+    start_recruiter(start)
+    worker = start_worker(start, 1)
+    handle = jobs.record.enqueue(str(tmp_path), "job", 1.0)
+    eventually(lambda: (tmp_path / "job").exists())
+    (child,) = worker.children()
+
+    psutil.Process(child).kill()
+
+    end = handle.wait(timeout=20)
+    assert end.done
+    assert [execution.crashed for execution in end.executions] == [True, False]
+    assert (tmp_path / "job").read_text().count("started") == 2
+
+
+def test_exit_inside_a_job_is_its_failure_and_not_its_process(start: Starter) -> None:
+    start_recruiter(start)
+    worker = start_worker(start, 1)
+    children = worker.children()
+
+    end = jobs.leave.enqueue().wait(timeout=20)
+
+    assert not end.done
+    assert end.last_execution is not None
+    assert end.last_execution.exception == "SystemExit"
+    assert worker.children() == children
+
+
+def test_a_job_that_holds_the_interpreter_is_not_declared_dead(start: Starter, store: Store) -> None:
+    # given a job that lets no other thread of its process run, for longer than the dead-after time
+    start_recruiter(start)
+    start_worker(start, 1)
+    (id_before,) = [entry.id for entry in store.roster.entries()]
+
+    end = jobs.hold_the_interpreter.enqueue(5.0).wait(timeout=40)
+
+    assert end.done
+    assert len(end.executions) == 1
+    assert [entry.id for entry in store.roster.entries()] == [id_before]
+
+
+def test_an_at_most_once_job_is_lost_rather_than_run_twice(start: Starter, store: Store, tmp_path: Path) -> None:
+    start_recruiter(start)
+    worker = start_worker(start, 1)
+    handle = jobs.once.enqueue(str(tmp_path), str(tmp_path / "gate"))
+    eventually(lambda: (tmp_path / "once").exists())
+
+    worker.signal(signal.SIGKILL)
+    start_worker(start, 1)
+
+    end = handle.wait(timeout=30)
+    assert end.why == "lost"
+    assert (tmp_path / "once").read_text() == "started\n"
+
+
+def test_a_worker_over_its_memory_limit_finishes_records_and_replaces_its_child(start: Starter, store: Store) -> None:
+    start_recruiter(start)
+    worker = start_worker(start, 1, "--memory-limit", "150MB")
+
+    large = jobs.eat_memory.enqueue(200).result(timeout=20)
+    worker.says("will be replaced")
+    fresh = eventually(lambda: jobs.my_pid.enqueue().result(timeout=20) != large)
+
+    assert fresh
+    assert all(job.done and len(job.executions) == 1 for job in archived(store))
+

@@ -1,0 +1,76 @@
+"""Jobs and workers as tests need them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from bson import ObjectId
+
+from recruiter.domain.job import Execution, Job, JobId
+from recruiter.store import moves
+from recruiter.store.codec import Document, encode, encode_job, job_document
+from recruiter.store.database import Store
+from recruiter.store.settlement import Rescheduled
+
+NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
+
+
+def a_job(id: JobId | None = None, **changes: Any) -> Job:
+    wishes = {"task": "add", "args": {"a": 1, "b": 2}, "created_at": NOW, "scheduled_at": NOW, **changes}
+    return Job(id=ObjectId() if id is None else id, **wishes)
+
+
+def insert(store: Store, *jobs: Job) -> list[JobId]:
+    assert store.scheduled.insert([encode_job(job) for job in jobs]) == {}
+    return [job.id for job in jobs]
+
+
+def on_the_roster(store: Store, worker: str = "w1", term: int = 1, **facts: Any) -> str:
+    """A worker that has joined and is ready."""
+    store.roster.join(worker, facts_of_a_worker(**facts))
+    assert store.roster.become_ready(worker, term)
+    return worker
+
+
+def facts_of_a_worker(**facts: Any) -> Document:
+    return {
+        **{"host": "here", "pid": 1, "groups": None, "tasks": ["add"], "slots": 4, "prefetch": 4},
+        **{"joined_at": NOW, "seen_at": NOW},
+        **facts,
+    }
+
+
+def running(*ids: JobId) -> Document:
+    return {"running": [{"job": id, "task": "add", "since": NOW} for id in ids]}
+
+
+def done(job: Job, worker: str = "w1", result: Any = 3) -> bytes:
+    """The archived form of a job that succeeded."""
+    return moves.succeeded(job_document(job), Execution(NOW, NOW, worker), NOW, result)
+
+
+def to_retry(job: Job, at: datetime = NOW) -> Rescheduled:
+    fields = {"scheduled_at": at, "attempts": job.attempts + 1}
+    return Rescheduled(job.id, job.attempts, fields)
+
+
+def flagged(job: Job, reason: str | None = None) -> bytes:
+    return encode(job_document(job) | {"cancel": {"at": NOW, "by": None, "reason": reason}})
+
+
+def places(store: Store, ids: Iterable[JobId]) -> dict[JobId, str]:
+    """Where each job is: 'scheduled', 'archived', 'both' or 'nowhere'."""
+    wanted = list(ids)
+    waiting = {d["_id"] for d in store.scheduled.collection.find({"_id": {"$in": wanted}}, {"_id": 1})}
+    ended = store.archived.which_exist(wanted)
+    names = {(True, False): "scheduled", (False, True): "archived", (True, True): "both", (False, False): "nowhere"}
+    return {id: names[(id in waiting, id in ended)] for id in wanted}
+
+
+def document(store: Store, id: Any) -> Document:
+    """A waiting job exactly as it is stored."""
+    found = store.scheduled.collection.find_one({"_id": id})
+    assert found is not None, f"{id!r} is not waiting"
+    return found

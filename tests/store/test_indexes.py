@@ -1,0 +1,296 @@
+"""No hot query scans a collection, sorts in memory or reads jobs that it does not want.
+
+The commands are the ones the store really sends, and the plans are the server's own (`explain`, executionStats).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from itertools import cycle, islice
+from typing import Any
+
+import pytest
+from bson import ObjectId
+
+from recruiter.domain.job import Job
+from recruiter.embedded import EmbeddedServer
+from recruiter.steps.clean import clean
+from recruiter.store.codec import encode_job
+from recruiter.store.database import Store
+from recruiter.store.settlement import Movement
+from tests.commands import Command, Recorder, explain, recorded, stage_names, stages, statistics
+from tests.samples import NOW, a_job, done, insert, on_the_roster, to_retry
+
+HOUR = timedelta(hours=1)
+LANES = ["mail/add", "mail/sub", "images/add"]
+MANY_LANES = [f"group{number}/add" for number in range(150)]
+DUE_IN_A_LANE, POSTPONED, EXCLUDED, IN_MANY, ARCHIVED = 800, 5_000, 5_000, 4, 3_000
+
+
+def _jobs() -> Iterator[Job]:
+    priorities = cycle([0, 5, -3, 10])
+    for lane in LANES:
+        group, task = lane.split("/")
+        for number in range(DUE_IN_A_LANE):
+            at = NOW - timedelta(seconds=number)
+            yield a_job(group=group, task=task, priority=next(priorities), scheduled_at=at)
+        for number in range(POSTPONED // len(LANES)):
+            at = NOW + HOUR + timedelta(seconds=number)
+            yield a_job(group=group, task=task, priority=next(priorities), scheduled_at=at)
+    for _ in range(EXCLUDED):
+        yield a_job(group="paused", task="add", priority=next(priorities), scheduled_at=NOW - HOUR)
+    for lane in MANY_LANES:
+        for number in range(IN_MANY):
+            at = NOW - timedelta(seconds=number)
+            yield a_job(group=lane.split("/")[0], priority=next(priorities), scheduled_at=at)
+
+
+@pytest.fixture(scope="module")
+def recorder() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture(scope="module")
+def full(server: EmbeddedServer, recorder: Recorder) -> Iterator[Store]:
+    """A store with thousands of jobs: due, postponed, in a lane nobody serves, in many lanes, ended, by hand."""
+    name = f"test_{ObjectId()}"
+    store = recorded(server.uri.replace("/?", f"/{name}?"), recorder)
+    store.prepare()
+    store.scheduled.collection.insert_many(encode_job(job) for job in _jobs())
+    store.scheduled.collection.insert_many({"task": "add", "args": {"a": number}} for number in range(300))
+    flag = {"cancel": {"reason": None}, "lane": "/cancelled"}
+    ids = [d["_id"] for d in store.scheduled.collection.find({"lane": "mail/add"}, {"_id": 1}).limit(40)]
+    store.scheduled.collection.update_many({"_id": {"$in": ids}}, {"$set": flag})
+    store.archived.collection.insert_many(
+        {"_id": number, "done": True, "why": "done", "archived_at": NOW + timedelta(seconds=number)}
+        for number in range(ARCHIVED)
+    )
+    for number in range(5):
+        on_the_roster(store, f"w{number}")
+    yield store
+    store.client.drop_database(name)
+    store.close()
+
+
+@pytest.fixture
+def plan(full: Store, recorder: Recorder) -> Callable[[Callable[[], Any], str], list[Command]]:
+    """Runs a call, and explains each command of one name that it sent."""
+
+    def plan(call: Callable[[], Any], name: str) -> list[Command]:
+        with recorder.only_these():
+            call()
+            sent = recorder.named(name)
+        assert sent, f"{name} was not sent, but {[next(iter(command)) for command in recorder.commands]}"
+        return [explained for command in sent for explained in explain(full, command)]
+
+    return plan
+
+
+Plan = Callable[[Callable[[], Any], str], list[Command]]
+
+
+def _uses_an_index(explained: Command) -> None:
+    names = stage_names(explained)
+    assert names & {"IXSCAN", "IDHACK", "DISTINCT_SCAN", "COUNT_SCAN"}, names
+    assert not names & {"COLLSCAN", "SORT", "AND_HASH", "AND_SORTED"}, names
+
+
+def test_the_lanes_are_found_by_one_seek_each(full: Store, plan: Plan) -> None:
+    """Given thousands of jobs, when the leader asks which lanes there are, then it jumps from lane to lane."""
+    lanes = full.scheduled.lanes()
+
+    (explained,) = plan(full.scheduled.lanes, "distinct")
+
+    assert stage_names(explained) >= {"DISTINCT_SCAN"}
+    _uses_an_index(explained)
+    keys, documents, _ = statistics(explained)
+    assert len(lanes) == len(LANES) + len(MANY_LANES) + 2
+    assert keys <= len(lanes) + 1
+    assert documents == 0
+
+
+@pytest.mark.parametrize("limit", [1, 50, 400])
+def test_due_reads_what_it_returns(full: Store, plan: Plan, limit: int) -> None:
+    """Given 5,000 postponed jobs and 5,000 of another lane, when due jobs are read, then only these are."""
+    found = full.scheduled.due(LANES, NOW, limit, set())
+
+    (explained,) = plan(lambda: full.scheduled.due(LANES, NOW, limit, set()), "find")
+
+    _uses_an_index(explained)
+    keys, documents, returned = statistics(explained)
+    assert returned == len(found) == limit
+    # a merge holds one key of each lane in hand, and each of four priorities may cost a seek past its postponed jobs
+    assert keys <= limit + 8 * len(LANES)
+    assert documents == 0, "the index alone answers"
+
+
+def test_due_is_ordered_by_priority_then_time(full: Store) -> None:
+    found = full.scheduled.due(LANES, NOW, 700, set())
+
+    jobs = {d["_id"]: d for d in full.scheduled.collection.find({"_id": {"$in": found}})}
+    order = [(-jobs[id]["priority"], jobs[id]["scheduled_at"]) for id in found]
+    assert order == sorted(order)
+    assert len({lane for lane, _ in order}) > 1, "several priorities were read"
+
+
+def test_due_when_everything_is_postponed(full: Store, plan: Plan) -> None:
+    """Given nothing due yet, when the leader looks, then postponed jobs are jumped over, not read."""
+    long_ago = NOW - timedelta(days=1)
+
+    (explained,) = plan(lambda: full.scheduled.due(LANES, long_ago, 50, set()), "find")
+
+    keys, documents, returned = statistics(explained)
+    assert (documents, returned) == (0, 0)
+    assert keys <= 8 * len(LANES)
+
+
+def test_due_passes_held_jobs_in_the_index(full: Store, plan: Plan) -> None:
+    held = set(full.scheduled.due(LANES, NOW, 300, set()))
+
+    (explained,) = plan(lambda: full.scheduled.due(LANES, NOW, 50, held), "find")
+
+    _uses_an_index(explained)
+    keys, documents, returned = statistics(explained)
+    assert returned == 50
+    assert keys <= 50 + len(held) + 8 * len(LANES)
+    assert documents == 0
+
+
+def test_more_than_a_hundred_lanes_are_still_merged_not_sorted(full: Store, plan: Plan) -> None:
+    """Given 150 lanes, when due jobs of all are read, then each query merges sorted scans and reads little."""
+    limit = 50
+
+    plans = plan(lambda: full.scheduled.due(MANY_LANES, NOW, limit, set()), "find")
+
+    assert len(plans) == 2
+    for explained in plans:
+        _uses_an_index(explained)
+        assert "SORT_MERGE" in stage_names(explained)
+        keys, documents, _ = statistics(explained)
+        assert keys <= limit + 3 * 100
+        assert documents <= limit
+    found = full.scheduled.due(MANY_LANES, NOW, limit, set())
+    priorities = [document["priority"] for document in full.scheduled.collection.find({"_id": {"$in": found}})]
+    assert sorted(priorities) == [10] * limit
+    assert len(set(found)) == limit
+
+
+def test_the_next_due_time_reads_one_key(full: Store, plan: Plan) -> None:
+    assert full.scheduled.next_due(NOW) == NOW + HOUR
+
+    (explained,) = plan(lambda: full.scheduled.next_due(NOW), "find")
+
+    _uses_an_index(explained)
+    keys, documents, _ = statistics(explained)
+    assert keys <= 2
+    assert documents <= 1
+
+
+def test_the_inbox_holds_only_what_came_by_hand(full: Store, plan: Plan) -> None:
+    (explained,) = plan(lambda: full.scheduled.inbox(100), "find")
+
+    _uses_an_index(explained)
+    assert statistics(explained) == (100, 100, 100)
+
+
+def test_flagged_jobs_are_found_by_their_lane(full: Store, plan: Plan) -> None:
+    (explained,) = plan(lambda: full.scheduled.flagged(500), "find")
+
+    _uses_an_index(explained)
+    keys, documents, returned = statistics(explained)
+    assert returned == documents == 40
+    assert keys <= 41
+
+
+def test_fetching_and_raising_flags_go_by_id(full: Store, plan: Plan) -> None:
+    ids = full.scheduled.due(LANES, NOW, 30, set())
+
+    (fetched,) = plan(lambda: full.scheduled.fetch(ids), "find")
+    (marked,) = plan(lambda: full.scheduled.mark_started(ids[:3], "w1", NOW), "update")
+    (unmarked,) = plan(lambda: full.scheduled.unmark_started(ids[:3], "w1"), "update")
+    (flagged,) = plan(lambda: full.scheduled.flag_cancelled(ObjectId(), NOW, None, None), "update")
+
+    for explained, most in ((fetched, 31), (marked, 6), (unmarked, 6), (flagged, 1)):
+        _uses_an_index(explained)
+        keys, documents, _ = statistics(explained)
+        assert keys <= most * 2
+        assert documents <= most
+
+
+def test_adopting_goes_by_id(full: Store, plan: Plan) -> None:
+    for explained in plan(lambda: full.scheduled.adopt({ObjectId(): {"priority": 0} for _ in range(3)}), "update"):
+        _uses_an_index(explained)
+        assert statistics(explained)[1] == 0
+
+
+def test_the_archive_is_read_and_cleaned_by_index(full: Store, plan: Plan) -> None:
+    (many,) = plan(lambda: full.archived.which_exist(range(100, 150)), "find")
+    (got,) = plan(lambda: full.archived.get_many([ObjectId() for _ in range(50)]), "find")
+    (one,) = plan(lambda: full.archived.get("nobody"), "find")
+    for explained, most in ((many, 51), (got, 51), (one, 1)):
+        _uses_an_index(explained)
+        assert statistics(explained)[1] <= most
+    keep = NOW - HOUR + timedelta(seconds=20)
+
+    (old,) = plan(lambda: clean(full, keep, -HOUR), "find")
+
+    _uses_an_index(old)
+    # explained after the twenty oldest went: the scan starts at the oldest and stops at the age
+    assert statistics(old)[:2] == (0, 0)
+    assert full.archived.which_exist(range(30)) == set(range(20, 30))
+
+
+def test_removing_the_oldest_reads_only_a_batch(full: Store, plan: Plan) -> None:
+    (old,) = plan(lambda: full.archived.remove_older(NOW + timedelta(days=1), 100), "find")
+
+    _uses_an_index(old)
+    keys, documents, returned = statistics(old)
+    assert keys == documents == returned == 100
+
+
+def test_moving_jobs_goes_by_id(full: Store, plan: Plan) -> None:
+    jobs = [a_job(group="mail") for _ in range(30)]
+    insert(full, *jobs)
+    movement = Movement({job.id: done(job) for job in jobs[:20]}, [to_retry(job) for job in jobs[20:]])
+
+    deleted = plan(lambda: full.settlement.settle("w1", movement, {}), "delete")
+    updated = plan(lambda: full.settlement.settle("w1", movement, {}), "update")
+    released = plan(lambda: full.settlement.settle("w1", movement, {}), "findAndModify")
+
+    for explained in deleted + updated + released:
+        _uses_an_index(explained)
+        assert statistics(explained)[1] <= 20
+
+
+def test_the_roster_is_small_and_read_without_sorting(full: Store, plan: Plan) -> None:
+    calls: list[tuple[Callable[[], Any], str]] = [
+        (full.roster.read, "find"),
+        (full.roster.held, "find"),
+        (lambda: full.roster.raise_term(1), "update"),
+        (lambda: full.roster.assign({"w0": [], "w1": []}, 1), "update"),
+        (lambda: full.roster.beat("w1", {}), "findAndModify"),
+    ]
+    for call, name in calls:
+        for explained in plan(call, name):
+            assert "SORT" not in stage_names(explained)
+            assert statistics(explained)[1] <= 5, "never more than there are workers"
+
+
+def test_a_plan_that_scans_or_sorts_would_be_noticed(full: Store) -> None:
+    """The checks above can fail: a query that nothing serves is seen as what it is."""
+    bad = {"find": "scheduled", "filter": {"args.a": 1}, "sort": {"created_at": 1}}
+
+    (explained,) = explain(full, bad)
+
+    assert stage_names(explained) >= {"COLLSCAN", "SORT"}
+    assert any(stage["stage"] == "COLLSCAN" for stage in stages(explained))
+    with pytest.raises(AssertionError):
+        _uses_an_index(explained)
+
+
+def test_the_sample_has_every_kind_of_job(full: Store) -> None:
+    lanes = full.scheduled.count_by_lane()
+    expected = dict.fromkeys(MANY_LANES, IN_MANY) | {"paused/add": EXCLUDED}
+    assert {lane: lanes[lane] for lane in expected} == expected
+    assert sum(lanes[lane] for lane in islice(LANES, 3)) > POSTPONED
