@@ -10,7 +10,7 @@ from bson import ObjectId
 
 from recruiter.domain.job import Execution, Job, JobId
 from recruiter.store import moves
-from recruiter.store.codec import Document, encode, encode_job, job_document
+from recruiter.store.codec import Document, encode_job, job_document
 from recruiter.store.database import Store
 from recruiter.store.settlement import Rescheduled
 
@@ -36,8 +36,14 @@ def on_the_roster(store: Store, worker: str = "w1", term: int = 1, **facts: Any)
 
 def facts_of_a_worker(**facts: Any) -> Document:
     return {
-        **{"host": "here", "pid": 1, "groups": None, "tasks": ["add"], "slots": 4, "prefetch": 4},
-        **{"joined_at": NOW, "seen_at": NOW},
+        "host": "here",
+        "pid": 1,
+        "groups": None,
+        "tasks": ["add"],
+        "slots": 4,
+        "prefetch": 4,
+        "joined_at": NOW,
+        "seen_at": NOW,
         **facts,
     }
 
@@ -54,10 +60,6 @@ def done(job: Job, worker: str = "w1", result: Any = 3) -> bytes:
 def to_retry(job: Job, at: datetime = NOW) -> Rescheduled:
     fields = {"scheduled_at": at, "attempts": job.attempts + 1}
     return Rescheduled(job.id, job.attempts, fields)
-
-
-def flagged(job: Job, reason: str | None = None) -> bytes:
-    return encode(job_document(job) | {"cancel": {"at": NOW, "by": None, "reason": reason}})
 
 
 def places(store: Store, ids: Iterable[JobId]) -> dict[JobId, str]:

@@ -37,6 +37,7 @@ _SENTENCES: dict[str, tuple[int, str]] = {
     "child.recycled": (logging.INFO, "child {pid} uses {memory} bytes and will be replaced"),
     "store.unreachable": (logging.WARNING, "{loop}: {error}; trying again"),
     "store.back": (logging.INFO, "{loop}: MongoDB answers again"),
+    "doorbell.failed": (logging.WARNING, "cannot listen for changes and asks more often instead: {error}"),
     "loop.failed": (logging.ERROR, "{loop}: a mistake inside Recruiter; please report it:\n{trace}"),
     "lane.unserved": (
         logging.WARNING,

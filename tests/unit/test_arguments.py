@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-import time as clock
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field

@@ -47,6 +47,7 @@ class Floor:
         children: int,
         memory_limit: int | None,
         told: Callable[[], None],
+        starving: Callable[[], None],
     ) -> None:
         self._nursery = nursery
         self._clock = clock
@@ -57,6 +58,9 @@ class Floor:
         self._memory_limit = memory_limit
         self._told = told
         """Called when there are outcomes to settle."""
+        self._starving = starving
+        """Called when a child becomes free and nothing is here for it."""
+        self._was_hungry = False
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
@@ -107,6 +111,10 @@ class Floor:
         """Once around: take what arrived, feed the children, wait a little for whatever happens."""
         self._accept()
         self._feed()
+        hungry = self.hungry
+        if hungry and not self._was_hungry:
+            self._starving()
+        self._was_hungry = hungry
         busy = self._buffer or any(child.load > 1 for child in self._children)
         events = self._selector.select(_STUCK if busy else 1.0)
         for key, _ in events:

@@ -22,12 +22,10 @@ from recruiter.steps.cancel import archive_cancelled
 from recruiter.steps.lead import Leadership
 from recruiter.steps.rescue import Rescue
 from recruiter.store.database import Store
-from recruiter.store.doorbell import Doorbell
+from recruiter.store.doorbell import FLOW, LULL, Doorbell
 from recruiter.store.roster import ROOM_MADE
 
 _JOB_ARRIVED = {"operationType": {"$in": ["insert", "update", "replace"]}}
-_LULL = 0.25
-"""Seconds without an assignment after which the doorbells are listened to; before that, asking is cheaper."""
 _UNSERVED_GRACE = 30.0
 
 
@@ -61,7 +59,7 @@ class RecruiterProcess:
         self._hooks = _Hooks(events, became_master, stept_back)
         self._loop = Loop("recruiter", self._step, stop, events)
         self._led = False
-        self._assigned_at = 0.0
+        self._flowing_until = 0.0
         self._pause = options.backoff_from
         self._round_at = 0.0
         self._look_around_at = 0.0
@@ -146,11 +144,12 @@ class RecruiterProcess:
 
     def _pause_after(self, round: Round) -> float:
         now = self._clock.monotonic()
+        if round.assigned >= FLOW:
+            self._flowing_until = now + LULL
         if round.assigned:
-            self._assigned_at = now
             self._pause = self._options.backoff_from
             return self._pause
-        if now - self._assigned_at < _LULL:
+        if now < self._flowing_until:
             # Work is flowing, and workers are full for the moment: looking costs less than being told.
             return 3 * self._options.backoff_from
         self._pause = min(2 * self._pause, self._options.backoff_to, self._options.dead_after / 3)
@@ -171,14 +170,17 @@ class RecruiterProcess:
     def _doorbells(self) -> tuple[Doorbell, Doorbell]:
         if self._bells is None:
             self._bells = (
-                Doorbell(self._store.scheduled.collection, _JOB_ARRIVED, self._ring),
-                Doorbell(self._store.roster.collection, ROOM_MADE, self._ring),
+                Doorbell(self._store.scheduled.collection, _JOB_ARRIVED, self._ring, self._deaf),
+                Doorbell(self._store.roster.collection, ROOM_MADE, self._ring, self._deaf),
             )
         return self._bells
 
     def _ring(self) -> None:
         self._round_at = 0.0
         self._loop.ring()
+
+    def _deaf(self, error: str) -> None:
+        self._events.emit("doorbell.failed", error=error)
 
     def _rung(self) -> bool:
         return self._round_at == 0.0

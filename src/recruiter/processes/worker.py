@@ -30,13 +30,11 @@ from recruiter.processes.loop import Loop, Stop
 from recruiter.steps.settle import settle
 from recruiter.store.codec import decode
 from recruiter.store.database import Store
-from recruiter.store.doorbell import Doorbell
+from recruiter.store.doorbell import FLOW, LULL, Doorbell
 from recruiter.store.roster import ASSIGNED_TO_ME
 
 _PREFETCH_HORIZON = 0.15
 _MOST_PREFETCHED = 1500
-_LULL = 0.25
-"""Seconds without new jobs after which the doorbell is listened to; before that, asking is cheaper."""
 _BETWEEN_LOOKS = 0.005
 _LAST_WORDS = 10.0
 """Seconds to get the last results written when stopping, also when MongoDB does not answer."""
@@ -72,6 +70,7 @@ class WorkerProcess:
             children=options.processes,
             memory_limit=options.memory_limit,
             told=self._settle.ring,
+            starving=self._fetch.ring,
         )
         self._holdings = Holdings(_new_id())
         self._joined = False
@@ -80,7 +79,7 @@ class WorkerProcess:
         self._draining = False
         self._beaten_at = self._clock.monotonic()
         self._bell: Doorbell | None = None
-        self._fetched_at = 0.0
+        self._flowing_until = 0.0
         self._throughput = _Throughput()
 
     def run(self) -> None:
@@ -237,7 +236,8 @@ class WorkerProcess:
             return 0.05
         ids = holdings.to_fetch()
         if ids:
-            self._fetched_at = self._clock.monotonic()
+            if len(ids) >= FLOW:
+                self._flowing_until = self._clock.monotonic() + LULL
             self._fetch_jobs(holdings, ids)
             return 0.0
         return self._look_for_jobs(holdings)
@@ -274,7 +274,7 @@ class WorkerProcess:
         holding = self._store.roster.holding(holdings.worker)
         if holding is not None and holdings.hear(holding):
             return 0.0
-        if self._clock.monotonic() - self._fetched_at < _LULL:
+        if self._clock.monotonic() < self._flowing_until:
             return _BETWEEN_LOOKS
         bell = self._listen(holdings.worker)
         bell.arm()
@@ -285,8 +285,11 @@ class WorkerProcess:
         if self._bell is None or self._bell.match != match:
             if self._bell is not None:
                 self._bell.close()
-            self._bell = Doorbell(self._store.roster.collection, match, self._fetch.ring)
+            self._bell = Doorbell(self._store.roster.collection, match, self._fetch.ring, self._deaf)
         return self._bell
+
+    def _deaf(self, error: str) -> None:
+        self._events.emit("doorbell.failed", error=error)
 
     # -- the settle thread ---------------------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ def assign(store: Store, term: int, now: datetime, *, look: bool = True) -> Roun
     if not vacant and not look:
         return Round(roster, None, assigned=0, full=True, refused=False)
     # Read after the roster and before the jobs: only this leader adds to it, so what is free now stays free.
-    held = store.roster.held() if vacant else set[JobId]()
+    held = store.roster.held() if any(worker.holds for worker in roster) else set[JobId]()
     lanes = tuple(store.scheduled.lanes())
     hands: dict[str, list[JobId]] = {}
     full = True

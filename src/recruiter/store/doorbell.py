@@ -18,11 +18,17 @@ from typing import Any
 from pymongo.change_stream import CollectionChangeStream
 from pymongo.collection import Collection
 from pymongo.errors import PyMongoError
+from pymongo.read_concern import ReadConcern
 
 from recruiter.store.codec import Document
+from recruiter.store.translate import translate
 
 _PATIENCE_MS = 10_000
 """How long the server holds a question open. Longer means fewer operations on an idle system."""
+
+FLOW, LULL = 16, 0.25
+"""Work flows when so many jobs come at once; then, for so many seconds after the last of them, asking is cheaper than
+listening."""
 
 _STALE_AFTER = 1.0
 """A stream not read for this long has piled up history; a new one is cheaper than reading it."""
@@ -31,11 +37,19 @@ _STALE_AFTER = 1.0
 class Doorbell:
     """Calls `ring` when something that matches happens in the collection, while armed."""
 
-    def __init__(self, collection: Collection[Document], match: Document, ring: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        collection: Collection[Document],
+        match: Document,
+        ring: Callable[[], None],
+        trouble: Callable[[str], None],
+    ) -> None:
         self.match = match
-        self._collection = collection
+        self._collection = collection.with_options(read_concern=ReadConcern("majority"))  # streams take no other
         self._pipeline: Sequence[Document] = [{"$match": match}, {"$project": {"_id": 1}}]
         self._ring = ring
+        self._trouble = trouble
+        self._troubled = False
         self._armed = threading.Event()
         self._closed = False
         self._stream: CollectionChangeStream[Any] | None = None
@@ -66,8 +80,11 @@ class Doorbell:
                 break
             try:
                 self._wait_once()
-            except PyMongoError:
-                # The server is away, or the history is gone. The owner polls meanwhile.
+            except PyMongoError as error:
+                # The server is away, or the history is gone, or we may not listen. The owner polls meanwhile.
+                if not self._troubled:
+                    self._trouble(str(translate(error)))
+                self._troubled = True
                 self._drop()
                 time.sleep(1.0)
         self._drop()
@@ -82,6 +99,7 @@ class Doorbell:
             return
         event = self._stream.try_next()
         self._read_at = time.monotonic()
+        self._troubled = False
         if event is not None and self._armed.is_set():
             self._armed.clear()
             self._ring()

@@ -1,0 +1,158 @@
+"""Cancel: a flag, and whoever may act on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from recruiter.clock import StoppedClock
+from recruiter.domain.job import JobId, State
+from recruiter.errors import JobNotFound, Superseded
+from recruiter.steps.assign import assign, unserved
+from recruiter.steps.cancel import archive_cancelled, cancel
+from recruiter.store.database import Store
+from tests.inbox import Leader, by_hand
+from tests.samples import NOW, a_job, document, done, insert, on_the_roster, places
+
+CLOCK = StoppedClock(NOW)
+
+
+@pytest.fixture
+def archives(store: Store) -> Callable[[], list[JobId]]:
+    """The leader archives what was cancelled and nobody holds."""
+    assert store.leases.acquire(None, "me", {}) is not None
+    return lambda: archive_cancelled(store, CLOCK, 1, "me")
+
+
+def test_a_waiting_job_is_archived_by_the_leader(store: Store, archives: Callable[[], list[JobId]]) -> None:
+    """Given a waiting job, when it is cancelled and the leader looks, then it ends as cancelled and never ran."""
+    one, other = insert(store, a_job(), a_job())
+
+    cancel(store, CLOCK, one, by="ada", reason="not needed")
+    assert archives() == [one]
+
+    assert places(store, [one, other]) == {one: "archived", other: "scheduled"}
+    ended = store.archived.get(one)
+    assert ended is not None
+    assert (ended.state, ended.why, ended.reason, ended.archived_at) == (
+        State.CANCELLED,
+        "cancelled",
+        "not needed",
+        NOW,
+    )
+    assert (ended.job.attempts, ended.executions) == (0, ())
+    assert archives() == []
+
+
+def test_a_cancelled_job_is_given_to_nobody(store: Store) -> None:
+    (id,) = insert(store, a_job())
+    on_the_roster(store, "w1")
+
+    cancel(store, CLOCK, id)
+    round = assign(store, 1, NOW)
+
+    assert round.assigned == 0
+    assert store.roster.held() == set()
+    assert unserved(round) == []
+
+
+def test_a_held_job_is_left_to_its_holder(store: Store, archives: Callable[[], list[JobId]]) -> None:
+    """Given a job that somebody holds, when cancelled, then the leader waits; when let go, then it archives."""
+    (id,) = insert(store, a_job())
+    on_the_roster(store, "w1")
+    store.roster.assign({"w1": [id]}, 1)
+
+    cancel(store, CLOCK, id)
+    assert archives() == []
+    assert document(store, id)["cancel"] == {"at": NOW, "by": None, "reason": None}
+    store.settlement.hand_back("w1", [id])
+
+    assert archives() == [id]
+
+
+def test_a_second_flag_changes_nothing(store: Store) -> None:
+    (id,) = insert(store, a_job())
+    cancel(store, CLOCK, id, reason="first")
+
+    cancel(store, CLOCK, id, reason="second")
+
+    assert document(store, id)["cancel"]["reason"] == "first"
+
+
+def test_a_job_that_has_ended_cannot_be_cancelled(store: Store) -> None:
+    job = a_job("x")
+    store.archived.insert(done(job))
+
+    with pytest.raises(JobNotFound, match=r"'x' has ended already \(done\)"):
+        cancel(store, CLOCK, "x")
+
+
+def test_a_job_that_never_was_cannot_be_cancelled(store: Store) -> None:
+    with pytest.raises(JobNotFound, match="there is no job 'x'"):
+        cancel(store, CLOCK, "x")
+
+
+def test_an_old_leader_archives_nothing(store: Store, archives: Callable[[], list[JobId]]) -> None:
+    (id,) = insert(store, a_job())
+    cancel(store, CLOCK, id)
+    store.leases.acquire(store.leases.read(), "somebody else", {})
+
+    with pytest.raises(Superseded):
+        archives()
+
+    assert places(store, [id]) == {id: "scheduled"}
+
+
+@pytest.mark.parametrize("group", ["-night", "+fast", ".net", "#1", "'x", "%d", "0", "Zürich", "~", "日本"])
+def test_every_group_can_be_cancelled(store: Store, archives: Callable[[], list[JobId]], group: str) -> None:
+    """Names may start with characters that sort before the lane of cancelled jobs."""
+    (id,) = insert(store, a_job(group=group))
+
+    cancel(store, CLOCK, id)
+
+    assert archives() == [id]
+    assert places(store, [id]) == {id: "archived"}
+
+
+def test_a_document_that_is_not_adopted_yet_stays_cancelled(store: Store) -> None:
+    """Given a job that another program has just inserted, when cancelled, then it does not run after all."""
+    leader = Leader(store)
+    by_hand(store, {"_id": "x", "task": "add"})
+
+    cancel(store, CLOCK, "x")
+    leader.adopts()
+    archive_cancelled(store, CLOCK, 1, "me")
+
+    assert places(store, ["x"]) == {"x": "archived"}
+
+
+@pytest.mark.parametrize(
+    "flag", [{}, {"cancel": None}, {"cancel": "now"}, {"cancel": {"reason": {"$gt": ""}}}], ids=str
+)
+def test_a_flag_written_by_hand_does_not_stop_the_leader(
+    store: Store, archives: Callable[[], list[JobId]], flag: dict[str, object]
+) -> None:
+    """Given a document in the lane of cancelled jobs with a strange flag, then the others are still archived."""
+    good, bad = insert(store, a_job(), a_job())
+    store.scheduled.collection.update_one({"_id": bad}, {"$set": {"lane": "/cancelled", **flag}})
+    cancel(store, CLOCK, good)
+
+    archives()
+
+    assert places(store, [good]) == {good: "archived"}
+    assert store.scheduled.flagged(10) == []
+
+
+def test_what_a_failed_attempt_left_is_kept(store: Store, archives: Callable[[], list[JobId]]) -> None:
+    (id,) = insert(store, a_job(attempts=2))
+    before = {"last_execution": {"started_at": NOW, "ended_at": NOW, "worker": "w1", "class": "ValueError"}}
+    store.scheduled.collection.update_one({"_id": id}, {"$set": before})
+
+    cancel(store, CLOCK, id)
+    archives()
+
+    ended = store.archived.get(id)
+    assert ended is not None
+    assert ended.job.attempts == 2
+    assert [execution.exception for execution in ended.executions] == ["ValueError"]

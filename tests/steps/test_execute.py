@@ -1,0 +1,194 @@
+"""Execute: whatever the user's code does, one outcome comes out, and it can be stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from recruiter import RetryManyTimes, Workable
+from recruiter.steps.execute import LONGEST_MESSAGE, LONGEST_TRACE
+from recruiter.store.settlement import Rescheduled
+from tests.bench import Bench, ended, failing, raising
+from tests.samples import NOW, a_job
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    bench.executor.close()
+
+
+class TestSuccess:
+    def test_the_result_is_kept(self, bench: Bench) -> None:
+        job = bench.archived(lambda a, b: a + b, 2, 3)
+
+        assert (job["done"], job["why"], job["result"], job["attempts"]) == (True, "done", 5, 1)
+        assert job["last_execution"] == {"started_at": NOW, "ended_at": NOW, "worker": "w1"}
+        assert "lane" not in job
+
+    def test_nothing_returned_is_nothing_kept(self, bench: Bench) -> None:
+        assert "result" not in bench.archived(lambda: None)
+
+    def test_async_def(self, bench: Bench) -> None:
+        async def twice(text: str) -> str:
+            return text * 2
+
+        assert [bench.archived(twice, text)["result"] for text in ("a", "b")] == ["aa", "bb"]
+
+    def test_time_passes_while_it_runs(self, bench: Bench) -> None:
+        job = bench.archived(lambda: bench.clock.move(timedelta(seconds=90)))
+
+        execution = job["last_execution"]
+        assert execution["ended_at"] - execution["started_at"] == timedelta(seconds=90)
+        assert job["archived_at"] == execution["ended_at"]
+
+    def test_a_method_of_a_workable(self, bench: Bench) -> None:
+        assert ended(bench.of_job(a_job(task="Counting", args={"start": 4})))["result"] == 5
+        assert ended(bench.of_job(a_job(task="Counting", args={"start": 4}, method="down")))["result"] == 3
+
+    def test_a_result_that_is_too_large_is_not_kept_but_the_success_is(self, bench: Bench) -> None:
+        job = bench.archived(lambda: "x" * (16 * 1024 * 1024))
+
+        assert (job["done"], job["why"]) == (True, "done")
+        assert "result" not in job
+        assert "was not kept" in job["reason"]
+
+
+class TestFailure:
+    def test_an_exception_without_a_policy_archives(self, bench: Bench) -> None:
+        def fail() -> None:
+            raise ValueError("no good")
+
+        job = bench.archived(fail)
+
+        assert (job["done"], job["why"], job["attempts"]) == (False, "not-scheduled-by-retry-policy", 1)
+        execution = job["last_execution"]
+        assert (execution["class"], execution["message"]) == ("ValueError", "no good")
+        assert "raise ValueError" in execution["trace"]
+
+    def test_a_policy_says_when_to_try_again(self, bench: Bench) -> None:
+        move = bench.run(failing, retry_policy=bench.policy(RetryManyTimes(3, "1 minute")), attempts=1)
+
+        assert isinstance(move, Rescheduled)
+        assert move.attempts == 1
+        assert move.fields["attempts"] == 2
+        assert move.fields["scheduled_at"] == NOW + timedelta(minutes=1)
+        assert set(move.unset) == {"started_by", "started_at"}
+
+    def test_an_at_most_once_job_is_not_tried_again(self, bench: Bench) -> None:
+        job = bench.archived(failing, retry_policy=bench.policy(RetryManyTimes(3, 1)), at_most_once=True)
+
+        assert job["why"] == "not-scheduled-by-retry-policy"
+
+    @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), MemoryError()], ids=repr)
+    def test_what_would_end_a_process_ends_only_the_job(self, bench: Bench, error: BaseException) -> None:
+        assert bench.archived(raising(error))["last_execution"]["class"] == type(error).__name__
+
+    @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), ValueError()], ids=repr)
+    def test_an_async_one_too_and_the_next_still_runs(self, bench: Bench, error: BaseException) -> None:
+        async def fail() -> None:
+            raise error
+
+        async def succeed() -> int:
+            return 1
+
+        assert bench.archived(fail)["last_execution"]["class"] == type(error).__name__
+        assert bench.archived(succeed)["result"] == 1
+
+    def test_an_unknown_task_was_not_started(self, bench: Bench) -> None:
+        assert bench.of_job(a_job(task="never_heard_of")) is None
+
+    @pytest.mark.parametrize(
+        ("task", "args", "method"),
+        [
+            ("Counting", {"begin": 4}, "execute"),
+            ("Counting", {}, "execute"),
+            ("Counting", [4], "execute"),
+            ("Counting", {"start": 4}, "__init__"),
+            ("Counting", {"start": 4}, "import_"),
+            ("Counting", {"start": 4}, "secret"),
+            ("Counting", {"start": 4}, "constant"),
+            ("Exploding", {}, "execute"),
+        ],
+    )
+    def test_a_workable_that_cannot_be_built_or_called(self, bench: Bench, task: str, args: Any, method: str) -> None:
+        job = ended(bench.of_job(a_job(task=task, args=args, method=method)))
+
+        assert not job["done"]
+        assert job["last_execution"]["class"] in ("recruiter.errors.InvalidArguments", "ZeroDivisionError")
+
+    def test_a_function_has_no_methods(self, bench: Bench) -> None:
+        assert not bench.archived(lambda: 1, method="__call__")["done"]
+
+    def test_a_result_that_cannot_be_stored_is_named(self, bench: Bench) -> None:
+        job = bench.archived(lambda: {"a": [object()]})
+
+        assert job["last_execution"]["class"] == "recruiter.errors.UnsupportedValue"
+        assert "result.a[0]" in job["last_execution"]["message"]
+
+
+class TestHostileErrors:
+    def test_a_huge_message_and_trace_are_cut_and_say_so(self, bench: Bench) -> None:
+        execution = bench.archived(raising(ValueError("x" * 10_000_000)))["last_execution"]
+
+        assert LONGEST_MESSAGE < len(execution["message"]) < LONGEST_MESSAGE + 100
+        assert LONGEST_TRACE < len(execution["trace"]) < LONGEST_TRACE + 100
+        assert "characters cut" in execution["message"]
+
+    def test_what_cannot_be_written_as_text_is_replaced(self, bench: Bench) -> None:
+        execution = bench.archived(raising(ValueError("a\ud800b\x00c")))["last_execution"]
+
+        assert execution["message"] == "a?b\\0c"
+
+    @pytest.mark.parametrize("raised", [RuntimeError, RecursionError, SystemExit])
+    def test_an_exception_that_cannot_say_what_it_is(self, bench: Bench, raised: type[BaseException]) -> None:
+        class Mute(Exception):
+            def __str__(self) -> str:
+                raise raised()
+
+        job = bench.archived(raising(Mute()))
+
+        assert job["last_execution"]["class"].endswith("Mute")
+        assert "Mute" in job["last_execution"]["message"]
+
+    def test_a_chain_and_a_group_of_exceptions(self, bench: Bench) -> None:
+        def fail() -> None:
+            try:
+                raise KeyError("inner")
+            except KeyError as error:
+                raise ExceptionGroup("several", [ValueError("one"), OSError("two")]) from error
+
+        trace = bench.archived(fail)["last_execution"]["trace"]
+
+        assert all(text in trace for text in ("inner", "several", "one", "two"))
+
+    def test_endless_recursion(self, bench: Bench) -> None:
+        def deeper(n: int) -> int:
+            return deeper(n + 1)
+
+        assert bench.archived(deeper, 0)["last_execution"]["class"] == "RecursionError"
+
+
+class Counting(Workable):
+    constant = 5
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+
+    def execute(self) -> int:
+        return self.start + 1
+
+    def down(self) -> int:
+        return self.start - 1
+
+
+class Exploding(Workable):
+    def __init__(self) -> None:
+        raise ZeroDivisionError("in the constructor")
+
+    def execute(self) -> None:
+        pass

@@ -1,0 +1,215 @@
+"""Lead: one at a time in the eyes of the roster, however many believe that they do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from recruiter.clock import StoppedClock
+from recruiter.errors import StoreUnreachable
+from recruiter.steps.assign import assign
+from recruiter.steps.lead import Leadership
+from recruiter.store.database import Store
+from recruiter.store.leases import Lease
+from recruiter.store.target import Target
+from tests.samples import NOW, a_job, insert, on_the_roster
+
+LEASE = 5.0
+
+
+class Candidate(Leadership):
+    """A recruiter with a clock and a connection of its own."""
+
+    def __init__(self, target: str) -> None:
+        self.clock = StoppedClock(NOW)
+        self.store = Store(Target.parse(target))
+        super().__init__(self.store, self.clock, LEASE)
+
+    def watches_for(self, seconds: float) -> bool:
+        """Looks at the lease as often as it should, for so long; true as soon as it leads."""
+        for _ in range(round(seconds / self.interval)):
+            self.clock.move(timedelta(seconds=self.interval))
+            if self.attend():
+                return True
+        return False
+
+
+@pytest.fixture
+def candidates(target: str, store: Store) -> Iterator[tuple[Candidate, Candidate]]:
+    assert store.leases.read() is None
+    pair = Candidate(target), Candidate(target)
+    yield pair
+    for candidate in pair:
+        candidate.store.close()
+
+
+def lease(store: Store) -> Lease:
+    found = store.leases.read()
+    assert found is not None
+    return found
+
+
+def test_the_first_to_come_leads(store: Store, candidates: tuple[Candidate, Candidate]) -> None:
+    one, two = candidates
+
+    assert one.attend()
+    assert not two.attend()
+
+    assert (one.term, two.term) == (1, 0)
+    assert (one.leading, two.leading) == (True, False)
+    assert lease(store).holder == one.holder
+
+
+def test_a_leader_that_renews_is_never_replaced(store: Store, candidates: tuple[Candidate, Candidate]) -> None:
+    one, two = candidates
+    one.attend()
+
+    for _ in range(30):
+        assert one.watches_for(one.interval)
+        assert not two.watches_for(two.interval)
+
+    assert lease(store).term == 1
+
+
+def test_takeover_only_after_silence(candidates: tuple[Candidate, Candidate]) -> None:
+    """Given a leader that fell silent, when the other has watched the lease stand still long enough, then it leads."""
+    one, two = candidates
+    one.attend()
+
+    assert not two.watches_for(0.4 * LEASE)
+    assert two.watches_for(LEASE), "within the lease time"
+
+    assert two.term == 2
+    assert two.holder != one.holder
+
+
+def test_an_hour_without_looking_is_no_silence(candidates: tuple[Candidate, Candidate]) -> None:
+    """Given a follower that was frozen for an hour, when it looks again, then the leader gets its chance first."""
+    one, two = candidates
+    one.attend()
+    two.attend()
+
+    two.clock.move(timedelta(hours=1))
+
+    assert not two.attend()
+
+
+def test_the_old_leader_notices_when_it_renews(candidates: tuple[Candidate, Candidate]) -> None:
+    one, two = candidates
+    one.attend()
+    two.watches_for(2 * LEASE)
+
+    assert one.leading, "it has not asked yet"
+    one.clock.move(timedelta(seconds=one.interval))
+
+    assert not one.attend()
+    assert (one.term, one.holder) == (0, "")
+
+
+def test_an_old_leader_cannot_assign(store: Store, candidates: tuple[Candidate, Candidate]) -> None:
+    """Given two that believe to lead, when the old one assigns, then no worker takes it, and it finds out."""
+    one, two = candidates
+    job, another = insert(store, a_job(), a_job())
+    on_the_roster(store, "w1", slots=1, prefetch=0)
+    one.attend()
+    two.watches_for(2 * LEASE)
+    assert one.leading
+    assert two.leading
+
+    refused = assign(one.store, one.term, NOW)
+    assert (refused.refused, store.roster.held()) == (True, set())
+    assert not one.verify()
+
+    taken = assign(two.store, two.term, NOW)
+    assert (taken.refused, taken.assigned) == (False, 1)
+    assert store.roster.held() < {job, another}
+
+
+def test_resigning_lets_the_next_one_lead_at_once(store: Store, candidates: tuple[Candidate, Candidate]) -> None:
+    one, two = candidates
+    one.attend()
+    two.attend()
+
+    one.resign()
+
+    assert not one.leading
+    assert two.attend()
+    assert (lease(store).term, lease(store).holder) == (2, two.holder)
+
+
+def test_resigning_without_leading_changes_nothing(store: Store, candidates: tuple[Candidate, Candidate]) -> None:
+    one, two = candidates
+    one.attend()
+
+    two.resign()
+
+    assert lease(store).holder == one.holder
+
+
+def test_doubt_ends_the_term(store: Store, candidates: tuple[Candidate, Candidate]) -> None:
+    """Given an assignment with unknown outcome, when the leader goes on, then with a new term on every worker."""
+    one, _ = candidates
+    on_the_roster(store, "w1")
+    one.attend()
+    first = (one.term, one.holder)
+
+    one.doubt()
+    assert not one.leading
+    assert one.attend(), "nobody else has the lease, so there is nothing to wait for"
+
+    assert one.term == 2
+    assert one.holder != first[1], "the holder is unique to an attempt"
+    assert not store.roster.assign({"w1": ["late"]}, first[0]), "the late write no longer matches"
+
+
+def test_doubt_after_somebody_took_over_ends_in_following(candidates: tuple[Candidate, Candidate]) -> None:
+    one, two = candidates
+    one.attend()
+    two.watches_for(2 * LEASE)
+
+    one.doubt()
+
+    assert not one.attend()
+    assert one.term == 0
+    assert two.verify()
+
+
+def test_every_attempt_has_a_holder_of_its_own(candidates: tuple[Candidate, Candidate]) -> None:
+    one, _ = candidates
+    holders = set()
+    for _ in range(5):
+        one.attend()
+        holders.add(one.holder)
+        one.resign()
+
+    assert len(holders) == 5
+    assert one.attend()
+    assert one.term == 6
+
+
+def test_a_new_leader_raises_the_term_of_every_worker_first(
+    store: Store, candidates: tuple[Candidate, Candidate]
+) -> None:
+    for number in range(3):
+        on_the_roster(store, f"w{number}", term=0)
+    one, two = candidates
+    one.attend()
+    one.resign()
+
+    two.attend()
+
+    terms = [document["term"] for document in store.roster.collection.find()]
+    assert terms == [2, 2, 2]
+
+
+def test_a_server_that_is_away_makes_nobody_a_leader() -> None:
+    clock, nowhere = StoppedClock(NOW), Store(Target.parse("127.0.0.1:1"), patience=0.05)
+    leadership = Leadership(nowhere, clock, LEASE)
+
+    with pytest.raises(StoreUnreachable):
+        leadership.attend()
+
+    assert not leadership.leading
+    nowhere.close()

@@ -1,0 +1,218 @@
+"""Rescue: who has been silent too long is retired; what it ran crashed, what it merely held is free as it was."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from bson.raw_bson import RawBSONDocument
+
+from recruiter.clock import StoppedClock
+from recruiter.domain.job import Job
+from recruiter.domain.policies import DoNotDoItAgain, RetryManyTimes
+from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.domain.retry import MAX_CRASHES
+from recruiter.steps.rescue import Rescue, Retired
+from recruiter.store.codec import encode, job_document
+from recruiter.store.database import Store
+from tests.samples import NOW, a_job, document, insert, on_the_roster, places, running
+
+DEAD_AFTER = 15.0
+
+
+class Watch:
+    """Somebody who looks at the roster every few seconds."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.clock = StoppedClock(NOW)
+        self.rescue = Rescue(store, self.clock, DEAD_AFTER, PolicyRegistry())
+
+    def look(self) -> list[Retired]:
+        return self.rescue.retire_silent(self.store.roster.read())
+
+    def for_seconds(self, seconds: float) -> list[Retired]:
+        """Looks at once, then every three seconds; what was retired on the way."""
+        retired = self.look()
+        for _ in range(round(seconds / 3)):
+            self.clock.move(timedelta(seconds=3))
+            retired += self.look()
+        return retired
+
+
+@pytest.fixture
+def watch(store: Store) -> Watch:
+    return Watch(store)
+
+
+def crashed(store: Store, watch: Watch, job: Job, **facts: Any) -> None:
+    """This job was running on a worker that fell silent."""
+    insert(store, job)
+    on_the_roster(store, "w1", **facts)
+    store.roster.assign({"w1": [job.id]}, 1)
+    store.roster.beat("w1", running(job.id))
+    (retired,) = watch.for_seconds(DEAD_AFTER + 3)
+    assert retired.crashed == (job.id,)
+
+
+def test_a_worker_that_beats_stays(store: Store, watch: Watch) -> None:
+    on_the_roster(store, "w1")
+    for _ in range(20):
+        store.roster.beat("w1", {})
+        assert watch.for_seconds(3) == []
+
+    assert [worker.id for worker in store.roster.read()] == ["w1"]
+
+
+def test_a_silent_one_is_retired_after_the_time_and_not_before(store: Store, watch: Watch) -> None:
+    on_the_roster(store, "w1", host="north", pid=12)
+
+    assert watch.for_seconds(DEAD_AFTER - 3) == []
+    assert watch.for_seconds(6) == [Retired("w1", "north", 12, crashed=(), released=0)]
+
+    assert store.roster.read() == []
+    assert watch.for_seconds(60) == []
+
+
+def test_only_the_silent_one(store: Store, watch: Watch) -> None:
+    on_the_roster(store, "silent")
+    on_the_roster(store, "lively")
+    retired = []
+    for _ in range(8):
+        store.roster.beat("lively", {})
+        retired += watch.for_seconds(3)
+
+    assert [each.worker for each in retired] == ["silent"]
+    assert [worker.id for worker in store.roster.read()] == ["lively"]
+
+
+def test_an_outage_retires_nobody(store: Store, watch: Watch) -> None:
+    """Given an hour without MongoDB, when the watcher looks again, then workers have time to show life."""
+    on_the_roster(store, "w1")
+    watch.look()
+
+    watch.clock.move(timedelta(hours=1))
+
+    assert watch.look() == []
+    store.roster.beat("w1", {})
+    assert watch.for_seconds(DEAD_AFTER - 3) == []
+
+
+def test_what_it_ran_crashed_and_what_it_held_is_free(store: Store, watch: Watch) -> None:
+    """Given one running and two waiting jobs, when retired, then one attempt is burnt and two are untouched."""
+    ran, held, other = jobs = [a_job() for _ in range(3)]
+    ids = insert(store, *jobs)
+    on_the_roster(store, "w1")
+    store.roster.assign({"w1": ids}, 1)
+    store.roster.beat("w1", running(ran.id))
+
+    (retired,) = watch.for_seconds(DEAD_AFTER + 3)
+
+    assert (retired.crashed, retired.released) == ((ran.id,), 2)
+    assert store.roster.held() == set()
+    assert document(store, held.id) == job_document(held)
+    assert document(store, other.id) == job_document(other)
+    again = store.scheduled.get(ran.id)
+    assert again is not None
+    assert (again.attempts, again.crashes) == (1, 1)
+    (execution,) = again.executions
+    assert (execution.crashed, execution.worker, execution.started_at) == (True, "w1", NOW)
+    assert "w1 fell silent" in (execution.message or "")
+    assert again.scheduled_at <= watch.clock.now(), "without a policy it runs again at once"
+
+
+def test_its_policy_decides_when(store: Store, watch: Watch) -> None:
+    policy = PolicyRegistry().dump(RetryManyTimes(3, "10 minutes"))
+    job = a_job(retry_policy=policy)
+
+    crashed(store, watch, job)
+
+    again = store.scheduled.get(job.id)
+    assert again is not None
+    assert again.executions[-1].ended_at is not None
+    assert again.scheduled_at - again.executions[-1].ended_at == timedelta(minutes=10)
+
+
+def test_its_policy_may_say_no(store: Store, watch: Watch) -> None:
+    job = a_job(retry_policy=PolicyRegistry().dump(DoNotDoItAgain()))
+
+    crashed(store, watch, job)
+
+    ended = store.archived.get(job.id)
+    assert ended is not None
+    assert (ended.done, ended.why, ended.job.crashes) == (False, "not-scheduled-by-retry-policy", 1)
+
+
+def test_a_policy_nobody_here_knows_is_left_to_the_workers(store: Store, watch: Watch) -> None:
+    job = a_job(retry_policy={"class": "OfTheApplication", "parameters": {}})
+
+    crashed(store, watch, job)
+
+    assert places(store, [job.id]) == {job.id: "scheduled"}
+
+
+def test_a_job_that_keeps_killing_its_worker_is_set_aside(store: Store, watch: Watch) -> None:
+    job = a_job()
+    insert(store, job)
+    for number in range(MAX_CRASHES):
+        worker = on_the_roster(store, f"w{number}")
+        assert store.roster.assign({worker: [job.id]}, 1)
+        store.roster.beat(worker, running(job.id))
+        (retired,) = watch.for_seconds(DEAD_AFTER + 3)
+        assert retired.crashed == (job.id,)
+
+    ended = store.archived.get(job.id)
+    assert ended is not None
+    assert (ended.why, ended.job.crashes, len(ended.executions)) == ("crashed-too-many-times", MAX_CRASHES, MAX_CRASHES)
+    assert places(store, [job.id]) == {job.id: "archived"}
+
+
+def test_an_at_most_once_job_is_lost_rather_than_run_again(store: Store, watch: Watch) -> None:
+    """Given a job marked as started that its worker had not yet reported, when retired, then it is archived."""
+    job = a_job(at_most_once=True)
+    insert(store, job)
+    on_the_roster(store, "w1")
+    store.roster.assign({"w1": [job.id]}, 1)
+    assert store.scheduled.mark_started([job.id], "w1", NOW) == {job.id}
+
+    (retired,) = watch.for_seconds(DEAD_AFTER + 3)
+
+    assert retired.crashed == (job.id,)
+    ended = store.archived.get(job.id)
+    assert ended is not None
+    assert (ended.why, ended.last_execution and ended.last_execution.started_at) == ("lost", NOW)
+
+
+def test_a_cancelled_job_it_ran_stays_cancelled(store: Store, watch: Watch) -> None:
+    job = a_job()
+    insert(store, job)
+    on_the_roster(store, "w1")
+    store.roster.assign({"w1": [job.id]}, 1)
+    store.roster.beat("w1", running(job.id))
+    store.scheduled.flag_cancelled(job.id, NOW, None, None)
+
+    watch.for_seconds(DEAD_AFTER + 3)
+
+    assert [flagged["_id"] for flagged in store.scheduled.flagged(10)] == [job.id]
+    assert store.roster.held() == set()
+
+
+@pytest.mark.parametrize("field", ["note", "executions"])
+def test_a_job_that_cannot_be_read_does_not_keep_its_worker_on_the_roster(
+    store: Store, watch: Watch, field: str
+) -> None:
+    """Given a running document with something unreadable in it, when its worker dies, then others are freed."""
+    bad, good = a_job("bad"), a_job("good")
+    strange: dict[str, Any] = {"note": "broken!", "executions": "many"}
+    raw = encode(job_document(bad) | {field: strange[field]}).replace(b"broken!", b"br\xff\xfeen!")
+    store.scheduled.collection.insert_one(RawBSONDocument(raw))
+    insert(store, good)
+    on_the_roster(store, "w1")
+    store.roster.assign({"w1": ["bad", "good"]}, 1)
+    store.roster.beat("w1", running("bad"))
+
+    watch.for_seconds(DEAD_AFTER + 3)
+
+    assert store.roster.read() == []
+    assert store.roster.held() == set()

@@ -1,0 +1,125 @@
+"""Prepare: collections, indexes and validators, made by anybody at any time; and what a validator lets in."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from datetime import datetime
+from typing import Any
+
+import pytest
+from bson import Decimal128
+from bson.datetime_ms import DatetimeMS
+from pymongo.errors import WriteError
+
+from recruiter.store.codec import job_document
+from recruiter.store.database import Store
+from recruiter.store.target import Target
+from tests.samples import NOW, a_job, insert, on_the_roster
+
+
+class TestPrepare:
+    def test_it_can_be_repeated(self, store: Store) -> None:
+        insert(store, a_job("x"))
+        before = {name: sorted(c.index_information()) for name, c in _collections(store).items()}
+
+        store.prepare()
+        store.prepare()
+
+        assert {name: sorted(c.index_information()) for name, c in _collections(store).items()} == before
+        assert before["scheduled"] == ["_id_", "due", "inbox", "postponed"]
+        assert store.scheduled.get("x") is not None
+
+    def test_by_eight_at_once(self, target: str) -> None:
+        """Given an empty database, when eight prepare it at the same moment, then nobody fails."""
+        together = threading.Barrier(8)
+
+        def prepare(_: int) -> None:
+            with closing(Store(Target.parse(target))) as mine:
+                assert mine.client
+                together.wait()
+                mine.prepare()
+
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(prepare, range(8)))
+
+        with closing(Store(Target.parse(target))) as store:
+            assert set(_collections(store)) == {"scheduled", "archived", "roster", "schedulers", "leases"}
+            assert insert(store, a_job("x")) == ["x"]
+            assert store.scheduled.due(["generic/add"], NOW, 1, set()) == ["x"]
+
+    def test_a_validator_that_was_taken_away_comes_back(self, store: Store) -> None:
+        store.database.command("collMod", "scheduled", validator={})
+        store.scheduled.collection.insert_one({"_id": "unseen", "lane": "generic/add", "task": 5})
+
+        store.prepare()
+
+        with pytest.raises(WriteError):
+            store.scheduled.collection.insert_one({"_id": "seen", "lane": "generic/add", "task": 5})
+
+
+def _collections(store: Store) -> dict[str, Any]:
+    return {name: store.database[name] for name in store.database.list_collection_names()}
+
+
+FULL = job_document(a_job("full"))
+
+
+class TestValidators:
+    @pytest.mark.parametrize(
+        "document",
+        [{"task": "add", "args": {}}, {}, {"lane": None, "scheduled_at": ["x"]}, {"task": [1], "args": "?"}],
+        ids=str,
+    )
+    def test_without_a_lane_anything_may_be_inserted(self, store: Store, document: dict[str, Any]) -> None:
+        store.scheduled.collection.insert_one(dict(document))
+
+        assert store.scheduled.collection.count_documents({}) == 1
+
+    @pytest.mark.parametrize("missing", ["task", "args", "group", "priority", "created_at", "scheduled_at", "attempts"])
+    def test_with_a_lane_it_must_be_whole(self, store: Store, missing: str) -> None:
+        with pytest.raises(WriteError):
+            store.scheduled.collection.insert_one({key: value for key, value in FULL.items() if key != missing})
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"lane": ["generic/add"]},
+            {"lane": 5},
+            {"priority": [0, 1]},
+            {"priority": "high"},
+            {"priority": None},
+            {"scheduled_at": [NOW, NOW]},
+            {"scheduled_at": "2030-01-01"},
+            {"scheduled_at": None},
+            {"attempts": "1"},
+            {"attempts": Decimal128("1")},
+            {"args": "x"},
+            {"task": ["add"]},
+        ],
+        ids=str,
+    )
+    def test_what_the_index_holds_has_its_type(self, store: Store, change: dict[str, Any]) -> None:
+        with pytest.raises(WriteError):
+            store.scheduled.collection.insert_one(FULL | change)
+
+        assert store.scheduled.lanes() == []
+
+    def test_a_date_python_does_not_know_does_not_break_the_leader(self, store: Store) -> None:
+        """Given a job far beyond the year 9999, when the leader asks for the next one, then it hears of a moment."""
+        with suppress(WriteError):
+            store.scheduled.collection.insert_one(FULL | {"scheduled_at": DatetimeMS(2**55)})
+
+        upcoming = store.scheduled.next_due(NOW)
+
+        assert upcoming is None or isinstance(upcoming, datetime)
+
+    @pytest.mark.parametrize("change", [{"assigned": None}, {"term": "1"}, {"beats": 1.5}, {"ready": 1}], ids=str)
+    def test_the_roster_keeps_its_shape(self, store: Store, change: dict[str, Any]) -> None:
+        on_the_roster(store, "w1")
+
+        with pytest.raises(WriteError):
+            store.roster.collection.update_one({"_id": "w1"}, {"$set": change})
+
+        assert [worker.id for worker in store.roster.read()] == ["w1"]

@@ -1,0 +1,229 @@
+"""The roster is the lock table: who may write on it, and when a write no longer matches."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from recruiter.domain.assignment import Registration
+from recruiter.errors import StoreError, Superseded
+from recruiter.store.database import Store
+from recruiter.store.roster import Holding
+from tests.samples import NOW, a_job, facts_of_a_worker, insert, on_the_roster
+
+
+def held_by(store: Store, worker: str) -> list[object]:
+    holding = store.roster.holding(worker)
+    assert holding is not None
+    return list(holding.assigned)
+
+
+class TestJoining:
+    def test_a_worker_that_joined_is_not_ready(self, store: Store) -> None:
+        """Given a worker that has not read the term, when a leader assigns, then nothing is written."""
+        store.roster.join("w1", facts_of_a_worker())
+
+        assert not store.roster.assign({"w1": ["a"]}, term=7)
+
+        assert held_by(store, "w1") == []
+        assert [worker.ready for worker in store.roster.read()] == [False]
+
+    def test_it_becomes_ready_with_the_newest_term(self, store: Store) -> None:
+        store.roster.join("w1", facts_of_a_worker(groups=["mail"], tasks=["add", "sub"], slots=3, prefetch=9))
+
+        assert store.roster.become_ready("w1", term=4)
+
+        expected = Registration("w1", frozenset({"mail"}), frozenset({"add", "sub"}), 3, 9, holds=0, beats=1)
+        assert store.roster.read() == [expected]
+        assert not store.roster.assign({"w1": ["a"]}, term=3)
+        assert store.roster.assign({"w1": ["a"]}, term=4)
+
+    def test_becoming_ready_never_lowers_the_term(self, store: Store) -> None:
+        """Given a leader that raised the term after the worker read it, then the newer one stays."""
+        store.roster.join("w1", facts_of_a_worker())
+        store.roster.raise_term(9)
+
+        store.roster.become_ready("w1", term=4)
+
+        assert not store.roster.assign({"w1": ["a"]}, term=8)
+        assert store.roster.assign({"w1": ["a"]}, term=9)
+
+    def test_a_worker_that_was_retired_meanwhile_cannot_become_ready(self, store: Store) -> None:
+        store.roster.join("w1", facts_of_a_worker())
+        store.roster.leave("w1")
+
+        assert not store.roster.become_ready("w1", term=1)
+        assert store.roster.read() == []
+
+    def test_an_id_is_taken_once(self, store: Store) -> None:
+        on_the_roster(store, "w1")
+
+        with pytest.raises(StoreError):
+            store.roster.join("w1", facts_of_a_worker())
+
+        assert [worker.ready for worker in store.roster.read()] == [True]
+
+    def test_the_term_a_worker_reads_is_the_lease_s(self, store: Store) -> None:
+        assert store.leases.term() == 0
+        first = store.leases.acquire(None, "one", {})
+        assert first is not None
+        store.leases.acquire(first, "two", {})
+        assert store.leases.term() == 2
+
+
+class TestAssigning:
+    def test_an_older_term_is_refused_and_writes_nothing(self, store: Store) -> None:
+        on_the_roster(store, "w1", term=5)
+
+        assert not store.roster.assign({"w1": ["a"]}, term=4)
+
+        assert held_by(store, "w1") == []
+
+    def test_assigning_leaves_the_term_on_the_worker(self, store: Store) -> None:
+        on_the_roster(store, "w1", term=1)
+        assert store.roster.assign({"w1": ["a"]}, term=5)
+
+        assert not store.roster.assign({"w1": ["b"]}, term=4)
+
+        assert held_by(store, "w1") == ["a"]
+
+    def test_a_worker_that_is_gone_takes_nothing(self, store: Store) -> None:
+        """Given two workers of which one is gone, when both are assigned, then it is said, and the other has its."""
+        on_the_roster(store, "w1")
+
+        assert not store.roster.assign({"w1": ["a"], "gone": ["b"]}, term=1)
+
+        assert held_by(store, "w1") == ["a"]
+        assert store.roster.held() == {"a"}
+        assert store.roster.collection.count_documents({}) == 1
+
+    def test_the_order_of_jobs_is_kept(self, store: Store) -> None:
+        on_the_roster(store, "w1")
+
+        store.roster.assign({"w1": ["c", "a"]}, term=1)
+        store.roster.assign({"w1": ["b"]}, term=1)
+
+        assert held_by(store, "w1") == ["c", "a", "b"]
+        assert [worker.holds for worker in store.roster.read()] == [3]
+
+    def test_a_raised_term_shuts_every_older_leader_out(self, store: Store) -> None:
+        workers = [on_the_roster(store, f"w{number}", term=number) for number in range(3)]
+
+        store.roster.raise_term(10)
+        store.roster.raise_term(10)
+        store.roster.raise_term(9)
+
+        for worker in workers:
+            assert not store.roster.assign({worker: ["a"]}, term=9)
+            assert store.roster.assign({worker: [f"job of {worker}"]}, term=10)
+            assert held_by(store, worker) == [f"job of {worker}"]
+
+
+class TestHolding:
+    def test_a_beat_tells_what_is_held_and_the_servers_time(self, store: Store) -> None:
+        on_the_roster(store, "w1")
+        store.roster.assign({"w1": ["a"]}, term=1)
+
+        answer = store.roster.beat("w1", {"prefetch": 17, "draining": True})
+
+        assert answer is not None
+        holding, server_time = answer
+        assert holding == Holding(["a"], settled=0)
+        assert abs(server_time - store.clock.now()) < timedelta(minutes=1)
+        (worker,) = store.roster.read()
+        assert (worker.prefetch, worker.draining, worker.beats) == (17, True, 2)
+
+    def test_who_is_off_the_roster_hears_it(self, store: Store) -> None:
+        assert store.roster.beat("nobody", {}) is None
+        assert store.roster.holding("nobody") is None
+        assert store.roster.hand_back("nobody", ["a"]) is None
+        assert store.roster.collection.count_documents({}) == 0
+
+    def test_handing_back_frees_these_and_no_others(self, store: Store) -> None:
+        job = a_job()
+        insert(store, job)
+        before = store.scheduled.get(job.id)
+        on_the_roster(store, "w1")
+        store.roster.assign({"w1": ["a", job.id, "b"]}, term=1)
+
+        holding = store.settlement.hand_back("w1", [job.id])
+
+        assert holding == Holding(["a", "b"], settled=1)
+        assert store.roster.held() == {"a", "b"}
+        assert store.scheduled.get(job.id) == before
+
+    def test_handing_back_from_off_the_roster_is_superseded(self, store: Store) -> None:
+        with pytest.raises(Superseded, match="w1"):
+            store.settlement.hand_back("w1", ["a"])
+
+    def test_every_release_has_its_number(self, store: Store) -> None:
+        """Answers can overtake each other: the one with the smaller number is older."""
+        on_the_roster(store, "w1")
+        store.roster.assign({"w1": ["a", "b"]}, term=1)
+
+        first = store.settlement.hand_back("w1", ["a"])
+        second = store.settlement.hand_back("w1", ["b"])
+
+        assert (first.settled, second.settled) == (1, 2)
+
+    def test_leaving_frees_everything_at_once(self, store: Store) -> None:
+        on_the_roster(store, "w1")
+        on_the_roster(store, "w2")
+        store.roster.assign({"w1": ["a", "b"], "w2": ["c"]}, term=1)
+
+        store.roster.leave("w1")
+
+        assert store.roster.held() == {"c"}
+
+    def test_people_see_who_is_there(self, store: Store) -> None:
+        on_the_roster(store, "w2", host="north", pid=12)
+        on_the_roster(store, "w1", host="south", pid=34)
+        store.roster.beat("w2", {"running": [{"job": "a", "task": "add", "since": NOW}]})
+
+        entries = store.roster.entries()
+
+        assert [(entry.id, entry.host, entry.pid) for entry in entries] == [("w1", "south", 34), ("w2", "north", 12)]
+        assert entries[1].running == ({"job": "a", "task": "add", "since": NOW},)
+        assert entries[0].joined_at == NOW
+
+
+class TestLease:
+    def test_one_of_two_takes_it(self, store: Store) -> None:
+        assert store.leases.acquire(None, "one", {"host": "h"}) is not None
+        assert store.leases.acquire(None, "two", {"host": "h"}) is None
+        seen = store.leases.read()
+        assert seen is not None
+        assert (seen.term, seen.holder, seen.host) == (1, "one", "h")
+
+    def test_a_lease_that_moved_since_it_was_seen_is_not_taken(self, store: Store) -> None:
+        store.leases.acquire(None, "one", {})
+        seen = store.leases.read()
+        assert store.leases.renew(1, "one")
+
+        assert store.leases.acquire(seen, "two", {}) is None
+
+        after = store.leases.read()
+        assert after is not None
+        assert (after.term, after.holder) == (1, "one")
+
+    def test_the_term_grows_with_every_takeover_and_the_old_holder_cannot_renew(self, store: Store) -> None:
+        first = store.leases.acquire(None, "one", {})
+        second = store.leases.acquire(first, "two", {})
+
+        assert second is not None
+        assert (second.term, second.holder) == (2, "two")
+        assert not store.leases.renew(1, "one")
+        assert not store.leases.renew(2, "one")
+        assert not store.leases.resign(1, "one")
+        assert store.leases.renew(2, "two")
+
+    def test_resigning_leaves_the_term(self, store: Store) -> None:
+        store.leases.acquire(None, "one", {})
+
+        assert store.leases.resign(1, "one")
+
+        seen = store.leases.read()
+        assert seen is not None
+        assert (seen.term, seen.holder) == (1, None)
+        assert not store.leases.renew(1, "one")

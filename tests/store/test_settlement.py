@@ -1,0 +1,204 @@
+"""The transactions that move jobs: all or nothing, only by whoever has the right, and harmless when repeated."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+
+from recruiter.domain.job import Job, JobId
+from recruiter.errors import StoreError, Superseded
+from recruiter.store.codec import Document, encode, job_document
+from recruiter.store.database import Store
+from recruiter.store.roster import Holding
+from recruiter.store.settlement import Movement, Rescheduled
+from tests.samples import NOW, a_job, document, done, insert, on_the_roster, places, running, to_retry
+
+
+def hold(store: Store, *jobs: Job, worker: str = "w1") -> list[JobId]:
+    """These jobs wait, and this worker holds them."""
+    ids = insert(store, *jobs)
+    on_the_roster(store, worker)
+    assert store.roster.assign({worker: ids}, term=1)
+    return ids
+
+
+class TestSettle:
+    def test_it_moves_what_ended_and_reschedules_the_rest(self, store: Store) -> None:
+        """Given three held jobs, when two are settled, then each is in its one place and the third still held."""
+        ended, again, waiting = jobs = a_job(), a_job(), a_job()
+        ids = hold(store, *jobs)
+        later = NOW + timedelta(minutes=5)
+
+        movement = Movement({ended.id: done(ended)}, [to_retry(again, later)])
+        holding = store.settlement.settle("w1", movement, {"prefetch": 11})
+
+        assert holding == Holding([waiting.id], settled=1)
+        assert places(store, ids) == {ended.id: "archived", again.id: "scheduled", waiting.id: "scheduled"}
+        archived = store.archived.get(ended.id)
+        assert archived is not None
+        assert (archived.done, archived.why, archived.result, archived.job.attempts) == (True, "done", 3, 1)
+        assert (document(store, again.id)["scheduled_at"], document(store, again.id)["attempts"]) == (later, 1)
+        assert [worker.prefetch for worker in store.roster.read()] == [11]
+
+    def test_what_is_only_released_is_not_touched(self, store: Store) -> None:
+        ended, released = a_job(), a_job()
+        hold(store, ended, released)
+        before = document(store, released.id)
+
+        store.settlement.settle("w1", Movement({ended.id: done(ended)}, release=[released.id]), {})
+
+        assert document(store, released.id) == before
+        assert store.roster.held() == set()
+
+    def test_a_retired_worker_writes_nothing(self, store: Store) -> None:
+        """Given a worker off the roster, when it settles, then its results are dropped and nothing changes."""
+        ended, again = a_job(), a_job()
+        ids = hold(store, ended, again)
+        store.roster.leave("w1")
+        before = [document(store, id) for id in ids]
+
+        with pytest.raises(Superseded, match="w1"):
+            store.settlement.settle("w1", Movement({ended.id: done(ended)}, [to_retry(again)]), {})
+
+        assert [document(store, id) for id in ids] == before
+        assert store.archived.which_exist(ids) == set()
+        assert store.roster.read() == []
+
+    def test_if_one_document_cannot_be_written_nothing_is(self, store: Store) -> None:
+        """Given an archive document that the validator refuses, when settled, then the other one stays held too."""
+        good, bad = a_job(), a_job()
+        ids = hold(store, good, bad)
+        movement = Movement({good.id: done(good), bad.id: encode({"_id": bad.id, "done": "maybe"})})
+
+        with pytest.raises(StoreError):
+            store.settlement.settle("w1", movement, {})
+
+        assert set(places(store, ids).values()) == {"scheduled"}
+        assert store.roster.held() == set(ids)
+
+    def test_settling_again_after_an_unknown_outcome_is_harmless(self, store: Store) -> None:
+        """Given a settlement that was written, when it is repeated, then the first one stands."""
+        ended, again, fresh = jobs = a_job(), a_job(), a_job()
+        ids = hold(store, *jobs)
+        later = NOW + timedelta(minutes=5)
+        first = Movement({ended.id: done(ended, result=1)}, [to_retry(again, later)])
+        store.settlement.settle("w1", first, {})
+
+        repeated = Movement(
+            {ended.id: done(ended, result=2), fresh.id: done(fresh)}, [to_retry(again, later + timedelta(days=1))]
+        )
+        holding = store.settlement.settle("w1", repeated, {})
+
+        assert holding.assigned == []
+        assert places(store, ids) == {ended.id: "archived", again.id: "scheduled", fresh.id: "archived"}
+        archived = store.archived.get(ended.id)
+        assert archived is not None
+        assert archived.result == 1
+        assert (document(store, again.id)["scheduled_at"], document(store, again.id)["attempts"]) == (later, 1)
+
+    def test_rescheduling_can_take_fields_away(self, store: Store) -> None:
+        job = a_job()
+        hold(store, job)
+        store.scheduled.mark_started([job.id], "w1", NOW)
+
+        again = Rescheduled(job.id, 0, {"attempts": 1}, unset=("started_by", "started_at"))
+        store.settlement.settle("w1", Movement(reschedule=[again]), {})
+
+        assert {"started_by", "started_at"}.isdisjoint(document(store, job.id))
+
+    def test_a_job_cancelled_meanwhile_does_not_come_back_to_a_lane(self, store: Store) -> None:
+        job = a_job()
+        hold(store, job)
+        store.scheduled.flag_cancelled(job.id, NOW, None, None)
+
+        again = Rescheduled(job.id, 0, {"attempts": 1, "group": "night", "lane": "night/add"})
+        store.settlement.settle("w1", Movement(reschedule=[again]), {})
+
+        assert document(store, job.id)["lane"] == "/cancelled"
+        assert store.roster.held() == set()
+
+    def test_two_settlements_of_one_job_leave_one_record(self, store: Store) -> None:
+        """Given the same outcome settled by eight threads at once, then the job is archived once."""
+        jobs = [a_job() for _ in range(10)]
+        ids = hold(store, *jobs)
+        together = threading.Barrier(8)
+
+        def settle(number: int) -> Holding:
+            together.wait()
+            return store.settlement.settle("w1", Movement({job.id: done(job, result=number) for job in jobs}), {})
+
+        with ThreadPoolExecutor(8) as threads:
+            holdings = list(threads.map(settle, range(8)))
+
+        assert set(places(store, ids).values()) == {"archived"}
+        assert all(holding.assigned == [] for holding in holdings)
+        assert len({ended.result for ended in store.archived.get_many(ids).values()}) == 1, "one settlement won"
+
+
+def nothing_happens(_: Document, __: list[Document]) -> Movement:
+    return Movement()
+
+
+class TestRetire:
+    def test_a_worker_that_showed_life_stays(self, store: Store) -> None:
+        (job,) = hold(store, a_job())
+        (seen,) = store.roster.read()
+        store.roster.beat("w1", {})
+
+        assert store.settlement.retire("w1", seen.beats, nothing_happens) is None
+
+        assert store.roster.held() == {job}
+
+    def test_a_worker_that_settled_since_showed_life(self, store: Store) -> None:
+        hold(store, a_job())
+        (seen,) = store.roster.read()
+        store.settlement.hand_back("w1", [])
+
+        assert store.settlement.retire("w1", seen.beats, nothing_happens) is None
+
+    def test_it_is_told_what_the_worker_ran_and_nothing_else(self, store: Store) -> None:
+        """Given one running, one marked and one waiting job, when retired, then fate hears of the first two."""
+        ran, marked, waited, elsewhere = jobs = [a_job() for _ in range(4)]
+        hold(store, *jobs[:3])
+        insert(store, elsewhere)
+        store.scheduled.mark_started([marked.id, elsewhere.id], "w1", NOW)
+        store.roster.beat("w1", running(ran.id, elsewhere.id))
+        (seen,) = store.roster.read()
+        told: list[JobId] = []
+
+        def fate(_: Document, started: list[Document]) -> Movement:
+            told[:] = [job["_id"] for job in started]
+            return Movement({ran.id: done(ran)}, [to_retry(marked)])
+
+        entry = store.settlement.retire("w1", seen.beats, fate)
+
+        assert entry is not None
+        assert set(entry["assigned"]) == {ran.id, marked.id, waited.id}
+        assert set(told) == {ran.id, marked.id}
+        assert store.roster.read() == []
+        assert places(store, [ran.id, marked.id, waited.id]) == {
+            ran.id: "archived",
+            marked.id: "scheduled",
+            waited.id: "scheduled",
+        }
+        assert document(store, waited.id) == {**job_document(waited)}
+
+    def test_if_its_jobs_cannot_be_moved_it_stays(self, store: Store) -> None:
+        (job,) = hold(store, a_job())
+        (seen,) = store.roster.read()
+
+        with pytest.raises(StoreError):
+            store.settlement.retire("w1", seen.beats, lambda _, __: Movement({job: encode({"_id": job})}))
+
+        assert store.roster.held() == {job}
+
+    def test_retired_twice_counts_once(self, store: Store) -> None:
+        hold(store, a_job())
+        (seen,) = store.roster.read()
+
+        answers = [store.settlement.retire("w1", seen.beats, nothing_happens) for _ in range(2)]
+
+        assert [answer is None for answer in answers] == [False, True]

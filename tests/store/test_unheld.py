@@ -1,0 +1,117 @@
+"""What the leader alone may do with jobs that nobody holds, and the mark that an at-most-once job carries."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+
+from recruiter.errors import Superseded
+from recruiter.store.database import Store
+from recruiter.store.leases import Lease
+from recruiter.store.settlement import Movement
+from tests.samples import NOW, a_job, document, done, insert, places
+
+
+class TestArchiveUnheld:
+    def lead(self, store: Store, seen: Lease | None, holder: str) -> Lease:
+        lease = store.leases.acquire(seen, holder, {})
+        assert lease is not None
+        return lease
+
+    def test_the_leader_may(self, store: Store) -> None:
+        job = a_job()
+        insert(store, job)
+        lease = self.lead(store, None, "one")
+
+        store.settlement.archive_unheld(Movement({job.id: done(job)}), lease.term, "one")
+
+        assert places(store, [job.id]) == {job.id: "archived"}
+
+    def test_an_old_leader_may_not(self, store: Store) -> None:
+        """Given a leader that was deposed, when it archives, then the fence holds and nothing is written."""
+        job = a_job()
+        insert(store, job)
+        lease = self.lead(store, None, "one")
+        self.lead(store, lease, "two")
+
+        with pytest.raises(Superseded, match="term 1 is over"):
+            store.settlement.archive_unheld(Movement({job.id: done(job)}), lease.term, "one")
+
+        assert places(store, [job.id]) == {job.id: "scheduled"}
+
+    def test_the_term_alone_is_not_enough(self, store: Store) -> None:
+        job = a_job()
+        insert(store, job)
+        lease = self.lead(store, None, "one")
+
+        with pytest.raises(Superseded):
+            store.settlement.archive_unheld(Movement({job.id: done(job)}), lease.term, "another attempt")
+
+        assert places(store, [job.id]) == {job.id: "scheduled"}
+
+    def test_a_takeover_while_it_archives_makes_it_fail(self, store: Store) -> None:
+        """Given the fence passed inside a transaction, when another leader takes over, then one of both fails."""
+        lease = self.lead(store, None, "one")
+        with store.client.start_session() as session, session.start_transaction():
+            assert store.leases.fence(lease.term, "one", session)
+            with ThreadPoolExecutor(1) as threads:
+                takeover = threads.submit(store.leases.acquire, lease, "two", {})
+                session.commit_transaction()
+                assert takeover.result() is None, "the lease had moved: the fence raised its counter"
+
+    def test_repeating_it_is_harmless(self, store: Store) -> None:
+        job = a_job()
+        insert(store, job)
+        lease = self.lead(store, None, "one")
+
+        for result in (1, 2):
+            store.settlement.archive_unheld(Movement({job.id: done(job, result=result)}), lease.term, "one")
+
+        archived = store.archived.get(job.id)
+        assert archived is not None
+        assert archived.result == 1
+
+    def test_a_document_that_is_in_both_places_is_only_forgotten(self, store: Store) -> None:
+        """Given a document inserted again by hand under an archived id, when it is forgotten, then one is left."""
+        job = a_job()
+        insert(store, job)
+        store.archived.insert(done(job))
+        lease = self.lead(store, None, "one")
+
+        store.settlement.archive_unheld(Movement(forget=[job.id]), lease.term, "one")
+
+        assert places(store, [job.id]) == {job.id: "archived"}
+
+
+class TestAtMostOnce:
+    def test_the_first_to_mark_may_start(self, store: Store) -> None:
+        ids = insert(store, a_job("a", at_most_once=True), a_job("b", at_most_once=True))
+
+        assert store.scheduled.mark_started(["a"], "w1", NOW) == {"a"}
+        assert store.scheduled.mark_started(ids, "w2", NOW) == {"b"}
+
+        assert (document(store, "a")["started_by"], document(store, "b")["started_by"]) == ("w1", "w2")
+
+    def test_marking_again_after_an_unknown_outcome_may_start(self, store: Store) -> None:
+        insert(store, a_job("a", at_most_once=True))
+
+        answers = [store.scheduled.mark_started(["a"], "w1", NOW + timedelta(seconds=n)) for n in range(2)]
+
+        assert answers == [{"a"}, {"a"}]
+        assert document(store, "a")["started_at"] == NOW
+
+    def test_only_the_marker_can_take_its_mark_away(self, store: Store) -> None:
+        insert(store, a_job("a", at_most_once=True))
+        store.scheduled.mark_started(["a"], "w1", NOW)
+
+        store.scheduled.unmark_started(["a"], "w2")
+        assert store.scheduled.mark_started(["a"], "w2", NOW) == set()
+        store.scheduled.unmark_started(["a"], "w1")
+
+        assert store.scheduled.mark_started(["a"], "w2", NOW) == {"a"}
+
+    def test_a_job_that_is_gone_may_not_start(self, store: Store) -> None:
+        assert store.scheduled.mark_started(["gone"], "w1", NOW) == set()
+        assert store.scheduled.collection.count_documents({}) == 0
