@@ -98,7 +98,7 @@ class Process:
             raise
 
     def descendants(self) -> list[psutil.Process]:
-        return psutil.Process(self.pid).children(recursive=True)
+        return list(psutil.Process(self.pid).children(recursive=True))
 
     def children(self) -> list[int]:
         """The pids of a worker's children: they are the fork server's."""
@@ -134,7 +134,7 @@ def start(target: str, tmp_path: Path) -> Iterator[Starter]:
     def start(*arguments: str, **environment: str) -> Process:
         settings = {key: value for key, value in os.environ.items() if not key.startswith("RECRUITER_")}
         settings |= {"RECRUITER_TARGET": target, "RECRUITER_LOG_LEVEL": "debug", **environment}
-        log = tmp_path / f"{len(started)}-{'-'.join(arguments[:2])}.log"
+        log = tmp_path / f"process-{len(started)}.log"
         process = Process(list(arguments), settings, log)
         started.append(process)
         return process

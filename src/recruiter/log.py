@@ -46,9 +46,9 @@ _SENTENCES: dict[str, tuple[int, str]] = {
     "archive.cleaned": (logging.INFO, "removed {removed} old jobs from the archive"),
     "hook.failed": (logging.ERROR, "hook {hook} failed: {error}"),
     "listener.failed": (logging.ERROR, "a listener failed on {event}: {error}"),
-    "job.ended": (logging.DEBUG, "job {job} {task} done in {seconds:.3f} s"),
-    "job.failed": (logging.WARNING, "job {job} {task} failed: {error}; next attempt at {next}"),
-    "job.failure.last": (logging.ERROR, "job {job} {task} failed for good ({why}): {error}"),
+    "job.ended": (logging.DEBUG, "job {job}: {task} done in {seconds:.3f} s"),
+    "job.failed": (logging.WARNING, "job {job} failed: {error}; next attempt at {next:%H:%M:%S}"),
+    "job.failure.last": (logging.ERROR, "job {job}: {task} failed for good ({why}): {error}"),
     "job.crashed": (logging.WARNING, "job {job} crashed: {how}"),
     "job.interrupted": (logging.WARNING, "job {job} interrupted and handed back: {why}"),
     "job.superseded": (

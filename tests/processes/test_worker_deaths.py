@@ -8,11 +8,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.applications import jobs
+from tests.conftest import Process, Starter, eventually
 
 from recruiter.domain.job import ArchivedJob
 from recruiter.store.database import Store
-from tests.applications import jobs
-from tests.conftest import Process, Starter, eventually
 
 JOBS = jobs.__file__
 QUICK = ("--considered-dead-after", "3s")
@@ -209,4 +209,3 @@ def test_a_worker_over_its_memory_limit_finishes_records_and_replaces_its_child(
 
     assert fresh
     assert all(job.done and len(job.executions) == 1 for job in archived(store))
-

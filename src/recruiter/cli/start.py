@@ -82,6 +82,7 @@ def start_worker(
                 dead_after=settings.considered_dead_after.total_seconds(),
                 grace=settings.grace.total_seconds(),
                 memory_limit=settings.memory_limit,
+                tell_all=settings.log_level == "debug",
             ),
             nursery,
         ).run()

@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from recruiter.clock import SystemClock
+from recruiter.domain.job import JobId
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.errors import ApplicationError
 from recruiter.events import Events
@@ -23,8 +24,11 @@ from recruiter.processes import wire
 from recruiter.processes.children import Answer, Child, HeldJob, Nursery
 from recruiter.processes.holdings import Holdings, Outcome
 from recruiter.store import moves
-from recruiter.store.codec import decode
+from recruiter.store.codec import Document, decode
+from recruiter.store.settlement import Rescheduled
 
+_NOT_DONE = b"\x08done\x00\x00"
+"""`done: false` in BSON: enough to suspect a failure without decoding every success."""
 _STUCK = 0.1
 """Seconds without an answer after which a child's unstarted jobs are taken back."""
 _GATHER = 0.002
@@ -48,6 +52,7 @@ class Floor:
         memory_limit: int | None,
         told: Callable[[], None],
         starving: Callable[[], None],
+        tell_all: bool,
     ) -> None:
         self._nursery = nursery
         self._clock = clock
@@ -56,6 +61,7 @@ class Floor:
         self._address = address
         self._wanted = children
         self._memory_limit = memory_limit
+        self._tell_all = tell_all
         self._told = told
         """Called when there are outcomes to settle."""
         self._starving = starving
@@ -206,8 +212,26 @@ class Floor:
             if answer.kind < wire.ARCHIVE:
                 self._greet(child, answer)
             else:
-                outcomes.append((answer.job.id, wire.move_of(answer.kind, answer.payload)))
-        self._end(outcomes)
+                move = wire.move_of(answer.kind, answer.payload)
+                outcomes.append((answer.job.id, move))
+                self._tell(answer.job.id, move)
+        if outcomes:
+            self._end(outcomes)
+
+    def _tell(self, id: JobId, move: moves.Move) -> None:
+        """Emits what became of a job. Successes are only looked into when somebody wants to hear of each."""
+        if isinstance(move, Rescheduled):
+            error = move.fields["last_execution"]
+            self._events.emit("job.failed", job=id, error=_error(error), next=move.fields["scheduled_at"])
+        elif isinstance(move, bytes) and (self._tell_all or _NOT_DONE in move):
+            ended = decode(move)
+            last = ended["last_execution"]
+            if ended["done"]:
+                seconds = (last["ended_at"] - last["started_at"]).total_seconds()
+                self._events.emit("job.ended", job=id, task=ended["task"], seconds=seconds)
+            else:
+                why = ended["why"]
+                self._events.emit("job.failure.last", job=id, task=ended["task"], why=why, error=_error(last))
 
     def _greet(self, child: Child, answer: Answer) -> None:
         message = decode(answer.payload)
@@ -301,3 +325,7 @@ class Floor:
             os.read(self._wake_read, 4096)
         except BlockingIOError:
             return
+
+
+def _error(execution: Document) -> str:
+    return f"{execution['class']}: {execution['message']}" if "class" in execution else str(execution.get("message"))

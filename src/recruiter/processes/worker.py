@@ -48,6 +48,8 @@ class WorkerOptions:
     dead_after: float = 15.0
     grace: float = 30.0
     memory_limit: int | None = None
+    tell_all: bool = False
+    """Whether to emit an event for every job that succeeds, too."""
 
 
 class WorkerProcess:
@@ -71,6 +73,7 @@ class WorkerProcess:
             memory_limit=options.memory_limit,
             told=self._settle.ring,
             starving=self._fetch.ring,
+            tell_all=options.tell_all,
         )
         self._holdings = Holdings(_new_id())
         self._joined = False
