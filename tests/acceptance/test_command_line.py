@@ -114,7 +114,7 @@ def test_options_come_from_the_environment_and_the_file_too(start: Starter, stor
 
     (entry,) = store.roster.entries()
     assert entry.registration.slots == 2
-    assert entry.registration.groups == {"mail", "html"}
+    assert entry.registration.groups == frozenset({"mail", "html"})
 
 
 def test_doctor_says_what_is_wrong_and_what_to_do(start: Starter, store: Store, target: str) -> None:

@@ -130,11 +130,13 @@ class Greeting(Workable):
         return f"hello, {self.name.lower()}"
 
 
-def recruiter_became_master(recruiter: Recruiter) -> None:
+def recruiter_became_master(leading: Recruiter) -> None:
+    assert leading is recruiter
     _note("became")
 
 
-def recruiter_stept_back(recruiter: Recruiter) -> None:
+def recruiter_stept_back(leading: Recruiter) -> None:
+    assert leading is recruiter
     _note("stept_back")
 
 

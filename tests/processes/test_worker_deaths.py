@@ -142,9 +142,7 @@ def test_a_job_that_kills_its_process_fails_alone(start: Starter, store: Store, 
     assert worker.popen.poll() is None
 
 
-def test_a_child_killed_from_outside_is_replaced_and_its_job_runs_again(
-    start: Starter, store: Store, tmp_path: Path
-) -> None:
+def test_a_child_killed_from_outside_is_replaced_and_its_job_runs_again(start: Starter, tmp_path: Path) -> None:
     start_recruiter(start)
     worker = start_worker(start, 1)
     handle = jobs.record.enqueue(str(tmp_path), "job", 1.0)
@@ -185,7 +183,7 @@ def test_a_job_that_holds_the_interpreter_is_not_declared_dead(start: Starter, s
     assert [entry.id for entry in store.roster.entries()] == [id_before]
 
 
-def test_an_at_most_once_job_is_lost_rather_than_run_twice(start: Starter, store: Store, tmp_path: Path) -> None:
+def test_an_at_most_once_job_is_lost_rather_than_run_twice(start: Starter, tmp_path: Path) -> None:
     start_recruiter(start)
     worker = start_worker(start, 1)
     handle = jobs.once.enqueue(str(tmp_path), str(tmp_path / "gate"))
