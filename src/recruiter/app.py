@@ -104,7 +104,7 @@ class Recruiter(RegistryOwner):
         return [refusal(job, errors[place]) if place in errors else None for place, job in enumerate(jobs)]
 
     def run_here(self, job: Job, returns: Any = Any) -> JobHandle[Any]:
-        run_here(self.store, self._executor, job)
+        run_here(self.store, self._executor.run, job)
         return self.handle(job.id, returns)
 
     def handle(self, id: JobId, returns: Any = Any) -> JobHandle[Any]:

@@ -1,4 +1,4 @@
-"""Documents of any shape, inserted by hand, beside a fleet at work: they harm nothing and can be found with a reason."""
+"""Documents of any shape, inserted by hand beside a fleet at work: they harm nothing and are found with a reason."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-
-from recruiter.store.database import Store
 from tests.applications import jobs
 from tests.conftest import Starter, eventually
+
+from recruiter.store.database import Store
 
 
 @pytest.fixture(autouse=True)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from recruiter.domain.job import Job
-from recruiter.steps.execute import Executor
 from recruiter.store.codec import encode, job_document
 from recruiter.store.database import Store
+from recruiter.store.moves import Move
 
 
-def run_here(store: Store, executor: Executor, job: Job) -> None:
+def run_here(store: Store, run: Callable[[bytes], Move], job: Job) -> None:
     """Runs the job and stores what became of it: archived, or waiting for its next attempt."""
     document = job_document(job)
-    move = executor.run(encode(document))
+    move = run(encode(document))
     assert move is not None, "the task was looked up before the job was made"
     if isinstance(move, bytes):
         store.archived.insert(move)
