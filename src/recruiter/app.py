@@ -11,7 +11,7 @@ from recruiter.clock import SystemClock
 from recruiter.domain.job import ArchivedJob, Job, JobId
 from recruiter.domain.names import DEFAULT_GROUP
 from recruiter.domain.retry import RetryPolicy
-from recruiter.errors import JobNotFound, RecruiterError
+from recruiter.errors import JobExists, JobNotFound, RecruiterError
 from recruiter.events import Events, Listener
 from recruiter.registry import Defaults, FunctionTask, RegistryOwner
 from recruiter.results import JobHandle, Results
@@ -102,6 +102,11 @@ class Recruiter(RegistryOwner):
             return self._enqueuer.many(jobs)
         errors = self.store.scheduled.insert([encode_job(job) for job in jobs], session) if jobs else {}
         return [refusal(job, errors[place]) if place in errors else None for place, job in enumerate(jobs)]
+
+    def check_unused(self, id: JobId) -> None:
+        """Refuses the id of a job that has ended; the id of a waiting one is refused when the job is stored."""
+        if self.store.archived.get(id) is not None:
+            raise JobExists(f"the job with id {id!r} has ended already; it was left as it is")
 
     def run_here(self, job: Job, returns: Any = Any) -> JobHandle[Any]:
         run_here(self.store, self._executor.run, job)

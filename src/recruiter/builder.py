@@ -136,6 +136,8 @@ class JobBuilder(Generic[R]):
 
     def _send(self, method: str, session: ClientSession | None) -> JobHandle[R]:
         job = self.build(method)
+        if self._wishes.id is not None and session is None:
+            self._recruiter.check_unused(job.id)
         if self._wishes.background or session is not None:
             return self._recruiter.send(job, self._wishes.returns, session)
         return self._recruiter.run_here(job, self._wishes.returns)

@@ -51,6 +51,7 @@ _SENTENCES: dict[str, tuple[int, str]] = {
     "job.failure.last": (logging.ERROR, "job {job}: {task} failed for good ({why}): {error}"),
     "job.crashed": (logging.WARNING, "job {job} crashed: {how}"),
     "job.interrupted": (logging.WARNING, "job {job} interrupted and handed back: {why}"),
+    "job.reduced": (logging.ERROR, "the outcome of job {job} could not be stored as it was: {error}"),
     "job.superseded": (
         logging.WARNING,
         "the result of job {job} was dropped: worker {worker} had been retired",

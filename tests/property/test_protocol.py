@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 import pytest
+from tests.samples import NOW, a_job, done, facts_of_a_worker, insert, running, to_retry
 
 from recruiter.clock import StoppedClock
 from recruiter.domain.job import JobId
@@ -27,11 +28,10 @@ from recruiter.steps.settle import settle
 from recruiter.store.codec import decode, job_from
 from recruiter.store.database import Store
 from recruiter.store.moves import Move
-from tests.samples import NOW, a_job, done, facts_of_a_worker, insert, running, to_retry
 
 T = TypeVar("T")
 
-JOBS, STEPS, SEEDS = 8, 250, 10
+JOBS, STEPS, SEEDS = 8, 300, 10
 LANES = ["generic/add"]
 LATER = NOW + timedelta(days=1)
 
@@ -60,7 +60,7 @@ class World:
     def unreliable(self, write: Callable[[], T], late: bool = True) -> T | None:
         """The write's answer, or None when its outcome is unknown to the caller."""
         fate = self.random.random()
-        if fate < 0.7:
+        if fate < 0.6:
             return write()
         if fate < 0.82:
             with suppress(Superseded):
@@ -130,7 +130,8 @@ def worker(world: World) -> Iterator[None]:
                 store.roster.beat(me, running(*(id for id, _ in mine)))
                 outcomes = [(id, _outcome(world, raw, me)) for id, raw in mine]
                 while outcomes:
-                    yield
+                    for _ in range(world.random.randint(1, 6)):
+                        yield
                     registered = store.roster.holding(me) is not None
                     if world.unreliable(lambda o=outcomes, me=me: settle(store, me, o, {}), late=False):  # type: ignore[misc]
                         assert registered, "a retired worker settled"
@@ -142,7 +143,7 @@ def _outcome(world: World, raw: bytes, worker: str) -> Move:
     fate = world.random.random()
     if fate < 0.2:
         return None
-    return to_retry(job) if fate < 0.6 else done(job, worker)
+    return to_retry(job) if fate < 0.75 else done(job, worker)
 
 
 def retirer(world: World) -> Iterator[None]:

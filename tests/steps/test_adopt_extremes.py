@@ -8,11 +8,11 @@ from typing import Any
 import bson
 import pytest
 from bson.regex import Regex
+from tests.inbox import Leader, by_hand
+from tests.samples import NOW, places
 
 from recruiter.store.codec import decode
 from recruiter.store.database import Store
-from tests.inbox import Leader, by_hand
-from tests.samples import NOW, places
 
 MEGABYTE = 1024 * 1024
 
@@ -65,6 +65,13 @@ class TestExtreme:
         by_hand(store, {"_id": "x", "task": "add", "args": {"a": "x" * (16 * MEGABYTE - 100)}})
 
         self.adopts_all_but(leader, "bytes")
+
+    @pytest.mark.parametrize("field", ["task", "group"])
+    def test_megabytes_where_a_name_should_be(self, store: Store, leader: Leader, field: str) -> None:
+        """Given a reason that could repeat megabytes, then it does not: it must fit beside what was inserted."""
+        by_hand(store, {"_id": "x", "task": "add", field: [b"\x00" * (10 * MEGABYTE)]})
+
+        self.adopts_all_but(leader, f"{field} must be one text")
 
     @pytest.mark.parametrize("place", ["note", "task", "group", "args"])
     def test_text_that_is_not_utf8_never_reaches_a_worker(self, store: Store, leader: Leader, place: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.inbox import Leader, by_hand
+from tests.samples import NOW, a_job, document, done, insert, on_the_roster, places
 
 from recruiter.clock import StoppedClock
 from recruiter.domain.job import JobId, State
@@ -12,8 +14,6 @@ from recruiter.errors import JobNotFound, Superseded
 from recruiter.steps.assign import assign, unserved
 from recruiter.steps.cancel import archive_cancelled, cancel
 from recruiter.store.database import Store
-from tests.inbox import Leader, by_hand
-from tests.samples import NOW, a_job, document, done, insert, on_the_roster, places
 
 CLOCK = StoppedClock(NOW)
 

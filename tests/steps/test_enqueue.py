@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,9 @@ from typing import Any
 import pytest
 from bson import ObjectId
 from pymongo import MongoClient
+from tests.commands import Recorder, recorded
+from tests.conftest import eventually
+from tests.samples import NOW, a_job, document
 
 from recruiter import Recruiter
 from recruiter.errors import InvalidArguments, JobExists, JobTooLarge, RecruiterError, StoreUnreachable
@@ -18,8 +22,6 @@ from recruiter.steps.enqueue import LARGEST_BATCH, Enqueuer
 from recruiter.store.codec import LARGEST_JOB
 from recruiter.store.database import Store
 from recruiter.store.target import Target
-from tests.commands import Recorder, recorded
-from tests.samples import NOW, a_job, document
 
 
 @pytest.fixture
@@ -152,6 +154,39 @@ def test_when_no_server_answers_every_caller_hears_of_it() -> None:
     nowhere.close()
 
     assert answers == [StoreUnreachable] * 4
+
+
+def test_a_caller_that_is_interrupted_does_not_stop_the_others(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given Ctrl-C while a caller waits for its turn, when it is caught, then later callers are still served."""
+    enqueuer, insert = Enqueuer(store), store.scheduled.insert
+    writing, go_on = threading.Event(), threading.Event()
+
+    def slow_insert(*args: Any) -> dict[int, str]:
+        writing.set()
+        go_on.wait()
+        return insert(*args)
+
+    monkeypatch.setattr(store.scheduled, "insert", slow_insert)
+    first = threading.Thread(target=enqueuer.one, args=(a_job("first"),))
+    first.start()
+    writing.wait()
+
+    def interrupt() -> None:
+        eventually(lambda: enqueuer._waiting)
+        _thread.interrupt_main()
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        enqueuer.one(a_job("interrupted"))
+    go_on.set()
+    first.join()
+
+    later = threading.Thread(target=enqueuer.one, args=(a_job("later"),), daemon=True)
+    later.start()
+    later.join(timeout=5)
+
+    assert not later.is_alive(), "it waits for somebody who has gone"
+    assert store.scheduled.get("later") is not None
 
 
 class TestMany:

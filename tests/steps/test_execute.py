@@ -7,12 +7,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.bench import Bench, ended, failing, raising
+from tests.samples import NOW, a_job
 
 from recruiter import RetryManyTimes, Workable
 from recruiter.steps.execute import LONGEST_MESSAGE, LONGEST_TRACE
 from recruiter.store.settlement import Rescheduled
-from tests.bench import Bench, ended, failing, raising
-from tests.samples import NOW, a_job
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 from bson import ObjectId
+from tests.commands import Command, Recorder, explain, recorded, stage_names, stages, statistics
+from tests.samples import NOW, a_job, done, insert, on_the_roster, to_retry
 
 from recruiter.domain.job import Job
 from recruiter.embedded import EmbeddedServer
@@ -19,8 +21,6 @@ from recruiter.steps.clean import clean
 from recruiter.store.codec import encode_job
 from recruiter.store.database import Store
 from recruiter.store.settlement import Movement
-from tests.commands import Command, Recorder, explain, recorded, stage_names, stages, statistics
-from tests.samples import NOW, a_job, done, insert, on_the_roster, to_retry
 
 HOUR = timedelta(hours=1)
 LANES = ["mail/add", "mail/sub", "images/add"]

@@ -12,11 +12,11 @@ import pytest
 from bson import Decimal128
 from bson.datetime_ms import DatetimeMS
 from pymongo.errors import WriteError
+from tests.samples import NOW, a_job, insert, on_the_roster
 
 from recruiter.store.codec import job_document
 from recruiter.store.database import Store
 from recruiter.store.target import Target
-from tests.samples import NOW, a_job, insert, on_the_roster
 
 
 class TestPrepare:

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.commands import Command, Recorder, recorded
+from tests.conftest import eventually
+from tests.samples import NOW, a_job, done, insert, on_the_roster, running, to_retry
 
 from recruiter.embedded import EmbeddedServer, find_mongod
 from recruiter.errors import InvalidTarget, NotAReplicaSet, StoreError, StoreRefused, StoreUnreachable
 from recruiter.store.database import Store
 from recruiter.store.settlement import Movement
 from recruiter.store.target import Target
-from tests.commands import Command, Recorder, recorded
-from tests.conftest import eventually
-from tests.samples import NOW, a_job, done, insert, on_the_roster, running, to_retry
 
 DURABLE = {"w": "majority", "j": True}
 WRITES = ("insert", "update", "delete", "findAndModify", "create", "createIndexes", "collMod")
@@ -140,19 +140,19 @@ class TestServer:
 
     def test_a_wrong_password_is_refused_without_telling_it(self, tmp_path: Path) -> None:
         address = "someone:hunter2@127.0.0.1"
-        with _mongod(tmp_path, "--auth") as port:
-            with closing(Store(Target.parse(f"mongodb://{address}:{port}/db"), patience=5)) as store:
-                with pytest.raises(StoreRefused) as refused:
-                    store.check()
+        with _mongod(tmp_path, "--auth") as port, pytest.raises(StoreRefused) as refused:
+            store = Store(Target.parse(f"mongodb://{address}:{port}/db"), patience=5)
+            with closing(store):
+                store.check()
 
         assert "Check the user" in str(refused.value)
         assert "hunter2" not in str(refused.value) + repr(store)
 
     @pytest.mark.parametrize("call", ["check", "prepare"])
     def test_nobody_there(self, call: str) -> None:
-        with closing(Store(Target.parse("mongodb://u:hunter2@127.0.0.1:1/db"), patience=0.1)) as store:
-            with pytest.raises(StoreUnreachable) as unreachable:
-                getattr(store, call)()
+        store = Store(Target.parse("mongodb://u:hunter2@127.0.0.1:1/db"), patience=0.1)
+        with closing(store), pytest.raises(StoreUnreachable) as unreachable:
+            getattr(store, call)()
 
         assert "127.0.0.1:1" in str(unreachable.value)
         assert "hunter2" not in str(unreachable.value)

@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 
 from recruiter.application import load_application
 from recruiter.clock import SystemClock
-from recruiter.processes import wire
+from recruiter.processes import parent, wire
 from recruiter.processes.ledger import Ledger
 from recruiter.processes.parent import die_with_parent
 from recruiter.steps.execute import Executor
@@ -58,10 +58,10 @@ def report_application(answer: Connection, bootstrap: str | None) -> None:
 def _work(inbox: int, out: int, ledger: Ledger, executor: Executor) -> None:
     frames = wire.Frames()
     while data := os.read(inbox, wire.READ_AT_ONCE):
-        for _, place, raw in frames.feed(data):
-            if ledger.claim(place):
+        for _, number, raw in frames.feed(data):
+            if ledger.claim(number):
                 # Each answer leaves at once: what is done must not be lost with the next job's crash.
-                wire.write_all(out, wire.answer(place, executor.run(raw)))
+                wire.write_all(out, wire.answer(number, executor.run(raw)))
     executor.close()
 
 
@@ -69,6 +69,7 @@ def _detach() -> None:
     """Own process group; the terminal's and the service manager's signals are for the supervisor alone."""
     os.setpgid(0, 0)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else signal.SIG_DFL)
+        # A handler that does nothing, not SIG_IGN: that one would be inherited by what jobs start.
+        signal.signal(number, lambda *_: None)
     # The parent is the fork server, which dies with the supervisor (preload.py).
-    die_with_parent(signal.SIGKILL)
+    die_with_parent(signal.SIGKILL, parent.server_pid)

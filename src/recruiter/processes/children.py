@@ -10,6 +10,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from types import ModuleType
@@ -21,11 +22,14 @@ from recruiter.domain.job import JobId
 from recruiter.errors import ApplicationError
 from recruiter.processes import wire
 from recruiter.processes.child import child_main, report_application
-from recruiter.processes.ledger import PLACES, Ledger
+from recruiter.processes.ledger import Ledger
 
 _HORIZON = 0.03
 """Seconds of work that a child may have in its pipe: enough not to starve, little enough to be taken back."""
 _MOST_AT_ONCE = 500
+_BUFFERS_A_WRITE = 512
+STUCK = 0.1
+"""Seconds without an answer after which what a child has not started is taken back."""
 
 
 class HeldJob(NamedTuple):
@@ -52,8 +56,9 @@ class Nursery:
     def open(cls, bootstrap: str | None) -> Nursery:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["recruiter.processes.preload"])
+        os.environ["RECRUITER_SUPERVISOR"] = str(os.getpid())  # both are for preload.py
         if bootstrap is not None:
-            os.environ["RECRUITER_PRELOAD"] = bootstrap  # see preload.py
+            os.environ["RECRUITER_PRELOAD"] = bootstrap
         return cls(context, bootstrap)
 
     def ask_address(self) -> str | None:
@@ -94,11 +99,17 @@ class Child:
         os.set_blocking(self._from_child.fileno(), False)
         self.tasks: frozenset[str] | None = None
         self.recycling = False
+        self.recycled_at = now
+        self.drained = True
+        """Nothing more was there when it was last listened to."""
+        self.silent = False
+        """It closed its pipe: it is about to end, or a job of its closed what was not its own."""
         self.answered_at = now
         self._frames = wire.Frames()
         self._outgoing: deque[memoryview] = deque()
-        self._places: dict[int, HeldJob] = {}
-        self._next_place = 0
+        self._head_is_cut = False
+        self._sent: dict[int, HeldJob] = {}
+        self._next_number = 0
         self._pace = _HORIZON
 
     # -- facts ---------------------------------------------------------------------------------------------------
@@ -126,17 +137,19 @@ class Child:
     @property
     def load(self) -> int:
         """How many jobs it has been sent and has not answered for."""
-        return len(self._places)
+        return len(self._sent)
 
-    @property
-    def appetite(self) -> int:
-        """How many more it can use now, judged by how fast it has been."""
-        if not self.ready:
+    def appetite(self, now: float) -> int:
+        """How many more it can use now, judged by how fast it has been. Nothing, while it is in a slow job."""
+        if not self.ready or self.is_stuck(now):
             return 0
         return max(1, min(_MOST_AT_ONCE, int(_HORIZON / self._pace))) - self.load
 
+    def is_stuck(self, now: float) -> bool:
+        return self.load > 0 and now - self.answered_at > STUCK
+
     def running(self) -> list[HeldJob]:
-        return [job for place, job in self._places.items() if self.ledger.claimed(place)]
+        return [job for number, job in list(self._sent.items()) if self.ledger.claimed(number)]
 
     def memory(self) -> int:
         try:
@@ -147,25 +160,27 @@ class Child:
     # -- talking -------------------------------------------------------------------------------------------------
 
     def send(self, jobs: Iterable[HeldJob], now: float) -> None:
-        if not self._places:
+        if not self._sent:
             self.answered_at = now
-        frames = []
         for job in jobs:
-            place = self._free_place()
-            self.ledger.open(place)
-            self._places[place] = job
-            frames.append(wire.frame(wire.JOB, place, job.raw))
-        self._outgoing.append(memoryview(b"".join(frames)))
+            number = self._next_number
+            self._next_number = (number + 1) % wire.NUMBERS
+            self.ledger.open(number)
+            self._sent[number] = job
+            self._outgoing.append(memoryview(wire.frame(wire.JOB, number, job.raw)))
         self.flush()
 
     def flush(self) -> None:
         """Writes as much as the pipe takes; the rest when it takes more."""
         with contextlib.suppress(BlockingIOError, BrokenPipeError):
             while self._outgoing:
-                written = os.write(self.write_end, self._outgoing[0])
-                rest = self._outgoing.popleft()[written:]
-                if rest:
-                    self._outgoing.appendleft(rest)
+                written = os.writev(self.write_end, list(islice(self._outgoing, _BUFFERS_A_WRITE)))
+                while written:
+                    head = self._outgoing.popleft()
+                    self._head_is_cut = written < len(head)
+                    if self._head_is_cut:
+                        self._outgoing.appendleft(head[written:])
+                    written -= min(written, len(head))
 
     def forget_unsent(self) -> None:
         """Of a child that gets no more: what is half sent is never complete, and so never started."""
@@ -176,10 +191,12 @@ class Child:
         try:
             data = os.read(self.read_end, wire.READ_AT_ONCE)
         except BlockingIOError:
+            self.drained = True
             return []
+        self.silent = self.drained = not data
         answers = []
-        for kind, place, payload in self._frames.feed(data):
-            job = self._places.pop(place, None) if kind >= wire.ARCHIVE else _NOBODY
+        for kind, number, payload in self._frames.feed(data):
+            job = self._sent.pop(number, None) if kind >= wire.ARCHIVE else _NOBODY
             if job is not None:
                 answers.append(Answer(job, kind, payload))
         if answers and self.tasks is not None:
@@ -189,11 +206,18 @@ class Child:
 
     def withdraw(self) -> list[HeldJob]:
         """Takes back what it has not started, in order."""
-        return [self._places.pop(place) for place in self.ledger.withdraw(list(self._places))]
+        jobs = [self._sent.pop(number) for number in self.ledger.withdraw(list(self._sent))]
+        head = self._outgoing.popleft() if self._head_is_cut else None
+        self._outgoing.clear()  # all of it is withdrawn; but a frame that is half sent must be completed
+        if head is not None:
+            self._outgoing.append(head)
+        self._pace = _HORIZON
+        return jobs
 
-    def recycle(self) -> None:
+    def recycle(self, now: float) -> None:
         """Lets it finish what it runs, and end."""
         self.recycling = True
+        self.recycled_at = now
         self._to_child.close()
 
     # -- the end -------------------------------------------------------------------------------------------------
@@ -207,9 +231,9 @@ class Child:
 
     def bury(self) -> tuple[list[HeldJob], list[HeldJob]]:
         """After its death: the jobs it had started, which it is to blame for, and those it had not."""
-        blamed = [job for place, job in self._places.items() if self.ledger.claimed(place)]
-        innocent = [job for place, job in self._places.items() if not self.ledger.claimed(place)]
-        self._places.clear()
+        blamed = [job for number, job in self._sent.items() if self.ledger.claimed(number)]
+        innocent = [job for number, job in self._sent.items() if not self.ledger.claimed(number)]
+        self._sent.clear()
         self._from_child.close()
         if not self.recycling:
             self._to_child.close()
@@ -225,13 +249,6 @@ class Child:
         if code < 0:
             return f"the process running it was killed by {signal.Signals(-code).name}"
         return f"the process running it exited with code {code}"
-
-    def _free_place(self) -> int:
-        while self._next_place in self._places:
-            self._next_place = (self._next_place + 1) % PLACES
-        place = self._next_place
-        self._next_place = (place + 1) % PLACES
-        return place
 
 
 _NOBODY = HeldJob("", b"")

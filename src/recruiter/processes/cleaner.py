@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 
 from recruiter.domain.policy_registry import PolicyRegistry
@@ -43,12 +43,7 @@ class CleanerProcess:
     def _step(self) -> float:
         clock = self._store.clock
         for retired in self._rescue.retire_silent(self._store.roster.read()):
-            self._events.emit(
-                "worker.retired",
-                worker=retired.worker,
-                crashed=list(retired.crashed),
-                released=retired.released,
-            )
+            self._events.emit("worker.retired", **asdict(retired))
         if clock.monotonic() >= self._clean_at:
             removed = clean(self._store, clock.now(), self._options.clean_after)
             self._removed += removed

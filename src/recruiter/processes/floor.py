@@ -6,6 +6,7 @@ taken back when it turns out to be slow. So nothing waits behind a slow job whil
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import selectors
@@ -21,7 +22,7 @@ from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.errors import ApplicationError
 from recruiter.events import Events
 from recruiter.processes import wire
-from recruiter.processes.children import Answer, Child, HeldJob, Nursery
+from recruiter.processes.children import STUCK, Answer, Child, HeldJob, Nursery
 from recruiter.processes.holdings import Holdings, Outcome
 from recruiter.store import moves
 from recruiter.store.codec import Document, decode
@@ -29,14 +30,14 @@ from recruiter.store.settlement import Rescheduled
 
 _NOT_DONE = b"\x08done\x00\x00"
 """`done: false` in BSON: enough to suspect a failure without decoding every success."""
-_STUCK = 0.1
-"""Seconds without an answer after which a child's unstarted jobs are taken back."""
 _GATHER = 0.002
 """Seconds in which answers gather while children have more to do."""
 _STALE = 1.0
 """Seconds that jobs may wait here while no child takes any; then they go back to the roster."""
 _BREATH = 0.5
 """Rest before a replacement for a child that died before it was ready."""
+_FAREWELL = 5.0
+"""Seconds that a child may take to end once it has been told to and runs nothing."""
 
 
 class Floor:
@@ -67,6 +68,7 @@ class Floor:
         self._starving = starving
         """Called when a child becomes free and nothing is here for it."""
         self._was_hungry = False
+        self._closed = False
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
@@ -85,10 +87,9 @@ class Floor:
     # -- from other threads --------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        try:
-            os.write(self._wake_write, b"!")
-        except BlockingIOError:
-            return  # enough wake-ups are waiting already
+        with contextlib.suppress(BlockingIOError):  # enough wake-ups are waiting already
+            if not self._closed:
+                os.write(self._wake_write, b"!")
 
     @property
     def hungry(self) -> bool:
@@ -122,7 +123,7 @@ class Floor:
             self._starving()
         self._was_hungry = hungry
         busy = self._buffer or any(child.load > 1 for child in self._children)
-        events = self._selector.select(_STUCK if busy else 1.0)
+        events = self._selector.select(STUCK if busy else 1.0)
         for key, _ in events:
             key.data()
         self._watch()
@@ -166,7 +167,9 @@ class Floor:
             child.kill()
 
     def close(self) -> None:
+        """To be called when no other thread is left that could wake it."""
         self.end_children()
+        self._closed = True
         self._selector.close()
         os.close(self._wake_read)
         os.close(self._wake_write)
@@ -174,20 +177,22 @@ class Floor:
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _accept(self) -> None:
-        arrivals = self._holdings.arrivals
+        arrivals, marked = self._holdings.arrivals, self._holdings.marked
         while arrivals:
             self._buffer.append(arrivals.popleft())
+        while marked:
+            self._buffer.appendleft(marked.popleft())  # first: the less time from its mark to its start, the better
         if not self._accepting and self._buffer:
             self._give_back(self._buffer)
             self._buffer.clear()
 
     def _feed(self) -> None:
         now = self._clock.monotonic()
-        hungry = sorted((c for c in self._children if c.appetite > 0), key=lambda child: child.load)
+        hungry = sorted((c for c in self._children if c.appetite(now) > 0), key=lambda child: child.load)
         for position, child in enumerate(hungry):
             if not self._buffer:
                 return
-            share = min(child.appetite, math.ceil(len(self._buffer) / (len(hungry) - position)))
+            share = min(child.appetite(now), math.ceil(len(self._buffer) / (len(hungry) - position)))
             child.send([self._buffer.popleft() for _ in range(share)], now)
             self._fed_at = now
             self._wait_for_pipe(child)
@@ -206,7 +211,12 @@ class Floor:
         self._wait_for_pipe(child)
 
     def _hear(self, child: Child) -> None:
+        if child not in self._children:
+            return  # its death was noticed in the same moment
         answers = child.receive(self._clock.monotonic())
+        if child.silent:
+            child.kill()  # its pipe is closed: it is ending, or a job has closed what was not its own
+            self._stop_listening(child)
         outcomes: list[Outcome] = []
         for answer in answers:
             if answer.kind < wire.ARCHIVE:
@@ -245,16 +255,14 @@ class Floor:
 
     def _drain(self, child: Child) -> None:
         """Everything it still had to say."""
-        try:
-            while True:
-                before = child.load
+        with contextlib.suppress(OSError):
+            self._hear(child)
+            while not child.drained:
                 self._hear(child)
-                if child.load == before:
-                    return
-        except OSError:
-            return
 
     def _died(self, child: Child) -> None:
+        if child not in self._children:
+            return
         self._drain(child)
         was_ready = child.tasks is not None
         blamed, innocent = self._remove(child)
@@ -270,12 +278,21 @@ class Floor:
             self._bear_at = self._clock.monotonic() + _BREATH
 
     def crash(self, job: HeldJob, at: datetime, how: str) -> moves.Move:
-        return moves.crashed(
-            decode(job.raw), self._policies, worker=self._holdings.worker, started_at=None, at=at, message=how
-        )
+        """What the death of its process means for a job, whatever is in it."""
+        try:
+            document = decode(job.raw)
+            return moves.crashed(
+                document, self._policies, worker=self._holdings.worker, started_at=None, at=at, message=how
+            )
+        except Exception as error:
+            return moves.unreadable(job.id, job.raw, at, f"{how}, and the job cannot be read: {error}")
+
+    def _stop_listening(self, child: Child) -> None:
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(child.read_end)
 
     def _remove(self, child: Child) -> tuple[list[HeldJob], list[HeldJob]]:
-        self._selector.unregister(child.read_end)
+        self._stop_listening(child)
         self._selector.unregister(child.process.sentinel)
         child.forget_unsent()
         self._wait_for_pipe(child)
@@ -284,7 +301,13 @@ class Floor:
     def _replenish(self) -> None:
         now = self._clock.monotonic()
         while len(self._children) < self._wanted and now >= self._bear_at:
-            child = self._nursery.bear(self._holdings.worker, self._address, self._clock.offset.total_seconds(), now)
+            try:
+                offset = self._clock.offset.total_seconds()
+                child = self._nursery.bear(self._holdings.worker, self._address, offset, now)
+            except (OSError, EOFError) as error:  # no memory, too many processes: later perhaps
+                self._events.emit("child.broken", pid=0, trace=f"cannot start a child: {error}")
+                self._bear_at = now + _BREATH
+                return
             self._children.append(child)
             self._selector.register(child.read_end, selectors.EVENT_READ, partial(self._hear, child))
             self._selector.register(child.process.sentinel, selectors.EVENT_READ, partial(self._died, child))
@@ -295,9 +318,12 @@ class Floor:
         if self._holdings.worker:
             self._replenish()
         for child in self._children:
-            if child.load > 1 and now - child.answered_at > _STUCK:
+            if child.load > 1 and child.is_stuck(now):
                 self._buffer.extendleft(reversed(child.withdraw()))
-        if self._buffer and now - self._fed_at > _STALE and not any(c.appetite > 0 for c in self._children):
+                self._wait_for_pipe(child)
+            if child.recycling and not child.load and now - child.recycled_at > _FAREWELL:
+                child.kill()  # a job left a thread behind that does not end
+        if self._buffer and now - self._fed_at > _STALE and not any(c.appetite(now) > 0 for c in self._children):
             self._give_back(self._buffer)
             self._buffer.clear()
         if self._memory_limit is not None and now - self._watched_at > 1.0:
@@ -311,7 +337,7 @@ class Floor:
                 child.forget_unsent()
                 self._wait_for_pipe(child)
                 self._events.emit("child.recycled", pid=child.pid, memory=child.memory())
-                child.recycle()
+                child.recycle(self._clock.monotonic())
 
     def _give_back(self, jobs: Iterable[HeldJob]) -> None:
         self._end((job.id, None) for job in list(jobs))
@@ -321,10 +347,8 @@ class Floor:
         self._told()
 
     def _woken(self) -> None:
-        try:
+        with contextlib.suppress(BlockingIOError):
             os.read(self._wake_read, 4096)
-        except BlockingIOError:
-            return
 
 
 def _error(execution: Document) -> str:

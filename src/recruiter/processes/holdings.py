@@ -20,6 +20,7 @@ from recruiter.store.roster import Holding
 Outcome = tuple[JobId, Move]
 
 LARGEST_SETTLEMENT = 1000
+LARGEST_BYTES = 32 * 1024 * 1024
 
 
 class Holdings:
@@ -29,6 +30,10 @@ class Holdings:
         self.worker = worker
         self.arrivals: deque[HeldJob] = deque()
         """Fetched, not yet seen by the floor."""
+        self.marked: deque[HeldJob] = deque()
+        """At-most-once jobs that are marked as started, not yet seen by the floor."""
+        self._once_waiting: deque[HeldJob] = deque()
+        self._once_open: set[JobId] = set()
         self._lock = threading.Lock()
         self._known: set[JobId] = set()
         self._heard = -1
@@ -55,21 +60,53 @@ class Holdings:
             ids, self._to_fetch = self._to_fetch, []
             return ids
 
+    def not_begun(self) -> list[JobId]:
+        """Everything that has not got as far as the floor, to be handed back."""
+        ids = self.to_fetch()
+        with self._lock:
+            ids.extend(job.id for job in self._once_waiting)
+            self._once_waiting.clear()
+            return ids
+
     def not_fetched(self, ids: list[JobId]) -> None:
         """Fetching failed; to be tried again."""
         with self._lock:
             self._to_fetch[:0] = ids
 
-    def ended(self, outcomes: Iterable[Outcome]) -> None:
+    def wait_for_mark(self, jobs: Iterable[HeldJob]) -> None:
+        """At-most-once jobs: they wait here until a slot is theirs, and are marked as started only then."""
         with self._lock:
-            self._outcomes.extend(outcomes)
+            self._once_waiting.extend(jobs)
+
+    def to_mark(self, slots: int) -> list[HeldJob]:
+        """As many as can start now; the fewer are marked, the fewer are lost with this process."""
+        with self._lock:
+            count = min(len(self._once_waiting), max(0, slots - len(self._once_open)))
+            jobs = [self._once_waiting.popleft() for _ in range(count)]
+            self._once_open.update(job.id for job in jobs)
+            return jobs
+
+    def not_marked(self, jobs: list[HeldJob]) -> None:
+        with self._lock:
+            self._once_open.difference_update(job.id for job in jobs)
+            self._once_waiting.extendleft(reversed(jobs))
+
+    def ended(self, outcomes: Iterable[Outcome]) -> None:
+        """What became of some jobs; consumed under no lock, so that a slow decision holds nobody up."""
+        fresh = list(outcomes)
+        with self._lock:
+            self._outcomes.extend(fresh)
+            self._once_open.difference_update(id for id, _ in fresh)
 
     def to_settle(self) -> list[Outcome]:
-        """Everything that has gathered, up to a bound."""
+        """Everything that has gathered, up to a bound in number and in bytes."""
+        batch: list[Outcome] = []
+        size = 0
         with self._lock:
-            count = min(len(self._outcomes), LARGEST_SETTLEMENT)
-            batch = [self._outcomes.popleft() for _ in range(count)]
-            self.settling = count
+            while self._outcomes and len(batch) < LARGEST_SETTLEMENT and size < LARGEST_BYTES:
+                batch.append(self._outcomes.popleft())
+                size += len(batch[-1][1]) if isinstance(batch[-1][1], bytes) else 0
+            self.settling = len(batch)
             return batch
 
     def settled(self, outcomes: Iterable[Outcome], holding: Holding) -> bool:

@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import threading
+import time
 import traceback
 from collections.abc import Callable
 
@@ -17,6 +18,8 @@ from recruiter.errors import StoreError
 from recruiter.events import Events
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.2, 5.0
+_SAME_WISH = 0.5
+"""Seconds in which further signals mean the same stop: a service manager signals a whole group, parents pass it on."""
 
 
 class Stop:
@@ -58,9 +61,12 @@ class Stop:
         threading.Thread(target=self._obey, args=(read_end,), name="signals", daemon=True).start()
 
     def _obey(self, read_end: int) -> None:
+        asked_at = 0.0
         while numbers := os.read(read_end, 16):
             for number in numbers:
-                if self.asked:
+                if not self.asked:
+                    asked_at = time.monotonic()
+                elif time.monotonic() - asked_at > _SAME_WISH:
                     for call in self._calls_at_once:
                         call()
                     os._exit(128 + number)
@@ -68,13 +74,16 @@ class Stop:
 
 
 class Loop:
-    def __init__(self, name: str, step: Callable[[], float], stop: Stop, events: Events) -> None:
+    def __init__(
+        self, name: str, step: Callable[[], float], stop: Stop, events: Events, longest_wait: float = _LONGEST_WAIT
+    ) -> None:
         self._name = name
         self._step = step
         self._stop = stop
         self._events = events
         self._wake = threading.Event()
         self._failures = 0
+        self._longest_wait = longest_wait
         stop.when_asked(self.ring)
 
     def ring(self) -> None:
@@ -111,6 +120,6 @@ class Loop:
         return delay
 
     def _back_off(self) -> float:
-        longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** min(self._failures, 10))
+        longest = min(self._longest_wait, _FIRST_WAIT * 2.0 ** min(self._failures, 10))
         self._failures += 1
         return longest * random.uniform(0.5, 1.0)

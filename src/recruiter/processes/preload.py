@@ -12,9 +12,17 @@ import signal
 
 import recruiter.processes.child  # noqa: F401
 from recruiter.application import load_application
-from recruiter.processes.parent import die_with_parent
+from recruiter.processes import parent
 
-# By itself the fork server would wait for its children to end, and they would wait for it.
-die_with_parent(signal.SIGKILL)
-with contextlib.suppress(BaseException):
-    load_application(os.environ.get("RECRUITER_PRELOAD"))
+SUPERVISOR_VARIABLE = "RECRUITER_SUPERVISOR"
+APPLICATION_VARIABLE = "RECRUITER_PRELOAD"
+
+parent.server_pid = os.getpid()
+if SUPERVISOR_VARIABLE in os.environ:
+    # A signal to the whole group (a terminal that closes, a service that stops) is for the supervisor to act on.
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+    # By itself the fork server would wait for its children to end, and they would wait for it.
+    parent.die_with_parent(signal.SIGKILL, int(os.environ[SUPERVISOR_VARIABLE]))
+    with contextlib.suppress(BaseException):
+        load_application(os.environ.get(APPLICATION_VARIABLE))

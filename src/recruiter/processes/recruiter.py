@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import queue
 import threading
+import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from recruiter.domain.names import CANCELLED_LANE, group_and_task
 from recruiter.domain.policy_registry import PolicyRegistry
-from recruiter.errors import StoreError, Superseded
+from recruiter.errors import StoreError, StoreUnreachable, Superseded
 from recruiter.events import Events
 from recruiter.processes.loop import Loop, Stop
 from recruiter.steps.adopt import adopt
@@ -62,6 +63,7 @@ class RecruiterProcess:
         self._flowing_until = 0.0
         self._pause = options.backoff_from
         self._round_at = 0.0
+        self._rung = threading.Event()
         self._look_around_at = 0.0
         self._unserved_since: dict[str, float] = {}
         self._bells: tuple[Doorbell, Doorbell] | None = None
@@ -89,8 +91,11 @@ class RecruiterProcess:
         if not leading:
             return self._leadership.interval
         now = self._clock.monotonic()
-        if now >= self._round_at or self._rung():
+        if now >= self._round_at or self._rung.is_set():
+            self._rung.clear()
             self._round_at = now + self._lead()
+        if self._rung.is_set():
+            return 0.0
         return max(0.0, min(self._round_at - self._clock.monotonic(), self._leadership.interval * 0.9))
 
     def _lead(self) -> float:
@@ -110,28 +115,40 @@ class RecruiterProcess:
         return self._pause_after(round)
 
     def _look_around(self, round: Round) -> None:
-        """What is not urgent: about once a second while busy, with every round while idle."""
-        lead = self._leadership
+        """What is not urgent: about once a second while busy, with every round while idle. One that fails, because of
+        something that somebody wrote by hand, does not keep the others from happening."""
         if CANCELLED_LANE in (round.lanes or ()):
-            for id in archive_cancelled(self._store, self._clock, lead.term, lead.holder):
-                self._events.emit("job.cancelled", job=id)
+            self._carefully(self._archive_cancelled)
         now = self._clock.monotonic()
         if now < self._look_around_at:
             return
         self._look_around_at = now + 1.0
-        adoption = adopt(self._store, lead.term, lead.holder, self._clock.now())
+        self._report_unserved(unserved(round), now)
+        self._carefully(lambda: self._retire_silent(round))
+        self._carefully(self._adopt)
+
+    def _carefully(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except (StoreUnreachable, Superseded):
+            raise
+        except Exception:
+            self._events.emit("loop.failed", loop="recruiter", trace=traceback.format_exc())
+
+    def _archive_cancelled(self) -> None:
+        for id in archive_cancelled(self._store, self._clock, self._leadership.term, self._leadership.holder):
+            self._events.emit("job.cancelled", job=id)
+
+    def _retire_silent(self, round: Round) -> None:
+        for retired in self._rescue.retire_silent(round.roster):
+            self._events.emit("worker.retired", **asdict(retired))
+
+    def _adopt(self) -> None:
+        adoption = adopt(self._store, self._leadership.term, self._leadership.holder, self._clock.now())
         for id, reason in adoption.set_aside:
             self._events.emit("job.set_aside", job=id, reason=reason)
         if adoption.adopted:
-            self._round_at = 0.0
-        for retired in self._rescue.retire_silent(round.roster):
-            self._events.emit(
-                "worker.retired",
-                worker=retired.worker,
-                crashed=list(retired.crashed),
-                released=retired.released,
-            )
-        self._report_unserved(unserved(round), now)
+            self._ring()
 
     def _report_unserved(self, lanes: list[str], now: float) -> None:
         """Says once, after a grace, that nobody can run these: an unknown task, or a group nobody works on."""
@@ -176,14 +193,11 @@ class RecruiterProcess:
         return self._bells
 
     def _ring(self) -> None:
-        self._round_at = 0.0
+        self._rung.set()
         self._loop.ring()
 
     def _deaf(self, error: str) -> None:
         self._events.emit("doorbell.failed", error=error)
-
-    def _rung(self) -> bool:
-        return self._round_at == 0.0
 
     def _note_leadership(self, leading: bool) -> None:
         if leading and not self._led:

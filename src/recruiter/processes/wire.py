@@ -1,6 +1,6 @@
 """What supervisor and child say to each other: frames of bytes over two pipes.
 
-    frame = kind (1 byte) + place (4) + length (4) + payload
+    frame = kind (1 byte) + number (4) + length (4) + payload
 
 Payloads are BSON as it came from, or goes to, MongoDB. The supervisor moves them without looking inside.
 """
@@ -23,13 +23,14 @@ HELLO = 2  # child → supervisor: ready; the tasks I know
 BROKEN = 3  # child → supervisor: the application cannot be loaded
 ARCHIVE = 4  # child → supervisor: ended; the archived document
 RESCHEDULE = 5  # child → supervisor: to be tried again; the changes
-RELEASE = 6  # child → supervisor: I do not know this task; not started
+RELEASE = 6  # child → supervisor: not started, and not to be
 
 READ_AT_ONCE = 1 << 20
+NUMBERS = 1 << 32
 
 
-def frame(kind: int, place: int, payload: bytes) -> bytes:
-    return _HEAD.pack(kind, place, len(payload)) + payload
+def frame(kind: int, number: int, payload: bytes) -> bytes:
+    return _HEAD.pack(kind, number, len(payload)) + payload
 
 
 class Frames:
@@ -42,23 +43,23 @@ class Frames:
         pending = self._pending + data if self._pending else data
         position, end = 0, len(pending)
         while end - position >= HEAD:
-            kind, place, length = _HEAD.unpack_from(pending, position)
+            kind, number, length = _HEAD.unpack_from(pending, position)
             if end - position - HEAD < length:
                 break
             start = position + HEAD
-            yield kind, place, pending[start : start + length]
+            yield kind, number, pending[start : start + length]
             position = start + length
         self._pending = pending[position:]
 
 
-def answer(place: int, move: Move) -> bytes:
-    """What became of the job in this place."""
+def answer(number: int, move: Move) -> bytes:
+    """What became of the job of this number."""
     if isinstance(move, bytes):
-        return frame(ARCHIVE, place, move)
+        return frame(ARCHIVE, number, move)
     if move is None:
-        return frame(RELEASE, place, b"")
+        return frame(RELEASE, number, b"")
     change = {"_id": move.id, "attempts": move.attempts, "fields": move.fields, "unset": list(move.unset)}
-    return frame(RESCHEDULE, place, encode(change))
+    return frame(RESCHEDULE, number, encode(change))
 
 
 def move_of(kind: int, payload: bytes) -> Move:

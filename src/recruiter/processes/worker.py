@@ -21,17 +21,18 @@ from typing import Any
 
 from recruiter.domain.job import JobId
 from recruiter.domain.policy_registry import PolicyRegistry
-from recruiter.errors import StoreError, Superseded
+from recruiter.errors import StoreError, StoreUnreachable, Superseded
 from recruiter.events import Events
 from recruiter.processes.children import HeldJob, Nursery
 from recruiter.processes.floor import Floor
 from recruiter.processes.holdings import Holdings, Outcome
 from recruiter.processes.loop import Loop, Stop
 from recruiter.steps.settle import settle
+from recruiter.store import moves
 from recruiter.store.codec import decode
 from recruiter.store.database import Store
 from recruiter.store.doorbell import FLOW, LULL, Doorbell
-from recruiter.store.roster import ASSIGNED_TO_ME
+from recruiter.store.roster import ASSIGNED_TO_ME, Holding
 
 _PREFETCH_HORIZON = 0.15
 _MOST_PREFETCHED = 1500
@@ -60,8 +61,10 @@ class WorkerProcess:
         self._stop = stop
         self._options = options
         self._threads_stop = Stop()
-        self._heartbeat = Loop("heartbeat", self._beat, self._threads_stop, events)
-        self._fetch = Loop("fetch", self._fetch_step, self._threads_stop, events)
+        self._fetch_stop = Stop()
+        # A late heartbeat costs the registration: it must not wait longer than that when MongoDB comes back.
+        self._heartbeat = Loop("heartbeat", self._beat, self._threads_stop, events, options.dead_after / 6)
+        self._fetch = Loop("fetch", self._fetch_step, self._fetch_stop, events)
         self._settle = Loop("settle", self._settle_step, self._threads_stop, events)
         self._floor = Floor(
             nursery,
@@ -92,20 +95,25 @@ class WorkerProcess:
         self._stop.when_asked(self._floor.wake)
         self._stop.when_at_once(self._floor.kill)
         self._floor.open(self._holdings)
-        threads = [loop.start() for loop in (self._heartbeat, self._fetch, self._settle)]
+        fetching = self._fetch.start()
+        threads = [loop.start() for loop in (self._heartbeat, self._settle)]
         try:
             while not self._stop.asked:
                 self._floor.turn()
                 self._mind_registration()
+            # Nothing new from here on: what would arrive after the last look would be neither run nor handed back.
+            self._fetch_stop.ask()
+            fetching.join(timeout=_LAST_WORDS)
             self._drain()
         finally:
+            self._fetch_stop.ask()
             self._threads_stop.ask()
-            self._floor.close()
             if self._bell is not None:
                 self._bell.close()
             for thread in threads:
                 thread.join(timeout=_LAST_WORDS)
             self._leave()
+            self._floor.close()
 
     # -- the floor's thread --------------------------------------------------------------------------------------
 
@@ -113,11 +121,11 @@ class WorkerProcess:
         if self._lost:
             self._begin_again()
         silent = self._clock.monotonic() - self._beaten_at
-        if not self._cut_off and self._joined and silent > self._options.dead_after:
+        if not self._cut_off and self._joined and silent > self._options.dead_after - self._options.heartbeat:
             # By now others may have been given these jobs: end them rather than run them twice.
             self._cut_off = True
-            self._interrupt([*self._floor.pause()], self._floor.end_children(), "MongoDB cannot be reached")
-        elif self._cut_off and silent < self._options.dead_after:
+            self._interrupt(self._floor.pause(), self._floor.end_children(), "MongoDB cannot be reached")
+        elif self._cut_off and silent < self._options.heartbeat:
             self._cut_off = False
             self._floor.resume()
 
@@ -129,8 +137,8 @@ class WorkerProcess:
         self._events.emit("worker.lost", worker=old.worker, running=len(running), waiting=len(waiting))
         for id in old.results:
             self._events.emit("job.superseded", job=id, worker=old.worker)
+        self._holdings = Holdings(_new_id())  # first: no thread may join again under the old id
         self._joined = self._lost = self._cut_off = False
-        self._holdings = Holdings(_new_id())
         self._floor.open(self._holdings)
         self._beaten_at = self._clock.monotonic()
         self._heartbeat.ring()
@@ -141,6 +149,7 @@ class WorkerProcess:
         deadline = self._clock.monotonic() + self._options.grace
         self._give_back(self._floor.pause())
         while not self._floor.idle and self._clock.monotonic() < deadline and not self._lost:
+            self._give_back_unfetched()
             self._floor.turn()
         self._interrupt([], self._floor.end_children(), "the worker was asked to stop")
         deadline = self._clock.monotonic() + _LAST_WORDS
@@ -157,9 +166,15 @@ class WorkerProcess:
         now = self._clock.now()
         for job in running:
             self._events.emit("job.interrupted", job=job.id, why=why)
-            once = bool(decode(job.raw).get("at_most_once"))
-            self._holdings.ended([(job.id, self._floor.crash(job, now, why) if once else None)])
+            self._holdings.ended([(job.id, self._floor.crash(job, now, why) if _at_most_once(job) else None)])
         self._settle.ring()
+
+    def _give_back_unfetched(self) -> None:
+        """What the leader gave us before it saw that we are leaving."""
+        ids = self._holdings.not_begun()
+        if ids:
+            self._holdings.ended([(id, None) for id in ids])
+            self._settle.ring()
 
     def _give_back(self, jobs: list[HeldJob]) -> None:
         self._holdings.ended([(job.id, None) for job in jobs])
@@ -179,13 +194,9 @@ class WorkerProcess:
         if not self._joined:
             return self._join(holdings)
         asked_at = self._clock.monotonic()
-        running = [
-            {"job": job.id, "task": decode(job.raw)["task"], "since": since} for job, since in self._floor.running()
-        ]
-        answer = self._store.roster.beat(
-            holdings.worker,
-            {"running": running, "draining": self._draining, "prefetch": self._throughput.prefetch},
-        )
+        running = [{"job": job.id, "task": _task(job), "since": since} for job, since in self._floor.running()]
+        facts = {"running": running, "draining": self._draining, "prefetch": self._throughput.prefetch}
+        answer = self._store.roster.beat(holdings.worker, facts, within=self._options.dead_after / 3)
         if answer is None:
             self._lose(holdings)
             return self._options.heartbeat
@@ -214,7 +225,7 @@ class WorkerProcess:
         # Only now: a leader that took over before this line has been read about; a later one finds us on the roster.
         if self._store.roster.become_ready(holdings.worker, self._store.leases.term()):
             self._beaten_at = self._clock.monotonic()
-            self._joined = True
+            self._joined = holdings is self._holdings
             self._fetch.ring()
             self._events.emit("worker.joined", worker=holdings.worker, slots=self._options.processes)
         else:
@@ -237,6 +248,8 @@ class WorkerProcess:
         holdings = self._holdings
         if not self._joined:
             return 0.05
+        if self._mark_at_most_once(holdings):
+            return 0.0
         ids = holdings.to_fetch()
         if ids:
             if len(ids) >= FLOW:
@@ -248,27 +261,36 @@ class WorkerProcess:
     def _fetch_jobs(self, holdings: Holdings, ids: list[JobId]) -> None:
         try:
             jobs = [HeldJob(id, raw) for id, raw in self._store.scheduled.fetch(ids)]
-            jobs = self._mark_at_most_once(holdings, jobs)
-        except StoreError:
+        except BaseException:
             holdings.not_fetched(ids)
             raise
         gone = set(ids).difference(job.id for job in jobs)
-        holdings.arrivals.extend(jobs)
+        once = [job for job in jobs if _at_most_once(job)]
+        holdings.wait_for_mark(once)
+        holdings.arrivals.extend(job for job in jobs if job not in once)
         self._floor.wake()
         if gone:
             holdings.ended([(id, None) for id in gone])
             self._settle.ring()
 
-    def _mark_at_most_once(self, holdings: Holdings, jobs: list[HeldJob]) -> list[HeldJob]:
-        """At-most-once jobs are marked as started, durably, before they can start."""
-        once = [job for job in jobs if b"at_most_once" in job.raw and decode(job.raw).get("at_most_once")]
-        if not once:
-            return jobs
-        allowed = self._store.scheduled.mark_started([j.id for j in once], holdings.worker, self._clock.now())
-        refused = [job for job in once if job.id not in allowed]
-        holdings.ended((j.id, self._floor.crash(j, self._clock.now(), "started before, never ended")) for j in refused)
-        gone = {job.id for job in refused}
-        return [job for job in jobs if job.id not in gone]
+    def _mark_at_most_once(self, holdings: Holdings) -> bool:
+        """At-most-once jobs are marked as started, durably, before they can start, and no more of them than fit."""
+        jobs = holdings.to_mark(self._options.processes)
+        if not jobs:
+            return False
+        try:
+            now = self._clock.now()
+            allowed = self._store.scheduled.mark_started([job.id for job in jobs], holdings.worker, now)
+        except BaseException:
+            holdings.not_marked(jobs)
+            raise
+        holdings.marked.extend(job for job in jobs if job.id in allowed)
+        self._floor.wake()
+        refused = [job for job in jobs if job.id not in allowed]
+        if refused:
+            holdings.ended((job.id, self._floor.crash(job, now, "started before, never ended")) for job in refused)
+            self._settle.ring()
+        return True
 
     def _look_for_jobs(self, holdings: Holdings) -> float:
         """Nothing is known to fetch: if a child is free, ask the roster, and then listen for the doorbell."""
@@ -303,18 +325,34 @@ class WorkerProcess:
             return 3600.0
         try:
             self._unmark_released(holdings, outcomes)
-            holding = settle(self._store, holdings.worker, outcomes, {"prefetch": self._throughput.prefetch})
+            holding = self._settle_all(holdings.worker, outcomes)
         except Superseded:
             holdings.not_settled(outcomes)
             self._lose(holdings)
             return 0.5
-        except StoreError:
+        except BaseException:
             holdings.not_settled(outcomes)
             raise
-        self._throughput.count(len(outcomes), self._clock.monotonic())
-        if holdings.settled(outcomes, holding) or self._floor.hungry:
-            self._fetch.ring()
+        self._throughput.count(sum(1 for _, move in outcomes if move is not None), self._clock.monotonic())
+        holdings.settled(outcomes, holding)
+        self._fetch.ring()
         return 0.0
+
+    def _settle_all(self, worker: str, outcomes: list[Outcome]) -> Holding:
+        """Settles a batch; if MongoDB refuses something in it, finds out what, and keeps a reduced record of it."""
+        try:
+            return settle(self._store, worker, outcomes, {"prefetch": self._throughput.prefetch})
+        except (Superseded, StoreUnreachable):
+            raise
+        except (StoreError, ValueError, OverflowError) as error:
+            if len(outcomes) > 1:
+                half = len(outcomes) // 2
+                self._settle_all(worker, outcomes[:half])
+                return self._settle_all(worker, outcomes[half:])
+            ((id, move),) = outcomes
+            self._events.emit("job.reduced", job=id, error=str(error))
+            reduced = moves.reduced(id, move, self._clock.now(), str(error))
+            return settle(self._store, worker, [(id, reduced)], {})
 
     def _unmark_released(self, holdings: Holdings, outcomes: list[Outcome]) -> None:
         released = [id for id, move in outcomes if move is None]
@@ -344,6 +382,22 @@ class _Throughput:
         self._rate = rate if elapsed > 1.0 else 0.5 * self._rate + 0.5 * rate
         self._ended, self._since = 0, now
         self.prefetch = min(_MOST_PREFETCHED, int(self._rate * _PREFETCH_HORIZON))
+
+
+def _at_most_once(job: HeldJob) -> bool:
+    if b"at_most_once" not in job.raw:
+        return False
+    try:
+        return bool(decode(job.raw).get("at_most_once"))
+    except Exception:
+        return False  # it cannot be read; the child will say so
+
+
+def _task(job: HeldJob) -> str:
+    try:
+        return str(decode(job.raw)["task"])
+    except Exception:
+        return "?"
 
 
 def _new_id() -> str:

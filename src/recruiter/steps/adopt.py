@@ -32,12 +32,12 @@ def adopt(store: Store, term: int, holder: str, now: datetime) -> Adoption:
         try:
             if document is None:
                 raise InvalidJob(problem)
-            fields[id] = adopted_fields(document, now)
+            adopted = adopted_fields(document, now)
+            if store.archived.get(id) is not None:
+                raise InvalidJob("a job with this _id has ended already; use another _id")
+            fields[id] = adopted
         except InvalidJob as error:
             rejects.append((id, str(error), raw))
-        if id in fields and store.archived.get(id) is not None:
-            del fields[id]
-            rejects.append((id, "a job with this _id has ended already; use another _id", raw))
     if fields:
         store.scheduled.adopt(fields)
     for id, reason, raw in rejects:

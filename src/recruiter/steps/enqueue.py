@@ -47,7 +47,11 @@ class Enqueuer:
             must_wait = self._writing
             self._writing = True
         if must_wait:
-            caller.turn.wait()
+            try:
+                caller.turn.wait()
+            except BaseException:  # Ctrl-C: whoever comes next must not wait for us
+                self._abandon(caller)
+                raise
         if not caller.finished:
             self._write_waiting()
         if isinstance(caller.error, BaseException):
@@ -64,6 +68,17 @@ class Enqueuer:
                 for index, error in self._store.scheduled.insert(documents).items():
                     errors[start + place + index] = refusal(batch[place + index], error)
         return errors
+
+    def _abandon(self, caller: _Caller) -> None:
+        with self._lock:
+            its_turn = caller.turn.is_set() and not caller.finished
+            if caller in self._waiting:
+                self._waiting.remove(caller)
+            next_writer = self._waiting[0] if its_turn and self._waiting else None
+            if its_turn:
+                self._writing = next_writer is not None
+        if next_writer is not None:
+            next_writer.turn.set()
 
     def _write_waiting(self) -> None:
         with self._lock:

@@ -16,9 +16,9 @@ from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.retry import Archive, Decision, Failure, RetryPolicy, decide_failure, exception_names
 from recruiter.domain.why import Why
 from recruiter.errors import RecruiterError
-from recruiter.registry import Registry
+from recruiter.registry import Registry, TaskDefinition
 from recruiter.store import moves
-from recruiter.store.codec import Document, decode
+from recruiter.store.codec import Document, decode, id_of
 from recruiter.store.moves import Move
 
 LONGEST_TRACE = 8_000
@@ -34,12 +34,22 @@ class Executor:
         self._asyncio: asyncio.Runner | None = None
 
     def run(self, raw: bytes) -> Move:
-        """Runs the job; never raises. None means that this process does not know the task: not started."""
-        document = decode(raw)
-        task = self._registry.find(document["task"])
-        if task is None:
-            return None
+        """Runs the job; never raises, whatever the document holds or the user's code does."""
         started_at = self._clock.now()
+        try:
+            document = decode(raw)
+            task = self._registry.find(document["task"])
+            if task is None:
+                return moves.misplaced(document, started_at)
+        except Exception as error:
+            return moves.unreadable(id_of(raw), raw, started_at, f"cannot be read: {error}")
+        try:
+            return self._run(task, document, started_at)
+        except Exception as error:  # of ours: a field of a kind that no job of ours has
+            reason = f"cannot be run: {type(error).__name__}: {error}"
+            return moves.unreadable(document["_id"], raw, self._clock.now(), reason)
+
+    def _run(self, task: TaskDefinition, document: Document, started_at: datetime) -> Move:
         try:
             call = task.runner(document["args"], document.get("method") or DEFAULT_METHOD)
             result = task.encode_result(self._finished(call))

@@ -94,7 +94,9 @@ class Leadership:
         attempt = secrets.token_hex(8)  # new each time: see store/leases.py
         who = {"host": socket.gethostname(), "pid": os.getpid()}
         self._mine, self._certain = None, False
-        self._mine = self._store.leases.acquire(seen, attempt, who)
+        # Terms never go back, even if somebody removed the lease: the roster remembers the highest.
+        first = self._store.roster.highest_term() + 1 if seen is None else 0
+        self._mine = self._store.leases.acquire(seen, attempt, who, first)
         if self._mine is not None:
             self._store.roster.raise_term(self._mine.term)
             self._certain = True

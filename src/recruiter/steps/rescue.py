@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from recruiter.clock import Clock
 from recruiter.domain.assignment import Registration
 from recruiter.domain.job import JobId
 from recruiter.domain.observation import Observation
 from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.errors import StoreUnreachable
 from recruiter.store import moves
-from recruiter.store.codec import Document
+from recruiter.store.codec import Document, encode
 from recruiter.store.database import Store
 from recruiter.store.settlement import Movement
 
@@ -22,8 +24,6 @@ from recruiter.store.settlement import Movement
 @dataclass(frozen=True, slots=True)
 class Retired:
     worker: str
-    host: str
-    pid: int
     crashed: tuple[JobId, ...]
     released: int
 
@@ -43,10 +43,20 @@ class Rescue:
         now = self._clock.monotonic()
         self._observation.forget_all_but({worker.id for worker in roster})
         silent = [w for w in roster if self._observation.still_for(w.id, w.beats, now) >= self._dead_after]
-        retired = (self._retire(worker) for worker in silent)
-        return [each for each in retired if each is not None]
+        retired: list[Retired] = []
+        failure: Exception | None = None
+        for worker in silent:
+            try:
+                retired.extend(self._retire(worker))
+            except StoreUnreachable:
+                raise
+            except Exception as error:  # what is wrong with one must not keep the others
+                failure = error
+        if failure is not None and not retired:
+            raise failure
+        return retired
 
-    def _retire(self, worker: Registration) -> Retired | None:
+    def _retire(self, worker: Registration) -> list[Retired]:
         crashed: list[JobId] = []
 
         def fate(entry: Document, jobs: list[Document]) -> Movement:
@@ -54,22 +64,19 @@ class Rescue:
             message = f"worker {worker.id} fell silent and was retired"
             crashed[:] = [job["_id"] for job in jobs]
             return moves.gather(
-                (
-                    job["_id"],
-                    moves.crashed(
-                        job,
-                        self._policies,
-                        worker=worker.id,
-                        started_at=since.get(job["_id"], job.get("started_at")),
-                        at=self._clock.now(),
-                        message=message,
-                    ),
-                )
-                for job in jobs
+                (job["_id"], self._crashed(job, worker.id, since.get(job["_id"]), message)) for job in jobs
             )
 
         entry = self._store.settlement.retire(worker.id, worker.beats, fate)
         if entry is None:
-            return None
+            return []
         released = len(entry["assigned"]) - len(crashed)
-        return Retired(worker.id, entry.get("host", ""), entry.get("pid", 0), tuple(crashed), released)
+        return [Retired(worker.id, tuple(crashed), released)]
+
+    def _crashed(self, job: Document, worker: str, since: datetime | None, message: str) -> moves.Move:
+        now = self._clock.now()
+        try:
+            started_at = since or job.get("started_at")
+            return moves.crashed(job, self._policies, worker=worker, started_at=started_at, at=now, message=message)
+        except Exception as error:
+            return moves.unreadable(job["_id"], encode(job), now, f"{message}, and the job cannot be read: {error}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from recruiter.domain.job import Job
+from recruiter.errors import InvalidJob
 from recruiter.store.codec import encode, job_document
 from recruiter.store.database import Store
 from recruiter.store.moves import Move
@@ -18,4 +19,5 @@ def run_here(store: Store, run: Callable[[bytes], Move], job: Job) -> None:
     if isinstance(move, bytes):
         store.archived.insert(move)
     else:
-        store.scheduled.insert([{**document, **move.fields}])
+        for error in store.scheduled.insert([{**document, **move.fields}]).values():
+            raise InvalidJob(f"the retry of job {job.id!r} of task {job.task!r} could not be stored: {error}")

@@ -30,9 +30,12 @@ OPTIONS: CodecOptions[Document] = CodecOptions(
     uuid_representation=UuidRepresentation.STANDARD,
     datetime_conversion=DatetimeConversion.DATETIME_AUTO,  # a date beyond year 9999 must not make a document unreadable
 )
-_FOREIGN: CodecOptions[Document] = OPTIONS.with_options(unicode_decode_error_handler="replace")
+LENIENT: CodecOptions[Document] = OPTIONS.with_options(unicode_decode_error_handler="replace")
+"""For reading what must be read whatever is in it."""
 LARGEST_JOB = 15 * 1024 * 1024
 """MongoDB takes 16 MiB; the rest is left for what will happen to the job."""
+
+MOST_ATTEMPTS = 1_000_000
 
 _RAW = CodecOptions(RawBSONDocument)
 _LENGTH = struct.Struct("<i")
@@ -56,10 +59,16 @@ def split_batch(batch: bytes) -> Iterator[bytes]:
 
 
 def id_of(raw: bytes) -> JobId:
-    """The `_id`, which MongoDB always keeps first, without decoding the rest of the document."""
-    if raw[4:9] == b"\x07_id\x00":
+    """The `_id`, which MongoDB always keeps first, without decoding the rest: nothing in there can spoil it."""
+    kind = raw[4]
+    if kind == 0x07:
         return ObjectId(raw[9:21])
-    identity: JobId = decode(raw)["_id"]
+    if kind in (0x02, 0x05):  # text and binary say how long they are
+        size = _LENGTH.unpack_from(raw, 9)[0] + (4 if kind == 0x02 else 5)
+    else:
+        size = {0x10: 4, 0x12: 8, 0x01: 8}.get(kind) or len(raw)
+    element = raw[4 : 9 + size]
+    identity: JobId = decode(_LENGTH.pack(len(element) + 5) + element + b"\x00")["_id"]
     return identity
 
 
@@ -218,16 +227,23 @@ def is_job_id(value: object) -> TypeGuard[JobId]:
 
 def decode_foreign(raw: bytes) -> tuple[Any, Document | None, str]:
     """The `_id`, the document, and what is wrong if it cannot be read. The `_id` is found whatever the rest is."""
+    identity = bson.decode(raw, LENIENT)["_id"]
+    if len(raw) > LARGEST_JOB:
+        return identity, None, f"has {len(raw):,} bytes; at most {LARGEST_JOB:,} can be run"
     try:
-        document = bson.decode(raw, _FOREIGN)
-        return document["_id"], document, ""
+        return identity, decode(raw), ""  # as strictly as the child will
     except (BSONError, RecursionError, ValueError, OverflowError) as error:
-        return RawBSONDocument(raw, _RAW)["_id"], None, f"cannot be read: {error}"
+        return identity, None, f"cannot be read: {error}"
 
 
 def as_value(raw: bytes) -> tuple[Any, ...]:
     """Forms in which a foreign document can be kept inside another one, the most readable first."""
-    return RawBSONDocument(raw, _RAW), Binary(raw[: LARGEST_JOB // 2])
+    return RawBSONDocument(raw, _RAW), plain_value(raw)
+
+
+def plain_value(raw: bytes) -> Binary:
+    """A document as mere bytes, cut to what certainly fits."""
+    return Binary(raw[: LARGEST_JOB // 2])
 
 
 def adopted_fields(document: Document, now: datetime) -> Document:
@@ -243,6 +259,9 @@ def adopted_fields(document: Document, now: datetime) -> Document:
     group = check_name("group", document.get("group", DEFAULT_GROUP))
     if not isinstance(document.get("args", {}), dict | list):
         raise InvalidJob(f"args is {type(document['args']).__name__}; it must be a document or an array")
+    for name in ("attempts", "crashes"):
+        if isinstance(document.get(name), int) and not 0 <= document[name] <= MOST_ATTEMPTS:
+            raise InvalidJob(f"{name} is {document[name]}; it must be between 0 and {MOST_ATTEMPTS:,}")
     for name, types in _FIELDS.items():
         value = document.get(name)
         if value is None:

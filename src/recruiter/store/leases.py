@@ -67,15 +67,15 @@ class Leases:
         return int(found["term"]) if found else 0
 
     @store_call
-    def acquire(self, seen: Lease | None, holder: str, who: Mapping[str, Any]) -> Lease | None:
+    def acquire(self, seen: Lease | None, holder: str, who: Mapping[str, Any], first_term: int = 1) -> Lease | None:
         """Takes the lease if it still is what was seen; None when somebody was faster."""
         fresh = {"holder": holder, **who}
         if seen is None:
             try:
-                self.collection.insert_one({"_id": LEADER, "term": 1, "beats": 0, **fresh})
+                self.collection.insert_one({"_id": LEADER, "term": first_term, "beats": 0, **fresh})
             except DuplicateKeyError:
                 return None
-            return Lease(1, holder, 0)
+            return Lease(first_term, holder, 0)
         found = self.collection.find_one_and_update(
             {"_id": LEADER, "term": seen.term, "beats": seen.beats, "holder": seen.holder},
             {

@@ -5,8 +5,9 @@ Used by whoever decides: the child that ran the job, the supervisor whose child 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from recruiter.domain.job import Execution, JobId
@@ -15,8 +16,13 @@ from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.retry import Archive, Decision, Failure, Retry, RetryPolicy, decide_crash
 from recruiter.domain.why import Why
 from recruiter.errors import RecruiterError
-from recruiter.store.codec import LARGEST_JOB, Document, archived_document, encode, remember
+from recruiter.store.codec import LARGEST_JOB, Document, archived_document, decode, encode, plain_value, remember
 from recruiter.store.settlement import Movement, Rescheduled
+
+_UNKNOWN_TASK_PAUSE = timedelta(minutes=1)
+_SMALL_FIELDS = frozenset(
+    ["task", "group", "priority", "created_at", "scheduled_at", "archived_at", "attempts", "done", "why"]
+)
 
 Move = bytes | Rescheduled | None
 """An archived document, a change to a waiting one, or nothing: the job is let go as it was."""
@@ -73,7 +79,31 @@ def crashed(
 
 
 def cancelled(document: Document, at: datetime) -> bytes:
-    return encode(archived_document(document, Why.CANCELLED, at, {"reason": (document["cancel"] or {}).get("reason")}))
+    flag = document.get("cancel")
+    return encode(archived_document(document, Why.CANCELLED, at, {"reason": flag.get("reason") if flag else None}))
+
+
+def misplaced(document: Document, at: datetime) -> Rescheduled:
+    """A job that came to a process which does not know its task: to the lane where it belongs, or to wait a while."""
+    lane = lane_of(document["group"], document["task"])
+    fields = {"lane": lane} if document.get("lane") != lane else {"scheduled_at": at + _UNKNOWN_TASK_PAUSE}
+    return Rescheduled(document["_id"], document["attempts"], fields)
+
+
+def unreadable(id: JobId, raw: bytes, at: datetime, reason: str) -> bytes:
+    """A document that cannot be a job, and was found out too late to be set aside before."""
+    record = {"_id": id, "done": False, "why": Why.MALFORMED, "reason": reason, "archived_at": at}
+    return encode({**record, "original": plain_value(raw)})
+
+
+def reduced(id: JobId, move: Move, at: datetime, reason: str) -> bytes:
+    """What is kept of an outcome that MongoDB refuses: that it ended, and why it looks like this."""
+    kept: Document = {}
+    if isinstance(move, bytes):
+        with contextlib.suppress(Exception):
+            kept = {name: value for name, value in decode(move).items() if name in _SMALL_FIELDS}
+    record = {"done": False, "why": Why.MALFORMED, "archived_at": at, **kept}
+    return encode({**record, "_id": id, "reason": f"the outcome could not be stored as it was: {reason}"})
 
 
 def gather(moves: Iterable[tuple[JobId, Move]]) -> Movement:

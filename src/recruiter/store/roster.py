@@ -11,14 +11,17 @@ cannot complete anything.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import pymongo
 from pymongo import ReturnDocument, UpdateOne
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
+from pymongo.errors import DuplicateKeyError
 
 from recruiter.domain.assignment import Registration
 from recruiter.domain.job import JobId
@@ -106,21 +109,13 @@ class Roster:
 
     @store_call
     def join(self, worker: str, facts: Mapping[str, Any]) -> None:
-        """Inserts the worker as not ready: nobody assigns to it before it knows the newest term, `become_ready`."""
-        self.collection.insert_one(
-            {
-                "_id": worker,
-                **facts,
-                "ready": False,
-                "draining": False,
-                "term": 0,
-                "beats": 0,
-                "settled": 0,
-                "given": 0,
-                "running": [],
-                "assigned": [],
-            }
-        )
+        """Inserts the worker as not ready: nobody assigns to it before it knows the newest term, `become_ready`.
+
+        Safe to repeat after an unknown outcome: the id is this registration's own.
+        """
+        fresh = {"ready": False, "draining": False, "term": 0, "beats": 0, "settled": 0, "given": 0}
+        with contextlib.suppress(DuplicateKeyError):
+            self.collection.insert_one({"_id": worker, **facts, **fresh, "running": [], "assigned": []})
 
     @store_call
     def become_ready(self, worker: str, term: int) -> bool:
@@ -128,14 +123,15 @@ class Roster:
         return self.collection.update_one({"_id": worker}, update).matched_count == 1
 
     @store_call
-    def beat(self, worker: str, facts: Mapping[str, Any]) -> tuple[Holding, datetime] | None:
+    def beat(self, worker: str, facts: Mapping[str, Any], within: float) -> tuple[Holding, datetime] | None:
         """Shows life; returns what the worker holds and the server's time, or None when it is off the roster."""
-        found = self.collection.find_one_and_update(
-            {"_id": worker},
-            {"$inc": {"beats": 1}, "$set": dict(facts), "$currentDate": {"seen_at": True}},
-            projection={"assigned": 1, "settled": 1, "seen_at": 1},
-            return_document=ReturnDocument.AFTER,
-        )
+        with pymongo.timeout(within):  # a connection that went dead must not cost the registration
+            found = self.collection.find_one_and_update(
+                {"_id": worker},
+                {"$inc": {"beats": 1}, "$set": dict(facts), "$currentDate": {"seen_at": True}},
+                projection={"assigned": 1, "settled": 1, "seen_at": 1},
+                return_document=ReturnDocument.AFTER,
+            )
         return (_holding(found), found["seen_at"]) if found else None
 
     @store_call
@@ -176,6 +172,11 @@ class Roster:
     def raise_term(self, term: int) -> None:
         """From here on no older leader can assign to anybody on the roster. Safe to repeat."""
         self.collection.update_many({"term": {"$lt": term}}, {"$set": {"term": term}})
+
+    @store_call
+    def highest_term(self) -> int:
+        found = self.collection.find_one({}, {"term": 1}, sort=[("term", -1)])
+        return int(found["term"]) if found else 0
 
     @store_call
     def read(self) -> list[Registration]:

@@ -23,7 +23,7 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.errors import StoreError
-from recruiter.store.codec import Document, id_of, job_from, split_batch
+from recruiter.store.codec import MOST_ATTEMPTS, Document, id_of, job_from, split_batch
 from recruiter.store.translate import store_call
 
 NAME = "scheduled"
@@ -56,14 +56,17 @@ VALIDATOR = {
                     "attempts",
                 ],
                 "properties": {
+                    "_id": {"bsonType": ["objectId", "string", "int", "long", "binData"]},
                     "task": {"bsonType": "string"},
                     "args": {"bsonType": ["object", "array"]},
                     "group": {"bsonType": "string"},
-                    "lane": {"bsonType": "string"},
-                    "priority": {"bsonType": "number"},
+                    "lane": {"bsonType": "string", "pattern": "/"},
+                    "priority": {"bsonType": ["int", "long", "double"]},
                     "created_at": {"bsonType": "date"},
                     "scheduled_at": {"bsonType": "date"},
-                    "attempts": {"bsonType": "number"},
+                    "attempts": {"bsonType": ["int", "long"], "minimum": 0, "maximum": MOST_ATTEMPTS},
+                    "crashes": {"bsonType": ["int", "long"], "minimum": 0, "maximum": MOST_ATTEMPTS},
+                    "cancel": {"bsonType": "object"},
                 },
             },
         ]
@@ -152,7 +155,8 @@ class Scheduled:
             sort=[("scheduled_at", 1)],
             hint=POSTPONED,
         )
-        return found["scheduled_at"] if found else None
+        upcoming = found["scheduled_at"] if found else None
+        return upcoming if isinstance(upcoming, datetime) else None  # beyond year 9999 it is not a datetime
 
     # -- the inbox ---------------------------------------------------------------------------------------------
 

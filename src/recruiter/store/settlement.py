@@ -29,7 +29,7 @@ from recruiter.domain.job import JobId
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.errors import Superseded
 from recruiter.store.archived import Archived
-from recruiter.store.codec import Document
+from recruiter.store.codec import LENIENT, Document
 from recruiter.store.leases import Leases
 from recruiter.store.roster import Holding, Roster
 from recruiter.store.scheduled import DUPLICATE_KEY, Scheduled
@@ -126,7 +126,8 @@ class Settlement:
                 "_id": {"$in": entry["assigned"]},
                 "$or": [{"_id": {"$in": started}}, {"started_by": worker}],
             }
-            jobs = list(self._scheduled.collection.find(suspects, session=session))
+            readable = self._scheduled.collection.with_options(codec_options=LENIENT)
+            jobs = list(readable.find(suspects, session=session))
             self._move(fate(entry, jobs), session)
             return entry
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+from bson.errors import BSONError
 from pymongo.errors import (
     AutoReconnect,
     BulkWriteError,
@@ -72,5 +73,7 @@ def store_call(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
         except PyMongoError as error:
             raise translate(error) from error
+        except (BSONError, OverflowError) as error:  # a document that the driver can neither read nor write
+            raise StoreError(f"MongoDB's driver refused a document: {error}") from error
 
     return call

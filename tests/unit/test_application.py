@@ -1,0 +1,206 @@
+"""The application: the user's file or module, with its tasks and hooks; and errors that say what is wrong with it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from weakref import WeakSet
+
+import pytest
+
+from recruiter import Recruiter
+from recruiter.application import load_application
+from recruiter.errors import ApplicationError
+from recruiter.registry import RegistryOwner
+
+SHOP = """
+from recruiter import Recruiter
+
+recruiter = Recruiter("shop.example/shop")
+other = Recruiter("other.example/other")
+
+@recruiter.task
+def sell(what: str) -> str:
+    return what
+
+@other.task
+def buy(what: str) -> str:
+    return what
+
+def recruiter_became_master(recruiter: Recruiter) -> None:
+    became.append(recruiter)
+
+recruiter_stept_back = "not a function"
+became = []
+
+if __name__ == "__main__":
+    raise SystemExit("must not run")
+"""
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No other application is loaded, and what a test loads is gone after it."""
+    monkeypatch.setattr(RegistryOwner, "alive", WeakSet())
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def write(name: str, text: str) -> Path:
+    path = Path.cwd() / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_nothing_to_load() -> None:
+    application = load_application(None)
+
+    assert (application.owners, application.hooks, application.address) == ((), {}, None)
+
+
+class TestFile:
+    def test_every_recruiter_in_it(self) -> None:
+        application = load_application(str(write("shop_a.py", SHOP)))
+
+        assert application.registry.names() >= {"sell", "buy"}
+        assert {owner.address for owner in application.owners} == {
+            "mongodb://shop.example/shop",
+            "mongodb://other.example/other",
+        }
+
+    def test_a_relative_name_and_what_stands_beside_it(self) -> None:
+        write("sub/neighbour_b.py", "price = 5\n")
+        write("sub/shop_b.py", SHOP + "\nfrom neighbour_b import price\nassert price == 5\n")
+
+        assert load_application("sub/shop_b.py").registry.find("sell") is not None
+
+    def test_hooks(self) -> None:
+        """Only what can be called is a hook."""
+        application = load_application(str(write("shop_c.py", SHOP)))
+
+        assert set(application.hooks) == {"recruiter_became_master"}
+        application.hooks["recruiter_became_master"]("me")
+        assert sys.modules["shop_c"].became == ["me"]
+
+    def test_loaded_twice_is_loaded_once(self) -> None:
+        path = str(write("shop_d.py", SHOP))
+
+        first, second = load_application(path), load_application(path)
+
+        assert set(first.owners) == set(second.owners)
+        assert len(second.owners) == 2
+
+    def test_a_name_that_a_module_has_already(self) -> None:
+        """A file called like a module of the standard library is the file, and the module stays what it is."""
+        json = sys.modules["json"]
+
+        application = load_application(str(write("json.py", SHOP)))
+
+        assert application.registry.find("sell") is not None
+        assert sys.modules["json"] is json
+
+    def test_the_application_can_be_pointed_elsewhere(self) -> None:
+        application = load_application(str(write("shop_e.py", SHOP)))
+
+        application.point_at("elsewhere/db")
+
+        assert {owner.address for owner in application.owners} == {"mongodb://elsewhere/db"}
+
+
+class TestModule:
+    def test_by_its_dotted_name(self) -> None:
+        write("pack_f/__init__.py", "")
+        write("pack_f/jobs.py", SHOP)
+
+        assert load_application("pack_f.jobs").registry.names() >= {"sell", "buy"}
+
+    def test_one_recruiter_of_several(self) -> None:
+        write("shop_g.py", SHOP)
+
+        application = load_application("shop_g:other")
+
+        assert application.address == "mongodb://other.example/other"
+        assert application.registry.find("buy") is not None
+        assert application.registry.find("sell") is None
+        assert set(application.hooks) == {"recruiter_became_master"}
+
+    def test_one_recruiter_of_a_file(self) -> None:
+        path = write("shop_h.py", SHOP)
+
+        assert load_application(f"{path}:recruiter").address == "mongodb://shop.example/shop"
+
+    def test_policies_of_the_application_are_known(self) -> None:
+        write(
+            "shop_i.py",
+            SHOP
+            + "from dataclasses import dataclass\nfrom recruiter import DoNotDoItAgain\n"
+            + "@other.policies.register\n@dataclass(frozen=True)\nclass Never(DoNotDoItAgain):\n    pass\n",
+        )
+
+        application = load_application("shop_i")
+
+        loaded = application.policies.load({"class": "Never", "parameters": {}})
+        assert type(loaded).__name__ == "Never"
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("bootstrap", "message"),
+        [
+            ("nothing_here.py", "there is no file .*nothing_here.py"),
+            ("no_such_module_z", "cannot load the application 'no_such_module_z': ModuleNotFoundError"),
+            ("no_such_module_z:app", "cannot load the application 'no_such_module_z'"),
+            ("broken_z.py", "cannot load the application 'broken_z.py': SyntaxError"),
+            ("failing_z.py", "cannot load the application 'failing_z.py': ZeroDivisionError: division by zero"),
+            ("leaving_z", "cannot load the application 'leaving_z': SystemExit: 3"),
+            ("shop_z:nothing", "shop_z has no Recruiter called 'nothing'"),
+            ("shop_z:sell", "shop_z has no Recruiter called 'sell'"),
+            (".", "cannot load the application"),
+            ("", "cannot load the application"),
+        ],
+    )
+    def test_what_is_wrong_is_said(self, bootstrap: str, message: str) -> None:
+        write("broken_z.py", "def (:\n")
+        write("failing_z.py", "1 / 0\n")
+        write("leaving_z.py", "raise SystemExit(3)\n")
+        write("shop_z.py", SHOP)
+
+        with pytest.raises(ApplicationError, match=message):
+            load_application(bootstrap)
+
+    def test_the_users_own_error_is_inside(self) -> None:
+        write("failing_y.py", "1 / 0\n")
+
+        with pytest.raises(ApplicationError) as refused:
+            load_application("failing_y.py")
+
+        assert isinstance(refused.value.__cause__, ZeroDivisionError)
+        assert "failing_y" not in sys.modules, "it can be tried again"
+
+    def test_two_tasks_of_one_name(self) -> None:
+        """Given two recruiters with different tasks of the same name, then loading says so."""
+        write(
+            "twice_y.py",
+            "from recruiter import Recruiter\na, b = Recruiter('h/a'), Recruiter('h/b')\n"
+            "@a.task(name='same')\ndef one() -> None: ...\n@b.task(name='same')\ndef two() -> None: ...\n",
+        )
+
+        with pytest.raises(ApplicationError, match="same"):
+            load_application("twice_y.py")
+
+
+def test_a_recruiter_made_elsewhere_counts_too() -> None:
+    """Tasks may live in modules that the bootstrap file imports."""
+    write("tasks_x.py", SHOP)
+    write("boot_x.py", "import tasks_x\n")
+
+    application = load_application("boot_x.py")
+
+    assert application.registry.find("sell") is not None
+    assert all(isinstance(owner, Recruiter) for owner in application.owners)

@@ -1,0 +1,154 @@
+"""Who gets which job: free slots first, fairly, nobody more than it has room for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recruiter.domain.assignment import Opening, Registration, openings
+
+
+def worker(id: str = "w", *, slots: int = 2, prefetch: int = 0, holds: int = 0, **facts: Any) -> Registration:
+    groups = facts.pop("groups", None)
+    tasks = facts.pop("tasks", frozenset({"add"}))
+    return Registration(id, groups, tasks, slots, prefetch, holds, beats=0, **facts)
+
+
+class TestRoom:
+    @pytest.mark.parametrize(
+        ("slots", "prefetch", "holds", "room"),
+        [
+            (2, 0, 0, 2),
+            (2, 0, 2, 0),
+            (2, 0, 5, 0),
+            (2, 10, 0, 12),
+            (2, 10, 1, 11),
+            # slots busy: a buffer takes more only when it is more than half empty
+            (2, 10, 2, 10),
+            (2, 10, 6, 6),
+            (2, 10, 7, 0),
+            (2, 10, 11, 0),
+            (2, 10, 12, 0),
+            (2, 1, 2, 1),
+            (2, 1, 3, 0),
+        ],
+    )
+    def test_a_nearly_full_buffer_takes_none(self, slots: int, prefetch: int, holds: int, room: int) -> None:
+        assert worker(slots=slots, prefetch=prefetch, holds=holds).room == room
+
+    @pytest.mark.parametrize(("holds", "free"), [(0, 3), (2, 1), (3, 0), (9, 0)])
+    def test_free_slots(self, holds: int, free: int) -> None:
+        assert worker(slots=3, prefetch=50, holds=holds).free_slots == free
+
+
+class TestServing:
+    def test_every_group_unless_it_chooses(self) -> None:
+        anything = worker(tasks=frozenset({"add", "sub"}))
+        choosy = worker(groups=frozenset({"mail"}), tasks=frozenset({"add", "sub"}))
+        lanes = ["mail/add", "images/add", "mail/mul", "mail/sub", "/cancelled"]
+
+        assert Opening((anything,)).lanes(lanes) == ["mail/add", "images/add", "mail/sub"]
+        assert Opening((choosy,)).lanes(lanes) == ["mail/add", "mail/sub"]
+
+    def test_nobody_serves_the_lane_of_cancelled_jobs(self) -> None:
+        """Not even a worker that has a task of that name."""
+        assert not worker(groups=frozenset({"mail"}), tasks=frozenset({"cancelled"})).serves("/cancelled")
+
+
+class TestOpenings:
+    def test_workers_that_are_alike_share_one(self) -> None:
+        one, two = worker("one"), worker("two", slots=9, prefetch=3)
+        other = worker("other", tasks=frozenset({"sub"}))
+
+        found = openings([one, other, two])
+
+        assert {opening.workers for opening in found} == {(one, two), (other,)}
+        assert {opening.room for opening in found} == {14, 2}
+
+    def test_who_cannot_take_any_is_left_out(self) -> None:
+        full, leaving, joining = worker("f", holds=2), worker("l", draining=True), worker("j", ready=False)
+
+        assert openings([full, leaving, joining]) == []
+
+    def test_the_choosiest_first(self) -> None:
+        """So that who serves everything does not take the only jobs that another could have."""
+        anything = worker("anything", tasks=frozenset({"add", "sub"}))
+        one_task = worker("one task")
+        two_groups = worker("two groups", groups=frozenset({"a", "b"}))
+        one_group = worker("one group", groups=frozenset({"a"}))
+
+        found = openings([anything, one_task, two_groups, one_group])
+
+        order = [opening.workers[0].id for opening in found]
+        assert order == ["one group", "two groups", "one task", "anything"]
+
+
+class TestDealing:
+    def test_free_slots_before_buffers(self) -> None:
+        """Given a busy worker with a large buffer and an idle one, then nothing waits behind the busy one."""
+        busy, idle = worker("busy", slots=1, prefetch=10, holds=1), worker("idle", slots=2, prefetch=10)
+
+        assert Opening((busy, idle)).deal([1, 2]) == {"idle": [1, 2]}
+
+    def test_slots_in_turn_then_buffers_in_turn(self) -> None:
+        one, two = worker("one", slots=2, prefetch=1), worker("two", slots=1, prefetch=2)
+
+        hands = Opening((one, two)).deal([1, 2, 3, 4, 5, 6])
+
+        assert hands == {"one": [1, 3, 4], "two": [2, 5, 6]}
+
+    def test_fairly(self) -> None:
+        workers = tuple(worker(str(number), slots=10, prefetch=100) for number in range(4))
+
+        hands = Opening(workers).deal(range(22))
+
+        assert sorted(len(hand) for hand in hands.values()) == [5, 5, 6, 6]
+
+    def test_more_jobs_than_room(self) -> None:
+        assert Opening((worker("w", slots=2),)).deal([1, 2, 3, 4]) == {"w": [1, 2]}
+
+    def test_no_jobs(self) -> None:
+        assert Opening((worker("w"),)).deal([]) == {}
+
+
+numbers = st.integers(min_value=0, max_value=12)
+registrations = st.lists(
+    st.builds(
+        lambda slots, prefetch, holds, groups, ready: (slots, prefetch, holds, groups, ready),
+        st.integers(min_value=1, max_value=6),
+        numbers,
+        numbers,
+        st.sampled_from([None, frozenset({"a"}), frozenset({"a", "b"})]),
+        st.booleans(),
+    ),
+    max_size=6,
+)
+
+
+@given(registrations, st.integers(min_value=0, max_value=60))
+def test_nobody_gets_too_much_and_no_job_goes_twice(facts: list[Any], count: int) -> None:
+    roster = [
+        worker(str(number), slots=slots, prefetch=prefetch, holds=holds, groups=groups, ready=ready)
+        for number, (slots, prefetch, holds, groups, ready) in enumerate(facts)
+    ]
+    by_id = {each.id: each for each in roster}
+    jobs = list(range(count))
+
+    for opening in openings(roster):
+        hands = opening.deal(jobs)
+
+        dealt = [job for hand in hands.values() for job in hand]
+        assert Counter(dealt) == Counter(jobs[: min(count, opening.room)]), (
+            "the first jobs, each once, and all that fit"
+        )
+        for id, hand in hands.items():
+            assert hand == sorted(hand), "in order"
+            assert 0 < len(hand) <= by_id[id].room
+            assert by_id[id].ready
+        into_buffers = any(len(hand) > by_id[id].free_slots for id, hand in hands.items())
+        free_slots_left = any(len(hands.get(each.id, ())) < each.free_slots for each in opening.workers)
+        assert not (into_buffers and free_slots_left), "a job waits behind a busy slot while another one is free"

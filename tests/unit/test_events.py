@@ -1,0 +1,85 @@
+"""Events: told to everybody who listens; who fails harms nobody."""
+
+from __future__ import annotations
+
+import pytest
+
+from recruiter.events import Event, Events
+
+
+def test_everybody_hears_in_order() -> None:
+    events, heard = Events(), list[tuple[str, Event]]()
+    events.listen(lambda event: heard.append(("first", event)))
+    events.listen(lambda event: heard.append(("second", event)))
+
+    events.emit("job.ended", job=1, seconds=0.5)
+
+    event = Event("job.ended", {"job": 1, "seconds": 0.5})
+    assert heard == [("first", event), ("second", event)]
+
+
+def test_nobody_listens() -> None:
+    events, heard = Events(), list[Event]()
+    events.emit("job.ended", job=1)
+
+    events.listen(heard.append)
+
+    assert heard == [], "what was before is gone"
+
+
+def test_listen_can_be_a_decorator() -> None:
+    events, heard = Events(), list[str]()
+
+    @events.listen
+    def hear(event: Event) -> None:
+        heard.append(event.name)
+
+    events.emit("worker.left", worker="w")
+    hear(Event("called"))
+
+    assert heard == ["worker.left", "called"]
+
+
+def test_one_that_fails_harms_nobody_and_is_told() -> None:
+    events, heard = Events(), list[Event]()
+
+    def broken(event: Event) -> None:
+        raise ValueError(f"cannot stand {event.name}")
+
+    events.listen(broken)
+    events.listen(heard.append)
+
+    events.emit("job.ended", job=1)
+
+    assert [event.name for event in heard] == ["listener.failed", "job.ended"]
+    assert heard[0].fields["event"] == "job.ended"
+    assert "broken" in heard[0].fields["listener"]
+    assert "cannot stand job.ended" in heard[0].fields["error"]
+
+
+def test_everybody_fails_and_it_ends() -> None:
+    events, calls = Events(), list[str]()
+
+    def broken(event: Event) -> None:
+        calls.append(event.name)
+        raise ValueError
+
+    for _ in range(3):
+        events.listen(broken)
+
+    events.emit("job.ended")
+
+    assert calls.count("job.ended") == 3
+    assert calls.count("listener.failed") == 9
+
+
+def test_a_signal_is_not_swallowed() -> None:
+    events = Events()
+
+    def interrupted(event: Event) -> None:
+        raise SystemExit(event.name)
+
+    events.listen(interrupted)
+
+    with pytest.raises(SystemExit):
+        events.emit("job.ended")

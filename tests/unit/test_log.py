@@ -1,0 +1,190 @@
+"""Log lines, for people and for machines: who, where, when, how bad, and what happened."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import re
+import socket
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from bson import ObjectId
+
+from recruiter.events import Event
+from recruiter.log import configure, log_events
+from recruiter.settings import LogFormat, LogLevel
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    root, ours = logging.getLogger(), logging.getLogger("recruiter")
+    before = root.handlers[:], root.level, ours.level
+    yield
+    root.handlers[:] = before[0]
+    root.setLevel(before[1])
+    ours.setLevel(before[2])
+
+
+Lines = Callable[..., list[str]]
+
+
+@pytest.fixture
+def lines() -> Lines:
+    """What is written for these events."""
+
+    def lines(
+        *events: Event, level: LogLevel = "info", format: LogFormat = "text", stream: io.StringIO | None = None
+    ) -> list[str]:
+        stream = stream or io.StringIO()
+        configure(level, format, "worker", stream)
+        write = log_events("worker")
+        for event in events:
+            write(event)
+        return stream.getvalue().splitlines()
+
+    return lines
+
+
+RETIRED = Event("worker.retired", {"worker": "w1", "released": 3, "crashed": [7]})
+
+
+class TestText:
+    def test_time_host_pid_program_level_and_a_sentence(self, lines: Lines) -> None:
+        (line,) = lines(RETIRED)
+
+        found = re.fullmatch(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}) (\S+)\[(\d+)\] (\w+) +(\w+) +(.*)", line)
+        assert found is not None
+        assert found[2] == socket.gethostname()
+        assert int(found[3]) == os.getpid()
+        assert (found[4], found[5]) == ("worker", "WARNING")
+        assert found[6] == "worker w1 fell silent and was retired; 3 jobs released, crashed: [7]"
+
+    def test_below_the_level_nothing_is_written(self, lines: Lines) -> None:
+        ended = Event("job.ended", {"job": 1, "task": "add", "seconds": 0.0123})
+
+        assert lines(ended, level="info") == []
+        assert lines(ended, level="debug")[0].endswith("add done in 0.012 s")
+        assert lines(RETIRED, level="error") == []
+
+    def test_an_event_without_a_sentence_is_written_too(self, lines: Lines) -> None:
+        (line,) = lines(Event("moon.rose", {"at": 5}))
+
+        assert line.endswith("INFO    moon.rose {'at': 5}")
+
+    def test_a_failure_with_its_trace(self, lines: Lines) -> None:
+        stream = io.StringIO()
+        assert lines(stream=stream) == []
+        try:
+            raise ZeroDivisionError("oh")
+        except ZeroDivisionError:
+            logging.getLogger("recruiter").exception("it broke")
+
+        text = stream.getvalue()
+        assert "it broke" in text
+        assert "ZeroDivisionError: oh" in text
+
+    def test_percent_signs_are_text(self, lines: Lines) -> None:
+        (line,) = lines(Event("job.set_aside", {"job": 1, "reason": "100% %s {wrong}"}))
+
+        assert line.endswith("document 1 was set aside: 100% %s {wrong}")
+
+
+class TestColour:
+    def test_only_on_a_terminal(self, lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("NO_COLOR", raising=False)
+
+        (coloured,) = lines(RETIRED, stream=Terminal())
+        (plain,) = lines(RETIRED, stream=io.StringIO())
+
+        assert coloured.startswith("\x1b[33m")
+        assert coloured.endswith("\x1b[0m")
+        assert "\x1b" not in plain
+
+    def test_not_when_asked_not_to(self, lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("NO_COLOR", "1")
+
+        (line,) = lines(RETIRED, stream=Terminal())
+
+        assert "\x1b" not in line
+
+    def test_an_empty_no_color_counts_as_not_set(self, lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As no-color.org says: present *and not an empty string*."""
+        monkeypatch.setenv("NO_COLOR", "")
+
+        (line,) = lines(RETIRED, stream=Terminal())
+
+        assert "\x1b" in line
+
+
+class TestJson:
+    def decoded(self, line: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def test_every_line_is_one_document(self, lines: Lines) -> None:
+        line = self.decoded(lines(RETIRED, format="json")[0])
+
+        moment = datetime.fromisoformat(line.pop("time"))
+        assert moment.tzinfo is not None
+        assert abs((datetime.now(UTC) - moment).total_seconds()) < 60
+        assert line == {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "program": "worker",
+            "level": "warning",
+            "message": "worker w1 fell silent and was retired; 3 jobs released, crashed: [7]",
+            "event": "worker.retired",
+            "worker": "w1",
+            "released": 3,
+            "crashed": [7],
+        }
+
+    def test_what_json_does_not_know_becomes_text(self, lines: Lines) -> None:
+        id = ObjectId()
+
+        line = self.decoded(lines(Event("job.cancelled", {"job": id}), format="json")[0])
+
+        assert line["job"] == str(id)
+
+    def test_lines_of_text_stay_one_line(self, lines: Lines) -> None:
+        found = lines(Event("loop.failed", {"loop": "fetch", "trace": "one\ntwo"}), format="json")
+
+        assert len(found) == 1
+        assert self.decoded(found[0])["trace"] == "one\ntwo"
+
+    def test_an_events_own_pid_is_not_lost(self, lines: Lines) -> None:
+        """The line's own fields win over an event's field of the same name, which must still be somewhere."""
+        line = self.decoded(lines(Event("child.died", {"pid": 77, "how": "SIGKILL", "jobs": []}), format="json")[0])
+
+        assert line["pid"] == os.getpid()
+        assert "77" in json.dumps(line)
+
+    def test_the_trace_of_a_failure(self, lines: Lines) -> None:
+        stream = io.StringIO()
+        assert lines(format="json", stream=stream) == []
+        try:
+            raise ZeroDivisionError("oh")
+        except ZeroDivisionError:
+            logging.getLogger("recruiter").exception("it broke")
+
+        assert "ZeroDivisionError: oh" in self.decoded(stream.getvalue())["trace"]
+
+
+def test_other_libraries_are_heard_when_they_warn(lines: Lines) -> None:
+    stream = io.StringIO()
+    assert lines(stream=stream) == []
+    logging.getLogger("pymongo").info("chatter")
+    logging.getLogger("pymongo").warning("trouble")
+
+    assert "chatter" not in stream.getvalue()
+    assert "trouble" in stream.getvalue()

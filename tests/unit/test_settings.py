@@ -1,0 +1,167 @@
+"""Settings: defaults < file < environment < arguments; unknown keys and values that do not fit are refused."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from recruiter.errors import SettingsError
+from recruiter.settings import Settings, TargetSettings
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory and an environment that say nothing."""
+    for name in list(os.environ):
+        if name.upper().startswith("RECRUITER_"):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+class TestOrder:
+    def test_defaults(self) -> None:
+        settings = Settings.load()
+
+        assert settings.target == "127.0.0.1:27017"
+        assert (settings.heartbeat, settings.considered_dead_after) == (timedelta(seconds=1), timedelta(seconds=15))
+        assert (settings.lease_time, settings.work_on, settings.processes) == (timedelta(seconds=5), None, 1)
+
+    def test_each_beats_the_one_before(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (folder / "recruiter.toml").write_text(
+            'lease_time = "6s"\ngrace = "6s"\nheartbeat = "2s"\ntarget = "file/db"\n'
+        )
+        monkeypatch.setenv("RECRUITER_LEASE_TIME", "7s")
+        monkeypatch.setenv("RECRUITER_GRACE", "7s")
+
+        settings = Settings.load(lease_time="8s")
+
+        assert settings.lease_time == timedelta(seconds=8), "argument"
+        assert settings.grace == timedelta(seconds=7), "environment"
+        assert settings.heartbeat == timedelta(seconds=2), "file"
+        assert settings.backoff_to == timedelta(seconds=5), "default"
+        assert TargetSettings().target == "file/db"
+
+    def test_an_argument_that_is_none_was_not_given(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("RECRUITER_PROCESSES", "4")
+
+        assert Settings.load(processes=None).processes == 4
+
+    def test_the_file_can_be_somewhere_else(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (folder / "recruiter.toml").write_text("processes = 2\n")
+        (folder / "other.toml").write_text("processes = 3\n")
+        monkeypatch.setenv("RECRUITER_CONFIG", str(folder / "other.toml"))
+
+        assert Settings.load().processes == 3
+
+    def test_the_target_alone_ignores_what_it_does_not_know(self, folder: Path) -> None:
+        (folder / "recruiter.toml").write_text('target = "h/db"\nprocesses = 2\n')
+
+        assert TargetSettings().target == "h/db"
+
+
+class TestValues:
+    @pytest.mark.parametrize("value", ["5 minutes", "5m", "300", 300, 300.0, timedelta(minutes=5)], ids=repr)
+    def test_durations_as_people_write_them(self, value: object) -> None:
+        assert Settings.load(grace=value).grace == timedelta(minutes=5)
+
+    @pytest.mark.parametrize(
+        ("value", "groups"),
+        [("mail", ("mail",)), ("mail, images ,", ("mail", "images")), (["a", "b"], ("a", "b")), ("", None), ([], None)],
+    )
+    def test_groups(self, value: object, groups: tuple[str, ...] | None) -> None:
+        assert Settings.load(work_on=value).work_on == groups
+
+    def test_groups_from_the_environment_and_the_file(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (folder / "recruiter.toml").write_text('work_on = ["a", "b"]\n')
+        assert Settings.load().work_on == ("a", "b")
+
+        monkeypatch.setenv("RECRUITER_WORK_ON", "mail,images")
+        assert Settings.load().work_on == ("mail", "images")
+
+    def test_memory_as_people_write_it(self) -> None:
+        assert Settings.load(memory_limit="512MiB").memory_limit == 512 * 1024 * 1024
+
+    def test_they_cannot_be_changed(self) -> None:
+        settings = Settings.load()
+
+        with pytest.raises(ValidationError):
+            settings.processes = 3  # type: ignore[misc]
+
+
+class TestRefusals:
+    def test_an_unknown_key_in_the_file(self, folder: Path) -> None:
+        (folder / "recruiter.toml").write_text('lease_tiem = "5s"\n')
+
+        with pytest.raises(SettingsError, match=r"unknown setting 'lease_tiem' in recruiter\.toml"):
+            Settings.load()
+
+    def test_an_unknown_argument(self) -> None:
+        with pytest.raises(SettingsError, match="unknown setting 'lease_tiem'"):
+            Settings.load(lease_tiem="5s")
+
+    def test_a_file_that_is_not_toml(self, folder: Path) -> None:
+        (folder / "recruiter.toml").write_text("processes: 5\n")
+
+        with pytest.raises(SettingsError, match=r"recruiter\.toml"):
+            Settings.load()
+
+    def test_a_named_file_that_is_not_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("RECRUITER_CONFIG", "/nowhere/r.toml")
+
+        with pytest.raises(
+            SettingsError, match=r"RECRUITER_CONFIG names '/nowhere/r\.toml', and there is no such file"
+        ):
+            Settings.load()
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"heartbeat": "soon"}, r"heartbeat = 'soon': .*\(--heartbeat, RECRUITER_HEARTBEAT or heartbeat in"),
+            ({"processes": 0}, "processes = 0: .*--processes"),
+            ({"processes": "many"}, "processes = 'many'"),
+            ({"log_level": "loud"}, "log_level = 'loud'.*--log-level, RECRUITER_LOG_LEVEL"),
+            ({"log_format": "xml"}, "log_format = 'xml'"),
+            ({"work_on": "a b"}, "work_on = 'a b': group 'a b' is not a name"),
+            ({"memory_limit": "lots"}, "memory_limit = 'lots'"),
+            ({"heartbeat": "6s"}, "considered_dead_after must be at least three heartbeats"),
+            ({"considered_dead_after": "2s"}, "considered_dead_after must be at least three heartbeats"),
+            ({"lease_time": "100ms"}, "lease_time must be at least 500ms"),
+            ({"backoff_from": 0}, "backoff_from must be above zero"),
+            ({"backoff_from": "6s"}, "backoff_from must be above zero and not above backoff_to"),
+            ({"wait_at_most": "1s"}, "wait_at_most must not be below wait_at_least"),
+            ({"heartbeat": 0}, "heartbeat"),
+            ({"heartbeat": "-1s"}, "heartbeat"),
+            ({"grace": "-5s"}, "grace"),
+            ({"clean_after": "-1d"}, "clean_after"),
+        ],
+        ids=str,
+    )
+    def test_a_value_that_makes_no_sense_is_explained(self, arguments: dict[str, object], message: str) -> None:
+        with pytest.raises(SettingsError, match=message):
+            Settings.load(**arguments)
+
+    def test_everything_that_is_wrong_is_said_at_once(self) -> None:
+        with pytest.raises(SettingsError) as refused:
+            Settings.load(processes=0, log_level="loud")
+
+        assert "processes = 0" in str(refused.value)
+        assert "log_level = 'loud'" in str(refused.value)
+
+    def test_the_environment_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("RECRUITER_LEASE_TIME", "whenever")
+
+        with pytest.raises(SettingsError, match="lease_time = 'whenever'"):
+            Settings.load()
+
+    def test_a_password_is_not_shown(self, folder: Path) -> None:
+        (folder / "recruiter.toml").write_text('target = ["mongodb://ada:hunter2@h/db"]\n')
+
+        with pytest.raises(SettingsError, match="target") as refused:
+            Settings.load()
+
+        assert "hunter2" not in str(refused.value)
