@@ -20,6 +20,11 @@ def add(a: int, b: int) -> int:
 
 
 @recruiter.task
+def echo(text: str) -> str:
+    return text
+
+
+@recruiter.task
 async def add_later(a: int, b: int) -> int:
     return a + b
 

@@ -97,6 +97,46 @@ def test_a_second_signal_ends_the_worker_at_once_with_its_children(
     assert psutil.wait_procs(family, timeout=10)[1] == []
 
 
+def test_a_signal_to_the_whole_process_group_is_a_graceful_stop(start: Starter, store: Store, tmp_path: Path) -> None:
+    """A service manager, or a terminal that closes, signals everybody at once."""
+    gate = tmp_path / "gate"
+    worker = busy_worker(start, store, gate)
+    for member in [*worker.descendants(), psutil.Process(worker.pid)]:
+        member.send_signal(signal.SIGTERM)
+    worker.says("asked to stop")
+    gate.touch()
+
+    assert worker.wait() == 0
+    finished = list(store.archived.collection.find({}))
+    assert [(job["task"], job["done"], job["attempts"]) for job in finished] == [("wait_for_file", True, 1)] * 2
+
+
+def test_at_most_once_jobs_that_never_started_are_handed_back_unmarked(
+    start: Starter, store: Store, tmp_path: Path
+) -> None:
+    # given a worker that runs one at-most-once job and holds more
+    gate = tmp_path / "gate"
+    start("start", "recruiter", "--bootstrap", JOBS)
+    worker = start("start", "worker", "--bootstrap", JOBS, "--processes", "1")
+    worker.says("joined the roster")
+    first, *others = (jobs.once.enqueue(str(tmp_path), str(gate)) for _ in range(5))
+    eventually(lambda: (tmp_path / "once").exists())
+    (worker_id,) = [entry.id for entry in store.roster.entries()]
+    store.roster.assign({worker_id: [handle.id for handle in others]}, term=store.leases.term())
+
+    # when it stops gracefully
+    worker.signal(signal.SIGTERM)
+    eventually(lambda: len(store.roster.held()) == 1)
+    gate.touch()
+    assert worker.wait() == 0
+
+    # then the one that ran is done, and the others run elsewhere, once
+    assert first.wait(timeout=20).done
+    start("start", "worker", "--bootstrap", JOBS)
+    assert all(handle.wait(timeout=20).done for handle in others)
+    assert (tmp_path / "once").read_text() == "started\n" * 5
+
+
 def test_a_stopped_fleet_leaves_nothing_behind(start: Starter, store: Store) -> None:
     fleet = start("start", "all", "--bootstrap", JOBS, "--processes", "2")
     fleet.says("joined the roster")

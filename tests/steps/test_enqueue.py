@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import _thread
+import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -167,15 +167,15 @@ def test_a_caller_that_is_interrupted_does_not_stop_the_others(store: Store, mon
         return insert(*args)
 
     monkeypatch.setattr(store.scheduled, "insert", slow_insert)
-    first = threading.Thread(target=enqueuer.one, args=(a_job("first"),))
+    first = threading.Thread(target=enqueuer.one, args=(a_job("first"),), daemon=True)
     first.start()
     writing.wait()
 
     def interrupt() -> None:
         eventually(lambda: enqueuer._waiting)
-        _thread.interrupt_main()
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
-    threading.Thread(target=interrupt).start()
+    threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
         enqueuer.one(a_job("interrupted"))
     go_on.set()

@@ -140,9 +140,9 @@ class TestServer:
 
     def test_a_wrong_password_is_refused_without_telling_it(self, tmp_path: Path) -> None:
         address = "someone:hunter2@127.0.0.1"
-        with _mongod(tmp_path, "--auth") as port, pytest.raises(StoreRefused) as refused:
+        with _mongod(tmp_path, "--auth") as port:
             store = Store(Target.parse(f"mongodb://{address}:{port}/db"), patience=5)
-            with closing(store):
+            with closing(store), pytest.raises(StoreRefused) as refused:
                 store.check()
 
         assert "Check the user" in str(refused.value)
