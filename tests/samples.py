@@ -12,6 +12,7 @@ from recruiter.domain.job import Execution, Job, JobId
 from recruiter.store import moves
 from recruiter.store.codec import Document, encode_job, job_document
 from recruiter.store.database import Store
+from recruiter.store.roster import Holding
 from recruiter.store.settlement import Rescheduled
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -32,6 +33,11 @@ def on_the_roster(store: Store, worker: str = "w1", term: int = 1, **facts: Any)
     store.roster.join(worker, facts_of_a_worker(**facts))
     assert store.roster.become_ready(worker, term)
     return worker
+
+
+def beat(store: Store, worker: str, facts: Document) -> tuple[Holding, datetime] | None:
+    """A heartbeat, with time enough for a slow machine."""
+    return store.roster.beat(worker, facts, within=20.0)
 
 
 def facts_of_a_worker(**facts: Any) -> Document:

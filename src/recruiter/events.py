@@ -4,7 +4,7 @@ Process events: `process.started`, `process.stopping`, `leader.elected`, `leader
 `worker.left`, `worker.lost`, `worker.retired`, `child.started`, `child.died`, `child.broken`, `child.recycled`,
 `store.unreachable`, `store.back`, `doorbell.failed`, `loop.failed`, `lane.unserved`, `archive.cleaned`, `hook.failed`,
 `listener.failed`. Job events: `job.ended`, `job.failed`, `job.failure.last`, `job.crashed`, `job.interrupted`,
-`job.reduced`, `job.superseded`, `job.set_aside`, `job.cancelled`.
+`job.reduced`, `job.misplaced`, `job.superseded`, `job.set_aside`, `job.cancelled`.
 """
 
 from __future__ import annotations

@@ -51,6 +51,7 @@ _SENTENCES: dict[str, tuple[int, str]] = {
     "job.failure.last": (logging.ERROR, "job {job}: {task} failed for good ({why}): {error}"),
     "job.crashed": (logging.WARNING, "job {job} crashed: {how}"),
     "job.interrupted": (logging.WARNING, "job {job} interrupted and handed back: {why}"),
+    "job.misplaced": (logging.WARNING, "job {job} is of a task that this worker does not know; put back to wait"),
     "job.reduced": (logging.ERROR, "the outcome of job {job} could not be stored as it was: {error}"),
     "job.superseded": (
         logging.WARNING,

@@ -7,9 +7,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from bson.datetime_ms import DatetimeMS
+from bson.raw_bson import RawBSONDocument
 from tests.applications import jobs
 from tests.conftest import Starter, eventually
 
+from recruiter import Job
+from recruiter.store.codec import encode, job_document
 from recruiter.store.database import Store
 
 
@@ -28,6 +32,18 @@ def nested(depth: int) -> dict[str, Any]:
     return document
 
 
+def in_the_wrong_lane(id: str, task: str) -> dict[str, Any]:
+    """A full document, written by hand, whose lane says another task than the one it is of."""
+    now = datetime.now(UTC)
+    job = Job(id=id, task=task, args={"a": 2, "b": 3}, created_at=now, scheduled_at=now)
+    return {**job_document(job), "lane": "generic/record"}
+
+
+def not_utf_8(id: str) -> RawBSONDocument:
+    raw = encode({"_id": id, "task": "add", "args": {"a": 1, "b": 2}, "note": "ZZZZ"})
+    return RawBSONDocument(raw.replace(b"ZZZZ", b"\xff\xfe\xff\xfe"))
+
+
 MALFORMED: dict[str, dict[str, Any]] = {
     "no task": {"args": {}},
     "task is a number": {"task": 7},
@@ -38,6 +54,8 @@ MALFORMED: dict[str, dict[str, Any]] = {
     "date is a list": {"task": "add", "args": {}, "scheduled_at": [datetime.now(UTC)]},
     "priority is a list": {"task": "add", "args": {}, "priority": [1, 2, 3]},
     "attempts is text": {"task": "add", "args": {}, "attempts": "many"},
+    "more attempts than can be": {"task": "add", "args": {}, "attempts": 2**63 - 1},
+    "date beyond all dates": {"task": "add", "args": {}, "scheduled_at": DatetimeMS(2**60)},
     "junk of a megabyte": {"task": None, "args": nested(90)},
 }
 
@@ -62,8 +80,10 @@ def test_every_kind_is_set_aside_or_fails_alone_while_good_ones_run(start: Start
         insert({"_id": f"good-{number}", "task": "add", "args": {"a": number, "b": 1}})
     insert({"_id": "positional", "task": "add", "args": [40, 2]})
     insert({"_id": "unknown task", "task": "unheard_of", "args": {}})
+    insert(in_the_wrong_lane("wrong lane", "add"))
     for name, document in {**MALFORMED, **FAILING}.items():
         insert({"_id": name, **document})
+    store.scheduled.collection.insert_one(not_utf_8("not UTF-8"))
     sent = jobs.add.enqueue_many([(number, number) for number in range(200)])
 
     # then everything that can run runs, at once and beside the bad ones
@@ -74,9 +94,10 @@ def test_every_kind_is_set_aside_or_fails_alone_while_good_ones_run(start: Start
         assert jobs.recruiter.handle(id).result(timeout=20) == result
 
     # and each bad one is in the archive with its reason
-    for id in MALFORMED:
+    for id in [*MALFORMED, "not UTF-8"]:
         ended = jobs.recruiter.handle(id).wait(timeout=20)
         assert (ended.why, bool(ended.reason)) == ("malformed", True), id
+    assert jobs.recruiter.handle("wrong lane").result(timeout=20) == 5
     for id in FAILING:
         ended = jobs.recruiter.handle(id).wait(timeout=20)
         assert not ended.done

@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 import pytest
-from tests.samples import NOW, a_job, done, facts_of_a_worker, insert, running, to_retry
+from tests.samples import NOW, a_job, beat, done, facts_of_a_worker, insert, running, to_retry
 
 from recruiter.clock import StoppedClock
 from recruiter.domain.job import JobId
@@ -127,7 +127,7 @@ def worker(world: World) -> Iterator[None]:
                     break
                 mine = store.scheduled.fetch(holding.assigned)
                 yield
-                store.roster.beat(me, running(*(id for id, _ in mine)))
+                beat(store, me, running(*(id for id, _ in mine)))
                 outcomes = [(id, _outcome(world, raw, me)) for id, raw in mine]
                 while outcomes:
                     for _ in range(world.random.randint(1, 6)):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
+from pymongo.errors import WriteError
 from tests.inbox import Leader, by_hand
 from tests.samples import NOW, a_job, document, done, insert, on_the_roster, places
 
@@ -135,7 +137,8 @@ def test_a_flag_written_by_hand_does_not_stop_the_leader(
 ) -> None:
     """Given a document in the lane of cancelled jobs with a strange flag, then the others are still archived."""
     good, bad = insert(store, a_job(), a_job())
-    store.scheduled.collection.update_one({"_id": bad}, {"$set": {"lane": "/cancelled", **flag}})
+    with suppress(WriteError):  # the validator may refuse it
+        store.scheduled.collection.update_one({"_id": bad}, {"$set": {"lane": "/cancelled", **flag}})
     cancel(store, CLOCK, good)
 
     archives()

@@ -12,6 +12,7 @@ from tests.samples import NOW, a_job
 
 from recruiter import RetryManyTimes, Workable
 from recruiter.steps.execute import LONGEST_MESSAGE, LONGEST_TRACE
+from recruiter.store.codec import encode, job_document
 from recruiter.store.settlement import Rescheduled
 
 
@@ -99,8 +100,39 @@ class TestFailure:
         assert bench.archived(fail)["last_execution"]["class"] == type(error).__name__
         assert bench.archived(succeed)["result"] == 1
 
-    def test_an_unknown_task_was_not_started(self, bench: Bench) -> None:
-        assert bench.of_job(a_job(task="never_heard_of")) is None
+    def test_an_unknown_task_waits_a_while_and_burns_no_attempt(self, bench: Bench) -> None:
+        move = bench.of_job(a_job(task="never_heard_of", attempts=2))
+
+        assert isinstance(move, Rescheduled)
+        assert (move.attempts, set(move.fields)) == (2, {"scheduled_at"})
+        assert move.fields["scheduled_at"] > NOW
+
+    def test_a_job_in_the_wrong_lane_goes_to_its_own(self, bench: Bench) -> None:
+        """Given a document written by hand that claims another lane, then it does not come here again."""
+        document = job_document(a_job(task="never_heard_of")) | {"lane": "generic/add"}
+
+        move = bench.executor.run(encode(document))
+
+        assert isinstance(move, Rescheduled)
+        assert dict(move.fields) == {"lane": "generic/never_heard_of"}
+
+    @pytest.mark.parametrize(
+        "raw",
+        [
+            encode(job_document(a_job("x")) | {"note": "broken!"}).replace(b"broken!", b"br\xff\xfeen!"),
+            encode({"_id": "x"}),
+            encode({"_id": "x", "task": ["add"]}),
+            encode({"_id": "x", "task": "Counting"}),
+            encode(job_document(a_job("x", task="Exploding", args={})) | {"attempts": "many"}),
+            encode(job_document(a_job("x", task="Exploding", args={})) | {"executions": 5}),
+        ],
+        ids=["not utf-8", "no task", "task is a list", "no args", "attempts is text", "executions is a number"],
+    )
+    def test_a_document_that_is_no_job_is_archived_as_what_it_is(self, bench: Bench, raw: bytes) -> None:
+        job = ended(bench.executor.run(raw))
+
+        assert (job["_id"], job["done"]) == ("x", False)
+        assert job["why"] == "malformed" or job["last_execution"]["class"] == "KeyError"
 
     @pytest.mark.parametrize(
         ("task", "args", "method"),

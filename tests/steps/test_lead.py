@@ -159,7 +159,7 @@ def test_doubt_ends_the_term(store: Store, candidates: tuple[Candidate, Candidat
     assert not one.leading
     assert one.attend(), "nobody else has the lease, so there is nothing to wait for"
 
-    assert one.term == 2
+    assert one.term == first[0] + 1
     assert one.holder != first[1], "the holder is unique to an attempt"
     assert not store.roster.assign({"w1": ["late"]}, first[0]), "the late write no longer matches"
 
@@ -187,6 +187,20 @@ def test_every_attempt_has_a_holder_of_its_own(candidates: tuple[Candidate, Cand
     assert len(holders) == 5
     assert one.attend()
     assert one.term == 6
+
+
+def test_terms_never_go_back_even_without_a_lease(store: Store, candidates: tuple[Candidate, Candidate]) -> None:
+    """Given a lease that somebody removed, when one leads again, then with a term above all that workers have seen."""
+    one, two = candidates
+    on_the_roster(store, "w1", term=41)
+    one.attend()
+    store.leases.collection.delete_many({})
+
+    assert two.attend()
+
+    assert two.term > one.term > 41
+    assert not store.roster.assign({"w1": ["late"]}, one.term)
+    assert store.roster.assign({"w1": ["job"]}, two.term)
 
 
 def test_a_new_leader_raises_the_term_of_every_worker_first(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from bson.raw_bson import RawBSONDocument
-from tests.samples import NOW, a_job, document, insert, on_the_roster, places, running
+from tests.samples import NOW, a_job, beat, document, insert, on_the_roster, places, running
 
 from recruiter.clock import StoppedClock
 from recruiter.domain.job import Job
@@ -51,7 +51,7 @@ def crashed(store: Store, watch: Watch, job: Job, **facts: Any) -> None:
     insert(store, job)
     on_the_roster(store, "w1", **facts)
     store.roster.assign({"w1": [job.id]}, 1)
-    store.roster.beat("w1", running(job.id))
+    beat(store, "w1", running(job.id))
     (retired,) = watch.for_seconds(DEAD_AFTER + 3)
     assert retired.crashed == (job.id,)
 
@@ -59,17 +59,17 @@ def crashed(store: Store, watch: Watch, job: Job, **facts: Any) -> None:
 def test_a_worker_that_beats_stays(store: Store, watch: Watch) -> None:
     on_the_roster(store, "w1")
     for _ in range(20):
-        store.roster.beat("w1", {})
+        beat(store, "w1", {})
         assert watch.for_seconds(3) == []
 
     assert [worker.id for worker in store.roster.read()] == ["w1"]
 
 
 def test_a_silent_one_is_retired_after_the_time_and_not_before(store: Store, watch: Watch) -> None:
-    on_the_roster(store, "w1", host="north", pid=12)
+    on_the_roster(store, "w1")
 
     assert watch.for_seconds(DEAD_AFTER - 3) == []
-    assert watch.for_seconds(6) == [Retired("w1", "north", 12, crashed=(), released=0)]
+    assert watch.for_seconds(6) == [Retired("w1", crashed=(), released=0)]
 
     assert store.roster.read() == []
     assert watch.for_seconds(60) == []
@@ -80,7 +80,7 @@ def test_only_the_silent_one(store: Store, watch: Watch) -> None:
     on_the_roster(store, "lively")
     retired = []
     for _ in range(8):
-        store.roster.beat("lively", {})
+        beat(store, "lively", {})
         retired += watch.for_seconds(3)
 
     assert [each.worker for each in retired] == ["silent"]
@@ -95,7 +95,7 @@ def test_an_outage_retires_nobody(store: Store, watch: Watch) -> None:
     watch.clock.move(timedelta(hours=1))
 
     assert watch.look() == []
-    store.roster.beat("w1", {})
+    beat(store, "w1", {})
     assert watch.for_seconds(DEAD_AFTER - 3) == []
 
 
@@ -105,7 +105,7 @@ def test_what_it_ran_crashed_and_what_it_held_is_free(store: Store, watch: Watch
     ids = insert(store, *jobs)
     on_the_roster(store, "w1")
     store.roster.assign({"w1": ids}, 1)
-    store.roster.beat("w1", running(ran.id))
+    beat(store, "w1", running(ran.id))
 
     (retired,) = watch.for_seconds(DEAD_AFTER + 3)
 
@@ -158,7 +158,7 @@ def test_a_job_that_keeps_killing_its_worker_is_set_aside(store: Store, watch: W
     for number in range(MAX_CRASHES):
         worker = on_the_roster(store, f"w{number}")
         assert store.roster.assign({worker: [job.id]}, 1)
-        store.roster.beat(worker, running(job.id))
+        beat(store, worker, running(job.id))
         (retired,) = watch.for_seconds(DEAD_AFTER + 3)
         assert retired.crashed == (job.id,)
 
@@ -189,7 +189,7 @@ def test_a_cancelled_job_it_ran_stays_cancelled(store: Store, watch: Watch) -> N
     insert(store, job)
     on_the_roster(store, "w1")
     store.roster.assign({"w1": [job.id]}, 1)
-    store.roster.beat("w1", running(job.id))
+    beat(store, "w1", running(job.id))
     store.scheduled.flag_cancelled(job.id, NOW, None, None)
 
     watch.for_seconds(DEAD_AFTER + 3)
@@ -210,7 +210,7 @@ def test_a_job_that_cannot_be_read_does_not_keep_its_worker_on_the_roster(
     insert(store, good)
     on_the_roster(store, "w1")
     store.roster.assign({"w1": ["bad", "good"]}, 1)
-    store.roster.beat("w1", running("bad"))
+    beat(store, "w1", running("bad"))
 
     watch.for_seconds(DEAD_AFTER + 3)
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.commands import Command, Recorder, recorded
 from tests.conftest import eventually
-from tests.samples import NOW, a_job, done, insert, on_the_roster, running, to_retry
+from tests.samples import NOW, a_job, beat, done, insert, on_the_roster, running, to_retry
 
 from recruiter.embedded import EmbeddedServer, find_mongod
 from recruiter.errors import InvalidTarget, NotAReplicaSet, StoreError, StoreRefused, StoreUnreachable
@@ -49,7 +49,7 @@ class TestDurability:
         on_the_roster(store, "w1")
         store.roster.raise_term(1)
         store.roster.assign({"w1": [job.id for job in jobs]}, 1)
-        store.roster.beat("w1", running(held.id))
+        beat(store, "w1", running(held.id))
         store.roster.read()
         store.roster.held()
         store.scheduled.lanes()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from tests.samples import NOW, a_job, facts_of_a_worker, insert, on_the_roster
+from tests.samples import NOW, a_job, beat, facts_of_a_worker, insert, on_the_roster
 
 from recruiter.domain.assignment import Registration
-from recruiter.errors import StoreError, Superseded
+from recruiter.errors import Superseded
 from recruiter.store.database import Store
 from recruiter.store.roster import Holding
 
@@ -56,13 +56,15 @@ class TestJoining:
         assert not store.roster.become_ready("w1", term=1)
         assert store.roster.read() == []
 
-    def test_an_id_is_taken_once(self, store: Store) -> None:
-        on_the_roster(store, "w1")
+    def test_joining_again_after_an_unknown_outcome_changes_nothing(self, store: Store) -> None:
+        on_the_roster(store, "w1", term=5)
+        store.roster.assign({"w1": ["a"]}, term=5)
 
-        with pytest.raises(StoreError):
-            store.roster.join("w1", facts_of_a_worker())
+        store.roster.join("w1", facts_of_a_worker())
 
         assert [worker.ready for worker in store.roster.read()] == [True]
+        assert held_by(store, "w1") == ["a"]
+        assert store.roster.highest_term() == 5
 
     def test_the_term_a_worker_reads_is_the_lease_s(self, store: Store) -> None:
         assert store.leases.term() == 0
@@ -125,7 +127,7 @@ class TestHolding:
         on_the_roster(store, "w1")
         store.roster.assign({"w1": ["a"]}, term=1)
 
-        answer = store.roster.beat("w1", {"prefetch": 17, "draining": True})
+        answer = beat(store, "w1", {"prefetch": 17, "draining": True})
 
         assert answer is not None
         holding, server_time = answer
@@ -135,7 +137,7 @@ class TestHolding:
         assert (worker.prefetch, worker.draining, worker.beats) == (17, True, 2)
 
     def test_who_is_off_the_roster_hears_it(self, store: Store) -> None:
-        assert store.roster.beat("nobody", {}) is None
+        assert beat(store, "nobody", {}) is None
         assert store.roster.holding("nobody") is None
         assert store.roster.hand_back("nobody", ["a"]) is None
         assert store.roster.collection.count_documents({}) == 0
@@ -179,7 +181,7 @@ class TestHolding:
     def test_people_see_who_is_there(self, store: Store) -> None:
         on_the_roster(store, "w2", host="north", pid=12)
         on_the_roster(store, "w1", host="south", pid=34)
-        store.roster.beat("w2", {"running": [{"job": "a", "task": "add", "since": NOW}]})
+        beat(store, "w2", {"running": [{"job": "a", "task": "add", "since": NOW}]})
 
         entries = store.roster.entries()
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
-from tests.samples import NOW, a_job, document, done, insert, on_the_roster, places, running, to_retry
+from tests.samples import NOW, a_job, beat, document, done, insert, on_the_roster, places, running, to_retry
 
 from recruiter.domain.job import Job, JobId
 from recruiter.errors import StoreError, Superseded
@@ -146,7 +146,7 @@ class TestRetire:
     def test_a_worker_that_showed_life_stays(self, store: Store) -> None:
         (job,) = hold(store, a_job())
         (seen,) = store.roster.read()
-        store.roster.beat("w1", {})
+        beat(store, "w1", {})
 
         assert store.settlement.retire("w1", seen.beats, nothing_happens) is None
 
@@ -165,7 +165,7 @@ class TestRetire:
         hold(store, *jobs[:3])
         insert(store, elsewhere)
         store.scheduled.mark_started([marked.id, elsewhere.id], "w1", NOW)
-        store.roster.beat("w1", running(ran.id, elsewhere.id))
+        beat(store, "w1", running(ran.id, elsewhere.id))
         (seen,) = store.roster.read()
         told: list[JobId] = []
 

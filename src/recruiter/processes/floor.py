@@ -11,6 +11,7 @@ import math
 import os
 import selectors
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
@@ -125,11 +126,20 @@ class Floor:
         busy = self._buffer or any(child.load > 1 for child in self._children)
         events = self._selector.select(STUCK if busy else 1.0)
         for key, _ in events:
-            key.data()
+            self._act(key.data)
         self._watch()
         if busy and events:
             # Answers come one by one, and each would wake this thread; they are settled in batches anyway.
             time.sleep(_GATHER)
+
+    def _act(self, call: Callable[[], None]) -> None:
+        """A mistake of ours about one job must not end the worker and all the others with it."""
+        try:
+            call()
+        except ApplicationError:
+            raise
+        except Exception:
+            self._events.emit("loop.failed", loop="floor", trace=traceback.format_exc())
 
     def pause(self) -> list[HeldJob]:
         """Takes no more jobs, and gives back all that has not started."""
@@ -231,17 +241,20 @@ class Floor:
     def _tell(self, id: JobId, move: moves.Move) -> None:
         """Emits what became of a job. Successes are only looked into when somebody wants to hear of each."""
         if isinstance(move, Rescheduled):
-            error = move.fields["last_execution"]
-            self._events.emit("job.failed", job=id, error=_error(error), next=move.fields["scheduled_at"])
+            failure = move.fields.get("last_execution")
+            if failure is None:
+                self._events.emit("job.misplaced", job=id)
+            else:
+                self._events.emit("job.failed", job=id, error=_error(failure), next=move.fields["scheduled_at"])
         elif isinstance(move, bytes) and (self._tell_all or _NOT_DONE in move):
             ended = decode(move)
-            last = ended["last_execution"]
+            last = ended.get("last_execution") or {"message": ended.get("reason")}
             if ended["done"]:
                 seconds = (last["ended_at"] - last["started_at"]).total_seconds()
                 self._events.emit("job.ended", job=id, task=ended["task"], seconds=seconds)
             else:
-                why = ended["why"]
-                self._events.emit("job.failure.last", job=id, task=ended["task"], why=why, error=_error(last))
+                task, why = ended.get("task"), ended["why"]
+                self._events.emit("job.failure.last", job=id, task=task, why=why, error=_error(last))
 
     def _greet(self, child: Child, answer: Answer) -> None:
         message = decode(answer.payload)

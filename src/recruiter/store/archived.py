@@ -10,7 +10,7 @@ from pymongo import ASCENDING, IndexModel
 from pymongo.collection import Collection
 
 from recruiter.domain.job import ArchivedJob, JobId
-from recruiter.store.codec import Document, archived_from
+from recruiter.store.codec import LENIENT, Document, archived_from
 from recruiter.store.translate import store_call
 
 NAME = "archived"
@@ -33,6 +33,8 @@ VALIDATOR = {
 class Archived:
     def __init__(self, collection: Collection[Document]) -> None:
         self.collection = collection
+        # What was set aside is kept as it was, readable or not; looking at it must not fail.
+        self._readable = collection.with_options(codec_options=LENIENT)
 
     @store_call
     def insert(self, raw: bytes) -> None:
@@ -41,12 +43,12 @@ class Archived:
 
     @store_call
     def get(self, id: JobId) -> ArchivedJob | None:
-        document = self.collection.find_one({"_id": id})
+        document = self._readable.find_one({"_id": id})
         return archived_from(document) if document else None
 
     @store_call
     def get_many(self, ids: Iterable[JobId]) -> dict[JobId, ArchivedJob]:
-        return {d["_id"]: archived_from(d) for d in self.collection.find({"_id": {"$in": list(ids)}})}
+        return {d["_id"]: archived_from(d) for d in self._readable.find({"_id": {"$in": list(ids)}})}
 
     @store_call
     def which_exist(self, ids: Iterable[JobId]) -> set[JobId]:
@@ -55,7 +57,7 @@ class Archived:
     @store_call
     def set_aside(self, limit: int) -> list[ArchivedJob]:
         """What was inserted by hand and could not become a job, newest first, each with its reason."""
-        found = self.collection.find({"why": "malformed"}).sort("archived_at", -1).limit(limit)
+        found = self._readable.find({"why": "malformed"}).sort("archived_at", -1).limit(limit)
         return [archived_from(document) for document in found]
 
     @store_call

@@ -23,7 +23,7 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.errors import StoreError
-from recruiter.store.codec import MOST_ATTEMPTS, Document, id_of, job_from, split_batch
+from recruiter.store.codec import LENIENT, MOST_ATTEMPTS, Document, id_of, job_from, split_batch
 from recruiter.store.translate import store_call
 
 NAME = "scheduled"
@@ -83,6 +83,7 @@ DUPLICATE_KEY = 11000
 class Scheduled:
     def __init__(self, collection: Collection[Document]) -> None:
         self.collection = collection
+        self._readable = collection.with_options(codec_options=LENIENT)
 
     # -- producing ---------------------------------------------------------------------------------------------
 
@@ -214,11 +215,11 @@ class Scheduled:
 
     @store_call
     def flagged(self, limit: int) -> list[Document]:
-        return list(self.collection.find({"lane": CANCELLED_LANE}, hint=DUE, limit=limit))
+        return list(self._readable.find({"lane": CANCELLED_LANE}, hint=DUE, limit=limit))
 
     @store_call
     def get(self, id: JobId) -> Job | None:
-        document = self.collection.find_one({"_id": id})
+        document = self._readable.find_one({"_id": id})
         if document is None:
             return None
         if document.get("lane") is None:
