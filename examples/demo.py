@@ -7,6 +7,7 @@ import tempfile
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -46,7 +47,7 @@ def run_jobs(folder: Path) -> list[tuple[str, ArchivedJob]]:
     store = shop.recruiter.store
     while not any(worker.ready for worker in store.roster.read()):
         time.sleep(0.05)
-    jobs: dict[str, JobHandle[object]] = {}
+    jobs: dict[str, JobHandle[Any]] = {}
     jobs["a job"] = shop.send_welcome.enqueue("ada@example.org", "Ada")
     jobs["a coroutine"] = shop.resize.enqueue("cat.png", 640)
     jobs["a workable"] = (

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from recruiter.domain.policy_registry import PolicyRegistry
-from recruiter.errors import ApplicationError
+from recruiter.errors import ApplicationError, InvalidName, TaskExists
 from recruiter.registry import Registry, RegistryOwner
 
 HOOKS = ("recruiter_became_master", "recruiter_stept_back")
@@ -50,10 +50,14 @@ def load_application(bootstrap: str | None) -> Application:
             raise ApplicationError(f"{place} has no Recruiter called {attribute!r}")
         owners = (chosen,)
     policies = PolicyRegistry()
-    for owner in owners:
-        policies.merge(owner.policies)
+    try:
+        registry = Registry.merged(owner.registry for owner in owners)
+        for owner in owners:
+            policies.merge(owner.policies)
+    except (TaskExists, InvalidName) as error:
+        raise ApplicationError(f"{place}: {error}") from None
     hooks = {name: getattr(module, name) for name in HOOKS if callable(getattr(module, name, None))}
-    return Application(Registry.merged(owner.registry for owner in owners), policies, owners, hooks)
+    return Application(registry, policies, owners, hooks)
 
 
 def _load(place: str) -> ModuleType:

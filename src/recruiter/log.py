@@ -81,7 +81,7 @@ def configure(level: LogLevel, format: LogFormat, program: str, stream: TextIO |
     """Writes log lines to standard error; for the command line, never called by the library itself."""
     stream = stream or sys.stderr
     handler = logging.StreamHandler(stream)
-    coloured = stream.isatty() and "NO_COLOR" not in os.environ
+    coloured = stream.isatty() and not os.environ.get("NO_COLOR")
     handler.setFormatter(_JsonLines(program) if format == "json" else _PlainLines(program, coloured))
     root = logging.getLogger()
     root.handlers[:] = [handler]

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from recruiter.domain.duration import DurationLike, to_seconds
 from recruiter.domain.job import ArchivedJob, JobId
 from recruiter.domain.typed import decode_result
-from recruiter.errors import JobFailed, ResultTimeout, StoreError
+from recruiter.errors import JobFailed, ResultTimeout, StoreUnreachable
 from recruiter.store.database import Store
 
 R = TypeVar("R")
@@ -63,10 +63,7 @@ class Results:
                     self._thread = None
                     return
                 ids = list(self._waiting)
-            try:
-                found: dict[JobId, ArchivedJob | StoreError] = dict(self._store().archived.get_many(ids))
-            except StoreError as error:
-                found = dict.fromkeys(ids, error)
+            found = self._find(ids)
             with self._lock:
                 for id, answer in found.items():
                     for waiter in self._waiting.pop(id, ()):
@@ -76,14 +73,25 @@ class Results:
                 if self._arrived.wait(pause):
                     pause = _FIRST_LOOK
 
+    def _find(self, ids: list[JobId]) -> dict[JobId, ArchivedJob | Exception]:
+        """What has ended; if it cannot be read, whoever waits for it is told, and nobody else."""
+        try:
+            return dict(self._store().archived.get_many(ids))
+        except StoreUnreachable as error:
+            return dict.fromkeys(ids, error)
+        except Exception as error:
+            if len(ids) == 1:
+                return {ids[0]: error}
+            return {id: answer for each in ids for id, answer in self._find([each]).items()}
+
 
 class _Waiter:
     def __init__(self) -> None:
         self.done = threading.Event()
-        self.answer: ArchivedJob | StoreError | None = None
+        self.answer: ArchivedJob | Exception | None = None
 
     def outcome(self) -> ArchivedJob:
-        if isinstance(self.answer, StoreError):
+        if isinstance(self.answer, Exception):
             raise self.answer
         assert self.answer is not None
         return self.answer

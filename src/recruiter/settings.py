@@ -22,6 +22,7 @@ from pydantic_settings import (
 
 from recruiter.domain.duration import to_timedelta
 from recruiter.domain.names import check_name
+from recruiter.domain.text import mask
 from recruiter.errors import InvalidDuration, InvalidName, SettingsError
 
 CONFIG_VARIABLE = "RECRUITER_CONFIG"
@@ -94,6 +95,8 @@ class Settings(TargetSettings):
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
+        if self.heartbeat <= timedelta(0):
+            raise ValueError("heartbeat must be above zero")
         if self.considered_dead_after < 3 * self.heartbeat:
             raise ValueError("considered_dead_after must be at least three heartbeats: one late beat is no death")
         if self.lease_time < timedelta(milliseconds=500):
@@ -130,4 +133,4 @@ def _complaint(error: Any) -> str:
     if not name:
         return str(error["msg"]).removeprefix("Value error, ")
     option = f"--{name.replace('_', '-')}, RECRUITER_{name.upper()} or {name} in {CONFIG_FILE}"
-    return f"{name} = {error['input']!r}: {str(error['msg']).removeprefix('Value error, ')} ({option})"
+    return f"{name} = {mask(repr(error['input']))}: {str(error['msg']).removeprefix('Value error, ')} ({option})"

@@ -11,7 +11,8 @@ from tests.bench import Bench, ended, failing, raising
 from tests.samples import NOW, a_job
 
 from recruiter import RetryManyTimes, Workable
-from recruiter.steps.execute import LONGEST_MESSAGE, LONGEST_TRACE
+from recruiter.domain.text import LONGEST_MESSAGE
+from recruiter.steps.execute import LONGEST_TRACE
 from recruiter.store.codec import encode, job_document
 from recruiter.store.settlement import Rescheduled
 

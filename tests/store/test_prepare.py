@@ -9,11 +9,12 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from bson import Decimal128
+from bson import Decimal128, ObjectId
 from bson.datetime_ms import DatetimeMS
 from pymongo.errors import WriteError
 from tests.samples import NOW, a_job, insert, on_the_roster
 
+from recruiter.embedded import EmbeddedServer
 from recruiter.store.codec import job_document
 from recruiter.store.database import Store
 from recruiter.store.target import Target
@@ -31,12 +32,13 @@ class TestPrepare:
         assert before["scheduled"] == ["_id_", "due", "inbox", "postponed"]
         assert store.scheduled.get("x") is not None
 
-    def test_by_eight_at_once(self, target: str) -> None:
+    def test_by_eight_at_once(self, server: EmbeddedServer) -> None:
         """Given an empty database, when eight prepare it at the same moment, then nobody fails."""
+        fresh = Target.parse(server.uri.replace("/?", f"/test_{ObjectId()}?"))
         together = threading.Barrier(8)
 
         def prepare(_: int) -> None:
-            with closing(Store(Target.parse(target))) as mine:
+            with closing(Store(fresh)) as mine:
                 assert mine.client
                 together.wait()
                 mine.prepare()
@@ -44,16 +46,19 @@ class TestPrepare:
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(prepare, range(8)))
 
-        with closing(Store(Target.parse(target))) as store:
+        with closing(Store(fresh)) as store:
             assert set(_collections(store)) == {"scheduled", "archived", "roster", "schedulers", "leases"}
             assert insert(store, a_job("x")) == ["x"]
             assert store.scheduled.due(["generic/add"], NOW, 1, set()) == ["x"]
+            store.client.drop_database(fresh.database)
 
     def test_a_validator_that_was_taken_away_comes_back(self, store: Store) -> None:
         store.database.command("collMod", "scheduled", validator={})
         store.scheduled.collection.insert_one({"_id": "unseen", "lane": "generic/add", "task": 5})
 
         store.prepare()
+
+        assert store.scheduled.collection.count_documents({}) == 1
 
         with pytest.raises(WriteError):
             store.scheduled.collection.insert_one({"_id": "seen", "lane": "generic/add", "task": 5})

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from recruiter.domain.text import mask
 from recruiter.errors import InvalidTarget
-from recruiter.store.target import Target, mask
+from recruiter.store.target import Target
 
 SECRET = "hunter2"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from recruiter.domain.text import said_by
 from recruiter.errors import InvalidName
 
 DEFAULT_GROUP = "generic"
@@ -21,7 +22,7 @@ _NAME = re.compile(r"[^\s/\x00-\x1f$][^\s/\x00-\x1f]{0,199}")
 def check_name(kind: str, value: object) -> str:
     """The name itself, or an error that says what a name may be."""
     if not isinstance(value, str):
-        raise InvalidName(f"{kind} must be one text, not {type(value).__name__}: {value!r}")
+        raise InvalidName(f"{kind} must be one text, not {type(value).__name__}: {said_by(value, repr)[:200]}")
     if not _NAME.fullmatch(value):
         raise InvalidName(
             f"{kind} {value[:80]!r} is not a name: 1 to 200 characters, no white space, no '/', not starting with '$'"

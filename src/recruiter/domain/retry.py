@@ -25,6 +25,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
 from recruiter.domain.names import check_name
+from recruiter.domain.text import cut, said_by
 from recruiter.domain.why import Why
 from recruiter.errors import InvalidJob
 
@@ -108,12 +109,16 @@ def decide_failure(policy: RetryPolicy | None, failure: Failure) -> Decision:
         return Archive(Why.NOT_SCHEDULED_BY_RETRY_POLICY)
     try:
         decision: object = policy.decide(failure)
-    except Exception as error:
-        return Archive(Why.POLICY_FAILED, f"{policy!r} raised {type(error).__name__}: {error}")
+    except BaseException as error:  # SystemExit too: it is the policy's, not the worker's
+        told = f"{said_by(policy, repr)} raised {type(error).__name__}: {said_by(error)}"
+        return Archive(Why.POLICY_FAILED, cut(told))
     if decision is None:
         return Archive(Why.NOT_SCHEDULED_BY_RETRY_POLICY)
     if not isinstance(decision, Retry | Archive):
-        return Archive(Why.POLICY_FAILED, f"{policy!r} answered {decision!r} instead of Retry or Archive")
+        told = f"{said_by(policy, repr)} answered {said_by(decision, repr)} instead of Retry or Archive"
+        return Archive(Why.POLICY_FAILED, cut(told))
+    if isinstance(decision, Archive) and decision.reason is not None:
+        return Archive(cut(decision.why, 200), cut(decision.reason))
     return decision
 
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from recruiter.domain.job import JobId
+from recruiter.domain.text import cut
 from recruiter.domain.why import Why
 from recruiter.errors import InvalidJob, StoreError, StoreUnreachable
 from recruiter.store.codec import Document, adopted_fields, as_value, decode_foreign, is_job_id, new_id
@@ -37,7 +38,7 @@ def adopt(store: Store, term: int, holder: str, now: datetime) -> Adoption:
                 raise InvalidJob("a job with this _id has ended already; use another _id")
             fields[id] = adopted
         except InvalidJob as error:
-            rejects.append((id, str(error), raw))
+            rejects.append((id, cut(str(error)), raw))
     if fields:
         store.scheduled.adopt(fields)
     for id, reason, raw in rejects:

@@ -62,11 +62,18 @@ class Enqueuer:
     def many(self, jobs: Sequence[Job]) -> list[RecruiterError | None]:
         """Stores all that can be stored; returns what was wrong with each, in order."""
         errors: list[RecruiterError | None] = [None] * len(jobs)
-        for start in range(0, len(jobs), LARGEST_BATCH):
-            batch = jobs[start : start + LARGEST_BATCH]
-            for place, documents in _by_size([encode_job(job) for job in batch]):
-                for index, error in self._store.scheduled.insert(documents).items():
-                    errors[start + place + index] = refusal(batch[place + index], error)
+        encoded: list[tuple[int, RawBSONDocument]] = []
+        for place, job in enumerate(jobs):
+            try:
+                encoded.append((place, encode_job(job)))
+            except InvalidJob as error:
+                errors[place] = error
+        for start in range(0, len(encoded), LARGEST_BATCH):
+            places, batch = zip(*encoded[start : start + LARGEST_BATCH], strict=True)
+            for offset, documents in _by_size(list(batch)):
+                for index, refused in self._store.scheduled.insert(documents).items():
+                    place = places[offset + index]
+                    errors[place] = refusal(jobs[place], refused)
         return errors
 
     def _abandon(self, caller: _Caller) -> None:

@@ -14,6 +14,7 @@ from recruiter.domain.job import Execution
 from recruiter.domain.names import DEFAULT_METHOD
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.retry import Archive, Decision, Failure, RetryPolicy, decide_failure, exception_names
+from recruiter.domain.text import said_by
 from recruiter.domain.why import Why
 from recruiter.errors import RecruiterError
 from recruiter.registry import Registry, TaskDefinition
@@ -22,7 +23,6 @@ from recruiter.store.codec import Document, decode, id_of
 from recruiter.store.moves import Move
 
 LONGEST_TRACE = 8_000
-LONGEST_MESSAGE = 2_000
 
 
 class Executor:
@@ -77,8 +77,8 @@ class Executor:
             now,
             self._worker,
             exception=exception_names(type(error))[0],
-            message=_cut(_text(error), LONGEST_MESSAGE),
-            trace=_cut(_trace(error), LONGEST_TRACE),
+            message=said_by(error),
+            trace=said_by(error, _trace, LONGEST_TRACE),
         )
         return moves.failed(document, execution, now, self._decide(document, now, error))
 
@@ -101,21 +101,5 @@ class Executor:
         return decide_failure(policy, failure)
 
 
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:
-        return f"<{type(error).__name__} that cannot say what it is>"
-
-
 def _trace(error: BaseException) -> str:
-    try:
-        return "".join(traceback.format_exception(error))
-    except Exception:
-        return "<a trace that cannot be written>"
-
-
-def _cut(text: str, longest: int) -> str:
-    """The end is what matters in a trace; what was cut is said."""
-    text = text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "\\0")
-    return text if len(text) <= longest else f"… {len(text) - longest:,} characters cut …\n{text[-longest:]}"
+    return "".join(traceback.format_exception(error))

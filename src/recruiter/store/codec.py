@@ -20,7 +20,7 @@ from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 
 from recruiter.domain.job import EXECUTIONS_KEPT, ArchivedJob, Execution, Job, JobId
-from recruiter.domain.names import DEFAULT_GROUP, DEFAULT_METHOD, check_name, lane_of
+from recruiter.domain.names import CANCELLED_LANE, DEFAULT_GROUP, DEFAULT_METHOD, check_name, lane_of
 from recruiter.errors import InvalidJob, InvalidName, JobTooLarge
 
 Document = dict[str, Any]
@@ -180,9 +180,10 @@ def archived_document(document: Document, why: str, at: datetime, fields: Docume
 
 
 def _entries(document: Mapping[str, Any]) -> list[Document]:
-    if document.get("executions"):
-        return list(document["executions"])
-    return [document["last_execution"]] if document.get("last_execution") else []
+    """The attempts as documents; what somebody wrote there by hand and is none is passed over."""
+    several = document.get("executions")
+    entries = several if isinstance(several, list) and several else [document.get("last_execution")]
+    return [entry for entry in entries if isinstance(entry, dict)]
 
 
 def _executions(document: Mapping[str, Any]) -> tuple[Execution, ...]:
@@ -227,7 +228,14 @@ def is_job_id(value: object) -> TypeGuard[JobId]:
 
 def decode_foreign(raw: bytes) -> tuple[Any, Document | None, str]:
     """The `_id`, the document, and what is wrong if it cannot be read. The `_id` is found whatever the rest is."""
-    identity = bson.decode(raw, LENIENT)["_id"]
+    identity: Any
+    try:
+        identity = id_of(raw)
+    except (BSONError, ValueError):  # four bytes that call themselves a UUID, or text that is none
+        if raw[4] == 0x05:
+            identity = Binary(raw[14 : 14 + _LENGTH.unpack_from(raw, 9)[0]], raw[13])
+        else:
+            identity = bson.decode(raw, LENIENT)["_id"]
     if len(raw) > LARGEST_JOB:
         return identity, None, f"has {len(raw):,} bytes; at most {LARGEST_JOB:,} can be run"
     try:
@@ -238,12 +246,20 @@ def decode_foreign(raw: bytes) -> tuple[Any, Document | None, str]:
 
 def as_value(raw: bytes) -> tuple[Any, ...]:
     """Forms in which a foreign document can be kept inside another one, the most readable first."""
+    try:
+        bson.decode(raw, LENIENT)
+    except (BSONError, RecursionError, ValueError, OverflowError):
+        return (plain_value(raw),)  # or whoever looks at it later could not
     return RawBSONDocument(raw, _RAW), plain_value(raw)
 
 
 def plain_value(raw: bytes) -> Binary:
     """A document as mere bytes, cut to what certainly fits."""
     return Binary(raw[: LARGEST_JOB // 2])
+
+
+NOT_BELIEVED = ("started_by", "started_at", "result", "reason", "why", "done", "archived_at", "original")
+"""What only the protocol writes; adopting a document removes it."""
 
 
 def adopted_fields(document: Document, now: datetime) -> Document:
@@ -270,10 +286,13 @@ def adopted_fields(document: Document, now: datetime) -> Document:
             raise InvalidJob(f"{name} is {type(value).__name__}; it must be {' or '.join(t.__name__ for t in types)}")
     if not all(isinstance(tag, str) for tag in document.get("tags") or ()):
         raise InvalidName("tags must all be text")
+    if not all(isinstance(execution, dict) for execution in document.get("executions") or ()):
+        raise InvalidJob("executions must all be documents")
+    cancelled = isinstance(document.get("cancel"), dict) and isinstance(document["cancel"].get("at"), datetime)
     return {
         "args": document.get("args", {}),
         "group": group,
-        "lane": lane_of(group, task),
+        "lane": CANCELLED_LANE if cancelled else lane_of(group, task),
         "priority": document.get("priority") or 0,
         "created_at": document.get("created_at") or now,
         "scheduled_at": document.get("scheduled_at") or now,

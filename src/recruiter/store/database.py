@@ -20,11 +20,12 @@ from pymongo.errors import CollectionInvalid, ConfigurationError, PyMongoError
 from pymongo.read_concern import ReadConcern
 
 from recruiter.clock import SystemClock
+from recruiter.domain.text import mask
 from recruiter.errors import InvalidTarget, NotAReplicaSet, ServerTooOld
 from recruiter.store import archived, leases, roster, scheduled, schedulers
 from recruiter.store.codec import OPTIONS, Document
 from recruiter.store.settlement import DURABLE, Settlement
-from recruiter.store.target import Target, mask
+from recruiter.store.target import Target
 from recruiter.store.translate import NOT_A_REPLICA_SET, store_call
 
 OLDEST_WIRE_VERSION = 17

@@ -23,7 +23,7 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.errors import StoreError
-from recruiter.store.codec import LENIENT, MOST_ATTEMPTS, Document, id_of, job_from, split_batch
+from recruiter.store.codec import LENIENT, MOST_ATTEMPTS, NOT_BELIEVED, Document, id_of, job_from, split_batch
 from recruiter.store.translate import store_call
 
 NAME = "scheduled"
@@ -93,8 +93,9 @@ class Scheduled:
         collection = self.collection
         if session is not None:
             # The caller's transaction lives on the caller's own client, and so must this write.
-            collection = session.client.get_database(collection.database.name)[NAME].with_options(
-                codec_options=collection.codec_options
+            concern = None if session.in_transaction else collection.write_concern
+            collection = session.client.get_database(collection.database.name).get_collection(
+                NAME, codec_options=collection.codec_options, write_concern=concern
             )
         try:
             if len(documents) == 1:
@@ -107,7 +108,7 @@ class Scheduled:
             return {0: "duplicate"}
         except BulkWriteError as error:
             failures = error.details["writeErrors"]
-            if not failures:
+            if not failures or session is not None:  # one failure has ended the caller's whole transaction
                 raise
             return {f["index"]: "duplicate" if f["code"] == DUPLICATE_KEY else str(f["errmsg"]) for f in failures}
         return {}
@@ -170,7 +171,7 @@ class Scheduled:
     @store_call
     def adopt(self, fields: Mapping[JobId, Document]) -> None:
         self.collection.bulk_write(
-            [UpdateOne({"_id": id, "lane": None}, {"$set": update}) for id, update in fields.items()],
+            [UpdateOne({"_id": id, "lane": None}, _adoption(update)) for id, update in fields.items()],
             ordered=False,
         )
 
@@ -209,9 +210,13 @@ class Scheduled:
     def flag_cancelled(self, id: JobId, at: datetime, by: str | None, reason: str | None) -> bool:
         """Raises the flag, and takes the job out of its lane so that nobody is given it any more. The leader archives
         it, or its holder stops it. False when there is no such job; a second flag changes nothing."""
-        flag = {"cancel": {"at": at, "by": by, "reason": reason}, "lane": CANCELLED_LANE}
-        matched = self.collection.update_one({"_id": id, "lane": {"$gt": CANCELLED_LANE}}, {"$set": flag}).matched_count
-        return matched > 0 or self.collection.count_documents({"_id": id}, limit=1) > 0
+        flag: Document = {"cancel": {"at": at, "by": by, "reason": reason}}
+        moved = {"$set": {**flag, "lane": CANCELLED_LANE}}
+        if self.collection.update_one({"_id": id, "lane": {"$gt": "", "$ne": CANCELLED_LANE}}, moved).matched_count:
+            return True
+        # Not adopted yet: it goes straight to that lane when it is. Cancelled already: nothing to do.
+        self.collection.update_one({"_id": id, "lane": None}, {"$set": flag})
+        return self.collection.count_documents({"_id": id}, limit=1) > 0
 
     @store_call
     def flagged(self, limit: int) -> list[Document]:
@@ -235,3 +240,10 @@ class Scheduled:
             [{"$match": _HAS_LANE}, {"$group": {"_id": "$lane", "jobs": {"$sum": 1}}}], hint=DUE
         )
         return {row["_id"]: row["jobs"] for row in rows}
+
+
+def _adoption(fields: Document) -> Document:
+    unbelieved = dict.fromkeys(NOT_BELIEVED, "")
+    if fields["lane"] != CANCELLED_LANE:
+        unbelieved["cancel"] = ""
+    return {"$set": fields, "$unset": unbelieved}

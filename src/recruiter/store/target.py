@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from pymongo.errors import ConfigurationError, InvalidURI
 from pymongo.uri_parser import parse_uri
 
+from recruiter.domain.text import mask
 from recruiter.errors import InvalidTarget
 
 DEFAULT_TARGET = "127.0.0.1:27017"
 DEFAULT_DATABASE = "recruiter"
-_CREDENTIALS = re.compile(r"(?<=://)[^/@]*@")
 _EXAMPLES = "write 127.0.0.1:27017, host/database, mongodb://… or mongodb+srv://…"
-
-
-def mask(text: str) -> str:
-    """The same text without any user name or password of a URI in it."""
-    return _CREDENTIALS.sub("***@", text)
 
 
 @dataclass(frozen=True)
@@ -33,21 +27,21 @@ class Target:
         uri = text.strip() if "://" in text else f"mongodb://{text.strip()}"
         scheme, _, rest = uri.partition("://")
         if scheme not in ("mongodb", "mongodb+srv") or not rest.strip("/"):
-            raise InvalidTarget(f"cannot understand the MongoDB address {mask(text)!r}: {_EXAMPLES}")
-        return cls(uri, cls._database(uri, text))
+            raise InvalidTarget(f"cannot understand the MongoDB address {mask(uri)!r}: {_EXAMPLES}")
+        return cls(uri, cls._database(uri))
 
     @staticmethod
-    def _database(uri: str, text: str) -> str:
+    def _database(uri: str) -> str:
         if uri.startswith("mongodb+srv://"):
             # parse_uri would ask DNS; the name is plain text after the host.
-            path = re.sub(r"^[^/]*/?", "", uri.partition("://")[2]).partition("?")[0]
+            path = uri.partition("://")[2].partition("?")[0].rpartition("@")[2].partition("/")[2]
             return path.partition(".")[0] or DEFAULT_DATABASE
         try:
             return parse_uri(uri)["database"] or DEFAULT_DATABASE
         except (InvalidURI, ConfigurationError, ValueError) as error:
-            raise InvalidTarget(
-                f"cannot understand the MongoDB address {mask(text)!r}: {mask(str(error))}; {_EXAMPLES}"
-            ) from None
+            # The driver's own words may quote any part of it.
+            why = "" if "@" in uri else f" ({error})"
+            raise InvalidTarget(f"cannot understand the MongoDB address {mask(uri)!r}{why}: {_EXAMPLES}") from None
 
     def __str__(self) -> str:
         return mask(self.uri)

@@ -19,8 +19,8 @@ from pymongo.errors import (
     WTimeoutError,
 )
 
+from recruiter.domain.text import mask
 from recruiter.errors import NotAReplicaSet, StoreError, StoreRefused, StoreUnreachable
-from recruiter.store.target import mask
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -1,0 +1,30 @@
+"""Text that can be stored and shown: whatever somebody's exception, policy or document has to say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+LONGEST_MESSAGE = 2_000
+
+_CREDENTIALS = re.compile(r"(?<=://)\S*@")
+
+
+def mask(text: str) -> str:
+    """The same text without any user name or password of a URI in it, also of one that was not escaped."""
+    return _CREDENTIALS.sub("***@", text)
+
+
+def cut(text: str, longest: int = LONGEST_MESSAGE) -> str:
+    """Valid, and not longer than this. The end is what matters in a trace; what was cut is said."""
+    text = text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "\\0")
+    return text if len(text) <= longest else f"… {len(text) - longest:,} characters cut …\n{text[-longest:]}"
+
+
+def said_by(value: Any, how: Callable[[Any], str] = str, longest: int = LONGEST_MESSAGE) -> str:
+    """What a value says of itself, even if asking it raises."""
+    try:
+        return cut(how(value), longest)
+    except BaseException:  # user code may raise anything here, SystemExit too
+        return f"<{type(value).__name__} that cannot say what it is>"

@@ -1,0 +1,74 @@
+"""Waiting for results: one thread looks for everybody, and nothing that it finds may stop it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from tests.samples import a_job, done
+
+from recruiter import Recruiter
+from recruiter.errors import JobFailed, RecruiterError, ResultTimeout
+from recruiter.store.codec import decode
+
+
+def archive(recruiter: Recruiter, id: str, **fields: Any) -> None:
+    document = decode(done(a_job(id), result=f"result of {id}"))
+    recruiter.store.archived.collection.insert_one(document | fields)
+
+
+def test_everybody_gets_its_own(recruiter: Recruiter) -> None:
+    """Given twenty threads that wait before their jobs have ended, when these end, then each has its result."""
+    ids = [f"job{number}" for number in range(20)]
+
+    with ThreadPoolExecutor(len(ids)) as threads:
+        waiting = [threads.submit(recruiter.handle(id).result, "20s") for id in ids]
+        for id in reversed(ids):
+            archive(recruiter, id)
+        results = [each.result() for each in waiting]
+
+    assert results == [f"result of {id}" for id in ids]
+
+
+def test_two_wait_for_the_same(recruiter: Recruiter) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        waiting = [threads.submit(recruiter.handle("x").result, "20s") for _ in range(2)]
+        archive(recruiter, "x")
+        assert [each.result() for each in waiting] == ["result of x"] * 2
+
+
+def test_one_that_failed_says_why(recruiter: Recruiter) -> None:
+    last = {"class": "ValueError", "message": "no good"}
+    archive(recruiter, "x", done=False, why="tried-too-many-times", last_execution=last)
+
+    with pytest.raises(JobFailed, match=r"'x' .*'tried-too-many-times': ValueError: no good"):
+        recruiter.handle("x").result("20s")
+
+
+def test_the_time_is_over(recruiter: Recruiter) -> None:
+    with pytest.raises(ResultTimeout, match="'x' has not ended within"):
+        recruiter.handle("x").result("10ms")
+
+
+def test_after_a_timeout_it_can_be_asked_again(recruiter: Recruiter) -> None:
+    handle = recruiter.handle("x")
+    with pytest.raises(ResultTimeout):
+        handle.result("10ms")
+
+    archive(recruiter, "x")
+
+    assert handle.result("20s") == "result of x"
+
+
+@pytest.mark.parametrize("strange", [{"executions": ["often"]}, {"executions": 5}, {"last_execution": "x"}], ids=str)
+def test_a_document_that_cannot_be_read_stops_nobody_else(recruiter: Recruiter, strange: dict[str, Any]) -> None:
+    """Given an archived job with a field that makes no sense, when one waits for it, then others still get theirs."""
+    archive(recruiter, "strange", **strange)
+    archive(recruiter, "good")
+
+    with ThreadPoolExecutor(1) as threads:
+        other = threads.submit(recruiter.handle("strange").result, "1s")
+        assert other.exception() is None or isinstance(other.exception(), RecruiterError)
+
+    assert recruiter.handle("good").result("5s") == "result of good"
