@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.samples import NOW, a_job
-
 from recruiter import Recruiter
 from recruiter.clock import StoppedClock
 from recruiter.domain.job import Job
@@ -14,6 +12,7 @@ from recruiter.domain.retry import RetryPolicy
 from recruiter.steps.execute import Executor
 from recruiter.store.codec import Document, decode, encode, job_document
 from recruiter.store.moves import Move
+from tests.samples import NOW, a_job
 
 
 class Bench:

@@ -7,10 +7,10 @@ from typing import Any
 from bson import CodecOptions
 from bson.binary import UuidRepresentation
 from bson.raw_bson import RawBSONDocument
-from tests.samples import NOW
 
 from recruiter.steps.adopt import Adoption, adopt
 from recruiter.store.database import Store
+from tests.samples import NOW
 
 STANDARD: CodecOptions[dict[str, Any]] = CodecOptions(uuid_representation=UuidRepresentation.STANDARD)
 

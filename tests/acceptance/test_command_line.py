@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from pymongo import MongoClient
-from tests.applications import jobs
-from tests.conftest import Starter, eventually
 
 from recruiter.embedded import find_mongod
 from recruiter.store.database import Store
+from tests.applications import jobs
+from tests.conftest import Starter, eventually
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

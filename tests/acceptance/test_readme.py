@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.conftest import Starter, eventually
 
 from recruiter.embedded import EmbeddedServer
 from recruiter.store.database import Store
+from tests.conftest import Starter, eventually
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from bson.datetime_ms import DatetimeMS
 from bson.raw_bson import RawBSONDocument
-from tests.applications import jobs
-from tests.conftest import Starter, eventually
 
 from recruiter import Job
 from recruiter.store.codec import encode, job_document
 from recruiter.store.database import Store
+from tests.applications import jobs
+from tests.conftest import Starter, eventually
 
 
 @pytest.fixture(autouse=True)

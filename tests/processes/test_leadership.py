@@ -5,10 +5,9 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from tests.conftest import Process, Starter, eventually
-
 from recruiter import Recruiter
 from recruiter.store.database import Store
+from tests.conftest import Process, Starter, eventually
 
 JOBS = str(Path(__file__).parents[1] / "applications" / "jobs.py")
 LEASE = 2.0

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.applications import jobs
-from tests.conftest import Starter, eventually
 
 from recruiter.embedded import EmbeddedServer
 from recruiter.store.database import Store
 from recruiter.store.target import Target
+from tests.applications import jobs
+from tests.conftest import Starter, eventually
 
 JOBS = jobs.__file__
 AWAY = 20.0

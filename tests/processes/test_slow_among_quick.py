@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.applications import jobs
-from tests.conftest import Starter, eventually
 
 from recruiter.store.database import Store
+from tests.applications import jobs
+from tests.conftest import Starter, eventually
 
 JOBS = jobs.__file__
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.applications import jobs
-from tests.conftest import Process, Starter, eventually
 
 from recruiter.store.database import Store
+from tests.applications import jobs
+from tests.conftest import Process, Starter, eventually
 
 JOBS = jobs.__file__
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.applications import jobs
-from tests.conftest import Process, Starter, eventually
 
 from recruiter.domain.job import ArchivedJob
 from recruiter.store.database import Store
+from tests.applications import jobs
+from tests.conftest import Process, Starter, eventually
 
 JOBS = jobs.__file__
 QUICK = ("--considered-dead-after", "3s")

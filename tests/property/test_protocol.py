@@ -15,7 +15,6 @@ from datetime import timedelta
 from typing import TypeVar
 
 import pytest
-from tests.samples import NOW, a_job, beat, done, facts_of_a_worker, insert, running, to_retry
 
 from recruiter.clock import StoppedClock
 from recruiter.domain.job import JobId
@@ -28,6 +27,7 @@ from recruiter.steps.settle import settle
 from recruiter.store.codec import decode, job_from
 from recruiter.store.database import Store
 from recruiter.store.moves import Move
+from tests.samples import NOW, a_job, beat, done, facts_of_a_worker, insert, running, to_retry
 
 T = TypeVar("T")
 

@@ -9,13 +9,13 @@ from uuid import UUID
 import pytest
 from bson import Binary, Decimal128, Int64, ObjectId
 from bson.datetime_ms import DatetimeMS
-from tests.inbox import Leader, by_hand
-from tests.samples import NOW, a_job, document, done, insert, on_the_roster, places
 
 from recruiter.errors import Superseded
 from recruiter.steps.adopt import INBOX_AT_ONCE, Adoption
 from recruiter.store.codec import decode
 from recruiter.store.database import Store
+from tests.inbox import Leader, by_hand
+from tests.samples import NOW, a_job, document, done, insert, on_the_roster, places
 
 MEGABYTE = 1024 * 1024
 

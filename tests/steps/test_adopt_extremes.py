@@ -8,11 +8,11 @@ from typing import Any
 import bson
 import pytest
 from bson.regex import Regex
-from tests.inbox import Leader, by_hand
-from tests.samples import NOW, places
 
 from recruiter.store.codec import decode
 from recruiter.store.database import Store
+from tests.inbox import Leader, by_hand
+from tests.samples import NOW, places
 
 MEGABYTE = 1024 * 1024
 

@@ -7,15 +7,16 @@ from contextlib import suppress
 
 import pytest
 from pymongo.errors import WriteError
-from tests.inbox import Leader, by_hand
-from tests.samples import NOW, a_job, document, done, insert, on_the_roster, places
 
 from recruiter.clock import StoppedClock
 from recruiter.domain.job import JobId, State
 from recruiter.errors import JobNotFound, Superseded
 from recruiter.steps.assign import assign, unserved
 from recruiter.steps.cancel import archive_cancelled, cancel
+from recruiter.store.codec import adopted_fields
 from recruiter.store.database import Store
+from tests.inbox import Leader, by_hand
+from tests.samples import NOW, a_job, document, done, insert, on_the_roster, places
 
 CLOCK = StoppedClock(NOW)
 
@@ -159,3 +160,17 @@ def test_what_a_failed_attempt_left_is_kept(store: Store, archives: Callable[[],
     assert ended is not None
     assert ended.job.attempts == 2
     assert [execution.exception for execution in ended.executions] == ["ValueError"]
+
+
+def test_a_flag_raised_while_the_leader_adopts_is_not_lost(store: Store) -> None:
+    """Given a leader that has read the inbox, when the job is cancelled before it writes, then the flag stands."""
+    leader = Leader(store)
+    by_hand(store, {"_id": "x", "task": "add"})
+    read = adopted_fields(document(store, "x"), NOW)
+
+    cancel(store, CLOCK, "x")
+    store.scheduled.adopt({"x": read})
+    leader.adopts()
+    archive_cancelled(store, CLOCK, 1, "me")
+
+    assert places(store, ["x"]) == {"x": "archived"}

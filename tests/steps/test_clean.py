@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from tests.samples import NOW, a_job, done, insert, places
 
 from recruiter.steps import clean as clean_step
 from recruiter.steps.clean import clean
 from recruiter.store.codec import encode
 from recruiter.store.database import Store
+from tests.samples import NOW, a_job, done, insert, places
 
 DAY = timedelta(days=1)
 

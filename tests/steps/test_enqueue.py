@@ -11,9 +11,6 @@ from typing import Any
 import pytest
 from bson import ObjectId
 from pymongo import MongoClient
-from tests.commands import Recorder, recorded
-from tests.conftest import eventually
-from tests.samples import NOW, a_job, document
 
 from recruiter import Recruiter
 from recruiter.errors import InvalidArguments, JobExists, JobTooLarge, RecruiterError, StoreUnreachable
@@ -22,6 +19,9 @@ from recruiter.steps.enqueue import LARGEST_BATCH, Enqueuer
 from recruiter.store.codec import LARGEST_JOB
 from recruiter.store.database import Store
 from recruiter.store.target import Target
+from tests.commands import Recorder, recorded
+from tests.conftest import eventually
+from tests.samples import NOW, a_job, document
 
 
 @pytest.fixture

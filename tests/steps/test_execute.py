@@ -7,14 +7,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.bench import Bench, ended, failing, raising
-from tests.samples import NOW, a_job
 
 from recruiter import RetryManyTimes, Workable
 from recruiter.domain.text import LONGEST_MESSAGE
 from recruiter.steps.execute import LONGEST_TRACE
 from recruiter.store.codec import encode, job_document
 from recruiter.store.settlement import Rescheduled
+from tests.bench import Bench, ended, failing, raising
+from tests.samples import NOW, a_job
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ class TestFailure:
         job = ended(bench.executor.run(raw))
 
         assert (job["_id"], job["done"]) == ("x", False)
-        assert job["why"] == "malformed" or job["last_execution"]["class"] == "KeyError"
+        assert job["why"] == "malformed" or job["last_execution"]["class"] in ("KeyError", "ZeroDivisionError")
 
     @pytest.mark.parametrize(
         ("task", "args", "method"),

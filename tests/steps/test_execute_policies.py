@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from tests.bench import Bench, failing, raising
-from tests.samples import NOW, a_job, document, insert, on_the_roster, places
 
 from recruiter.domain.retry import Archive, Decision, Failure, Retry, RetryPolicy
 from recruiter.steps.settle import settle
 from recruiter.store.database import Store
+from tests.bench import Bench, failing, raising
+from tests.samples import NOW, a_job, document, insert, on_the_roster, places
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
-from tests.samples import NOW, a_job, insert, on_the_roster
 
 from recruiter.clock import StoppedClock
 from recruiter.errors import StoreUnreachable
@@ -15,6 +14,7 @@ from recruiter.steps.lead import Leadership
 from recruiter.store.database import Store
 from recruiter.store.leases import Lease
 from recruiter.store.target import Target
+from tests.samples import NOW, a_job, insert, on_the_roster
 
 LEASE = 5.0
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from bson.raw_bson import RawBSONDocument
-from tests.samples import NOW, a_job, beat, document, insert, on_the_roster, places, running
 
 from recruiter.clock import StoppedClock
 from recruiter.domain.job import Job
@@ -17,6 +16,7 @@ from recruiter.domain.retry import MAX_CRASHES
 from recruiter.steps.rescue import Rescue, Retired
 from recruiter.store.codec import encode, job_document
 from recruiter.store.database import Store
+from tests.samples import NOW, a_job, beat, document, insert, on_the_roster, places, running
 
 DEAD_AFTER = 15.0
 

@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from tests.samples import a_job, done
 
 from recruiter import Recruiter
 from recruiter.errors import JobFailed, RecruiterError, ResultTimeout
 from recruiter.store.codec import decode
+from tests.samples import a_job, done
 
 
 def archive(recruiter: Recruiter, id: str, **fields: Any) -> None:

@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 from bson import ObjectId
-from tests.commands import Command, Recorder, explain, recorded, stage_names, stages, statistics
-from tests.samples import NOW, a_job, beat, done, insert, on_the_roster, to_retry
 
 from recruiter.domain.job import Job
 from recruiter.embedded import EmbeddedServer
@@ -21,6 +19,8 @@ from recruiter.steps.clean import clean
 from recruiter.store.codec import encode_job
 from recruiter.store.database import Store
 from recruiter.store.settlement import Movement
+from tests.commands import Command, Recorder, explain, recorded, stage_names, stages, statistics
+from tests.samples import NOW, a_job, beat, done, insert, on_the_roster, to_retry
 
 HOUR = timedelta(hours=1)
 LANES = ["mail/add", "mail/sub", "images/add"]
@@ -219,7 +219,9 @@ def test_fetching_and_raising_flags_go_by_id(full: Store, plan: Plan) -> None:
 
 
 def test_adopting_goes_by_id(full: Store, plan: Plan) -> None:
-    for explained in plan(lambda: full.scheduled.adopt({ObjectId(): {"lane": "g/t"} for _ in range(3)}), "update"):
+    for explained in plan(
+        lambda: full.scheduled.adopt({ObjectId(): ({"lane": "g/t"}, None) for _ in range(3)}), "update"
+    ):
         _uses_an_index(explained)
         assert statistics(explained)[1] == 0
 

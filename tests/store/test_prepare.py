@@ -12,12 +12,12 @@ import pytest
 from bson import Decimal128, ObjectId
 from bson.datetime_ms import DatetimeMS
 from pymongo.errors import WriteError
-from tests.samples import NOW, a_job, insert, on_the_roster
 
 from recruiter.embedded import EmbeddedServer
 from recruiter.store.codec import job_document
 from recruiter.store.database import Store
 from recruiter.store.target import Target
+from tests.samples import NOW, a_job, insert, on_the_roster
 
 
 class TestPrepare:

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.commands import Command, Recorder, recorded
-from tests.conftest import eventually
-from tests.samples import NOW, a_job, beat, done, insert, on_the_roster, running, to_retry
 
 from recruiter.embedded import EmbeddedServer, find_mongod
 from recruiter.errors import InvalidTarget, NotAReplicaSet, StoreError, StoreRefused, StoreUnreachable
 from recruiter.store.database import Store
 from recruiter.store.settlement import Movement
 from recruiter.store.target import Target
+from tests.commands import Command, Recorder, recorded
+from tests.conftest import eventually
+from tests.samples import NOW, a_job, beat, done, insert, on_the_roster, running, to_retry
 
 DURABLE = {"w": "majority", "j": True}
 WRITES = ("insert", "update", "delete", "findAndModify", "create", "createIndexes", "collMod")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from tests.samples import NOW, a_job, beat, facts_of_a_worker, insert, on_the_roster
 
 from recruiter.domain.assignment import Registration
 from recruiter.errors import Superseded
 from recruiter.store.database import Store
 from recruiter.store.roster import Holding
+from tests.samples import NOW, a_job, beat, facts_of_a_worker, insert, on_the_roster
 
 
 def held_by(store: Store, worker: str) -> list[object]:

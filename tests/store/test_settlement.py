@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
-from tests.samples import NOW, a_job, beat, document, done, insert, on_the_roster, places, running, to_retry
 
 from recruiter.domain.job import Job, JobId
 from recruiter.errors import StoreError, Superseded
@@ -15,6 +14,7 @@ from recruiter.store.codec import Document, encode, job_document
 from recruiter.store.database import Store
 from recruiter.store.roster import Holding
 from recruiter.store.settlement import Movement, Rescheduled
+from tests.samples import NOW, a_job, beat, document, done, insert, on_the_roster, places, running, to_retry
 
 
 def hold(store: Store, *jobs: Job, worker: str = "w1") -> list[JobId]:

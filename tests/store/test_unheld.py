@@ -6,12 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
-from tests.samples import NOW, a_job, document, done, insert, places
 
 from recruiter.errors import Superseded
 from recruiter.store.database import Store
 from recruiter.store.leases import Lease
 from recruiter.store.settlement import Movement
+from tests.samples import NOW, a_job, document, done, insert, places
 
 
 class TestArchiveUnheld:

@@ -12,7 +12,6 @@ from bson import Int64, ObjectId
 from bson.datetime_ms import DatetimeMS
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.samples import NOW, a_job, done
 
 from recruiter.domain.job import EXECUTIONS_KEPT, Execution, State
 from recruiter.errors import InvalidJob, JobTooLarge
@@ -34,6 +33,7 @@ from recruiter.store.codec import (
     remember,
     split_batch,
 )
+from tests.samples import NOW, a_job, done
 
 IDS = [ObjectId(), "text", "", 5, -1, Int64(2**40), UUID(int=7)]
 FULL = a_job(

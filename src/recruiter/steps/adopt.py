@@ -26,7 +26,7 @@ class Adoption:
 
 def adopt(store: Store, term: int, holder: str, now: datetime) -> Adoption:
     """Looks once through the inbox. Only the leader may: nobody can hold a document that has not been adopted."""
-    fields: dict[JobId, Document] = {}
+    fields: dict[JobId, tuple[Document, Any]] = {}
     rejects: list[tuple[Any, str, bytes]] = []
     for raw in store.scheduled.inbox(INBOX_AT_ONCE):
         id, document, problem = decode_foreign(raw)
@@ -36,7 +36,7 @@ def adopt(store: Store, term: int, holder: str, now: datetime) -> Adoption:
             adopted = adopted_fields(document, now)
             if store.archived.get(id) is not None:
                 raise InvalidJob("a job with this _id has ended already; use another _id")
-            fields[id] = adopted
+            fields[id] = (adopted, document.get("cancel"))
         except InvalidJob as error:
             rejects.append((id, cut(str(error)), raw))
     if fields:

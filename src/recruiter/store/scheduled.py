@@ -169,11 +169,14 @@ class Scheduled:
         return [raw for batch in batches for raw in split_batch(cast(bytes, batch))]
 
     @store_call
-    def adopt(self, fields: Mapping[JobId, Document]) -> None:
-        self.collection.bulk_write(
-            [UpdateOne({"_id": id, "lane": None}, _adoption(update)) for id, update in fields.items()],
-            ordered=False,
-        )
+    def adopt(self, fields: Mapping[JobId, tuple[Document, Any]]) -> None:
+        """Makes them jobs, each with its fields and the cancel flag that was read; if the flag has changed since, the
+        document stays in the inbox for the next look."""
+        writes = [
+            UpdateOne({"_id": id, "lane": None, "cancel": {"$eq": flag}}, _adoption(update))
+            for id, (update, flag) in fields.items()
+        ]
+        self.collection.bulk_write(writes, ordered=False)
 
     # -- executing ---------------------------------------------------------------------------------------------
 
@@ -212,11 +215,17 @@ class Scheduled:
         it, or its holder stops it. False when there is no such job; a second flag changes nothing."""
         flag: Document = {"cancel": {"at": at, "by": by, "reason": reason}}
         moved = {"$set": {**flag, "lane": CANCELLED_LANE}}
-        if self.collection.update_one({"_id": id, "lane": {"$gt": "", "$ne": CANCELLED_LANE}}, moved).matched_count:
-            return True
-        # Not adopted yet: it goes straight to that lane when it is. Cancelled already: nothing to do.
-        self.collection.update_one({"_id": id, "lane": None}, {"$set": flag})
-        return self.collection.count_documents({"_id": id}, limit=1) > 0
+        cases = (
+            ({"_id": id, "lane": {"$gt": "", "$ne": CANCELLED_LANE}}, moved),
+            ({"_id": id, "lane": None}, {"$set": flag}),  # not adopted yet: it goes to that lane when it is
+        )
+        while True:
+            if any(self.collection.update_one(query, update).matched_count for query, update in cases):
+                return True
+            found = self.collection.find_one({"_id": id}, {"lane": 1})
+            if found is None or found.get("lane") == CANCELLED_LANE:
+                return found is not None
+            # adopted between the two: once more
 
     @store_call
     def flagged(self, limit: int) -> list[Document]:
