@@ -169,7 +169,7 @@ def test_a_flag_raised_while_the_leader_adopts_is_not_lost(store: Store) -> None
     read = adopted_fields(document(store, "x"), NOW)
 
     cancel(store, CLOCK, "x")
-    store.scheduled.adopt({"x": read})
+    store.scheduled.adopt({"x": (read, None)})
     leader.adopts()
     archive_cancelled(store, CLOCK, 1, "me")
 
