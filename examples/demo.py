@@ -53,10 +53,10 @@ def run_jobs(folder: Path) -> list[tuple[str, ArchivedJob]]:
     jobs["a workable"] = (
         shop.HttpRequest("https://example.org", {"a": 1}).as_job_of(shop.recruiter).in_background().execute()
     )
-    jobs["another of its methods"] = (
+    jobs["another method"] = (
         shop.HttpRequest("https://example.org", {}).as_job_of(shop.recruiter).in_background().ping()
     )
-    jobs["fails twice, is retried"] = shop.charge.enqueue(7, 12.5, str(folder / "bank"))
+    jobs["retried"] = shop.charge.enqueue(7, 12.5, str(folder / "bank"))
     jobs["in two seconds"] = shop.remind.job("Bob").schedule_in("2 seconds").execute()
     jobs["takes a second"] = shop.build_report.enqueue(1.0)
     jobs["fails for good"] = shop.divide.enqueue(1, 0)
@@ -76,9 +76,9 @@ def show(rows: list[tuple[str, ArchivedJob]]) -> None:
     table = Table(title="What happened", title_justify="left", header_style="bold", box=box.SIMPLE_HEAD)
     table.add_column("job", no_wrap=True)
     table.add_column("runs", justify="right")
-    table.add_column("started after", justify="right", no_wrap=True)
+    table.add_column("after", justify="right", no_wrap=True)
     table.add_column("state", no_wrap=True)
-    table.add_column("result, or what went wrong", overflow="fold")
+    table.add_column("result or failure", overflow="fold")
     for title, ended in rows:
         last = ended.last_execution
         waited = last.started_at - ended.job.created_at if last and last.started_at else None

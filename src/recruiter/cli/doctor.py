@@ -7,6 +7,7 @@ from datetime import timedelta
 from rich.console import Console
 
 from recruiter.cli.options import TargetOptions, settings_from
+from recruiter.domain.assignment import Registration
 from recruiter.domain.duration import humanize
 from recruiter.domain.names import CANCELLED_LANE, group_and_task
 from recruiter.store.database import Store
@@ -86,7 +87,7 @@ def _jobs(store: Store) -> list[Finding]:
     return findings
 
 
-def _why_not(workers: list, group: str, task: str) -> str:  # type: ignore[type-arg]
+def _why_not(workers: list[Registration], group: str, task: str) -> str:
     if not any(task in worker.tasks for worker in workers):
         return "no worker knows this task: start one whose --bootstrap defines it"
     return f"no worker that knows it works on this group: start one with --work-on {group}"

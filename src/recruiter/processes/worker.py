@@ -21,6 +21,7 @@ from typing import Any
 
 from recruiter.domain.job import JobId
 from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.domain.throughput import Throughput
 from recruiter.errors import StoreError, StoreUnreachable, Superseded
 from recruiter.events import Events
 from recruiter.processes.children import HeldJob, Nursery
@@ -34,8 +35,6 @@ from recruiter.store.database import Store
 from recruiter.store.doorbell import FLOW, LULL, Doorbell
 from recruiter.store.roster import ASSIGNED_TO_ME, Holding
 
-_PREFETCH_HORIZON = 0.15
-_MOST_PREFETCHED = 1500
 _BETWEEN_LOOKS = 0.005
 _LAST_WORDS = 10.0
 """Seconds to get the last results written when stopping, also when MongoDB does not answer."""
@@ -86,7 +85,7 @@ class WorkerProcess:
         self._beaten_at = self._clock.monotonic()
         self._bell: Doorbell | None = None
         self._flowing_until = 0.0
-        self._throughput = _Throughput()
+        self._throughput = Throughput()
 
     def run(self) -> None:
         """Works until asked to stop, then finishes what runs, hands the rest back and leaves the roster."""
@@ -358,30 +357,6 @@ class WorkerProcess:
         released = [id for id, move in outcomes if move is None]
         if released:
             self._store.scheduled.unmark_started(released, holdings.worker)
-
-
-class _Throughput:
-    """How many jobs this worker ends a second, and so how many it may hold beyond what its children run.
-
-    It follows the rate, not the length of jobs: jobs that take a second or more are never prefetched, quick ones by
-    the hundred, and what is prefetched would be done in about `_PREFETCH_HORIZON` seconds.
-    """
-
-    def __init__(self) -> None:
-        self.prefetch = 0
-        self._rate = 0.0
-        self._ended = 0
-        self._since = 0.0
-
-    def count(self, ended: int, now: float) -> None:
-        self._ended += ended
-        elapsed = now - self._since
-        if elapsed < 0.02:
-            return
-        rate = self._ended / elapsed
-        self._rate = rate if elapsed > 1.0 else 0.5 * self._rate + 0.5 * rate
-        self._ended, self._since = 0, now
-        self.prefetch = min(_MOST_PREFETCHED, int(self._rate * _PREFETCH_HORIZON))
 
 
 def _at_most_once(job: HeldJob) -> bool:

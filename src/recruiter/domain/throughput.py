@@ -1,0 +1,30 @@
+"""How many jobs a worker ends a second, and so how many it may hold beyond what its children run."""
+
+from __future__ import annotations
+
+HORIZON = 0.15
+"""What is prefetched should be done within about so many seconds."""
+MOST_PREFETCHED = 1500
+_SHORTEST_SPAN, _LONG_SPAN = 0.02, 1.0
+
+
+class Throughput:
+    """Follows the rate, not the length of jobs: those that take a second or more are never prefetched, quick ones by
+    the hundred, and it grows from nothing in a few rounds."""
+
+    def __init__(self) -> None:
+        self.prefetch = 0
+        self._rate = 0.0
+        self._ended = 0
+        self._since = 0.0
+
+    def count(self, ended: int, now: float) -> None:
+        """So many jobs have been settled by now (seconds that never jump)."""
+        self._ended += ended
+        elapsed = now - self._since
+        if elapsed < _SHORTEST_SPAN:
+            return
+        rate = self._ended / elapsed
+        self._rate = rate if elapsed > _LONG_SPAN else 0.5 * self._rate + 0.5 * rate
+        self._ended, self._since = 0, now
+        self.prefetch = min(MOST_PREFETCHED, int(self._rate * HORIZON))

@@ -1,0 +1,39 @@
+"""Prefetching follows the rate at which a worker ends jobs."""
+
+from __future__ import annotations
+
+from recruiter.domain.throughput import HORIZON, MOST_PREFETCHED, Throughput
+
+
+def settled(throughput: Throughput, batch: int, every: float, seconds: float) -> int:
+    """The prefetch after settling a batch so often for so long."""
+    for step in range(1, int(seconds / every) + 1):
+        throughput.count(batch, 100.0 + step * every)
+    return throughput.prefetch
+
+
+def test_nothing_is_prefetched_before_anything_has_ended() -> None:
+    assert Throughput().prefetch == 0
+
+
+def test_slow_jobs_are_never_prefetched() -> None:
+    assert settled(Throughput(), batch=1, every=1.0, seconds=20) == 0
+
+
+def test_quick_jobs_are_prefetched_for_the_next_moment() -> None:
+    prefetch = settled(Throughput(), batch=50, every=0.05, seconds=5)
+
+    assert abs(prefetch - 1000 * HORIZON) <= 2
+
+
+def test_it_has_a_bound() -> None:
+    assert settled(Throughput(), batch=1000, every=0.03, seconds=5) == MOST_PREFETCHED
+
+
+def test_it_falls_at_once_when_jobs_become_slow() -> None:
+    throughput = Throughput()
+    settled(throughput, batch=500, every=0.05, seconds=5)
+
+    throughput.count(1, 100.0 + 5 + 10)
+
+    assert throughput.prefetch == 0
