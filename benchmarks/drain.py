@@ -1,8 +1,10 @@
-"""How fast no-op jobs drain: one worker with two children, default guarantees, history kept.
+"""How fast no-op jobs are enqueued, started and drained, and what an idle system costs.
 
     python benchmarks/drain.py [--jobs N] [--runs N] [--json FILE]
 
-Starts a private MongoDB and real processes; prints a table. Compare ratios inside one run: machines are noisy.
+One worker with two children, default guarantees (majority, journal), history kept. Starts a private MongoDB and real
+processes; prints a table. Compare ratios inside one run: machines are noisy. The `raw` lines say what this machine's
+MongoDB can do without us.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 from bson import ObjectId
 from pymongo import MongoClient, WriteConcern
 
@@ -51,8 +54,6 @@ class Processes:
 
 def cpu(pid: int) -> float:
     """CPU seconds used so far by a process and its descendants."""
-    import psutil  # noqa: PLC0415
-
     process = psutil.Process(pid)
     family = [process, *process.children(recursive=True)]
     return sum(sum(each.cpu_times()[:2]) for each in family if each.is_running())
@@ -122,6 +123,8 @@ def measure_enqueue(recruiter: Recruiter, target: str) -> dict[str, float]:
         .get_database("raw")
         .get_collection("jobs", write_concern=WriteConcern("majority", j=True))
     )
+    raw.create_index([("lane", 1), ("priority", -1), ("scheduled_at", 1), ("_id", 1)])
+    raw.create_index("scheduled_at")
     template = job_document(noop.noop.job(1, "x").build())
 
     def raw_one() -> None:
@@ -130,13 +133,43 @@ def measure_enqueue(recruiter: Recruiter, target: str) -> dict[str, float]:
     def ours() -> None:
         noop.noop.enqueue(1, "x")
 
-    figures = {}
+    batches = [[{**template, "_id": ObjectId()} for _ in range(1000)] for _ in range(10)]
+    started = time.perf_counter()
+    for batch in batches:
+        raw.insert_many(batch)
+    figures = {"raw insert_many of 1,000 /s": 10_000 / (time.perf_counter() - started)}
     for threads in (1, 32):
         for name, call in (("raw insert_one", raw_one), ("enqueue", ours)):
             figures[f"{name}, {threads} threads /s"] = _rate(call, threads, 2.0)
+    raw.drop()
     raw.database.client.close()
     recruiter.store.scheduled.collection.delete_many({})
     return figures
+
+
+def measure_idle(recruiter: Recruiter, target: str, mongod: int, seconds: float) -> dict[str, float]:
+    processes = Processes(target)
+    counters = recruiter.store.client.admin
+    try:
+        processes.start("recruiter")
+        processes.start("worker", "--processes", "2")
+        noop.noop.enqueue(0, "warm").result(timeout=30)
+        time.sleep(10.0)
+        before = counters.command("serverStatus")["opcounters"]
+        ours, server = sum(cpu(member.pid) for member in processes.members.values()), cpu(mongod)
+        time.sleep(seconds)
+        after = counters.command("serverStatus")["opcounters"]
+        used = sum(cpu(member.pid) for member in processes.members.values()) - ours
+        served = cpu(mongod) - server
+    finally:
+        processes.stop()
+    kinds = ("insert", "query", "update", "delete", "getmore", "command")
+    operations = sum(after[kind] - before[kind] for kind in kinds)
+    return {
+        "idle CPU s in 30 s, recruiter + worker": used / seconds * 30,
+        "idle CPU s in 30 s, mongod": served / seconds * 30,
+        "idle MongoDB operations /s": operations / seconds,
+    }
 
 
 def _rate(call, threads: int, seconds: float) -> float:  # type: ignore[no-untyped-def]
@@ -161,7 +194,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=30_000)
     parser.add_argument("--children", type=int, default=2)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--only", choices=["drain", "latency", "enqueue"])
+    parser.add_argument("--only", choices=["drain", "latency", "enqueue", "idle"])
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     figures: dict[str, list[float]] = {}
@@ -178,6 +211,9 @@ def main() -> None:
                 measured |= measure_enqueue(recruiter, target)
             if options.only in (None, "latency"):
                 measured |= measure_latency(target, 100)
+            if options.only in (None, "idle"):
+                recruiter.point_at(target)
+                measured |= measure_idle(recruiter, target, server.pid or 0, 20.0)
             for name, value in measured.items():
                 figures.setdefault(name, []).append(value)
         recruiter.close()

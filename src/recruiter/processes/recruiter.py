@@ -179,7 +179,8 @@ class RecruiterProcess:
         if not jobs.listening:
             pause = min(pause, 0.2)
         if some_room and round.lanes:
-            upcoming = self._store.scheduled.next_due(self._clock.now())
+            # Seen from the same moment as the round: what became due since then is the next, not missed between two.
+            upcoming = self._store.scheduled.next_due(round.at)
             if upcoming is not None:
                 pause = min(pause, max(0.001, (upcoming - self._clock.now()).total_seconds()))
         return pause

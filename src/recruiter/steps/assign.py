@@ -18,6 +18,8 @@ LARGEST_HAND = 2000
 class Round:
     """What a round did, and what its process needs to know to choose when to look again."""
 
+    at: datetime
+    """The moment that decided what was due."""
     roster: tuple[Registration, ...]
     lanes: tuple[str, ...] | None
     """The lanes that have jobs; None when there was no room and nobody looked."""
@@ -37,7 +39,7 @@ def assign(store: Store, term: int, now: datetime, *, look: bool = True) -> Roun
     roster = tuple(store.roster.read())
     vacant = openings(roster)
     if not vacant and not look:
-        return Round(roster, None, assigned=0, full=True, refused=False)
+        return Round(now, roster, None, assigned=0, full=True, refused=False)
     # Read after the roster and before the jobs: only this leader adds to it, so what is free now stays free.
     held = store.roster.held() if any(worker.holds for worker in roster) else set[JobId]()
     lanes = tuple(store.scheduled.lanes())
@@ -51,7 +53,7 @@ def assign(store: Store, term: int, now: datetime, *, look: bool = True) -> Roun
         held.update(jobs)
         hands.update(opening.deal(jobs))
     refused = bool(hands) and not store.roster.assign(hands, term)
-    return Round(roster, lanes, sum(map(len, hands.values())), full, refused)
+    return Round(now, roster, lanes, sum(map(len, hands.values())), full, refused)
 
 
 def unserved(round: Round) -> list[str]:

@@ -3,8 +3,8 @@
     {_id: "leader", term: 7, holder: <this attempt>, beats: 412, host, pid, since, renewed_at}
 
 The term grows at every takeover and never goes back. The holder is unique to an attempt to acquire the lease, not to a
-process: after an unknown outcome "the holder is me" could be an old lease of mine (see `protocol_model.py`'s mutant
-`holder_is_only_a_name` in the design). Renewing raises `beats`; whoever wants the lease watches that counter.
+process: after an unknown outcome "the holder is me" could be an old lease of mine. Renewing raises `beats`; whoever
+wants the lease watches that counter.
 """
 
 from __future__ import annotations
