@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-HORIZON = 0.15
+HORIZON = 0.3
 """What is prefetched should be done within about so many seconds."""
-MOST_PREFETCHED = 1500
+MOST_PREFETCHED = 3000
 _SHORTEST_SPAN, _LONG_SPAN = 0.02, 1.0
 
 

@@ -31,7 +31,7 @@ from recruiter.store.settlement import Rescheduled
 
 _NOT_DONE = b"\x08done\x00\x00"
 """`done: false` in BSON: enough to suspect a failure without decoding every success."""
-_GATHER = 0.002
+_GATHER = 0.004
 """Seconds in which answers gather while children have more to do."""
 _STALE = 1.0
 """Seconds that jobs may wait here while no child takes any; then they go back to the roster."""

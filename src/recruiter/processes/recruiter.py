@@ -168,7 +168,7 @@ class RecruiterProcess:
             return self._pause
         if now < self._flowing_until:
             # Work is flowing, and workers are full for the moment: looking costs less than being told.
-            return 3 * self._options.backoff_from
+            return 2 * self._options.backoff_from
         self._pause = min(2 * self._pause, self._options.backoff_to, self._options.dead_after / 3)
         pause = self._pause
         some_room = any(worker.room > 0 for worker in round.roster)

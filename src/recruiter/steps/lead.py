@@ -26,7 +26,7 @@ from recruiter.domain.observation import Observation
 from recruiter.store.database import Store
 from recruiter.store.leases import Lease
 
-LOOKS_PER_LEASE = 5
+LOOKS_PER_LEASE = 4
 """The leader renews, and followers look, this often in a lease time."""
 
 _LEASE = "lease"
@@ -39,7 +39,7 @@ class Leadership:
         self.interval = lease_time / LOOKS_PER_LEASE
         # Seen late by one look and acted on late by another: together still within one lease time.
         self._silence = lease_time - 2 * self.interval
-        self._observation = Observation(longest_gap=2 * self.interval)
+        self._observation = Observation(longest_gap=1.5 * self.interval)
         self._renewed_at = 0.0
         self._mine: Lease | None = None
         self._certain = False

@@ -85,6 +85,8 @@ def job_document(job: Job) -> Document:
         "scheduled_at": job.scheduled_at,
         "attempts": job.attempts,
     }
+    if job.scheduled_at > job.created_at:
+        document["postponed"] = True
     if job.method != DEFAULT_METHOD:
         document["method"] = job.method
     if job.tags:
@@ -175,6 +177,7 @@ def archived_document(document: Document, why: str, at: datetime, fields: Docume
     """The job as it goes into the archive. `lane` is for planning only and stays behind."""
     archived = {**document, **fields, "done": why == "done", "why": why, "archived_at": at}
     archived.pop("lane", None)
+    archived.pop("postponed", None)
     archived.pop("started_by", None)
     return archived
 
@@ -297,4 +300,5 @@ def adopted_fields(document: Document, now: datetime) -> Document:
         "created_at": document.get("created_at") or now,
         "scheduled_at": document.get("scheduled_at") or now,
         "attempts": document.get("attempts") or 0,
+        "postponed": (document.get("scheduled_at") or now) > now,
     }

@@ -47,7 +47,7 @@ def failed(document: Document, execution: Execution, at: datetime, decision: Dec
         if decision.reason is not None:
             fields["reason"] = decision.reason
         return encode(archived_document(document, decision.why, at, fields))
-    fields["scheduled_at"] = decision.at
+    fields.update(scheduled_at=decision.at, postponed=decision.at > at)
     if decision.group is not None:
         fields.update(group=decision.group, lane=lane_of(decision.group, document["task"]))
     return Rescheduled(document["_id"], document["attempts"], fields, unset=("started_by", "started_at"))
@@ -86,7 +86,8 @@ def cancelled(document: Document, at: datetime) -> bytes:
 def misplaced(document: Document, at: datetime) -> Rescheduled:
     """A job that came to a process which does not know its task: to the lane where it belongs, or to wait a while."""
     lane = lane_of(document["group"], document["task"])
-    fields = {"lane": lane} if document.get("lane") != lane else {"scheduled_at": at + _UNKNOWN_TASK_PAUSE}
+    later = {"scheduled_at": at + _UNKNOWN_TASK_PAUSE, "postponed": True}
+    fields = {"lane": lane} if document.get("lane") != lane else later
     return Rescheduled(document["_id"], document["attempts"], fields)
 
 

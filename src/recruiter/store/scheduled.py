@@ -36,7 +36,8 @@ INDEXES = [
         name=DUE,
         partialFilterExpression=_HAS_LANE,
     ),
-    IndexModel([("scheduled_at", ASCENDING)], name=POSTPONED, partialFilterExpression=_HAS_LANE),
+    # Only for jobs that wait for their time: the many that are due at once need not pay for it twice.
+    IndexModel([("scheduled_at", ASCENDING)], name=POSTPONED, partialFilterExpression={"postponed": True}),
     IndexModel([("lane", ASCENDING)], name=INBOX, partialFilterExpression={"lane": None}),
 ]
 
@@ -66,6 +67,7 @@ VALIDATOR = {
                     "scheduled_at": {"bsonType": "date"},
                     "attempts": {"bsonType": ["int", "long"], "minimum": 0, "maximum": MOST_ATTEMPTS},
                     "crashes": {"bsonType": ["int", "long"], "minimum": 0, "maximum": MOST_ATTEMPTS},
+                    "postponed": {"bsonType": "bool"},
                     "cancel": {"bsonType": "object"},
                 },
             },
@@ -152,7 +154,7 @@ class Scheduled:
     def next_due(self, now: datetime) -> datetime | None:
         """When the next postponed job becomes due."""
         found = self.collection.find_one(
-            {"scheduled_at": {"$gt": now}, **_HAS_LANE},
+            {"scheduled_at": {"$gt": now}, "postponed": True},
             {"scheduled_at": 1},
             sort=[("scheduled_at", 1)],
             hint=POSTPONED,
