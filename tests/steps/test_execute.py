@@ -105,7 +105,7 @@ class TestFailure:
         move = bench.of_job(a_job(task="never_heard_of", attempts=2))
 
         assert isinstance(move, Rescheduled)
-        assert (move.attempts, set(move.fields)) == (2, {"scheduled_at"})
+        assert (move.attempts, set(move.fields)) == (2, {"scheduled_at", "postponed"})
         assert move.fields["scheduled_at"] > NOW
 
     def test_a_job_in_the_wrong_lane_goes_to_its_own(self, bench: Bench) -> None:

@@ -292,7 +292,7 @@ def adopted_fields(document: Document, now: datetime) -> Document:
     if not all(isinstance(execution, dict) for execution in document.get("executions") or ()):
         raise InvalidJob("executions must all be documents")
     cancelled = isinstance(document.get("cancel"), dict) and isinstance(document["cancel"].get("at"), datetime)
-    return {
+    fields: Document = {
         "args": document.get("args", {}),
         "group": group,
         "lane": CANCELLED_LANE if cancelled else lane_of(group, task),
@@ -300,5 +300,7 @@ def adopted_fields(document: Document, now: datetime) -> Document:
         "created_at": document.get("created_at") or now,
         "scheduled_at": document.get("scheduled_at") or now,
         "attempts": document.get("attempts") or 0,
-        "postponed": (document.get("scheduled_at") or now) > now,
     }
+    if fields["scheduled_at"] > now:
+        fields["postponed"] = True
+    return fields

@@ -254,7 +254,7 @@ class Scheduled:
 
 
 def _adoption(fields: Document) -> Document:
-    unbelieved = dict.fromkeys(NOT_BELIEVED, "")
+    unbelieved = {name: "" for name in (*NOT_BELIEVED, "postponed") if name not in fields}
     if fields["lane"] != CANCELLED_LANE:
         unbelieved["cancel"] = ""
     return {"$set": fields, "$unset": unbelieved}
