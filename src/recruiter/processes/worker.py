@@ -15,6 +15,7 @@ import os
 import secrets
 import socket
 import sys
+import time
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -154,7 +155,7 @@ class WorkerProcess:
         deadline = self._clock.monotonic() + _LAST_WORDS
         while not self._holdings.all_settled and self._clock.monotonic() < deadline and not self._lost:
             self._settle.ring()
-            self._floor.turn()
+            time.sleep(0.01)
 
     def _interrupt(self, waiting: list[HeldJob], running: list[HeldJob], why: str) -> None:
         """Jobs that were ended by us, not by themselves: they are handed back and no attempt is counted.
