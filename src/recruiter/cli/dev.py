@@ -51,9 +51,11 @@ def dev(
     port = _USUAL_PORT if _is_free(_USUAL_PORT) else None
     server = EmbeddedServer(folder.absolute(), port=port, binary=mongod)
     uri = server.start()
-    console.print(f"private MongoDB at [bold]{uri}[/bold], data in {folder} (for development only)")
+    console.print(f"private MongoDB at [bold]{uri}[/bold], data in {folder} (for development only)", soft_wrap=True)
     if f":{_USUAL_PORT}" not in uri:
-        console.print(f"port {_USUAL_PORT} is taken; in other terminals:  export RECRUITER_TARGET='{uri}'")
+        console.print(
+            f"port {_USUAL_PORT} is taken; in other terminals:  export RECRUITER_TARGET='{uri}'", soft_wrap=True
+        )
     console.print("enqueue from another terminal; Ctrl-C ends everything")
     try:
         return _run(file, uri, processes, stop)
