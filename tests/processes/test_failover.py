@@ -31,7 +31,6 @@ def test_a_killed_primary_loses_and_doubles_nothing(
     start: Starter, replica_set: EmbeddedReplicaSet, target: str
 ) -> None:
     # given a fleet in the middle of many jobs, on three nodes
-    jobs.recruiter.point_at(target)
     start("start", "recruiter", "--bootstrap", JOBS, "--considered-dead-after", "60s")
     worker = start("start", "worker", "--bootstrap", JOBS, "--processes", "2", "--considered-dead-after", "60s")
     worker.says("joined the roster")
@@ -51,4 +50,3 @@ def test_a_killed_primary_loses_and_doubles_nothing(
     assert results == sorted([number + 1 for number in range(len(sent))] + [42])
     assert store.archived.collection.count_documents({"attempts": {"$ne": 1}}) == 0
     store.close()
-    jobs.recruiter.close()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
 from bson.datetime_ms import DatetimeMS
 from bson.raw_bson import RawBSONDocument
 
@@ -15,14 +13,6 @@ from recruiter.store.codec import encode, job_document
 from recruiter.store.database import Store
 from tests.applications import jobs
 from tests.conftest import Starter, eventually
-
-
-@pytest.fixture(autouse=True)
-def application(target: str, store: Store) -> Iterator[None]:
-    del store
-    jobs.recruiter.point_at(target)
-    yield
-    jobs.recruiter.close()
 
 
 def nested(depth: int) -> dict[str, Any]:

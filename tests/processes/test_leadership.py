@@ -5,11 +5,11 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from recruiter import Recruiter
 from recruiter.store.database import Store
+from tests.applications import jobs
 from tests.conftest import Process, Starter, eventually
 
-JOBS = str(Path(__file__).parents[1] / "applications" / "jobs.py")
+JOBS = jobs.__file__
 LEASE = 2.0
 
 
@@ -58,7 +58,7 @@ def test_a_killed_leader_is_replaced_within_the_lease_and_hooks_are_called_once_
 
 
 def test_a_leader_frozen_past_its_lease_changes_nothing_when_it_wakes(
-    start: Starter, store: Store, recruiter: Recruiter, tmp_path: Path
+    start: Starter, store: Store, tmp_path: Path
 ) -> None:
     # given two recruiters and no worker, so that the leader has something to do as soon as one joins
     members = start_recruiters(start, 2, tmp_path)
@@ -68,10 +68,7 @@ def test_a_leader_frozen_past_its_lease_changes_nothing_when_it_wakes(
     members[other].signal(signal.SIGSTOP)  # from here on nobody would repair what the old one does
 
     # when the old leader wakes up and finds a ready worker and due jobs
-    from tests.applications.jobs import add  # noqa: PLC0415
-
-    add._recruiter.point_at(recruiter.address)
-    add.enqueue(1, 2)
+    jobs.add.enqueue(1, 2)
     term = store.leases.term()
     store.roster.join("w", worker_facts())
     store.roster.become_ready("w", term)
@@ -84,7 +81,6 @@ def test_a_leader_frozen_past_its_lease_changes_nothing_when_it_wakes(
     assert holding is not None
     assert holding.assigned == []
     eventually(lambda: f"stept_back {frozen}" in hooks(tmp_path))
-    add._recruiter.close()
 
 
 def worker_facts() -> dict[str, object]:

@@ -34,7 +34,6 @@ def test_everything_resumes_after_20_seconds_without_mongodb(
     start: Starter, own_server: EmbeddedServer, target: str, tmp_path: Path
 ) -> None:
     # given a fleet at work, with one job in the middle
-    jobs.recruiter.point_at(target)
     recruiter = start("start", "recruiter", "--bootstrap", JOBS)
     cleaner = start("start", "cleaner")
     worker = start("start", "worker", "--bootstrap", JOBS, "--processes", "2")
@@ -66,4 +65,3 @@ def test_everything_resumes_after_20_seconds_without_mongodb(
     assert "was retired" not in recruiter.log + cleaner.log
     assert len(store.roster.entries()) == 1
     store.close()
-    jobs.recruiter.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,14 +12,6 @@ from tests.applications import jobs
 from tests.conftest import Starter, eventually
 
 JOBS = jobs.__file__
-
-
-@pytest.fixture(autouse=True)
-def application(target: str, store: Store) -> Iterator[None]:
-    del store
-    jobs.recruiter.point_at(target)
-    yield
-    jobs.recruiter.close()
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -14,14 +13,6 @@ from tests.applications import jobs
 from tests.conftest import Process, Starter, eventually
 
 JOBS = jobs.__file__
-
-
-@pytest.fixture(autouse=True)
-def application(target: str, store: Store) -> Iterator[None]:
-    del store
-    jobs.recruiter.point_at(target)
-    yield
-    jobs.recruiter.close()
 
 
 def busy_worker(start: Starter, store: Store, gate: Path, *options: str) -> Process:

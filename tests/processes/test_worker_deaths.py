@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -16,14 +15,6 @@ from tests.conftest import Process, Starter, eventually
 
 JOBS = jobs.__file__
 QUICK = ("--considered-dead-after", "3s")
-
-
-@pytest.fixture(autouse=True)
-def application(target: str, store: Store) -> Iterator[None]:
-    del store
-    jobs.recruiter.point_at(target)
-    yield
-    jobs.recruiter.close()
 
 
 def start_recruiter(start: Starter) -> Process:

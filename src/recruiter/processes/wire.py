@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator
 
 from recruiter.store.codec import decode, encode
-from recruiter.store.moves import Move
+from recruiter.store.moves import Ended
 from recruiter.store.settlement import Rescheduled
 
 _HEAD = struct.Struct("<BII")
@@ -23,7 +23,6 @@ HELLO = 2  # child → supervisor: ready; the tasks I know
 BROKEN = 3  # child → supervisor: the application cannot be loaded
 ARCHIVE = 4  # child → supervisor: ended; the archived document
 RESCHEDULE = 5  # child → supervisor: to be tried again; the changes
-RELEASE = 6  # child → supervisor: not started, and not to be
 
 READ_AT_ONCE = 1 << 20
 NUMBERS = 1 << 32
@@ -52,21 +51,17 @@ class Frames:
         self._pending = pending[position:]
 
 
-def answer(number: int, move: Move) -> bytes:
+def answer(number: int, move: Ended) -> bytes:
     """What became of the job of this number."""
     if isinstance(move, bytes):
         return frame(ARCHIVE, number, move)
-    if move is None:
-        return frame(RELEASE, number, b"")
     change = {"_id": move.id, "attempts": move.attempts, "fields": move.fields, "unset": list(move.unset)}
     return frame(RESCHEDULE, number, encode(change))
 
 
-def move_of(kind: int, payload: bytes) -> Move:
+def move_of(kind: int, payload: bytes) -> Ended:
     if kind == ARCHIVE:
         return payload
-    if kind == RELEASE:
-        return None
     change = decode(payload)
     return Rescheduled(change["_id"], change["attempts"], change["fields"], tuple(change["unset"]))
 

@@ -20,7 +20,7 @@ from recruiter.errors import RecruiterError
 from recruiter.registry import Registry, TaskDefinition
 from recruiter.store import moves
 from recruiter.store.codec import Document, decode, id_of
-from recruiter.store.moves import Move
+from recruiter.store.moves import Ended
 
 LONGEST_TRACE = 8_000
 
@@ -33,7 +33,7 @@ class Executor:
         self._worker = worker
         self._asyncio: asyncio.Runner | None = None
 
-    def run(self, raw: bytes) -> Move:
+    def run(self, raw: bytes) -> Ended:
         """Runs the job; never raises, whatever the document holds or the user's code does."""
         started_at = self._clock.now()
         try:
@@ -49,7 +49,7 @@ class Executor:
             reason = f"cannot be run: {type(error).__name__}: {error}"
             return moves.unreadable(document["_id"], raw, self._clock.now(), reason)
 
-    def _run(self, task: TaskDefinition, document: Document, started_at: datetime) -> Move:
+    def _run(self, task: TaskDefinition, document: Document, started_at: datetime) -> Ended:
         try:
             call = task.runner(document["args"], document.get("method") or DEFAULT_METHOD)
             result = task.encode_result(self._finished(call))
@@ -70,7 +70,7 @@ class Executor:
             return self._asyncio.run(result)
         return result
 
-    def _failed(self, document: Document, started_at: datetime, error: BaseException) -> Move:
+    def _failed(self, document: Document, started_at: datetime, error: BaseException) -> Ended:
         now = self._clock.now()
         execution = Execution(
             started_at,

@@ -24,8 +24,11 @@ _SMALL_FIELDS = frozenset(
     ["task", "group", "priority", "created_at", "scheduled_at", "archived_at", "attempts", "done", "why"]
 )
 
-Move = bytes | Rescheduled | None
-"""An archived document, a change to a waiting one, or nothing: the job is let go as it was."""
+Ended = bytes | Rescheduled
+"""What an attempt leads to: an archived document, or a change to a waiting one."""
+
+Move = Ended | None
+"""The same, or nothing: the job is let go as it was."""
 
 
 def succeeded(document: Document, execution: Execution, at: datetime, result: Any) -> bytes:
@@ -40,7 +43,7 @@ def succeeded(document: Document, execution: Execution, at: datetime, result: An
     return encode(archived_document(document, Why.DONE, at, fields))
 
 
-def failed(document: Document, execution: Execution, at: datetime, decision: Decision) -> bytes | Rescheduled:
+def failed(document: Document, execution: Execution, at: datetime, decision: Decision) -> Ended:
     """What a failed attempt leads to, once it is decided."""
     fields = remember(document, execution)
     if isinstance(decision, Archive):
@@ -61,7 +64,7 @@ def crashed(
     started_at: datetime | None,
     at: datetime,
     message: str,
-) -> bytes | Rescheduled:
+) -> Ended:
     """What the death of its process means for the job it ran."""
     execution = Execution(started_at, at, worker, crashed=True, message=message)
     failure = Failure(
