@@ -140,7 +140,7 @@ def encode_result(value: Any, annotation: Any = Any) -> Any:
     try:
         return slot.store(value)
     except Mismatch:
-        pass
+        pass  # it travels untyped, below
     except Refused as refused:
         raise refused.named("result") from None
     try:

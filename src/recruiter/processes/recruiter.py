@@ -120,7 +120,7 @@ class RecruiterProcess:
         if CANCELLED_LANE in (round.lanes or ()):
             self._carefully(self._archive_cancelled)
         now = self._clock.monotonic()
-        if now < self._look_around_at:
+        if now < self._look_around_at or round.lanes is None:
             return
         self._look_around_at = now + 1.0
         self._report_unserved(unserved(round), now)

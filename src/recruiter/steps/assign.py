@@ -24,8 +24,6 @@ class Round:
     lanes: tuple[str, ...] | None
     """The lanes that have jobs; None when there was no room and nobody looked."""
     assigned: int
-    full: bool
-    """Every place was taken, so there may be more jobs than places."""
     refused: bool
     """A worker did not take its jobs: it is gone, or it has seen a newer term."""
 
@@ -39,21 +37,19 @@ def assign(store: Store, term: int, now: datetime, *, look: bool = True) -> Roun
     roster = tuple(store.roster.read())
     vacant = openings(roster)
     if not vacant and not look:
-        return Round(now, roster, None, assigned=0, full=True, refused=False)
+        return Round(now, roster, None, assigned=0, refused=False)
     # Read after the roster and before the jobs: only this leader adds to it, so what is free now stays free.
     held = store.roster.held() if any(worker.holds for worker in roster) else set[JobId]()
     lanes = tuple(store.scheduled.lanes())
     hands: dict[str, list[JobId]] = {}
-    full = True
     for opening in vacant:
         served = opening.lanes(lanes)
         room = min(opening.room, LARGEST_HAND)
         jobs = store.scheduled.due(served, now, room, held) if served else []
-        full = full and len(jobs) == room
         held.update(jobs)
         hands.update(opening.deal(jobs))
     refused = bool(hands) and not store.roster.assign(hands, term)
-    return Round(now, roster, lanes, sum(map(len, hands.values())), full, refused)
+    return Round(now, roster, lanes, sum(map(len, hands.values())), refused)
 
 
 def unserved(round: Round) -> list[str]:

@@ -65,9 +65,6 @@ class Doorbell:
     def arm(self) -> None:
         self._armed.set()
 
-    def disarm(self) -> None:
-        self._armed.clear()
-
     def close(self) -> None:
         """Stops listening. The thread ends by itself when the server answers its open question."""
         self._closed = True

@@ -10,7 +10,6 @@ from pymongo.uri_parser import parse_uri
 from recruiter.domain.text import mask
 from recruiter.errors import InvalidTarget
 
-DEFAULT_TARGET = "127.0.0.1:27017"
 DEFAULT_DATABASE = "recruiter"
 _EXAMPLES = "write 127.0.0.1:27017, host/database, mongodb://… or mongodb+srv://…"
 
