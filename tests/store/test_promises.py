@@ -164,6 +164,7 @@ class TestServer:
             with closing(Store(Target.parse(patient))) as store:
                 store.check()
                 subprocess.run(["kill", "-STOP", str(server.pid)], check=True)
+                eventually(lambda: _is_frozen(server.pid))
                 try:
                     with pytest.raises(StoreUnreachable):
                         store.leases.read()
@@ -175,6 +176,12 @@ class TestServer:
     def test_an_address_that_contradicts_itself(self, uri: str) -> None:
         with pytest.raises(InvalidTarget):
             assert Store(Target.parse(uri)).client
+
+
+def _is_frozen(pid: int | None) -> bool:
+    """Every thread: the signal only says that they must stop, and one of them might still answer."""
+    states = [path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return set(states) == {"T"}
 
 
 def _answers(store: Store) -> bool:
