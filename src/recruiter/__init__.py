@@ -1,6 +1,8 @@
 """Recruiter: the job queue and scheduler for Python people who already run MongoDB."""
 
 from recruiter.app import Recruiter
+from recruiter.clock import StoppedClock
+from recruiter.current import current_job
 from recruiter.domain.job import ArchivedJob, Execution, Job, JobId, State
 from recruiter.domain.policies import (
     DoNotDoItAgain,
@@ -12,7 +14,8 @@ from recruiter.domain.policies import (
 )
 from recruiter.domain.retry import Archive, Decision, Failure, Retry, RetryPolicy
 from recruiter.domain.why import Why
-from recruiter.errors import RecruiterError
+from recruiter.errors import JobTimedOut, RecruiterError, RetryLater
+from recruiter.events import Event
 from recruiter.results import JobHandle
 from recruiter.task import Task
 from recruiter.workable import Workable
@@ -22,23 +25,28 @@ __all__ = [
     "ArchivedJob",
     "Decision",
     "DoNotDoItAgain",
+    "Event",
     "Execution",
     "ExponentialBackoff",
     "Failure",
     "Job",
     "JobHandle",
     "JobId",
+    "JobTimedOut",
     "Recruiter",
     "RecruiterError",
     "Retry",
     "RetryForever",
+    "RetryLater",
     "RetryManyTimes",
     "RetryPolicy",
     "SelectByException",
     "State",
+    "StoppedClock",
     "Task",
     "TimeTable",
     "Why",
     "Workable",
+    "current_job",
 ]
 __version__ = "0.1.0"

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+from recruiter.domain.defaults import Defaults, seconds_to_run
 from recruiter.domain.duration import DurationLike, to_timedelta
 from recruiter.domain.job import Job, JobId
-from recruiter.domain.names import DEFAULT_METHOD, check_name
-from recruiter.domain.retry import RetryPolicy
-from recruiter.errors import InvalidJob, InvalidName
-from recruiter.registry import Defaults, WorkableTask
+from recruiter.domain.names import DEFAULT_METHOD, check_name, check_priority, check_tags
+from recruiter.domain.retry import RetryPolicy, after
+from recruiter.errors import InvalidJob
 from recruiter.results import JobHandle
 from recruiter.store.codec import is_job_id, new_id
+from recruiter.store.creations import content_id
+from recruiter.twins import twin
 from recruiter.workable import Workable
 
 if TYPE_CHECKING:
@@ -27,16 +29,17 @@ W = TypeVar("W", bound=Workable)
 
 
 @dataclass(frozen=True)
-class _Wishes:
+class Wishes:
     """What has been said of the job so far."""
 
     task: str
-    args: Mapping[str, Any]
+    args: Mapping[str, Any] | Sequence[Any]
     defaults: Defaults
     returns: Any = Any
     id: JobId | None = None
     at: datetime | None = None
     background: bool = False
+    method: str = DEFAULT_METHOD
     group: str | None = None
     priority: int | float | None = None
     tags: tuple[str, ...] = ()
@@ -45,15 +48,16 @@ class _Wishes:
     retry: RetryPolicy | None = None
     only: tuple[type[BaseException], ...] = ()
     at_most_once: bool | None = None
+    timeout: float | None = None
 
 
 class JobBuilder(Generic[R]):
-    """A job to be. Each method returns a new builder; `execute` makes the job.
+    """A job to be. Each method returns a new builder; `execute` or `create` makes the job.
 
     Without `in_background` (or a time) the job runs here and now, and only its retries go to the background.
     """
 
-    def __init__(self, recruiter: Recruiter, wishes: _Wishes) -> None:
+    def __init__(self, recruiter: Recruiter, wishes: Wishes) -> None:
         self._recruiter = recruiter
         self._wishes = wishes
 
@@ -66,55 +70,76 @@ class JobBuilder(Generic[R]):
 
     def schedule_at(self, moment: datetime) -> Self:
         """Not before this moment; implies the background."""
-        if moment.tzinfo is None:
+        if not isinstance(moment, datetime) or moment.utcoffset() is None:
             raise InvalidJob(f"schedule_at needs a datetime with a time zone, not {moment!r}; add tzinfo=UTC or yours")
         return self._with(at=moment.astimezone(UTC), background=True)
 
     def schedule_in(self, delay: DurationLike) -> Self:
         """Not before this long from now; implies the background."""
-        return self._with(at=self._recruiter.clock.now() + to_timedelta(delay), background=True)
+        return self._with(at=after(self._recruiter.clock.now(), to_timedelta(delay)), background=True)
 
     def in_group(self, group: str) -> Self:
         """Only workers of this group, or of all groups, will run it. At most one group a job."""
         return self._with(group=check_name("group", group))
 
     def tagged_as(self, *tags: str) -> Self:
-        for tag in tags:
-            if not isinstance(tag, str) or not tag:
-                raise InvalidName(f"a tag must be a text, not {tag!r}")
-        return self._with(tags=(*self._wishes.tags, *tags))
+        """With these tags, beside those it has."""
+        return self._with(tags=(*self._wishes.tags, *check_tags(tags)))
 
     def with_priority(self, priority: int | float) -> Self:
         """Higher goes first inside its group; ties by age."""
-        if isinstance(priority, bool) or not isinstance(priority, int | float) or priority != priority:
-            raise InvalidJob(f"a priority is a number, not {priority!r}")
-        return self._with(priority=priority)
+        return self._with(priority=check_priority(priority))
 
     def with_id(self, id: JobId) -> Self:
-        """An id of your own; a second job with it is refused with JobExists."""
+        """An id of your own; a second job with it is refused with JobExists, as long as the first is known."""
         if not is_job_id(id):
             raise InvalidJob(f"a job id is an ObjectId, text, integer or UUID, not {id!r}")
         return self._with(id=id)
 
     def with_urn(self, urn: str) -> Self:
-        return self._with(urn=urn)
+        """Where it comes from, in words of your own."""
+        return self._with(urn=_text("urn", urn))
 
     def owned_by(self, username: str) -> Self:
-        return self._with(username=username)
+        """Whose job it is."""
+        return self._with(username=_text("an owner", username))
 
     def retry_with_policy(self, policy: RetryPolicy, only: Iterable[type[BaseException]] = ()) -> Self:
         """How to try again after a failure; `only` on these exceptions and their subclasses."""
+        self._recruiter.policies.dump(policy, only)  # what cannot be stored is refused here, where it is said
         return self._with(retry=policy, only=tuple(only))
 
     def at_most_once(self) -> Self:
         """Never started twice, even if that means that it is lost when its worker dies."""
         return self._with(at_most_once=True)
 
-    def execute(self, *, session: ClientSession | None = None) -> JobHandle[R]:
-        """Makes the job. With a `session` it is part of the caller's own transaction."""
-        return self._send(DEFAULT_METHOD, session)
+    def timeout(self, duration: DurationLike) -> Self:
+        """How long one attempt may take: then JobTimedOut is raised in it, and soon after its process is ended."""
+        return self._with(timeout=seconds_to_run(duration))
 
-    def build(self, method: str = DEFAULT_METHOD) -> Job:
+    def execute(self, *, session: ClientSession | None = None) -> JobHandle[R]:
+        """Makes the job. With a `session` it is part of the caller's own transaction, and runs in the background."""
+        job, wishes = self.build(), self._wishes
+        if session is not None:
+            return self._recruiter.send(job, wishes.returns, session)
+        if not wishes.background:
+            return self._recruiter.run_here(job, wishes.returns)
+        if wishes.id is not None:
+            return self._recruiter.send_unused(job, wishes.returns)
+        return self._recruiter.send(job, wishes.returns)
+
+    aexecute = twin(execute)
+
+    def create(self) -> JobHandle[R]:
+        """Makes the job in the background, once, ever: its id is made of what it is, its task and its arguments, unless
+        `with_id` says otherwise. The handle's `created` says whether there was one already; then nothing is stored."""
+        wishes = self._wishes
+        id = wishes.id if wishes.id is not None else content_id(wishes.task, wishes.args)
+        return self._recruiter.send_once(self._with(id=id).build(), wishes.returns)
+
+    acreate = twin(create)
+
+    def build(self) -> Job:
         """The job as it would be stored."""
         wishes, defaults, now = self._wishes, self._wishes.defaults, self._recruiter.clock.now()
         policy, only = (wishes.retry, wishes.only) if wishes.retry is not None else (defaults.retry, defaults.only)
@@ -124,38 +149,37 @@ class JobBuilder(Generic[R]):
             args=wishes.args,
             created_at=now,
             scheduled_at=wishes.at or now,
-            method=method,
+            method=wishes.method,
             group=wishes.group or defaults.group,
             priority=wishes.priority if wishes.priority is not None else defaults.priority,
             tags=tuple(dict.fromkeys((*defaults.tags, *wishes.tags))),
             urn=wishes.urn,
             username=wishes.username,
             at_most_once=wishes.at_most_once if wishes.at_most_once is not None else defaults.at_most_once,
+            timeout=wishes.timeout if wishes.timeout is not None else defaults.timeout,
             retry_policy=self._recruiter.policies.dump(policy, only) if policy is not None else None,
         )
-
-    def _send(self, method: str, session: ClientSession | None) -> JobHandle[R]:
-        job = self.build(method)
-        if self._wishes.id is not None and session is None:
-            self._recruiter.check_unused(job.id)
-        if self._wishes.background or session is not None:
-            return self._recruiter.send(job, self._wishes.returns, session)
-        return self._recruiter.run_here(job, self._wishes.returns)
 
 
 class WorkableJob(JobBuilder[Any], Generic[W]):
     """A job of a workable; its last word is the name of any method: `.execute()`, `.ping()`, …"""
 
+    def with_method(self, method: str) -> Self:
+        """The method to run, for those who cannot write it as the last word: `.with_method("ping").aexecute()`."""
+        self._recruiter.registry.get(self._wishes.task).check_method(method)
+        return self._with(method=method)
+
     def __getattr__(self, method: str) -> Callable[..., JobHandle[Any]]:
         if method.startswith("_"):
             raise AttributeError(method)
-        task = self._recruiter.registry.get(self._wishes.task)
-        assert isinstance(task, WorkableTask)
-        task.check_method(method)
-        return lambda session=None: self._send(method, session)
+        return self.with_method(method).execute
 
-    def execute(self, *, session: ClientSession | None = None) -> JobHandle[Any]:
-        task = self._recruiter.registry.get(self._wishes.task)
-        assert isinstance(task, WorkableTask)
-        task.check_method(DEFAULT_METHOD)
-        return self._send(DEFAULT_METHOD, session)
+    def build(self) -> Job:
+        self._recruiter.registry.get(self._wishes.task).check_method(self._wishes.method)
+        return super().build()
+
+
+def _text(kind: str, value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise InvalidJob(f"{kind} must be a text, not {value!r:.80}")
+    return value

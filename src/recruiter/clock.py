@@ -34,12 +34,13 @@ class SystemClock:
         return time.monotonic()
 
 
-class StoppedClock:
+class StoppedClock(SystemClock):
     """A clock that stands still until told to move; for tests."""
 
     def __init__(self, at: datetime) -> None:
         if at.tzinfo is None:
             raise ValueError("a stopped clock needs an aware datetime, e.g. datetime(2030, 1, 1, tzinfo=UTC)")
+        super().__init__()
         self._now = at.astimezone(UTC)
         self._elapsed = 0.0
 

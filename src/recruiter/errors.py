@@ -6,6 +6,7 @@ RecruiterError
 │   ├── InvalidArguments           arguments that do not fit the task's signature
 │   ├── UnsupportedValue           a value that cannot travel through BSON
 │   ├── InvalidDuration            not a number, a timedelta or a text such as "5 minutes"
+│   ├── InvalidSchedule            a cron expression, time zone or schedule policy that cannot be used
 │   ├── JobTooLarge                larger than a MongoDB document may be
 │   └── JobExists                  a job with this id is already there
 ├── UnknownTask                    no task of this name is registered here
@@ -13,6 +14,9 @@ RecruiterError
 ├── JobNotFound                    no job with this id
 ├── JobFailed                      waited for a result; the job ended without one
 ├── ResultTimeout                  waited for a result; the time is over
+├── JobTimedOut                    raised inside a job whose time is over
+├── RetryLater                     raised by a job that wants to be run again later
+├── NoCurrentJob                   current_job was asked outside of a job
 ├── ApplicationError               the bootstrap file or module cannot be loaded
 ├── SettingsError                  an option, variable or file says something impossible
 ├── StoreError                     MongoDB cannot be used
@@ -28,6 +32,8 @@ RecruiterError
 """
 
 from __future__ import annotations
+
+from datetime import datetime, timedelta
 
 
 class RecruiterError(Exception):
@@ -52,6 +58,10 @@ class UnsupportedValue(InvalidJob):
 
 class InvalidDuration(InvalidJob):
     """Not a duration; write a number of seconds, a timedelta or a text such as "5 minutes"."""
+
+
+class InvalidSchedule(InvalidJob):
+    """A cron expression, a time zone or a schedule policy that cannot be used; the message names what to correct."""
 
 
 class JobTooLarge(InvalidJob):
@@ -80,6 +90,30 @@ class JobFailed(RecruiterError):
 
 class ResultTimeout(RecruiterError, TimeoutError):
     """The job has not ended yet; it goes on, ask again or wait longer."""
+
+
+class JobTimedOut(RecruiterError, TimeoutError):
+    """The job's time is over. Raised inside it, to clean up and leave; one that stays is ended with its process."""
+
+
+class RetryLater(RecruiterError):
+    """Raise it in a job to be run again later, with no attempt counted: `raise RetryLater("5 minutes")`.
+
+    For "not yet" (the file has not arrived, the API asks to slow down), where nothing has failed.
+    """
+
+    def __init__(
+        self, delay: timedelta | int | float | str | None = None, *, at: datetime | None = None, reason: str = ""
+    ) -> None:
+        if (delay is None) == (at is None):
+            raise TypeError('RetryLater needs either a delay, as in RetryLater("5 minutes"), or at=datetime')
+        super().__init__(reason or f"not before {at if at is not None else delay}")
+        self.delay = delay
+        self.at = at
+
+
+class NoCurrentJob(RecruiterError):
+    """`current_job` was asked where no job runs; it works inside a task or workable while it runs as a job."""
 
 
 class ApplicationError(RecruiterError):

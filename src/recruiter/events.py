@@ -3,8 +3,13 @@
 Process events: `process.started`, `process.stopping`, `leader.elected`, `leader.stept_back`, `worker.joined`,
 `worker.left`, `worker.lost`, `worker.retired`, `child.started`, `child.died`, `child.broken`, `child.recycled`,
 `store.unreachable`, `store.back`, `doorbell.failed`, `loop.failed`, `lane.unserved`, `archive.cleaned`, `hook.failed`,
-`listener.failed`. Job events: `job.ended`, `job.failed`, `job.failure.last`, `job.crashed`, `job.interrupted`,
-`job.reduced`, `job.misplaced`, `job.superseded`, `job.set_aside`, `job.cancelled`.
+`listener.failed`.
+
+Job events, told where the job runs, to the listeners of the application and to the workable: `job.started`, and then
+one of `job.ended` (it succeeded), `job.failed` (it will be tried again), `job.failure.last` (it will not) and
+`job.snoozed` (it asked to be run later). A process whose job dies with it cannot tell; the supervisor does:
+`job.crashed`, `job.overran`, `job.noted`, `job.interrupted`, `job.reduced`, `job.misplaced`, `job.superseded`,
+`job.set_aside`, `job.cancelled`.
 """
 
 from __future__ import annotations
@@ -32,11 +37,16 @@ class Events:
         self._listeners.append(listener)
         return listener
 
+    @property
+    def heard(self) -> bool:
+        """Whether anybody listens; to be asked where an event would cost something to make."""
+        return bool(self._listeners)
+
     def emit(self, name: str, **fields: Any) -> None:
         event = Event(name, fields)
         for listener in self._listeners:
             try:
                 listener(event)
-            except Exception as error:
+            except BaseException as error:  # a listener that calls exit() too
                 if name != "listener.failed":
                     self.emit("listener.failed", listener=repr(listener), event=name, error=repr(error))

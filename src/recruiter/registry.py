@@ -4,33 +4,50 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any, ClassVar, Protocol
 from weakref import WeakSet
 
+from pydantic import BaseModel
+
 from recruiter.domain.arguments import Signature
-from recruiter.domain.names import DEFAULT_GROUP, DEFAULT_METHOD, check_name
+from recruiter.domain.defaults import Defaults
+from recruiter.domain.names import DEFAULT_METHOD, check_name
 from recruiter.domain.policy_registry import PolicyRegistry
-from recruiter.domain.retry import RetryPolicy
 from recruiter.domain.typed import encode_result
 from recruiter.errors import InvalidArguments, TaskExists, UnknownTask
-from recruiter.workable import WORKABLES, Workable
+from recruiter.events import Events, Listener
+from recruiter.workable import WORKABLES, Workable, checked, rebuilt
+
+
+class Finalizers:
+    """What to call after an attempt. Each is called once; what one raises changes nothing for the job or the others."""
+
+    def __init__(self) -> None:
+        self.after_success: list[Callable[[Any], Any]] = []
+        self.after_failure: list[Callable[[BaseException], Any]] = []
+        self.after_last_failure: list[Callable[[BaseException], Any]] = []
+        self.finalize: list[Callable[[BaseException | None], Any]] = []
+
+    @classmethod
+    def of(cls, workable: Workable) -> Finalizers:
+        finalizers = cls()
+        finalizers.after_success.append(workable.after_success)
+        finalizers.after_failure.append(workable.after_failure)
+        finalizers.after_last_failure.append(workable.after_last_failure)
+        finalizers.finalize.append(workable.finalize)
+        return finalizers
 
 
 @dataclass(frozen=True, slots=True)
-class Defaults:
-    """What a job of a task has when it does not say otherwise."""
+class Call:
+    """A stored job, rebuilt and ready to run."""
 
-    group: str = DEFAULT_GROUP
-    priority: int | float = 0
-    tags: tuple[str, ...] = ()
-    retry: RetryPolicy | None = None
-    only: tuple[type[BaseException], ...] = ()
-    at_most_once: bool = False
-
-    def __post_init__(self) -> None:
-        check_name("group", self.group)
+    run: Callable[[], Any]
+    finalizers: Finalizers
+    listener: Listener | None = None
+    """Hears what happens to this job: the workable itself."""
 
 
 class TaskDefinition(Protocol):
@@ -40,10 +57,21 @@ class TaskDefinition(Protocol):
     def name(self) -> str: ...
 
     @property
+    def aliases(self) -> tuple[str, ...]: ...
+
+    @property
     def defaults(self) -> Defaults: ...
 
-    def runner(self, args: Mapping[str, Any] | Sequence[Any], method: str) -> Callable[[], Any]:
-        """What to call for a stored job. Raises InvalidArguments when the stored arguments do not fit."""
+    def store(self, data: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
+        """The arguments as they are stored. Raises InvalidArguments when they do not fit."""
+
+    def check_method(self, method: str) -> None:
+        """Raises InvalidArguments when there is no such method to run."""
+
+    def call(self, args: Mapping[str, Any] | Sequence[Any], method: str) -> Call:
+        """What to run for a stored job. Raises InvalidArguments when the stored arguments do not fit."""
+
+    def is_async(self, method: str) -> bool: ...
 
     def encode_result(self, result: Any) -> Any:
         """The result as it is stored. Raises UnsupportedValue when it cannot be."""
@@ -56,6 +84,8 @@ class FunctionTask:
     name: str
     function: Callable[..., Any]
     defaults: Defaults
+    aliases: tuple[str, ...] = ()
+    finalizers: Finalizers = field(default_factory=Finalizers)
 
     @cached_property
     def signature(self) -> Signature:
@@ -64,12 +94,20 @@ class FunctionTask:
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         return self.signature.bind(args, dict(kwargs))
 
-    def runner(self, args: Mapping[str, Any] | Sequence[Any], method: str) -> Callable[[], Any]:
+    def store(self, data: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
+        return self.bind((), data) if isinstance(data, Mapping) else self.bind(tuple(data), {})
+
+    def check_method(self, method: str) -> None:
         if method != DEFAULT_METHOD:
             raise InvalidArguments(f"task {self.name!r} is a function and has no method {method!r}")
+
+    def call(self, args: Mapping[str, Any] | Sequence[Any], method: str) -> Call:
+        self.check_method(method)
         positional, named = self.signature.unbind(args if isinstance(args, Mapping) else list(args))
-        function = self.function
-        return lambda: function(*positional, **named)
+        return Call(partial(self.function, *positional, **named), self.finalizers)
+
+    def is_async(self, method: str) -> bool:  # noqa: ARG002
+        return inspect.iscoroutinefunction(self.function)
 
     def encode_result(self, result: Any) -> Any:
         return encode_result(result, self.signature.returns)
@@ -79,46 +117,79 @@ class FunctionTask:
 class WorkableTask:
     """A class that exports itself and is rebuilt elsewhere; any of its own methods can be the one to run."""
 
-    name: str
     workable: type[Workable]
-    defaults: Defaults = Defaults()
 
-    def runner(self, args: Mapping[str, Any] | Sequence[Any], method: str) -> Callable[[], Any]:
+    @property
+    def name(self) -> str:
+        return self.workable.task_name
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        return self.workable.task_aliases
+
+    @property
+    def defaults(self) -> Defaults:
+        return self.workable.task_defaults
+
+    def call(self, args: Mapping[str, Any] | Sequence[Any], method: str) -> Call:
         self.check_method(method)
-        if not isinstance(args, Mapping):
+        workable = rebuilt(self.workable, self._named(args))
+        listens = type(workable).on_event is not Workable.on_event
+        return Call(getattr(workable, method), Finalizers.of(workable), workable.on_event if listens else None)
+
+    def store(self, data: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
+        return checked(self.workable, self._named(data))
+
+    def _named(self, data: Mapping[str, Any] | Sequence[Any]) -> Mapping[str, Any]:
+        if not isinstance(data, Mapping):
             raise InvalidArguments(f"{self.name} needs a document of arguments, not an array")
-        run: Callable[[], Any] = getattr(self.workable.import_(args), method)
-        return run
+        return data
 
     def check_method(self, method: str) -> None:
-        if method.startswith("_") or hasattr(Workable, method) or not callable(getattr(self.workable, method, None)):
+        """Only what its author wrote: nothing private, nothing of Workable or pydantic, nothing but a method."""
+        owner = next((cls for cls in self.workable.__mro__ if method in vars(cls)), object)
+        if (
+            method.startswith("_")
+            or hasattr(Workable, method)
+            or owner in (object, BaseModel)
+            or not inspect.isroutine(getattr(self.workable, method))
+        ):
             raise InvalidArguments(f"{self.name} has no method {method!r} that can be run as a job")
+
+    def is_async(self, method: str) -> bool:
+        return inspect.iscoroutinefunction(getattr(self.workable, method, None))
 
     def encode_result(self, result: Any) -> Any:
         return encode_result(result)
 
 
 class Registry:
-    """Tasks by name. Workable classes are known as soon as they are defined."""
+    """Tasks by name and by alias. Workable classes are known as soon as they are defined."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, FunctionTask] = {}
 
     def add(self, task: FunctionTask) -> None:
-        known = self._tasks.get(task.name)
-        if known is not None and not _same_place(known.function, task.function):
-            raise TaskExists(
-                f"task {task.name!r} is {known.function.__module__}.{known.function.__qualname__} already; "
-                f"give {task.function.__module__}.{task.function.__qualname__} another name="
-            )
-        self._tasks[check_name("task", task.name)] = task
+        for known_as in (task.name, *task.aliases):
+            known = self._tasks.get(known_as)
+            if known is not None and not _same_place(known.function, task.function):
+                raise TaskExists(
+                    f"task {known_as!r} is {known.function.__module__}.{known.function.__qualname__} already; "
+                    f"give {task.function.__module__}.{task.function.__qualname__} another name="
+                )
+        for known_as in (task.name, *task.aliases):
+            self._tasks[check_name("task", known_as)] = task
 
     def find(self, name: str) -> TaskDefinition | None:
         task = self._tasks.get(name)
         if task is not None:
             return task
         workable = WORKABLES.get(name)
-        return WorkableTask(name, workable) if workable else None
+        return WorkableTask(workable) if workable else None
+
+    def has(self, name: str) -> bool:
+        """Whether this very registry was given it; workables belong to nobody."""
+        return name in self._tasks
 
     def get(self, name: str) -> TaskDefinition:
         task = self.find(name)
@@ -129,6 +200,7 @@ class Registry:
         return task
 
     def names(self) -> set[str]:
+        """Every name under which a job may come, old names included."""
         return {*self._tasks, *WORKABLES}
 
     @classmethod
@@ -148,6 +220,7 @@ class RegistryOwner:
     def __init__(self) -> None:
         self.registry = Registry()
         self.policies = PolicyRegistry()
+        self.events = Events()
         RegistryOwner.alive.add(self)
 
     @property

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from recruiter.domain.duration import DurationLike, to_seconds
@@ -16,43 +19,41 @@ from recruiter.store.database import Store
 R = TypeVar("R")
 
 _FIRST_LOOK, _LONGEST_BETWEEN_LOOKS = 0.005, 0.25
+_REST = 4
+"""Looking rests this many times as long as the last look took, so that it never costs more than a fifth of the time."""
 
 
 class Results:
-    """Looks for archived jobs on behalf of everybody who waits, more and more slowly while nothing comes."""
+    """Looks for archived jobs on behalf of everybody who waits, more and more slowly while nothing comes.
+
+    A look is one query, so a thousand who wait are hardly more work for MongoDB than one.
+    """
 
     def __init__(self, store: Callable[[], Store]) -> None:
         self._store = store
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)
-        self._waiting: dict[JobId, list[_Waiter]] = {}
+        self._waiting: dict[JobId, list[Future[ArchivedJob]]] = {}
         self._thread: threading.Thread | None = None
 
-    def wait(self, id: JobId, timeout: float | None) -> ArchivedJob:
-        waiter = self._enlist(id)
-        try:
-            if not waiter.done.wait(timeout):
-                raise ResultTimeout(f"job {id!r} has not ended within {timeout:g} s; it goes on, ask again")
-        finally:
-            self._dismiss(id, waiter)
-        return waiter.outcome()
-
-    def _enlist(self, id: JobId) -> _Waiter:
-        waiter = _Waiter()
+    def enlist(self, id: JobId) -> Future[ArchivedJob]:
+        """The job, once it has ended; or the error that kept it from being read."""
+        future: Future[ArchivedJob] = Future()
         with self._lock:
-            self._waiting.setdefault(id, []).append(waiter)
+            self._waiting.setdefault(id, []).append(future)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._look, name="results", daemon=True)
                 self._thread.start()
             self._arrived.notify()
-        return waiter
+        return future
 
-    def _dismiss(self, id: JobId, waiter: _Waiter) -> None:
+    def dismiss(self, id: JobId, future: Future[ArchivedJob]) -> None:
+        """Whoever asked has stopped waiting."""
         with self._lock:
-            waiters = self._waiting.get(id, [])
-            if waiter in waiters:
-                waiters.remove(waiter)
-            if not waiters:
+            waiting = self._waiting.get(id, [])
+            if future in waiting:
+                waiting.remove(future)
+            if not waiting:
                 self._waiting.pop(id, None)
 
     def _look(self) -> None:
@@ -63,15 +64,17 @@ class Results:
                     self._thread = None
                     return
                 ids = list(self._waiting)
+            began = time.monotonic()
             found = self._find(ids)
+            rest = _REST * (time.monotonic() - began)
             with self._lock:
                 for id, answer in found.items():
-                    for waiter in self._waiting.pop(id, ()):
-                        waiter.answer = answer
-                        waiter.done.set()
+                    for future in self._waiting.pop(id, ()):
+                        _tell(future, answer)
                 pause = _FIRST_LOOK if found else min(pause * 1.5, _LONGEST_BETWEEN_LOOKS)
-                if self._arrived.wait(pause):
+                if self._arrived.wait(max(pause, rest)):
                     pause = _FIRST_LOOK
+            time.sleep(max(0.0, began + _FIRST_LOOK + rest - time.monotonic()))  # also when many arrive at once
 
     def _find(self, ids: list[JobId]) -> dict[JobId, ArchivedJob | Exception]:
         """What has ended; if it cannot be read, whoever waits for it is told, and nobody else."""
@@ -85,33 +88,59 @@ class Results:
             return {id: answer for each in ids for id, answer in self._find([each]).items()}
 
 
-class _Waiter:
-    def __init__(self) -> None:
-        self.done = threading.Event()
-        self.answer: ArchivedJob | Exception | None = None
-
-    def outcome(self) -> ArchivedJob:
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        assert self.answer is not None
-        return self.answer
+def _tell(future: Future[ArchivedJob], answer: ArchivedJob | Exception) -> None:
+    with suppress(InvalidStateError):  # cancelled in this moment by an event loop that waits no longer
+        if isinstance(answer, Exception):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
 
 
 class JobHandle(Generic[R]):
     """A job that has been made: its id, and its result when there is one."""
 
-    def __init__(self, id: JobId, results: Results, returns: Any = Any) -> None:
+    def __init__(self, id: JobId, results: Results, returns: Any = Any, *, created: bool = True) -> None:
         self.id = id
+        self.created = created
+        """False when `create` found that this job existed already."""
         self._results = results
         self._returns = returns
 
     def wait(self, timeout: DurationLike | None = None) -> ArchivedJob:
         """Returns the job when it has ended, well or not. Raises ResultTimeout when the time is over."""
-        return self._results.wait(self.id, None if timeout is None else to_seconds(timeout))
+        seconds = None if timeout is None else to_seconds(timeout)
+        future = self._results.enlist(self.id)
+        try:
+            return future.result(seconds)
+        except TimeoutError:
+            if future.done():  # the error is the store's own
+                raise
+            raise self._too_late(seconds) from None
+        finally:
+            self._results.dismiss(self.id, future)
+
+    async def await_(self, timeout: DurationLike | None = None) -> ArchivedJob:
+        """Like `wait`, without blocking the event loop, and without a thread for each who waits."""
+        seconds = None if timeout is None else to_seconds(timeout)
+        future = self._results.enlist(self.id)
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(future), seconds)
+        except TimeoutError:
+            if future.done() and not future.cancelled():
+                raise
+            raise self._too_late(seconds) from None
+        finally:
+            self._results.dismiss(self.id, future)
 
     def result(self, timeout: DurationLike | None = None) -> R:
         """What the job returned. Raises JobFailed when it ended without a result."""
-        ended = self.wait(timeout)
+        return self._result_of(self.wait(timeout))
+
+    async def aresult(self, timeout: DurationLike | None = None) -> R:
+        """Like `result`, without blocking the event loop."""
+        return self._result_of(await self.await_(timeout))
+
+    def _result_of(self, ended: ArchivedJob) -> R:
         if not ended.done:
             last = ended.last_execution
             told = f": {last.exception}: {last.message}" if last is not None and last.exception else ""
@@ -119,9 +148,8 @@ class JobHandle(Generic[R]):
         value: R = decode_result(ended.result, self._returns)
         return value
 
-    async def aresult(self, timeout: DurationLike | None = None) -> R:
-        """Like `result`, without blocking the event loop."""
-        return await asyncio.to_thread(self.result, timeout)
+    def _too_late(self, seconds: float | None) -> ResultTimeout:
+        return ResultTimeout(f"job {self.id!r} has not ended within {seconds:g} s; it goes on, ask again")
 
     def __repr__(self) -> str:
         return f"JobHandle({self.id!r})"

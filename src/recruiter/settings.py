@@ -87,6 +87,7 @@ class Settings(TargetSettings):
     backoff_to: Duration = timedelta(seconds=5)
     work_on: Groups = None
     processes: int = Field(default=1, ge=1, le=1024)
+    concurrency: int = Field(default=1, ge=1, le=2000)
     memory_limit: ByteSize | None = None
     grace: Duration = timedelta(seconds=30)
     clean_after: Duration = timedelta(days=5)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
-from recruiter.builder import JobBuilder, _Wishes
+from recruiter.builder import JobBuilder, Wishes
 from recruiter.errors import InvalidArguments, RecruiterError
 from recruiter.registry import FunctionTask
 from recruiter.results import JobHandle
+from recruiter.twins import in_a_thread, twin
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +43,15 @@ class Task(Generic[P, C, R]):
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Like `enqueue`, without blocking the event loop."""
-        return await asyncio.to_thread(self.enqueue, *args, **kwargs)
+        return await in_a_thread(self.enqueue, *args, **kwargs)
+
+    def create(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Run it in the background, once, ever: the same arguments make the same job, and `created` says which."""
+        return self.job(*args, **kwargs).create()
+
+    async def acreate(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Like `create`, without blocking the event loop."""
+        return await in_a_thread(self.create, *args, **kwargs)
 
     def enqueue_many(
         self,
@@ -71,9 +79,33 @@ class Task(Generic[P, C, R]):
                 answers[place] = refusal
         return answers
 
+    aenqueue_many = twin(enqueue_many)
+
     def job(self, *args: P.args, **kwargs: P.kwargs) -> JobBuilder[R]:
         """A job with these arguments, to be told more: `.schedule_in("5 minutes").in_background().execute()`."""
         return self._builder(self._definition.bind(args, kwargs))
+
+    # -- after each attempt --------------------------------------------------------------------------------------
+
+    def after_success(self, function: Callable[[R], Any]) -> Callable[[R], Any]:
+        """A decorator: call this with the result when a job of this task has succeeded."""
+        self._definition.finalizers.after_success.append(function)
+        return function
+
+    def after_failure(self, function: Callable[[BaseException], Any]) -> Callable[[BaseException], Any]:
+        """A decorator: call this with the exception after each attempt that failed."""
+        self._definition.finalizers.after_failure.append(function)
+        return function
+
+    def after_last_failure(self, function: Callable[[BaseException], Any]) -> Callable[[BaseException], Any]:
+        """A decorator: call this with the exception when there will be no other attempt."""
+        self._definition.finalizers.after_last_failure.append(function)
+        return function
+
+    def finalize(self, function: Callable[[BaseException | None], Any]) -> Callable[[BaseException | None], Any]:
+        """A decorator: call this last after each attempt, with the exception or None."""
+        self._definition.finalizers.finalize.append(function)
+        return function
 
     def _job_of(self, call: tuple[Any, ...] | Mapping[str, Any]) -> JobBuilder[R]:
         if isinstance(call, Mapping):
@@ -86,7 +118,7 @@ class Task(Generic[P, C, R]):
 
     def _builder(self, args: Mapping[str, Any]) -> JobBuilder[R]:
         definition = self._definition
-        wishes = _Wishes(self.name, args, definition.defaults, definition.signature.returns)
+        wishes = Wishes(self.name, args, definition.defaults, definition.signature.returns)
         return JobBuilder(self._recruiter, wishes)
 
     def __repr__(self) -> str:

@@ -1,64 +1,198 @@
-"""Workables: jobs as classes. A workable exports what it needs, and is rebuilt from that in another process."""
+"""Workables: jobs as classes. A workable exports what it needs, and is rebuilt from that in another process.
+
+    HttpRequest(url, body)  ──stored()──▶  {"url": …, "body": …}  ──rebuilt()──▶  HttpRequest(url, body).execute()
+
+What is stored is taken from the constructor's arguments, the fields of a dataclass or those of a pydantic model, each
+with its type; or it is what your own `export` returns, and `import_` gets it back.
+"""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
+from weakref import WeakKeyDictionary
+
+from pydantic import BaseModel
 
 from recruiter.domain.arguments import Signature
-from recruiter.domain.names import check_name
-from recruiter.errors import InvalidArguments, TaskExists
+from recruiter.domain.defaults import Defaults
+from recruiter.domain.duration import DurationLike
+from recruiter.domain.names import DEFAULT_GROUP, check_name, check_tags
+from recruiter.domain.retry import RetryPolicy
+from recruiter.domain.typed import Mismatch, slot_of
+from recruiter.domain.values import Refused, from_bson, to_bson
+from recruiter.errors import InvalidArguments, InvalidJob, TaskExists
+from recruiter.events import Event
 
 if TYPE_CHECKING:
     from recruiter.app import Recruiter
     from recruiter.builder import WorkableJob
 
 WORKABLES: dict[str, type[Workable]] = {}
-"""Every workable class that has been defined, by task name."""
+"""Every workable class that has been defined, by task name and by alias."""
 
 
 class Workable:
     """Subclass it, keep your constructor's arguments in attributes of the same names, and write `execute`.
 
-    If that does not fit, define `export` (a document of what to store) and `import_` (the way back).
+    Dataclasses and pydantic models need nothing more. If neither fits, define `export` (a document of what to store)
+    and `import_` (the way back). What all its jobs have in common stands in the class line:
+
+        class HttpRequest(Workable, group="http", retry=RetryManyTimes(3, "1 minute")): ...
     """
 
-    task_name: ClassVar[str]
+    task_name: ClassVar[str] = ""
+    task_aliases: ClassVar[tuple[str, ...]] = ()
+    task_defaults: ClassVar[Defaults] = Defaults()
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "task_name" not in cls.__dict__:
-            cls.task_name = cls.__name__
-        name = check_name("task", cls.task_name)
-        known = WORKABLES.get(name)
-        if known is not None and known.__qualname__ != cls.__qualname__:
-            raise TaskExists(f"a workable {name!r} exists already; give {cls.__qualname__} another task_name")
-        WORKABLES[name] = cls
+    def __init_subclass__(
+        cls,
+        *,
+        name: str | None = None,
+        aliases: Iterable[str] = (),
+        group: str = DEFAULT_GROUP,
+        priority: int | float = 0,
+        tags: Iterable[str] = (),
+        retry: RetryPolicy | None = None,
+        only: Iterable[type[BaseException]] = (),
+        at_most_once: bool = False,
+        timeout: DurationLike | None = None,
+        **others: Any,
+    ) -> None:
+        super().__init_subclass__(**others)
+        cls.task_name = check_name("task", name or cls.__name__)
+        cls.task_aliases = tuple(check_name("alias", alias) for alias in aliases)
+        cls.task_defaults = Defaults.of(group, priority, tags, retry, only, at_most_once, timeout)
+        for known_as in (cls.task_name, *cls.task_aliases):
+            known = WORKABLES.get(known_as)
+            if known is not None and known.__qualname__ != cls.__qualname__:
+                raise TaskExists(f"a workable {known_as!r} exists already; give {cls.__qualname__} another name=")
+            WORKABLES[known_as] = cls
+
+    # -- what travels --------------------------------------------------------------------------------------------
 
     def export(self) -> Mapping[str, Any]:
         """What to store: the constructor's arguments, taken from the attributes of the same names."""
-        constructor = type(self).__init__
-        if constructor is object.__init__:
-            return {}
-        names = list(inspect.signature(constructor).parameters)[1:]
+        if isinstance(self, BaseModel):
+            return {name: getattr(self, name) for name in type(self).model_fields}
         try:
-            values = {name: getattr(self, name) for name in names}
+            constructor = _constructor(type(self))
+            return {name: getattr(self, name) for name in constructor.names} if constructor is not None else {}
         except AttributeError as error:
             raise InvalidArguments(
                 f"{type(self).__name__} keeps no attribute {error.name!r} for its constructor's argument of that name; "
                 "keep it, or define export() and import_()"
             ) from None
-        return Signature.of(constructor, skip_first=True).bind((), values)
 
     @classmethod
     def import_(cls, parameters: Mapping[str, Any]) -> Self:
         """The workable that `export` described."""
-        if cls.__init__ is object.__init__:
-            return cls()
-        positional, named = Signature.of(cls.__init__, skip_first=True).unbind(parameters)
-        return cls(*positional, **named)
+        return cls(**parameters)
+
+    # -- what happens to it: write those you need ----------------------------------------------------------------
+
+    def tagged_as(self) -> Iterable[str]:
+        """Tags that every job of this workable gets, beside those of its class and of the job."""
+        return ()
+
+    def after_success(self, result: Any) -> Any:
+        """Called once when it has succeeded."""
+
+    def after_failure(self, error: BaseException) -> Any:
+        """Called after each attempt that failed."""
+
+    def after_last_failure(self, error: BaseException) -> Any:
+        """Called after `after_failure` when there will be no other attempt."""
+
+    def finalize(self, error: BaseException | None) -> Any:
+        """Called last after each attempt, whatever came of it."""
+
+    def on_event(self, event: Event) -> None:
+        """Hears `job.started`, `job.ended`, `job.failed`, `job.failure.last` and `job.snoozed` of its own job."""
+
+    # -- becoming a job ------------------------------------------------------------------------------------------
 
     def as_job_of(self, recruiter: Recruiter) -> WorkableJob[Self]:
         """A job that will run one of this workable's methods."""
         return recruiter.job_of(self)
+
+
+def stored(workable: Workable) -> dict[str, Any]:
+    """The document of a workable; raises InvalidJob when it cannot be one, whatever its own code does."""
+    cls = type(workable)
+    try:
+        if cls.export is not Workable.export:
+            return _document(cls, workable.export())
+        if isinstance(workable, BaseModel):
+            document: dict[str, Any] = slot_of(cls).store(workable)
+            return document
+        constructor = _constructor(cls)
+        return constructor.bind((), workable.export()) if constructor is not None else {}
+    except InvalidJob:
+        raise
+    except (Mismatch, Refused) as error:
+        raise InvalidArguments(f"{cls.__name__}: {error}") from None
+    except Exception as error:
+        raise InvalidJob(
+            f"{cls.__name__}.export() raised {type(error).__name__}: {error}; nothing was stored"
+        ) from error
+
+
+def tags_of(workable: Workable) -> tuple[str, ...]:
+    """Its own tags; raises InvalidJob when they cannot be read."""
+    try:
+        return check_tags(workable.tagged_as())
+    except InvalidJob:
+        raise
+    except Exception as error:
+        name = type(workable).__name__
+        raise InvalidJob(f"{name}.tagged_as() raised {type(error).__name__}: {error}; nothing was stored") from error
+
+
+def rebuilt(cls: type[Workable], parameters: Mapping[str, Any]) -> Workable:
+    """The workable that `stored` described. Raises what its own code raises, or InvalidArguments."""
+    if _has_own_import(cls):
+        return cls.import_(from_bson(dict(parameters)))
+    if issubclass(cls, BaseModel):
+        try:
+            model: Workable = slot_of(cls).restore(dict(parameters))
+        except Mismatch as mismatch:
+            raise InvalidArguments(f"{cls.__name__}: {mismatch}") from None
+        return model
+    constructor = _constructor(cls)
+    positional, named = constructor.unbind(parameters) if constructor is not None else ((), dict(parameters))
+    return cls(*positional, **named)
+
+
+def checked(cls: type[Workable], parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The document of parameters that were not taken from a workable; they must fit its constructor."""
+    constructor = _constructor(cls)
+    if _has_own_import(cls) or issubclass(cls, BaseModel) or constructor is None:
+        document = _document(cls, parameters)
+        if not _has_own_import(cls):
+            rebuilt(cls, document)
+        return document
+    return constructor.bind((), parameters)
+
+
+def _has_own_import(cls: type[Workable]) -> bool:
+    return cls.import_.__func__ is not Workable.import_.__func__  # type: ignore[attr-defined]
+
+
+def _document(cls: type[Workable], exported: object) -> dict[str, Any]:
+    if not isinstance(exported, Mapping):
+        raise InvalidJob(f"{cls.__name__}.export() must return a document of what to store, not {exported!r:.80}")
+    document: dict[str, Any] = to_bson(dict(exported), cls.__name__)
+    return document
+
+
+_constructors: WeakKeyDictionary[type[Workable], Signature] = WeakKeyDictionary()
+
+
+def _constructor(cls: type[Workable]) -> Signature | None:
+    """What its constructor takes; None when it has none of its own."""
+    if cls.__init__ is object.__init__:
+        return None
+    if cls not in _constructors:
+        _constructors[cls] = Signature.of(cls.__init__, skip_first=True)
+    return _constructors[cls]

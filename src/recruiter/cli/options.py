@@ -50,7 +50,9 @@ class WorkerOptions:
     work_on: Annotated[list[str] | None, Parameter(negative=())] = None
     "Only jobs of this group; may be repeated (default: every group)."
     processes: int | None = None
-    "How many jobs run at once, each in a process of its own (default 1)."
+    "How many child processes run jobs (default 1)."
+    concurrency: int | None = None
+    "How many jobs run at once in each child: async ones in one event loop, others in threads (default 1)."
     memory_limit: str | None = None
     "A child process larger than this is replaced after its job, e.g. 512MB."
     grace: str | None = None

@@ -78,6 +78,7 @@ def start_worker(
             WorkerOptions(
                 groups=settings.work_on,
                 processes=settings.processes,
+                concurrency=settings.concurrency,
                 heartbeat=settings.heartbeat.total_seconds(),
                 dead_after=settings.considered_dead_after.total_seconds(),
                 grace=settings.grace.total_seconds(),

@@ -62,6 +62,11 @@ class Signature:
         return getattr(self._function, "__qualname__", None) or repr(self._function)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its parameters, in order."""
+        return tuple(self._plan.slots)
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What could not be checked, and why: annotations that cannot be resolved or understood."""
         slots = self._plan.slots.items()

@@ -39,6 +39,8 @@ class Execution(NamedTuple):
     exception: str | None = None
     message: str | None = None
     trace: str | None = None
+    notes: tuple[str, ...] = ()
+    """What else went wrong without changing the outcome: finalizers that raised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +59,12 @@ class Job:
     urn: str | None = None
     username: str | None = None
     at_most_once: bool = False
+    timeout: float | None = None
+    """Seconds that one attempt may take."""
     attempts: int = 0
     crashes: int = 0
+    snoozes: int = 0
+    """How often it asked to be run later; that counts as no attempt."""
     retry_policy: Mapping[str, Any] | None = None
     executions: tuple[Execution, ...] = ()
 

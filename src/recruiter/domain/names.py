@@ -8,9 +8,10 @@ a lane that nobody can serve now (task at its limit, group paused, unknown task)
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from recruiter.domain.text import said_by
-from recruiter.errors import InvalidName
+from recruiter.errors import InvalidJob, InvalidName
 
 DEFAULT_GROUP = "generic"
 DEFAULT_METHOD = "execute"
@@ -28,6 +29,24 @@ def check_name(kind: str, value: object) -> str:
             f"{kind} {value[:80]!r} is not a name: 1 to 200 characters, no white space, no '/', not starting with '$'"
         )
     return value
+
+
+def check_tags(tags: Iterable[object]) -> tuple[str, ...]:
+    """The tags, each once, in order."""
+    if isinstance(tags, str):
+        raise InvalidName(f"tags are a list of texts, as in [{tags!r}], not one text")
+    checked: dict[str, None] = {}
+    for tag in tags:
+        if not isinstance(tag, str) or not tag:
+            raise InvalidName(f"a tag must be a text, not {said_by(tag, repr)[:200]}")
+        checked[tag] = None
+    return tuple(checked)
+
+
+def check_priority(priority: object) -> int | float:
+    if isinstance(priority, bool) or not isinstance(priority, int | float) or priority != priority:
+        raise InvalidJob(f"a priority is a number, not {said_by(priority, repr)[:200]}")
+    return priority
 
 
 def lane_of(group: str, task: str) -> str:

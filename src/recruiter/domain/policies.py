@@ -166,6 +166,9 @@ class SelectByException(RetryPolicy):
         fitting = (policy for names, policy in self.cases if failure.is_a(names))
         return next(fitting, self.default).decide(failure)
 
+    def is_last(self, failure: Failure) -> bool:
+        return all(policy.is_last(failure) for policy in (*(policy for _, policy in self.cases), self.default))
+
     def export(self) -> dict[str, Any]:
         cases = [{"exceptions": list(names), "policy": policy} for names, policy in self.cases]
         return {"cases": cases, "otherwise": self.default}
@@ -199,6 +202,9 @@ class RetriableExceptionFilter(RetryPolicy):
         if not failure.crashed and not failure.is_a(self.only):
             return Archive(Why.NON_RETRIABLE_EXCEPTION)
         return self.policy.decide(failure)
+
+    def is_last(self, failure: Failure) -> bool:
+        return self.policy.is_last(failure)
 
 
 def _names(exceptions: ExceptionClasses) -> tuple[str, ...]:

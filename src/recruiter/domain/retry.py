@@ -90,6 +90,10 @@ class RetryPolicy(ABC):
     def decide(self, failure: Failure) -> Decision | None:
         """Retry, Archive, or None: "I have nothing to say", which archives the job."""
 
+    def is_last(self, failure: Failure) -> bool:
+        """Would this failure be the last one, whatever exception it was? For jobs that ask before they fail."""
+        return not isinstance(self.decide(failure), Retry)
+
     def export(self) -> dict[str, Any]:
         """The parameters to store: what BSON takes, and other policies. A dataclass need not write this."""
         cls: type = type(self)
@@ -135,6 +139,14 @@ def decide_crash(policy: RetryPolicy | None, failure: Failure, *, crashes: int, 
     if policy is None:
         return Retry(failure.failed_at)
     return decide_failure(policy, failure)
+
+
+def is_last(policy: RetryPolicy | None, failure: Failure) -> bool:
+    """Whether there would be no other attempt; a policy that cannot say is believed to try again."""
+    try:
+        return policy is None or bool(policy.is_last(failure))
+    except Exception:
+        return False
 
 
 def exception_names(exception: type[BaseException]) -> tuple[str, ...]:

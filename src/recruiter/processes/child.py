@@ -1,4 +1,4 @@
-"""A child: runs the user's code, one job at a time, and nothing else.
+"""A child: runs the user's code, one job at a time unless told otherwise, and nothing else.
 
 It decodes the job, runs it, and answers with the document that the supervisor will write. It never talks to MongoDB.
 It is started through a fork server that has the application loaded already, leads its own process group, so that what
@@ -11,11 +11,14 @@ import os
 import signal
 import traceback
 from datetime import timedelta
+from functools import partial
 from multiprocessing.connection import Connection
 
+from recruiter import interruption
 from recruiter.application import load_application
 from recruiter.clock import SystemClock
 from recruiter.processes import parent, wire
+from recruiter.processes.juggler import Juggler
 from recruiter.processes.ledger import Ledger
 from recruiter.processes.parent import die_with_parent
 from recruiter.steps.execute import Executor
@@ -30,6 +33,7 @@ def child_main(
     address: str,
     worker: str,
     clock_offset: float,
+    concurrency: int,
 ) -> None:
     """Where the fork server begins a child. `address` is where jobs that its jobs enqueue must go."""
     _detach()
@@ -42,9 +46,20 @@ def child_main(
         return
     clock = SystemClock()
     clock.offset = timedelta(seconds=clock_offset)
-    executor = Executor(application.registry, application.policies, clock, worker)
+    executor = Executor(
+        application.registry,
+        application.policies,
+        clock,
+        worker,
+        owners=application.owners,
+        stop_asked=ledger.stop_asked,
+        soft=interruption.alarm if concurrency == 1 else interruption.throw,
+    )
     wire.write_all(out, wire.frame(wire.HELLO, 0, encode({"tasks": sorted(application.registry.names())})))
-    _work(inbox.fileno(), out, ledger, executor)
+    if concurrency == 1:
+        _work(inbox.fileno(), out, ledger, executor)
+    else:
+        Juggler(inbox.fileno(), out, ledger, executor, concurrency).work()
 
 
 def report_application(answer: Connection, bootstrap: str | None) -> None:
@@ -61,7 +76,8 @@ def _work(inbox: int, out: int, ledger: Ledger, executor: Executor) -> None:
         for _, number, raw in frames.feed(data):
             if ledger.claim(number):
                 # Each answer leaves at once: what is done must not be lost with the next job's crash.
-                wire.write_all(out, wire.answer(number, executor.run(raw)))
+                ended = executor.run(raw, hard=partial(ledger.deadline, number))
+                wire.write_all(out, wire.answer(number, ended))
     executor.close()
 
 

@@ -23,6 +23,7 @@ from recruiter.errors import ApplicationError
 from recruiter.processes import wire
 from recruiter.processes.child import child_main, report_application
 from recruiter.processes.ledger import Ledger
+from recruiter.store.codec import decode
 
 _HORIZON = 0.03
 """Seconds of work that a child may have in its pipe: enough not to starve, little enough to be taken back."""
@@ -37,6 +38,15 @@ class HeldJob(NamedTuple):
 
     id: JobId
     raw: bytes
+
+    @property
+    def at_most_once(self) -> bool:
+        if b"at_most_once" not in self.raw:
+            return False
+        try:
+            return bool(decode(self.raw).get("at_most_once"))
+        except Exception:
+            return False  # it cannot be read; the child will say so
 
 
 class Answer(NamedTuple):
@@ -77,19 +87,22 @@ class Nursery:
             raise ApplicationError(f"the application cannot be loaded:\n{trace}")
         return cast(str | None, address)
 
-    def bear(self, worker: str, address: str, clock_offset: float, now: float) -> Child:
-        return Child(self, worker, address, clock_offset, now)
+    def bear(self, worker: str, address: str, clock_offset: float, concurrency: int, now: float) -> Child:
+        return Child(self, worker, address, clock_offset, concurrency, now)
 
 
 class Child:
-    def __init__(self, nursery: Nursery, worker: str, address: str, clock_offset: float, now: float) -> None:
+    def __init__(
+        self, nursery: Nursery, worker: str, address: str, clock_offset: float, concurrency: int, now: float
+    ) -> None:
         context = nursery.context
+        self._places = concurrency
         self.ledger = Ledger(context)
         child_in, self._to_child = context.Pipe(duplex=False)
         self._from_child, child_out = context.Pipe(duplex=False)
         self.process: BaseProcess = context.Process(
             target=child_main,
-            args=(child_in, child_out, self.ledger, nursery.bootstrap, address, worker, clock_offset),
+            args=(child_in, child_out, self.ledger, nursery.bootstrap, address, worker, clock_offset, concurrency),
             daemon=False,
         )
         _start(self.process)
@@ -139,17 +152,43 @@ class Child:
         """How many jobs it has been sent and has not answered for."""
         return len(self._sent)
 
+    @property
+    def has_a_free_place(self) -> bool:
+        return self.ready and self.load < self._places
+
+    @property
+    def has_some_waiting(self) -> bool:
+        """It was sent more than it can run at once."""
+        return self.load > self._places
+
     def appetite(self, now: float) -> int:
-        """How many more it can use now, judged by how fast it has been. Nothing, while it is in a slow job."""
-        if not self.ready or self.is_stuck(now):
+        """How many more it can use now, judged by how fast it has been. While its jobs are slow, only those that can
+        start at once."""
+        if not self.ready:
             return 0
-        return max(1, min(_MOST_AT_ONCE, int(_HORIZON / self._pace))) - self.load
+        soon = 0 if self.is_stuck(now) else min(_MOST_AT_ONCE, int(_HORIZON / self._pace))
+        return max(self._places, soon) - self.load
 
     def is_stuck(self, now: float) -> bool:
         return self.load > 0 and now - self.answered_at > STUCK
 
-    def running(self) -> list[HeldJob]:
-        return [job for number, job in list(self._sent.items()) if self.ledger.claimed(number)]
+    def running(self) -> list[tuple[HeldJob, float]]:
+        """What it runs, and since when on the clock that never jumps."""
+        sent = list(self._sent.items())
+        return [(job, self.ledger.claimed_at(number)) for number, job in sent if self.ledger.claimed(number)]
+
+    def deadlines(self) -> list[tuple[float, int]]:
+        """When jobs of its must be over, and their numbers."""
+        moments = ((self.ledger.deadline_of(number), number) for number in list(self._sent))
+        return [(moment, number) for moment, number in moments if moment is not None]
+
+    def was_sent(self, number: int) -> bool:
+        """And has not been answered for."""
+        return number in self._sent
+
+    def take(self, number: int) -> tuple[HeldJob, float]:
+        """The job of this number, which it will not answer for any more, and since when it ran."""
+        return self._sent.pop(number), self.ledger.claimed_at(number)
 
     def memory(self) -> int:
         try:

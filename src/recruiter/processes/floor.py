@@ -31,8 +31,14 @@ from recruiter.store.settlement import Rescheduled
 
 _NOT_DONE = b"\x08done\x00\x00"
 """`done: false` in BSON: enough to suspect a failure without decoding every success."""
+_NOTES = b"\x04notes\x00"
+"""An array of that name: something went wrong beside the job."""
 _GATHER = 0.004
 """Seconds in which answers gather while children have more to do."""
+_IDLE, _RUNNING = 1.0, 0.25
+"""Seconds between two looks at the children when nothing runs, and when something does that may overrun its time."""
+_TIME_TO_LEAVE = 0.5
+"""Seconds that a job has, after its time is over and it has been told so, before its process is ended."""
 _STALE = 1.0
 """Seconds that jobs may wait here while no child takes any; then they go back to the roster."""
 _BREATH = 0.5
@@ -51,6 +57,7 @@ class Floor:
         *,
         address: str,
         children: int,
+        concurrency: int,
         memory_limit: int | None,
         told: Callable[[], None],
         starving: Callable[[], None],
@@ -62,6 +69,7 @@ class Floor:
         self._policies = policies
         self._address = address
         self._wanted = children
+        self._concurrency = concurrency
         self._memory_limit = memory_limit
         self._tell_all = tell_all
         self._told = told
@@ -82,6 +90,7 @@ class Floor:
         self._accepting = True
         self._fed_at = 0.0
         self._watched_at = 0.0
+        self._timed_at = 0.0
         self._bear_at = 0.0
         self.tasks: frozenset[str] | None = None
 
@@ -95,16 +104,16 @@ class Floor:
     @property
     def hungry(self) -> bool:
         """A child is free and nothing is here for it."""
-        return self._accepting and not self._buffer and any(c.ready and not c.load for c in list(self._children))
+        return self._accepting and not self._buffer and any(c.has_a_free_place for c in list(self._children))
 
     def running(self) -> list[tuple[HeldJob, datetime]]:
-        """What the children run, and since when, near enough."""
-        now, moment = self._clock.monotonic(), self._clock.now()
-        return [
-            (job, moment - timedelta(seconds=now - child.answered_at))
-            for child in list(self._children)
-            for job in child.running()
-        ]
+        """What the children run, and since when."""
+        return [(job, self._moment(since)) for child in list(self._children) for job, since in child.running()]
+
+    def ask_to_stop(self) -> None:
+        """Lets the jobs know, if they ask, that the worker is about to stop."""
+        for child in list(self._children):
+            child.ledger.ask_to_stop()
 
     # -- the floor's own thread ----------------------------------------------------------------------------------
 
@@ -123,8 +132,8 @@ class Floor:
         if hungry and not self._was_hungry:
             self._starving()
         self._was_hungry = hungry
-        busy = self._buffer or any(child.load > 1 for child in self._children)
-        events = self._selector.select(STUCK if busy else 1.0)
+        busy = self._buffer or any(child.has_some_waiting for child in self._children)
+        events = self._selector.select(STUCK if busy else _IDLE if self.idle else _RUNNING)
         for key, _ in events:
             self._act(key.data)
         self._watch()
@@ -242,13 +251,20 @@ class Floor:
         """Emits what became of a job. Successes are only looked into when somebody wants to hear of each."""
         if isinstance(move, Rescheduled):
             failure = move.fields.get("last_execution")
-            if failure is None:
+            if move.snoozes is not None:
+                next_at, reason = move.fields["scheduled_at"], move.fields["snoozed"]
+                self._events.emit("job.snoozed", job=id, next=next_at, reason=reason)
+            elif failure is None:
                 self._events.emit("job.misplaced", job=id)
             else:
                 self._events.emit("job.failed", job=id, error=_error(failure), next=move.fields["scheduled_at"])
-        elif isinstance(move, bytes) and (self._tell_all or _NOT_DONE in move):
+                for note in failure.get("notes", ()):
+                    self._events.emit("job.noted", job=id, note=note)
+        elif isinstance(move, bytes) and (self._tell_all or _NOT_DONE in move or _NOTES in move):
             ended = decode(move)
             last = ended.get("last_execution") or {"message": ended.get("reason")}
+            for note in last.get("notes", ()):
+                self._events.emit("job.noted", job=id, note=note)
             if ended["done"]:
                 seconds = (last["ended_at"] - last["started_at"]).total_seconds()
                 self._events.emit("job.ended", job=id, task=ended["task"], seconds=seconds)
@@ -316,7 +332,7 @@ class Floor:
         while len(self._children) < self._wanted and now >= self._bear_at:
             try:
                 offset = self._clock.offset.total_seconds()
-                child = self._nursery.bear(self._holdings.worker, self._address, offset, now)
+                child = self._nursery.bear(self._holdings.worker, self._address, offset, self._concurrency, now)
             except (OSError, EOFError) as error:  # no memory, too many processes: later perhaps
                 self._events.emit("child.broken", pid=0, trace=f"cannot start a child: {error}")
                 self._bear_at = now + _BREATH
@@ -331,7 +347,7 @@ class Floor:
         if self._holdings.worker:
             self._replenish()
         for child in self._children:
-            if child.load > 1 and child.is_stuck(now):
+            if child.has_some_waiting and child.is_stuck(now):
                 self._buffer.extendleft(reversed(child.withdraw()))
                 self._wait_for_pipe(child)
             if child.recycling and not child.load and now - child.recycled_at > _FAREWELL:
@@ -339,9 +355,54 @@ class Floor:
         if self._buffer and now - self._fed_at > _STALE and not any(c.appetite(now) > 0 for c in self._children):
             self._give_back(self._buffer)
             self._buffer.clear()
+        if now - self._timed_at > STUCK:
+            self._timed_at = now
+            self._end_overrunning(now)
         if self._memory_limit is not None and now - self._watched_at > 1.0:
             self._watched_at = now
             self._recycle_large()
+
+    def _end_overrunning(self, now: float) -> None:
+        for child in list(self._children):
+            late = [number for moment, number in child.deadlines() if moment + _TIME_TO_LEAVE < now]
+            if late:
+                self._end_child_of(child, late)
+
+    def _end_child_of(self, child: Child, late: list[int]) -> None:
+        """Ends a child whose job did not leave when its time was over. What else ran in there is handed back."""
+        child.kill()
+        child.process.join(timeout=5.0)
+        self._drain(child)
+        overran = [child.take(number) for number in late if child.was_sent(number)]
+        others, innocent = self._remove(child)
+        self._children.remove(child)
+        self._buffer.extendleft(reversed(innocent))
+        now = self._clock.now()
+        for job, since in overran:
+            self._events.emit("job.overran", job=job.id)
+            self._end([(job.id, self._overran(job, self._moment(since), now))])
+        self.interrupt(others, "its process was ended because of another job's timeout")
+
+    def interrupt(self, jobs: Iterable[HeldJob], why: str) -> None:
+        """Jobs that were ended by us, not by themselves: they are handed back and no attempt is counted.
+
+        At-most-once ones have started and cannot be started again: they are lost.
+        """
+        now = self._clock.now()
+        for job in jobs:
+            self._events.emit("job.interrupted", job=job.id, why=why)
+            self._end([(job.id, self.crash(job, now, why) if job.at_most_once else None)])
+
+    def _overran(self, job: HeldJob, since: datetime, at: datetime) -> moves.Move:
+        how = "its time was over, it did not end when told so, and its process was ended"
+        try:
+            worker, document = self._holdings.worker, decode(job.raw)
+            return moves.overran(document, self._policies, worker=worker, started_at=since, at=at, message=how)
+        except Exception as error:
+            return moves.unreadable(job.id, job.raw, at, f"{how}, and the job cannot be read: {error}")
+
+    def _moment(self, monotonic: float) -> datetime:
+        return self._clock.now() - timedelta(seconds=self._clock.monotonic() - monotonic)
 
     def _recycle_large(self) -> None:
         for child in self._children:

@@ -55,7 +55,13 @@ def answer(number: int, move: Ended) -> bytes:
     """What became of the job of this number."""
     if isinstance(move, bytes):
         return frame(ARCHIVE, number, move)
-    change = {"_id": move.id, "attempts": move.attempts, "fields": move.fields, "unset": list(move.unset)}
+    change = {
+        "_id": move.id,
+        "attempts": move.attempts,
+        "fields": move.fields,
+        "unset": list(move.unset),
+        "snoozes": move.snoozes,
+    }
     return frame(RESCHEDULE, number, encode(change))
 
 
@@ -63,7 +69,8 @@ def move_of(kind: int, payload: bytes) -> Ended:
     if kind == ARCHIVE:
         return payload
     change = decode(payload)
-    return Rescheduled(change["_id"], change["attempts"], change["fields"], tuple(change["unset"]))
+    unset = tuple(change["unset"])
+    return Rescheduled(change["_id"], change["attempts"], change["fields"], unset, change["snoozes"])
 
 
 def write_all(fd: int, data: bytes) -> None:

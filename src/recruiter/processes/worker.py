@@ -45,12 +45,17 @@ _LAST_WORDS = 10.0
 class WorkerOptions:
     groups: tuple[str, ...] | None = None
     processes: int = 1
+    concurrency: int = 1
     heartbeat: float = 1.0
     dead_after: float = 15.0
     grace: float = 30.0
     memory_limit: int | None = None
     tell_all: bool = False
     """Whether to emit an event for every job that succeeds, too."""
+
+    @property
+    def slots(self) -> int:
+        return self.processes * self.concurrency
 
 
 class WorkerProcess:
@@ -73,6 +78,7 @@ class WorkerProcess:
             PolicyRegistry(),
             address=store.target.uri,
             children=options.processes,
+            concurrency=options.concurrency,
             memory_limit=options.memory_limit,
             told=self._settle.ring,
             starving=self._fetch.ring,
@@ -145,6 +151,7 @@ class WorkerProcess:
 
     def _drain(self) -> None:
         self._draining = True
+        self._floor.ask_to_stop()
         self._heartbeat.ring()
         deadline = self._clock.monotonic() + self._options.grace
         self._give_back(self._floor.pause())
@@ -158,15 +165,8 @@ class WorkerProcess:
             time.sleep(0.01)
 
     def _interrupt(self, waiting: list[HeldJob], running: list[HeldJob], why: str) -> None:
-        """Jobs that were ended by us, not by themselves: they are handed back and no attempt is counted.
-
-        At-most-once ones have started and cannot be started again: they are lost.
-        """
         self._give_back(waiting)
-        now = self._clock.now()
-        for job in running:
-            self._events.emit("job.interrupted", job=job.id, why=why)
-            self._holdings.ended([(job.id, self._floor.crash(job, now, why) if _at_most_once(job) else None)])
+        self._floor.interrupt(running, why)
         self._settle.ring()
 
     def _give_back_unfetched(self) -> None:
@@ -216,7 +216,7 @@ class WorkerProcess:
             "pid": os.getpid(),
             "groups": list(self._options.groups) if self._options.groups is not None else None,
             "tasks": sorted(self._floor.tasks),
-            "slots": self._options.processes,
+            "slots": self._options.slots,
             "prefetch": 0,
             "joined_at": moment,
             "seen_at": moment,
@@ -227,7 +227,7 @@ class WorkerProcess:
             self._beaten_at = self._clock.monotonic()
             self._joined = holdings is self._holdings
             self._fetch.ring()
-            self._events.emit("worker.joined", worker=holdings.worker, slots=self._options.processes)
+            self._events.emit("worker.joined", worker=holdings.worker, slots=self._options.slots)
         else:
             self._lose(holdings)
         return self._options.heartbeat
@@ -265,7 +265,7 @@ class WorkerProcess:
             holdings.not_fetched(ids)
             raise
         gone = set(ids).difference(job.id for job in jobs)
-        once = [job for job in jobs if _at_most_once(job)]
+        once = [job for job in jobs if job.at_most_once]
         holdings.wait_for_mark(once)
         holdings.arrivals.extend(job for job in jobs if job not in once)
         self._floor.wake()
@@ -275,7 +275,7 @@ class WorkerProcess:
 
     def _mark_at_most_once(self, holdings: Holdings) -> bool:
         """At-most-once jobs are marked as started, durably, before they can start, and no more of them than fit."""
-        jobs = holdings.to_mark(self._options.processes)
+        jobs = holdings.to_mark(self._options.slots)
         if not jobs:
             return False
         try:
@@ -358,15 +358,6 @@ class WorkerProcess:
         released = [id for id, move in outcomes if move is None]
         if released:
             self._store.scheduled.unmark_started(released, holdings.worker)
-
-
-def _at_most_once(job: HeldJob) -> bool:
-    if b"at_most_once" not in job.raw:
-        return False
-    try:
-        return bool(decode(job.raw).get("at_most_once"))
-    except Exception:
-        return False  # it cannot be read; the child will say so
 
 
 def _task(job: HeldJob) -> str:

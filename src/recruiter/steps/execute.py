@@ -1,40 +1,139 @@
-"""Execute: runs one job, in a child, and says what becomes of it. Whatever the user's code does is caught here."""
+"""Execute: runs one job, in a child or in the calling process, and says what becomes of it.
+
+Whatever the user's code does is caught here: constructor, method, result, finalizers, listeners, policy. One attempt is
+one generator. It hands out every coroutine that user code returned, and whoever drives it awaits them in its own way:
+`run` with a loop of its own, `run_async` in the loop it runs in. So there is one implementation for both colours.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
+from functools import partial
 from types import CoroutineType
 from typing import Any
 
+from recruiter import current, interruption
 from recruiter.clock import Clock
+from recruiter.domain.duration import to_timedelta
 from recruiter.domain.job import Execution
 from recruiter.domain.names import DEFAULT_METHOD
 from recruiter.domain.policy_registry import PolicyRegistry
-from recruiter.domain.retry import Archive, Decision, Failure, RetryPolicy, decide_failure, exception_names
+from recruiter.domain.retry import (
+    Archive,
+    Decision,
+    Failure,
+    Retry,
+    RetryPolicy,
+    after,
+    decide_failure,
+    exception_names,
+)
 from recruiter.domain.text import said_by
 from recruiter.domain.why import Why
-from recruiter.errors import RecruiterError
-from recruiter.registry import Registry, TaskDefinition
+from recruiter.errors import InvalidJob, RecruiterError, RetryLater
+from recruiter.events import Event
+from recruiter.registry import Call, Registry, RegistryOwner, TaskDefinition
 from recruiter.store import moves
-from recruiter.store.codec import Document, decode, id_of
+from recruiter.store.codec import Document, decode, id_of, job_from
 from recruiter.store.moves import Ended
 
 LONGEST_TRACE = 8_000
 
+Awaiting = Generator[Coroutine[Any, Any, Any], Any, Any]
+"""A computation that hands out coroutines, and is given what they returned or raised."""
+
+Limit = Callable[[float], AbstractContextManager[None]]
+"""What holds while user code runs that has so many seconds."""
+
+
+def no_limit(_seconds: float) -> AbstractContextManager[None]:
+    return nullcontext()
+
 
 class Executor:
-    def __init__(self, registry: Registry, policies: PolicyRegistry, clock: Clock, worker: str) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        policies: PolicyRegistry,
+        clock: Clock,
+        worker: str,
+        *,
+        owners: Sequence[RegistryOwner] = (),
+        stop_asked: Callable[[], bool] = lambda: False,
+        soft: Limit = interruption.throw,
+    ) -> None:
         self._registry = registry
         self._policies = policies
         self._clock = clock
         self._worker = worker
-        self._asyncio: asyncio.Runner | None = None
+        self._owners = owners
+        self._stop_asked = stop_asked
+        self._soft = soft
+        self._loops = threading.local()
 
-    def run(self, raw: bytes) -> Ended:
-        """Runs the job; never raises, whatever the document holds or the user's code does."""
+    def run(self, raw: bytes, hard: Limit = no_limit) -> Ended:
+        """Runs the job; never raises, whatever the document holds or the user's code does.
+
+        `hard` is told when the clock of a job with a timeout starts and stops, for whoever ends those that overrun.
+        """
+        attempt = self._attempt(raw, self._soft, hard)
+        try:
+            coroutine = next(attempt)
+            while True:
+                try:
+                    result = self._own_loop().run(coroutine, context=contextvars.copy_context())
+                except BaseException as error:
+                    coroutine = attempt.throw(_throwable(error))
+                else:
+                    coroutine = attempt.send(result)
+        except StopIteration as finished:
+            ended: Ended = finished.value
+            return ended
+
+    async def run_async(self, raw: bytes, hard: Limit = no_limit) -> Ended:
+        """Like `run`, in the running event loop; for jobs that `is_async` says are made for it."""
+        attempt = self._attempt(raw, no_limit, hard)
+        try:
+            coroutine = next(attempt)
+            while True:
+                try:
+                    result = await coroutine
+                except BaseException as error:
+                    coroutine = attempt.throw(_throwable(error))
+                else:
+                    coroutine = attempt.send(result)
+        except StopIteration as finished:
+            ended: Ended = finished.value
+            return ended
+
+    def is_async(self, raw: bytes) -> bool:
+        """Whether this job is an `async def`."""
+        try:
+            document = decode(raw)
+            task = self._registry.find(document["task"])
+            return task is not None and task.is_async(document.get("method") or DEFAULT_METHOD)
+        except Exception:
+            return False  # it cannot be read; `run` will say so
+
+    def close(self) -> None:
+        if runner := getattr(self._loops, "runner", None):
+            runner.close()
+
+    def _own_loop(self) -> asyncio.Runner:
+        if not hasattr(self._loops, "runner"):
+            self._loops.runner = asyncio.Runner()
+        runner: asyncio.Runner = self._loops.runner
+        return runner
+
+    # -- one attempt ---------------------------------------------------------------------------------------------
+
+    def _attempt(self, raw: bytes, soft: Limit, hard: Limit) -> Awaiting:
         started_at = self._clock.now()
         try:
             document = decode(raw)
@@ -43,35 +142,64 @@ class Executor:
                 return moves.misplaced(document, started_at)
         except Exception as error:
             return moves.unreadable(id_of(raw), raw, started_at, f"cannot be read: {error}")
+        token = current.running.set(None)
         try:
-            return self._run(task, document, started_at)
+            current.running.set(self._view(document, started_at))
+            return (yield from self._run(task, document, started_at, soft, hard))
         except Exception as error:  # of ours: a field of a kind that no job of ours has
             reason = f"cannot be run: {type(error).__name__}: {error}"
             return moves.unreadable(document["_id"], raw, self._clock.now(), reason)
+        finally:
+            current.running.reset(token)
 
-    def _run(self, task: TaskDefinition, document: Document, started_at: datetime) -> Ended:
+    def _view(self, document: Document, started_at: datetime) -> current.Attempt:
+        """What `current_job` shows."""
+        task = document["task"]
+        return current.Attempt(
+            document["_id"],
+            (document.get("attempts") or 0) + 1,
+            started_at,
+            self._worker,
+            partial(job_from, document),
+            partial(self._policy, document),
+            self._stop_asked,
+            next((owner for owner in self._owners if owner.registry.has(task)), *self._owners[:1] or (None,)),
+        )
+
+    def _run(
+        self, task: TaskDefinition, document: Document, started_at: datetime, soft: Limit, hard: Limit
+    ) -> Awaiting:
+        call: Call | None = None
         try:
-            call = task.runner(document["args"], document.get("method") or DEFAULT_METHOD)
-            result = task.encode_result(self._finished(call))
+            call = task.call(document["args"], document.get("method") or DEFAULT_METHOD)
+            self._tell(call, "job.started", document)
+            result = yield from _within(document.get("timeout"), call, soft, hard)
+            stored = task.encode_result(result)
+        except RetryLater as later:
+            return (yield from self._later(document, call, started_at, later))
         except BaseException as error:  # SystemExit and KeyboardInterrupt are the job's, not the worker's
-            return self._failed(document, started_at, error)
+            return (yield from self._failed(document, call, started_at, error))
         ended_at = self._clock.now()
-        return moves.succeeded(document, Execution(started_at, ended_at, self._worker), ended_at, result)
+        finalizers = call.finalizers
+        notes = yield from _all(
+            ("after_success", finalizers.after_success, result), ("finalize", finalizers.finalize, None)
+        )
+        self._tell(call, "job.ended", document, seconds=(ended_at - started_at).total_seconds())
+        execution = Execution(started_at, ended_at, self._worker, notes=notes)
+        return moves.succeeded(document, execution, ended_at, stored)
 
-    def close(self) -> None:
-        if self._asyncio is not None:
-            self._asyncio.close()
-
-    def _finished(self, call: Callable[[], Any]) -> Any:
-        result = call()
-        if isinstance(result, CoroutineType):
-            if self._asyncio is None:
-                self._asyncio = asyncio.Runner()
-            return self._asyncio.run(result)
-        return result
-
-    def _failed(self, document: Document, started_at: datetime, error: BaseException) -> Ended:
+    def _failed(self, document: Document, call: Call | None, started_at: datetime, error: BaseException) -> Awaiting:
         now = self._clock.now()
+        decision = self._decide(document, now, error)
+        last = isinstance(decision, Archive)
+        notes: tuple[str, ...] = ()
+        if call is not None:
+            finalizers = call.finalizers
+            notes = yield from _all(
+                ("after_failure", finalizers.after_failure, error),
+                ("after_last_failure", finalizers.after_last_failure if last else (), error),
+                ("finalize", finalizers.finalize, error),
+            )
         execution = Execution(
             started_at,
             now,
@@ -79,17 +207,34 @@ class Executor:
             exception=exception_names(type(error))[0],
             message=said_by(error),
             trace=said_by(error, _trace, LONGEST_TRACE),
+            notes=notes,
         )
-        return moves.failed(document, execution, now, self._decide(document, now, error))
+        told = f"{execution.exception}: {execution.message}"
+        if isinstance(decision, Archive):
+            self._tell(call, "job.failure.last", document, error=told, why=decision.why)
+        else:
+            self._tell(call, "job.failed", document, error=told, next=decision.at)
+        return moves.failed(document, execution, now, decision)
+
+    def _later(self, document: Document, call: Call | None, started_at: datetime, later: RetryLater) -> Awaiting:
+        """The job asked for it, and nothing has failed; unless what it asks for cannot be."""
+        now = self._clock.now()
+        try:
+            until = _until(later, now)
+            if document.get("at_most_once"):
+                raise InvalidJob("an at-most-once job has started and cannot be run again later")
+        except RecruiterError as error:
+            return (yield from self._failed(document, call, started_at, error))
+        if call is not None:
+            yield from _all(("finalize", call.finalizers.finalize, None))
+        self._tell(call, "job.snoozed", document, next=until, reason=said_by(later))
+        return moves.snoozed(document, now, until, said_by(later))
 
     def _decide(self, document: Document, now: datetime, error: BaseException) -> Decision:
         try:
-            stored = document.get("retry_policy")
-            policy: RetryPolicy | None = self._policies.load(stored) if stored is not None else None
+            policy = self._policy(document)
         except RecruiterError as broken:
             return Archive(Why.POLICY_FAILED, str(broken))
-        if document.get("at_most_once"):
-            policy = None
         failure = Failure(
             attempt=document["attempts"] + 1,
             created_at=document["created_at"],
@@ -98,7 +243,76 @@ class Executor:
             exception=error,
             exception_classes=exception_names(type(error)),
         )
-        return decide_failure(policy, failure)
+        return decide_failure(None if document.get("at_most_once") else policy, failure)
+
+    def _policy(self, document: Document) -> RetryPolicy | None:
+        stored = document.get("retry_policy")
+        return self._policies.load(stored) if stored is not None else None
+
+    def _tell(self, call: Call | None, name: str, document: Document, **fields: Any) -> None:
+        """To the listeners of the application, and to the workable itself."""
+        listener = call.listener if call is not None else None
+        owners = [owner for owner in self._owners if owner.events.heard]
+        if not owners and listener is None:
+            return
+        fields = {"job": document["_id"], "task": document["task"], "attempt": document["attempts"] + 1, **fields}
+        for owner in owners:
+            owner.events.emit(name, **fields)
+        if listener is not None:
+            try:
+                listener(Event(name, fields))
+            except BaseException as error:
+                for owner in owners:
+                    owner.events.emit(
+                        "listener.failed", listener=repr(listener), event=name, error=said_by(error, repr)
+                    )
+
+
+def _within(timeout: float | None, call: Call, soft: Limit, hard: Limit) -> Awaiting:
+    """What the user's code returns, if it returns in time."""
+    if timeout is None:
+        result = call.run()
+        return (yield result) if isinstance(result, CoroutineType) else result
+    with hard(timeout):
+        with soft(timeout):
+            result = call.run()
+        return (yield _in_time(result, timeout)) if isinstance(result, CoroutineType) else result
+
+
+async def _in_time(coroutine: CoroutineType[Any, Any, Any], timeout: float) -> Any:
+    try:
+        async with asyncio.timeout(timeout) as limit:
+            return await coroutine
+    except TimeoutError:
+        if limit.expired():
+            raise interruption.time_is_over(timeout) from None
+        raise
+
+
+def _all(*finalizers: tuple[str, Iterable[Callable[[Any], Any]], Any]) -> Awaiting:
+    """Calls them in order, each once; returns what went wrong in them."""
+    notes: list[str] = []
+    for name, functions, argument in finalizers:
+        for function in functions:
+            try:
+                result = function(argument)
+                if isinstance(result, CoroutineType):
+                    yield result
+            except BaseException as error:
+                notes.append(f"{name} raised {exception_names(type(error))[0]}: {said_by(error)}")
+    return tuple(notes)
+
+
+def _until(later: RetryLater, now: datetime) -> datetime:
+    if later.at is not None:
+        return Retry(later.at).at
+    assert later.delay is not None
+    return after(now, to_timedelta(later.delay))
+
+
+def _throwable(error: BaseException) -> BaseException:
+    """A generator that is thrown a GeneratorExit must end; ours still has to say what became of the job."""
+    return RuntimeError("the job raised GeneratorExit") if isinstance(error, GeneratorExit) else error
 
 
 def _trace(error: BaseException) -> str:

@@ -93,7 +93,7 @@ def job_document(job: Job) -> Document:
         document["tags"] = list(job.tags)
     if job.at_most_once:
         document["at_most_once"] = True
-    for name in ("urn", "username", "retry_policy"):
+    for name in ("urn", "username", "retry_policy", "timeout"):
         value = getattr(job, name)
         if value is not None:
             document[name] = value
@@ -102,13 +102,17 @@ def job_document(job: Job) -> Document:
 
 def encode_job(job: Job) -> RawBSONDocument:
     """The stored form, encoded once; refuses what is larger than a document may be."""
+    return RawBSONDocument(checked_size(job), _RAW)
+
+
+def checked_size(job: Job) -> bytes:
     raw = encode(job_document(job))
     if len(raw) > LARGEST_JOB:
         raise JobTooLarge(
             f"job of task {job.task!r} has {len(raw):,} bytes; at most {LARGEST_JOB:,} can be stored. "
             "Keep the data elsewhere and pass its key."
         )
-    return RawBSONDocument(raw, _RAW)
+    return raw
 
 
 def job_from(document: Mapping[str, Any]) -> Job:
@@ -125,8 +129,10 @@ def job_from(document: Mapping[str, Any]) -> Job:
         urn=document.get("urn"),
         username=document.get("username"),
         at_most_once=bool(document.get("at_most_once")),
+        timeout=document.get("timeout"),
         attempts=document.get("attempts") or 0,
         crashes=document.get("crashes") or 0,
+        snoozes=document.get("snoozes") or 0,
         retry_policy=document.get("retry_policy"),
         executions=_executions(document),
     )
@@ -150,7 +156,7 @@ def archived_from(document: Mapping[str, Any]) -> ArchivedJob:
 
 
 def execution_document(execution: Execution) -> Document:
-    started_at, ended_at, worker, crashed, exception, message, trace = execution
+    started_at, ended_at, worker, crashed, exception, message, trace, notes = execution
     document: Document = {"started_at": started_at, "ended_at": ended_at, "worker": worker}
     if crashed:
         document["crashed"] = True
@@ -158,6 +164,8 @@ def execution_document(execution: Execution) -> Document:
         document.update({"class": exception, "message": message, "trace": trace})
     elif message is not None:
         document["message"] = message
+    if notes:
+        document["notes"] = list(notes)
     return document
 
 
@@ -199,6 +207,7 @@ def _executions(document: Mapping[str, Any]) -> tuple[Execution, ...]:
             exception=entry.get("class"),
             message=entry.get("message"),
             trace=entry.get("trace"),
+            notes=tuple(entry.get("notes") or ()),
         )
         for entry in _entries(document)
     )
@@ -210,6 +219,8 @@ _FIELDS: dict[str, tuple[type, ...]] = {
     "priority": (int, float),
     "attempts": (int,),
     "crashes": (int,),
+    "snoozes": (int,),
+    "timeout": (int, float),
     "at_most_once": (bool,),
     "method": (str,),
     "urn": (str,),
@@ -278,7 +289,7 @@ def adopted_fields(document: Document, now: datetime) -> Document:
     group = check_name("group", document.get("group", DEFAULT_GROUP))
     if not isinstance(document.get("args", {}), dict | list):
         raise InvalidJob(f"args is {type(document['args']).__name__}; it must be a document or an array")
-    for name in ("attempts", "crashes"):
+    for name in ("attempts", "crashes", "snoozes"):
         if isinstance(document.get(name), int) and not 0 <= document[name] <= MOST_ATTEMPTS:
             raise InvalidJob(f"{name} is {document[name]}; it must be between 0 and {MOST_ATTEMPTS:,}")
     for name, types in _FIELDS.items():
@@ -287,6 +298,8 @@ def adopted_fields(document: Document, now: datetime) -> Document:
             continue
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
             raise InvalidJob(f"{name} is {type(value).__name__}; it must be {' or '.join(t.__name__ for t in types)}")
+    if isinstance(document.get("timeout"), int | float) and not 0 < document["timeout"] < float("inf"):
+        raise InvalidJob(f"timeout is {document['timeout']}; it must be a number of seconds above zero")
     if not all(isinstance(tag, str) for tag in document.get("tags") or ()):
         raise InvalidName("tags must all be text")
     if not all(isinstance(execution, dict) for execution in document.get("executions") or ()):

@@ -22,7 +22,7 @@ from pymongo.read_concern import ReadConcern
 from recruiter.clock import SystemClock
 from recruiter.domain.text import mask
 from recruiter.errors import InvalidTarget, NotAReplicaSet, ServerTooOld
-from recruiter.store import archived, leases, roster, scheduled, schedulers
+from recruiter.store import archived, creations, leases, roster, scheduled, schedulers
 from recruiter.store.codec import OPTIONS, Document
 from recruiter.store.settlement import DURABLE, Settlement
 from recruiter.store.target import Target
@@ -37,6 +37,7 @@ _COLLECTIONS: dict[str, tuple[list[IndexModel], Document]] = {
     roster.NAME: ([], roster.VALIDATOR),
     schedulers.NAME: (schedulers.INDEXES, schedulers.VALIDATOR),
     leases.NAME: ([], leases.VALIDATOR),
+    creations.NAME: ([], creations.VALIDATOR),
 }
 
 
@@ -111,8 +112,12 @@ class Store:
         return leases.Leases(self._collection(leases.NAME))
 
     @cached_property
+    def creations(self) -> creations.Creations:
+        return creations.Creations(self._collection(creations.NAME))
+
+    @cached_property
     def settlement(self) -> Settlement:
-        return Settlement(self.client, self.scheduled, self.archived, self.roster, self.leases)
+        return Settlement(self.client, self.scheduled, self.archived, self.roster, self.leases, self.creations)
 
     @store_call
     def check(self) -> ServerFacts:
@@ -150,7 +155,7 @@ class Store:
     def close(self) -> None:
         with self._lock:
             client, self._client = self._client, None
-            for name in ("database", "scheduled", "archived", "roster", "leases", "settlement"):
+            for name in ("database", "scheduled", "archived", "roster", "leases", "creations", "settlement"):
                 self.__dict__.pop(name, None)
         if client is not None:
             client.close()

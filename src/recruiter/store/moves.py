@@ -13,9 +13,18 @@ from typing import Any
 from recruiter.domain.job import Execution, JobId
 from recruiter.domain.names import lane_of
 from recruiter.domain.policy_registry import PolicyRegistry
-from recruiter.domain.retry import Archive, Decision, Failure, Retry, RetryPolicy, decide_crash
+from recruiter.domain.retry import (
+    Archive,
+    Decision,
+    Failure,
+    Retry,
+    RetryPolicy,
+    decide_crash,
+    decide_failure,
+    exception_names,
+)
 from recruiter.domain.why import Why
-from recruiter.errors import RecruiterError
+from recruiter.errors import JobTimedOut, RecruiterError
 from recruiter.store.codec import LARGEST_JOB, Document, archived_document, decode, encode, plain_value, remember
 from recruiter.store.settlement import Movement, Rescheduled
 
@@ -78,6 +87,40 @@ def crashed(
     decision = decide_crash(
         _policy(document, policies), failure, crashes=crashes, at_most_once=bool(document.get("at_most_once"))
     )
+    return failed(document, execution, at, decision)
+
+
+def snoozed(document: Document, at: datetime, until: datetime, reason: str) -> Rescheduled:
+    """A job that asked to be run later: no attempt is counted, and nothing has failed."""
+    snoozes = document.get("snoozes") or 0
+    fields = {"scheduled_at": until, "postponed": until > at, "snoozes": snoozes + 1, "snoozed": reason}
+    return Rescheduled(document["_id"], document["attempts"], fields, ("started_by", "started_at"), snoozes)
+
+
+def overran(
+    document: Document,
+    policies: PolicyRegistry,
+    *,
+    worker: str,
+    started_at: datetime,
+    at: datetime,
+    message: str,
+) -> Ended:
+    """What it means for a job that its time was over, it did not leave, and its process was ended."""
+    names = exception_names(JobTimedOut)
+    policy = _policy(document, policies)
+    if isinstance(policy, _DecidedLater):  # counted like a crash, which is bounded
+        return crashed(document, policies, worker=worker, started_at=started_at, at=at, message=message)
+    failure = Failure(
+        attempt=document["attempts"] + 1,
+        created_at=document["created_at"],
+        scheduled_at=document["scheduled_at"],
+        failed_at=at,
+        exception=JobTimedOut(message),
+        exception_classes=names,
+    )
+    decision = decide_failure(None if document.get("at_most_once") else policy, failure)
+    execution = Execution(started_at, at, worker, exception=names[0], message=message)
     return failed(document, execution, at, decision)
 
 

@@ -3,6 +3,7 @@
     settle    roster.$pull  +  archived insert  +  scheduled delete / update        by the worker that holds the jobs
     retire    roster delete +  scheduled update / archived insert                   by whoever saw it silent too long
     set aside lease fence   +  archived insert  +  scheduled delete                 by the leader, jobs nobody holds
+    create    creations insert  +  scheduled insert                                 by a producer, once for an id
 
 A job is therefore in exactly one of `scheduled` and `archived` at every instant. The first write of each transaction
 proves the right to make it (the worker is on the roster; the worker has been silent; the term still leads), and
@@ -30,6 +31,7 @@ from recruiter.domain.names import CANCELLED_LANE
 from recruiter.errors import Superseded
 from recruiter.store.archived import Archived
 from recruiter.store.codec import LENIENT, Document
+from recruiter.store.creations import Creations
 from recruiter.store.leases import Leases
 from recruiter.store.roster import Holding, Roster
 from recruiter.store.scheduled import DUPLICATE_KEY, Scheduled
@@ -51,6 +53,8 @@ class Rescheduled:
     """What `attempts` must still be; if it moved, this was done before."""
     fields: Mapping[str, Any]
     unset: tuple[str, ...] = ()
+    snoozes: int | None = None
+    """Likewise what `snoozes` must still be, where `attempts` does not move."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +84,36 @@ class Settlement:
         archived: Archived,
         roster: Roster,
         leases: Leases,
+        creations: Creations,
     ) -> None:
         self._client = client
         self._scheduled = scheduled
         self._archived = archived
         self._roster = roster
         self._leases = leases
+        self._creations = creations
+
+    @store_call
+    def create(self, document: Document, *, once_ever: bool) -> bool:
+        """Stores a job under an id that nobody has used; false, with nothing written, when somebody has.
+
+        `once_ever` remembers the id for good; otherwise it is free again when the archive has forgotten the job.
+        """
+
+        def write(session: ClientSession) -> bool:
+            if once_ever:
+                self._creations.remember(document, session)
+            if self._archived.collection.find_one({"_id": document["_id"]}, {"_id": 1}, session=session):
+                session.abort_transaction()
+                return False
+            # A settlement that moves this id into the archive meanwhile deletes it here: one of the two must give way.
+            self._scheduled.collection.insert_one(document, session=session)
+            return True
+
+        try:
+            return self._transaction(write)
+        except DuplicateKeyError:
+            return False
 
     @store_call
     def settle(self, worker: str, movement: Movement, facts: Mapping[str, Any]) -> Holding:
@@ -180,6 +208,8 @@ def _update(job: Rescheduled) -> UpdateOne:
     if job.unset:
         update["$unset"] = dict.fromkeys(job.unset, "")
     query: Document = {"_id": job.id, "attempts": job.attempts}
+    if job.snoozes is not None:
+        query["snoozes"] = job.snoozes or {"$in": [None, 0]}
     if "lane" in job.fields:
         query["lane"] = {"$ne": CANCELLED_LANE}  # cancelled meanwhile: it must not come back to a lane
     return UpdateOne(query, update)

@@ -1,0 +1,57 @@
+"""What a job of a task has when it does not say otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from recruiter.domain.duration import DurationLike, humanize, to_timedelta
+from recruiter.domain.names import DEFAULT_GROUP, check_name, check_priority, check_tags
+from recruiter.domain.retry import RetryPolicy, only_names
+from recruiter.errors import InvalidDuration, InvalidJob
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """Checked when the task is defined, so that a mistake shows when the application starts and not with a job."""
+
+    group: str = DEFAULT_GROUP
+    priority: int | float = 0
+    tags: tuple[str, ...] = ()
+    retry: RetryPolicy | None = None
+    only: tuple[type[BaseException], ...] = ()
+    at_most_once: bool = False
+    timeout: float | None = None
+    """Seconds."""
+
+    @classmethod
+    def of(
+        cls,
+        group: str = DEFAULT_GROUP,
+        priority: int | float = 0,
+        tags: Iterable[str] = (),
+        retry: RetryPolicy | None = None,
+        only: Iterable[type[BaseException]] = (),
+        at_most_once: bool = False,
+        timeout: DurationLike | None = None,
+    ) -> Defaults:
+        if retry is not None and not isinstance(retry, RetryPolicy):
+            raise InvalidJob(f"retry is a policy such as RetryManyTimes(3, '1 minute'), not {retry!r}")
+        only_names(only)
+        return cls(
+            check_name("group", group),
+            check_priority(priority),
+            check_tags(tags),
+            retry,
+            tuple(only),
+            at_most_once,
+            None if timeout is None else seconds_to_run(timeout),
+        )
+
+
+def seconds_to_run(timeout: DurationLike) -> float:
+    """A timeout in seconds; raises InvalidDuration for one in which nothing can run."""
+    duration = to_timedelta(timeout)
+    if not duration:
+        raise InvalidDuration(f"a timeout of {humanize(duration)} leaves no time to run; leave it out for no limit")
+    return duration.total_seconds()

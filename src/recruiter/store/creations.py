@@ -1,0 +1,39 @@
+"""`creations`: ids that exist once, ever. They stay when their jobs have long been cleaned out of the archive."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from pymongo.client_session import ClientSession
+from pymongo.collection import Collection
+
+from recruiter.domain.values import TAG
+from recruiter.store.codec import Document, encode
+
+NAME = "creations"
+VALIDATOR = {"$jsonSchema": {"properties": {"at": {"bsonType": "date"}}}}
+
+
+class Creations:
+    def __init__(self, collection: Collection[Document]) -> None:
+        self.collection = collection
+
+    def remember(self, document: Document, session: ClientSession) -> None:
+        """Inside a transaction: raises DuplicateKeyError when this id was created before."""
+        self.collection.insert_one({"_id": document["_id"], "at": document["created_at"]}, session=session)
+
+
+def content_id(task: str, args: Any) -> str:
+    """The id of a job by what it is: the same task with the same arguments, in any order of keys, is the same job."""
+    content = encode({"task": task, "args": _in_order(args)})
+    return f"{task}:{hashlib.sha256(content).hexdigest()[:32]}"
+
+
+def _in_order(value: Any) -> Any:
+    if isinstance(value, dict):
+        ordered = {key: _in_order(value[key]) for key in sorted(value)}
+        if ordered.get(TAG) == "dict" and isinstance(ordered["value"], list):  # one whose keys are no texts
+            ordered["value"].sort(key=repr)
+        return ordered
+    return [_in_order(item) for item in value] if isinstance(value, list) else value
