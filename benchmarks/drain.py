@@ -109,7 +109,7 @@ def measure_latency(target: str, samples: int) -> dict[str, float]:
             last = ended.last_execution
             assert last is not None
             assert last.started_at is not None
-            latencies.append((last.started_at - ended.job.created_at).total_seconds() * 1000)
+            latencies.append((last.started_at - ended.created_at).total_seconds() * 1000)
     finally:
         processes.stop()
         recruiter.close()

@@ -81,7 +81,7 @@ def show(rows: list[tuple[str, ArchivedJob]]) -> None:
     table.add_column("result or failure", overflow="fold")
     for title, ended in rows:
         last = ended.last_execution
-        waited = last.started_at - ended.job.created_at if last and last.started_at else None
+        waited = last.started_at - ended.created_at if last and last.started_at else None
         told = (last.message if last and last.message else ended.reason) or ""
         table.add_row(
             title,

@@ -11,7 +11,7 @@ from recruiter.builder import JobBuilder, Wishes, WorkableJob
 from recruiter.clock import SystemClock
 from recruiter.domain.defaults import Defaults
 from recruiter.domain.duration import DurationLike
-from recruiter.domain.job import ArchivedJob, Job, JobId
+from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import DEFAULT_GROUP, check_name
 from recruiter.domain.retry import RetryPolicy
 from recruiter.domain.values import to_bson
@@ -159,8 +159,8 @@ class Recruiter(RegistryOwner):
     def handle(self, id: JobId, returns: Any = Any) -> JobHandle[Any]:
         return JobHandle(id, self._results, returns)
 
-    def find(self, id: JobId) -> Job | ArchivedJob:
-        """The job, waiting or ended. Raises JobNotFound."""
+    def find(self, id: JobId) -> Job:
+        """The job; an ArchivedJob when it has ended. Raises JobNotFound."""
         found = self.store.scheduled.get(id) or self.store.archived.get(id)
         if found is None:
             raise JobNotFound(f"there is no job {id!r}")

@@ -112,8 +112,7 @@ class CurrentJob:
     @property
     def previous_failure(self) -> Execution | None:
         """The attempt before this one, if there was one: it failed, or its process died."""
-        executions = self.job.executions
-        return executions[-1] if executions else None
+        return self.job.last_execution
 
     @property
     def stop_asked(self) -> bool:

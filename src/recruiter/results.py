@@ -144,7 +144,7 @@ class JobHandle(Generic[R]):
         if not ended.done:
             last = ended.last_execution
             told = f": {last.exception}: {last.message}" if last is not None and last.exception else ""
-            raise JobFailed(f"job {self.id!r} of task {ended.job.task!r} ended with {ended.why!r}{told}")
+            raise JobFailed(f"job {self.id!r} of task {ended.task!r} ended with {ended.why!r}{told}")
         value: R = decode_result(ended.result, self._returns)
         return value
 

@@ -44,7 +44,7 @@ def test_a_waiting_job_is_archived_by_the_leader(store: Store, archives: Callabl
         "not needed",
         NOW,
     )
-    assert (ended.job.attempts, ended.executions) == (0, ())
+    assert (ended.attempts, ended.executions) == (0, ())
     assert archives() == []
 
 
@@ -158,7 +158,7 @@ def test_what_a_failed_attempt_left_is_kept(store: Store, archives: Callable[[],
 
     ended = store.archived.get(id)
     assert ended is not None
-    assert ended.job.attempts == 2
+    assert ended.attempts == 2
     assert [execution.exception for execution in ended.executions] == ["ValueError"]
 
 

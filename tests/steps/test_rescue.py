@@ -141,7 +141,7 @@ def test_its_policy_may_say_no(store: Store, watch: Watch) -> None:
 
     ended = store.archived.get(job.id)
     assert ended is not None
-    assert (ended.done, ended.why, ended.job.crashes) == (False, "not-scheduled-by-retry-policy", 1)
+    assert (ended.done, ended.why, ended.crashes) == (False, "not-scheduled-by-retry-policy", 1)
 
 
 def test_a_policy_nobody_here_knows_is_left_to_the_workers(store: Store, watch: Watch) -> None:
@@ -164,7 +164,7 @@ def test_a_job_that_keeps_killing_its_worker_is_set_aside(store: Store, watch: W
 
     ended = store.archived.get(job.id)
     assert ended is not None
-    assert (ended.why, ended.job.crashes, len(ended.executions)) == ("crashed-too-many-times", MAX_CRASHES, MAX_CRASHES)
+    assert (ended.why, ended.crashes, len(ended.executions)) == ("crashed-too-many-times", MAX_CRASHES, MAX_CRASHES)
     assert places(store, [job.id]) == {job.id: "archived"}
 
 

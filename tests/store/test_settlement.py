@@ -39,7 +39,7 @@ class TestSettle:
         assert places(store, ids) == {ended.id: "archived", again.id: "scheduled", waiting.id: "scheduled"}
         archived = store.archived.get(ended.id)
         assert archived is not None
-        assert (archived.done, archived.why, archived.result, archived.job.attempts) == (True, "done", 3, 1)
+        assert (archived.done, archived.why, archived.result, archived.attempts) == (True, "done", 3, 1)
         assert (document(store, again.id)["scheduled_at"], document(store, again.id)["attempts"]) == (later, 1)
         assert [worker.prefetch for worker in store.roster.read()] == [11]
 

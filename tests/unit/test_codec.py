@@ -113,7 +113,7 @@ class TestArchive:
         ended = archived_from(decode(done(FULL, result={"x": [1]})))
 
         assert (ended.done, ended.why, ended.state, ended.result) == (True, "done", State.SUCCEEDED, {"x": [1]})
-        assert (ended.id, ended.job.tags, ended.job.attempts) == (FULL.id, ("a", "b"), 4)
+        assert (ended.id, ended.tags, ended.attempts) == (FULL.id, ("a", "b"), 4)
         assert ended.last_execution == Execution(NOW, NOW, "w1")
 
     @pytest.mark.parametrize(

@@ -72,29 +72,29 @@ class Job:
     def lane(self) -> str:
         return lane_of(self.group, self.task)
 
-
-@dataclass(frozen=True, slots=True)
-class ArchivedJob:
-    """A job that has ended, with everything that happened to it."""
-
-    job: Job
-    done: bool
-    why: str
-    archived_at: datetime
-    result: Any = None
-    reason: str | None = None
-    executions: tuple[Execution, ...] = field(default=())
+    @property
+    def state(self) -> State:
+        """As far as the job itself knows: whether somebody runs it now is written on the roster."""
+        return State.WAITING
 
     @property
-    def id(self) -> JobId:
-        return self.job.id
+    def last_execution(self) -> Execution | None:
+        return self.executions[-1] if self.executions else None
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedJob(Job):
+    """A job that has ended, with everything that happened to it."""
+
+    done: bool = field(kw_only=True)
+    why: str = field(kw_only=True)
+    archived_at: datetime = field(kw_only=True)
+    result: Any = field(kw_only=True, default=None)
+    """As it is stored; `handle.result()` gives the value the task returned."""
+    reason: str | None = field(kw_only=True, default=None)
 
     @property
     def state(self) -> State:
         if self.done:
             return State.SUCCEEDED
         return {"cancelled": State.CANCELLED, "lost": State.LOST}.get(self.why, State.FAILED)
-
-    @property
-    def last_execution(self) -> Execution | None:
-        return self.executions[-1] if self.executions else None

@@ -116,43 +116,44 @@ def checked_size(job: Job) -> bytes:
 
 
 def job_from(document: Mapping[str, Any]) -> Job:
-    return Job(
-        id=document["_id"],
-        task=document["task"],
-        args=document.get("args", {}),
-        created_at=document["created_at"],
-        scheduled_at=document["scheduled_at"],
-        method=document.get("method") or DEFAULT_METHOD,
-        group=document["group"],
-        priority=document["priority"],
-        tags=tuple(document.get("tags") or ()),
-        urn=document.get("urn"),
-        username=document.get("username"),
-        at_most_once=bool(document.get("at_most_once")),
-        timeout=document.get("timeout"),
-        attempts=document.get("attempts") or 0,
-        crashes=document.get("crashes") or 0,
-        snoozes=document.get("snoozes") or 0,
-        retry_policy=document.get("retry_policy"),
-        executions=_executions(document),
-    )
+    return Job(**_fields(document))
 
 
 def archived_from(document: Mapping[str, Any]) -> ArchivedJob:
-    if "original" in document:
-        moment = document["archived_at"]
-        job = Job(id=document["_id"], task="", args={}, created_at=moment, scheduled_at=moment)
-    else:
-        job = job_from(document)
+    fields = {"executions": _executions(document)} if "original" in document else _fields(document)
+    moment = document["archived_at"]
+    nothing = {"id": document["_id"], "task": "", "args": {}, "created_at": moment, "scheduled_at": moment}
     return ArchivedJob(
-        job=job,
+        **{**nothing, **fields},
         done=document["done"],
         why=document["why"],
-        archived_at=document["archived_at"],
+        archived_at=moment,
         result=document.get("result"),
         reason=document.get("reason"),
-        executions=_executions(document),
     )
+
+
+def _fields(document: Mapping[str, Any]) -> Document:
+    return {
+        "id": document["_id"],
+        "task": document["task"],
+        "args": document.get("args", {}),
+        "created_at": document["created_at"],
+        "scheduled_at": document["scheduled_at"],
+        "method": document.get("method") or DEFAULT_METHOD,
+        "group": document["group"],
+        "priority": document["priority"],
+        "tags": tuple(document.get("tags") or ()),
+        "urn": document.get("urn"),
+        "username": document.get("username"),
+        "at_most_once": bool(document.get("at_most_once")),
+        "timeout": document.get("timeout"),
+        "attempts": document.get("attempts") or 0,
+        "crashes": document.get("crashes") or 0,
+        "snoozes": document.get("snoozes") or 0,
+        "retry_policy": document.get("retry_policy"),
+        "executions": _executions(document),
+    }
 
 
 def execution_document(execution: Execution) -> Document:

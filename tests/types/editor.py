@@ -1,0 +1,108 @@
+"""What a type checker says in the user's editor: each line marked with an E must be an error of that kind, and no other line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from recruiter import Recruiter, RetryManyTimes, Workable, current_job
+
+recruiter = Recruiter()
+
+
+@recruiter.task
+def add(a: int, b: int = 0) -> int:
+    return a + b
+
+
+@recruiter.task(group="money", retry=RetryManyTimes(3, "1 minute"), only=[ConnectionError], timeout="2m")
+async def price(of: str) -> Decimal:
+    return Decimal(len(of))
+
+
+# calling a task is calling the function
+plain: int = add(1, 2)
+wrong_plain: str = add(1, 2)  # E: assignment
+
+# arguments are checked where the job is made
+add.enqueue(1)
+add.enqueue(1, b=2)
+add.enqueue("1")  # E: arg-type
+add.enqueue(1, 2, 3)  # E: call-arg
+add.enqueue(1, c=3)  # E: call-arg
+add.enqueue()  # E: call-arg
+add.job("1")  # E: arg-type
+add.create(1, b="2")  # E: arg-type
+price.enqueue(of=5)  # E: arg-type
+
+# results have the type of the function
+number: int = add.enqueue(1).result()
+wrong_number: str = add.enqueue(1).result()  # E: assignment
+cost: Decimal = price.enqueue("tea").result("5s")
+wrong_cost: float = price.enqueue("tea").result("5s")  # E: assignment
+built: int = add.job(1).schedule_in("5 minutes").in_group("sums").tagged_as("a").in_background().execute().result()
+wrong_built: bytes = add.job(1).in_background().execute().result()  # E: assignment
+
+
+async def in_a_loop() -> None:
+    awaited: int = await (await add.aenqueue(1, 2)).aresult()
+    wrong_awaited: str = await (await add.aenqueue(1, 2)).aresult()  # E: assignment
+    await add.aenqueue("1")  # E: arg-type
+    job = await add.job(1).in_background().aexecute()
+    from_builder: int = await job.aresult(1.5)
+    found = await recruiter.afind(job.id)
+    moment: datetime = found.created_at
+    why: str = found.why  # E: attr-defined
+    twice: Decimal = await price("tea") + await price("tea")
+    del awaited, wrong_awaited, from_builder, moment, why, twice
+
+
+# options of tasks, jobs and workables
+@recruiter.task(timeout=5, priority="high")  # E: call-overload  # E: untyped-decorator
+def wrong_options() -> None: ...
+
+
+add.job(1).with_priority("high")  # E: arg-type
+add.job(1).schedule_at("tomorrow")  # E: arg-type
+add.job(1).schedule_at(datetime(2038, 1, 19, tzinfo=UTC))
+add.job(1).retry_with_policy(3)  # E: arg-type
+add.job(1).retry_with_policy(RetryManyTimes(3, 60), only=[ValueError("x")])  # E: list-item
+add.job(1).in_group(["a", "b"])  # E: arg-type
+RetryManyTimes("3", 60)  # E: arg-type
+
+
+@dataclass
+class Resize(Workable, group="images", retry=RetryManyTimes(3, 60)):
+    picture: int
+    width: int = 100
+
+    def execute(self) -> str:
+        return f"{self.picture}@{self.width}"
+
+    def after_success(self, result: str) -> None: ...
+
+
+class Wrong(Workable, group=5):  # E: arg-type
+    pass
+
+
+Resize(7).as_job_of(recruiter).in_background().execute()
+Resize("7").as_job_of(recruiter)  # E: arg-type
+Resize(7, 5).as_job_of(recruiter).schedule_in(timedelta=5)  # E: call-arg
+
+
+@add.after_success
+def celebrate(result: int) -> None: ...
+
+
+@add.after_success  # E: arg-type
+def celebrate_wrongly(result: str) -> None: ...
+
+
+@add.after_last_failure
+async def mourn(error: BaseException) -> None: ...
+
+
+attempt: int = current_job.attempt
+wrong_attempt: str = current_job.attempt  # E: assignment

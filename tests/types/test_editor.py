@@ -1,0 +1,29 @@
+"""Wrong arguments, types and results are errors in the user's editor, and right ones are not."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+CODE = Path(__file__).with_name("editor.py")
+
+
+def test_a_type_checker_sees_what_is_wrong_and_nothing_else(tmp_path: Path) -> None:
+    # given a file of right and wrong uses, where the wrong ones are marked with the kind of error
+    expected = {
+        (number, kind)
+        for number, line in enumerate(CODE.read_text().splitlines(), 1)
+        for kind in re.findall(r"# E: (\S+)", line)
+    }
+
+    # when mypy looks at it as it would in an editor
+    check = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--cache-dir", str(tmp_path), str(CODE)]
+    output = subprocess.run(check, cwd=ROOT, capture_output=True, text=True).stdout
+
+    # then it complains about exactly these
+    found = {(int(line), kind) for line, kind in re.findall(r"editor\.py:(\d+): error: .*\[(\S+)\]", output)}
+    assert found == expected, output
+    assert len(expected) > 25
