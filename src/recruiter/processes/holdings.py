@@ -14,6 +14,7 @@ from collections.abc import Iterable
 
 from recruiter.domain.job import JobId
 from recruiter.processes.children import HeldJob
+from recruiter.store.codec import decode
 from recruiter.store.moves import Move
 from recruiter.store.roster import Holding
 
@@ -131,3 +132,12 @@ class Holdings:
     def all_settled(self) -> bool:
         with self._lock:
             return not self._outcomes and not self.settling
+
+
+def at_most_once(job: HeldJob) -> bool:
+    if b"at_most_once" not in job.raw:
+        return False
+    try:
+        return bool(decode(job.raw).get("at_most_once"))
+    except Exception:
+        return False  # it cannot be read; whoever runs it will say so

@@ -1,7 +1,7 @@
 """The recruiter process: leads if nobody else does, and then assigns, adopts, rescues and cancels.
 
 When it looks again depends on the last round: at once while jobs flow, later and later when nothing happens, until it
-only sleeps and two doorbells wake it: new jobs, and workers that have room again.
+only sleeps and two doorbells wake it: new jobs, and workers that join or have room again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from recruiter.errors import StoreError, StoreUnreachable, Superseded
 from recruiter.events import Events
 from recruiter.processes.loop import Loop, Stop
 from recruiter.steps.adopt import adopt
-from recruiter.steps.assign import Round, assign, unserved
+from recruiter.steps.assign import Round, assign, lacks_takers, unserved
 from recruiter.steps.cancel import archive_cancelled
 from recruiter.steps.lead import Leadership
 from recruiter.steps.rescue import Rescue
@@ -28,6 +28,8 @@ from recruiter.store.roster import ROOM_MADE
 
 _JOB_ARRIVED = {"operationType": {"$in": ["insert", "update", "replace"]}}
 _UNSERVED_GRACE = 30.0
+_DEAF_PAUSE = 0.2
+"""Seconds between two rounds at most, as long as no doorbell is heard."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class RecruiterOptions:
     dead_after: float = 15.0
     backoff_from: float = 0.005
     backoff_to: float = 5.0
+    listen: bool = True
+    """Whether to open doorbells while idle; not worth it for one that leads only for a moment."""
 
 
 class RecruiterProcess:
@@ -148,7 +152,7 @@ class RecruiterProcess:
         for id, reason in adoption.set_aside:
             self._events.emit("job.set_aside", job=id, reason=reason)
         if adoption.adopted:
-            self._ring()
+            self.ring()
 
     def _report_unserved(self, lanes: list[str], now: float) -> None:
         """Says once, after a grace, that nobody can run these: an unknown task, or a group nobody works on."""
@@ -172,12 +176,8 @@ class RecruiterProcess:
         self._pause = min(2 * self._pause, self._options.backoff_to, self._options.dead_after / 3)
         pause = self._pause
         some_room = any(worker.room > 0 for worker in round.roster)
-        jobs, room = self._doorbells()
-        jobs.arm()
-        if round.lanes != () and (not round.roster or any(worker.room == 0 for worker in round.roster)):
-            room.arm()
-        if not jobs.listening:
-            pause = min(pause, 0.2)
+        if not self._listens_after(round):
+            pause = min(pause, _DEAF_PAUSE)
         if some_room and round.lanes:
             # Seen from the same moment as the round: what became due since then is the next, not missed between two.
             upcoming = self._store.scheduled.next_due(round.at)
@@ -185,15 +185,26 @@ class RecruiterProcess:
                 pause = min(pause, max(0.001, (upcoming - self._clock.now()).total_seconds()))
         return pause
 
+    def _listens_after(self, round: Round) -> bool:
+        """Arms the doorbells that matter; true when they would be heard."""
+        if not self._options.listen:
+            return False
+        jobs, room = self._doorbells()
+        jobs.arm()
+        if lacks_takers(round):
+            room.arm()
+        return jobs.listening
+
     def _doorbells(self) -> tuple[Doorbell, Doorbell]:
         if self._bells is None:
             self._bells = (
-                Doorbell(self._store.scheduled.collection, _JOB_ARRIVED, self._ring, self._deaf),
-                Doorbell(self._store.roster.collection, ROOM_MADE, self._ring, self._deaf),
+                Doorbell(self._store.scheduled.collection, _JOB_ARRIVED, self.ring, self._deaf),
+                Doorbell(self._store.roster.collection, ROOM_MADE, self.ring, self._deaf),
             )
         return self._bells
 
-    def _ring(self) -> None:
+    def ring(self) -> None:
+        """Look now: at the lease, and if leading, for jobs and room."""
         self._rung.set()
         self._loop.ring()
 

@@ -52,6 +52,14 @@ def assign(store: Store, term: int, now: datetime, *, look: bool = True) -> Roun
     return Round(now, roster, lanes, sum(map(len, hands.values())), refused)
 
 
+def lacks_takers(round: Round) -> bool:
+    """Whether jobs may wait that no worker could take now: then it matters who joins, or makes room."""
+    if round.lanes is None:
+        return True  # there was no room at all
+    taken = {lane for opening in openings(round.roster) for lane in opening.lanes(round.lanes)}
+    return not taken.issuperset(lane for lane in round.lanes if lane != CANCELLED_LANE)
+
+
 def unserved(round: Round) -> list[str]:
     """Lanes with jobs that no worker on the roster serves: unknown task, or nobody works on the group."""
     waiting = (lane for lane in round.lanes or () if lane != CANCELLED_LANE)

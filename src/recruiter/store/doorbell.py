@@ -79,6 +79,8 @@ class Doorbell:
                 self._wait_once()
             except PyMongoError as error:
                 # The server is away, or the history is gone, or we may not listen. The owner polls meanwhile.
+                if self._closed:
+                    break  # with its connection, most likely
                 if not self._troubled:
                     self._trouble(str(translate(error)))
                 self._troubled = True

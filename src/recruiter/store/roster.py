@@ -77,7 +77,7 @@ ROOM_MADE: Document = {
         {"updateDescription.updatedFields.ready": {"$exists": True}},
     ]
 }
-"""What the leader listens for while workers are full."""
+"""What the leader listens for while jobs wait that nobody can take: somebody joins, or has room again."""
 
 
 @dataclass(frozen=True, slots=True)

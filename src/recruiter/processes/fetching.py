@@ -1,0 +1,121 @@
+"""Fetching: gets the jobs that the leader has assigned, and listens for more when there are none."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from recruiter.domain.job import JobId
+from recruiter.events import Events
+from recruiter.processes.children import HeldJob
+from recruiter.processes.holdings import Holdings, at_most_once
+from recruiter.processes.loop import Loop, Stop
+from recruiter.processes.membership import Membership, Workplace
+from recruiter.store.database import Store
+from recruiter.store.doorbell import FLOW, LULL, Doorbell
+from recruiter.store.roster import ASSIGNED_TO_ME
+
+_BETWEEN_LOOKS = 0.005
+
+
+class Fetching:
+    def __init__(
+        self,
+        store: Store,
+        events: Events,
+        stop: Stop,
+        membership: Membership,
+        place: Workplace,
+        ended: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._clock = store.clock
+        self._events = events
+        self._membership = membership
+        self._place = place
+        self._ended = ended
+        """Called when there are outcomes to settle."""
+        self._loop = Loop("fetch", self._step, stop, events)
+        self._bell: Doorbell | None = None
+        self._flowing_until = 0.0
+
+    def start(self) -> threading.Thread:
+        return self._loop.start()
+
+    def ring(self) -> None:
+        self._loop.ring()
+
+    def close(self) -> None:
+        if self._bell is not None:
+            self._bell.close()
+
+    def _step(self) -> float:
+        holdings = self._membership.holdings
+        if not self._membership.joined:
+            return 0.05
+        if self._mark_at_most_once(holdings):
+            return 0.0
+        ids = holdings.to_fetch()
+        if ids:
+            if len(ids) >= FLOW:
+                self._flowing_until = self._clock.monotonic() + LULL
+            self._fetch(holdings, ids)
+            return 0.0
+        return self._look_for_jobs(holdings)
+
+    def _fetch(self, holdings: Holdings, ids: list[JobId]) -> None:
+        try:
+            jobs = [HeldJob(id, raw) for id, raw in self._store.scheduled.fetch(ids)]
+        except BaseException:
+            holdings.not_fetched(ids)
+            raise
+        gone = set(ids).difference(job.id for job in jobs)
+        once = [job for job in jobs if at_most_once(job)]
+        holdings.wait_for_mark(once)
+        holdings.arrivals.extend(job for job in jobs if job not in once)
+        self._place.wake()
+        if gone:
+            holdings.ended([(id, None) for id in gone])
+            self._ended()
+
+    def _mark_at_most_once(self, holdings: Holdings) -> bool:
+        """At-most-once jobs are marked as started, durably, before they can start, and no more of them than fit."""
+        jobs = holdings.to_mark(self._membership.options.slots)
+        if not jobs:
+            return False
+        try:
+            now = self._clock.now()
+            allowed = self._store.scheduled.mark_started([job.id for job in jobs], holdings.worker, now)
+        except BaseException:
+            holdings.not_marked(jobs)
+            raise
+        holdings.marked.extend(job for job in jobs if job.id in allowed)
+        self._place.wake()
+        refused = [job for job in jobs if job.id not in allowed]
+        if refused:
+            holdings.ended((job.id, self._place.crash(job, now, "started before, never ended")) for job in refused)
+            self._ended()
+        return True
+
+    def _look_for_jobs(self, holdings: Holdings) -> float:
+        """Nothing is known to fetch: if a slot is free, ask the roster, and then listen for the doorbell."""
+        if not self._place.hungry:
+            return 1.0
+        holding = self._store.roster.holding(holdings.worker)
+        if holding is not None and holdings.hear(holding):
+            return 0.0
+        if self._clock.monotonic() < self._flowing_until:
+            return _BETWEEN_LOOKS
+        bell = self._listen(holdings.worker)
+        bell.arm()
+        return 3600.0 if bell.listening else 0.1
+
+    def _listen(self, worker: str) -> Doorbell:
+        match = {"documentKey._id": worker, ASSIGNED_TO_ME: {"$exists": True}}
+        if self._bell is None or self._bell.match != match:
+            self.close()
+            self._bell = Doorbell(self._store.roster.collection, match, self._loop.ring, self._deaf)
+        return self._bell
+
+    def _deaf(self, error: str) -> None:
+        self._events.emit("doorbell.failed", error=error)

@@ -1,0 +1,112 @@
+"""The heartbeat: joins the roster, shows life, and notices when the registration is lost. No job can hold it up."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from recruiter.domain.throughput import Throughput
+from recruiter.events import Events
+from recruiter.processes.children import HeldJob
+from recruiter.processes.loop import Loop, Stop
+from recruiter.processes.membership import Membership, Workplace
+from recruiter.store.codec import decode
+from recruiter.store.database import Store
+
+_UNTIL_READY = 0.02
+"""Seconds between two looks whether the tasks are known."""
+_CLOCKS_AGREE = timedelta(milliseconds=50)
+
+
+class Heartbeat:
+    def __init__(
+        self,
+        store: Store,
+        events: Events,
+        stop: Stop,
+        membership: Membership,
+        place: Workplace,
+        throughput: Throughput,
+        given: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._clock = store.clock
+        self._events = events
+        self._membership = membership
+        self._options = membership.options
+        self._place = place
+        self._throughput = throughput
+        self._given = given
+        """Called when there may be jobs to fetch."""
+        # A late heartbeat costs the registration: it must not wait longer than that when MongoDB comes back.
+        self._loop = Loop("heartbeat", self._beat, stop, events, self._options.dead_after / 6)
+
+    def start(self) -> threading.Thread:
+        return self._loop.start()
+
+    def ring(self) -> None:
+        self._loop.ring()
+
+    def join(self) -> float:
+        """Enters the roster, ready for jobs."""
+        membership, holdings = self._membership, self._membership.holdings
+        if self._place.tasks is None or membership.draining:
+            return _UNTIL_READY
+        self._store.roster.join(holdings.worker, self._facts(self._place.tasks))
+        # Only now: a leader that took over before this line has been read about; a later one finds us on the roster.
+        if self._store.roster.become_ready(holdings.worker, self._store.leases.term()):
+            membership.beaten_at = self._clock.monotonic()
+            membership.joined = holdings is membership.holdings
+            self._given()
+            self._events.emit("worker.joined", worker=holdings.worker, slots=self._options.slots)
+        else:
+            membership.lose(holdings)
+        return self._options.heartbeat
+
+    def _facts(self, tasks: frozenset[str]) -> dict[str, Any]:
+        moment = self._clock.now()
+        return {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "groups": list(self._options.groups) if self._options.groups is not None else None,
+            "tasks": sorted(tasks),
+            "slots": self._options.slots,
+            "prefetch": 0,
+            "joined_at": moment,
+            "seen_at": moment,
+        }
+
+    def _beat(self) -> float:
+        membership = self._membership
+        holdings = membership.holdings
+        if not membership.joined:
+            return self.join()
+        asked_at = self._clock.monotonic()
+        running = [{"job": job.id, "task": _task(job), "since": since} for job, since in self._place.running()]
+        facts = {"running": running, "draining": membership.draining, "prefetch": self._throughput.prefetch}
+        answer = self._store.roster.beat(holdings.worker, facts, within=self._options.dead_after / 3)
+        if answer is None:
+            membership.lose(holdings)
+            return self._options.heartbeat
+        membership.beaten_at = asked_at
+        holding, server_time = answer
+        self._set_clock(server_time - self._clock.now(), self._clock.monotonic() - asked_at)
+        if holdings.hear(holding):
+            self._given()
+        return self._options.heartbeat
+
+    def _set_clock(self, difference: timedelta, took: float) -> None:
+        difference += timedelta(seconds=took / 2)
+        if abs(difference) > _CLOCKS_AGREE:
+            self._clock.offset += difference
+
+
+def _task(job: HeldJob) -> str:
+    try:
+        return str(decode(job.raw)["task"])
+    except Exception:
+        return "?"

@@ -1,0 +1,56 @@
+"""What wakes a leader that sleeps."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.events import Events
+from recruiter.processes.loop import Stop
+from recruiter.processes.recruiter import RecruiterOptions, RecruiterProcess
+from recruiter.store.database import Store
+from tests.commands import Recorder, recorded
+from tests.conftest import eventually
+from tests.samples import a_job, insert, on_the_roster
+
+LONG = 300.0
+
+
+@pytest.fixture
+def sleepy_leader(target: str) -> Iterator[Recorder]:
+    """A leader that looks again only when a doorbell rings."""
+    recorder, stop = Recorder(), Stop()
+    store = recorded(target, recorder)
+    options = RecruiterOptions(lease_time=LONG, dead_after=LONG, backoff_from=LONG / 3, backoff_to=LONG / 3)
+    process = RecruiterProcess(store, Events(), stop, options, policies=PolicyRegistry())
+    thread = threading.Thread(target=process.run)
+    thread.start()
+    yield recorder
+    stop.ask()
+    thread.join(timeout=20)
+    assert not thread.is_alive()
+    store.close()
+
+
+def listens_to(recorder: Recorder, collection: str) -> bool:
+    """Its change stream is open, and the server holds a question about it."""
+    return any(command["collection"] == collection for command in recorder.named("getMore"))
+
+
+def test_a_worker_that_joins_is_given_the_jobs_that_only_it_can_run(sleepy_leader: Recorder, store: Store) -> None:
+    # given an idle worker for everything but one task, and a leader that has gone to sleep over a job of that task
+    on_the_roster(store, "other", tasks=["subtract"])
+    (job,) = insert(store, a_job(scheduled_at=store.clock.now()))
+    eventually(lambda: listens_to(sleepy_leader, "roster") and listens_to(sleepy_leader, "scheduled"))
+
+    # when one joins that knows the task
+    on_the_roster(store, "mine", term=store.leases.term(), tasks=["add"])
+
+    # then the leader does not sleep on
+    eventually(lambda: store.roster.held() == {job}, within=10)
+    holding = store.roster.holding("mine")
+    assert holding is not None
+    assert holding.assigned == [job]
