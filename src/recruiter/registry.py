@@ -16,6 +16,7 @@ from recruiter.domain.defaults import Defaults
 from recruiter.domain.names import DEFAULT_METHOD, check_name
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.typed import encode_result
+from recruiter.domain.values import from_bson
 from recruiter.errors import InvalidArguments, TaskExists, UnknownTask
 from recruiter.events import Events, Listener
 from recruiter.workable import WORKABLES, Workable, checked, rebuilt
@@ -65,6 +66,9 @@ class TaskDefinition(Protocol):
     def store(self, data: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
         """The arguments as they are stored. Raises InvalidArguments when they do not fit."""
 
+    def arguments(self, args: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
+        """The arguments of a stored job by name, as they were given."""
+
     def check_method(self, method: str) -> None:
         """Raises InvalidArguments when there is no such method to run."""
 
@@ -96,6 +100,13 @@ class FunctionTask:
 
     def store(self, data: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
         return self.bind((), data) if isinstance(data, Mapping) else self.bind(tuple(data), {})
+
+    def arguments(self, args: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
+        positional, named = self.signature.unbind(args if isinstance(args, Mapping) else list(args))
+        return {**self.named(positional), **named}
+
+    def named(self, positional: Sequence[Any]) -> dict[str, Any]:
+        return dict(zip(self.signature.names, positional, strict=False))
 
     def check_method(self, method: str) -> None:
         if method != DEFAULT_METHOD:
@@ -139,6 +150,9 @@ class WorkableTask:
 
     def store(self, data: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
         return checked(self.workable, self._named(data))
+
+    def arguments(self, args: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
+        return dict(from_bson(dict(self._named(args))))
 
     def _named(self, data: Mapping[str, Any] | Sequence[Any]) -> Mapping[str, Any]:
         if not isinstance(data, Mapping):

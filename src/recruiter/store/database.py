@@ -152,6 +152,17 @@ class Store:
             if indexes:
                 self.database.get_collection(name).create_indexes(indexes)
 
+    @store_call
+    def empty(self) -> None:
+        """Removes every job, worker and lease of this database; for tests."""
+        for name in _COLLECTIONS:
+            self.database.get_collection(name).delete_many({})
+
+    @store_call
+    def drop(self) -> None:
+        """Removes the whole database; for tests."""
+        self.client.drop_database(self.target.database)
+
     def close(self) -> None:
         with self._lock:
             client, self._client = self._client, None

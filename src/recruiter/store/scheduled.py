@@ -76,6 +76,7 @@ VALIDATOR = {
 }
 
 _ORDER = [("priority", DESCENDING), ("scheduled_at", ASCENDING), ("_id", ASCENDING)]
+_BY_TIME = [("scheduled_at", ASCENDING), ("priority", DESCENDING), ("_id", ASCENDING)]
 _LANES_A_QUERY = 100
 """MongoDB merges up to 200 sorted scans; beyond that it would sort in memory."""
 
@@ -243,6 +244,11 @@ class Scheduled:
                 f"job {id!r} was inserted by another program and is not adopted yet; ask again in a second"
             )
         return job_from(document)
+
+    @store_call
+    def waiting(self) -> list[Job]:
+        """Every job, in the order of their time; for tests, where there are few."""
+        return [job_from(document) for document in self._readable.find(_HAS_LANE).sort(_BY_TIME)]
 
     @store_call
     def count_by_lane(self) -> dict[str, int]:

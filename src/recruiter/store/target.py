@@ -29,6 +29,14 @@ class Target:
             raise InvalidTarget(f"cannot understand the MongoDB address {mask(uri)!r}: {_EXAMPLES}")
         return cls(uri, cls._database(uri))
 
+    def in_database(self, name: str) -> Target:
+        """The same server, another database."""
+        scheme, _, rest = self.uri.partition("://")
+        address, _, options = rest.partition("?")
+        credentials, at, place = address.rpartition("@")
+        hosts = place.partition("/")[0]
+        return Target.parse(f"{scheme}://{credentials}{at}{hosts}/{name}" + (f"?{options}" if options else ""))
+
     @staticmethod
     def _database(uri: str) -> str:
         if uri.startswith("mongodb+srv://"):
