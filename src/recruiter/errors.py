@@ -12,10 +12,12 @@ RecruiterError
 ├── UnknownTask                    no task of this name is registered here
 ├── TaskExists                     two different functions want one name
 ├── JobNotFound                    no job with this id
+├── SchedulerNotFound              no scheduler with this urn
 ├── JobFailed                      waited for a result; the job ended without one
 ├── ResultTimeout                  waited for a result; the time is over
 ├── JobTimedOut                    raised inside a job whose time is over
 ├── RetryLater                     raised by a job that wants to be run again later
+├── CommandFailed                  a shell command was not allowed, could not be started, or ended badly
 ├── NoCurrentJob                   current_job was asked outside of a job
 ├── ApplicationError               the bootstrap file or module cannot be loaded
 ├── SettingsError                  an option, variable or file says something impossible
@@ -84,6 +86,10 @@ class JobNotFound(RecruiterError):
     """No job with this id, neither waiting nor archived (the cleaner may have removed it)."""
 
 
+class SchedulerNotFound(RecruiterError):
+    """No scheduler with this urn."""
+
+
 class JobFailed(RecruiterError):
     """The job ended without a result; the message says why, `recruiter job show ID` says everything."""
 
@@ -110,6 +116,17 @@ class RetryLater(RecruiterError):
         super().__init__(reason or f"not before {at if at is not None else delay}")
         self.delay = delay
         self.at = at
+
+
+class CommandFailed(RecruiterError):
+    """A shell command was not allowed to run, could not be started, or ended with a code that is not one of its
+    `ok_codes`. `code` is its exit code (-9 if signal 9 ended it), or None if it never ran."""
+
+    def __init__(self, message: str, code: int | None = None, stdout: str = "", stderr: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.stdout = stdout
+        self.stderr = stderr
 
 
 class NoCurrentJob(RecruiterError):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from bson.raw_bson import RawBSONDocument
-from pymongo import ASCENDING, IndexModel
+from pymongo import ASCENDING, DESCENDING, IndexModel
 from pymongo.collection import Collection
 
 from recruiter.domain.job import ArchivedJob, JobId
@@ -15,8 +15,13 @@ from recruiter.store.translate import store_call
 
 NAME = "archived"
 
-BY_AGE = "by_age"
-INDEXES = [IndexModel([("archived_at", ASCENDING)], name=BY_AGE)]
+BY_AGE, BY_URN = "by_age", "by_urn"
+INDEXES = [
+    IndexModel([("archived_at", ASCENDING)], name=BY_AGE),
+    IndexModel(
+        [("urn", ASCENDING), ("archived_at", DESCENDING)], name=BY_URN, partialFilterExpression={"urn": {"$gt": ""}}
+    ),
+]
 
 VALIDATOR = {
     "$jsonSchema": {
@@ -53,6 +58,13 @@ class Archived:
     @store_call
     def which_exist(self, ids: Iterable[JobId]) -> set[JobId]:
         return {d["_id"] for d in self.collection.find({"_id": {"$in": list(ids)}}, {"_id": 1})}
+
+    @store_call
+    def latest(self, urn: str, *, done: bool | None = None) -> ArchivedJob | None:
+        """The job of this urn that ended last; or that succeeded, or failed, last."""
+        query: Document = {"urn": urn} if done is None else {"urn": urn, "done": done}
+        document = self._readable.find_one(query, sort=[("archived_at", -1)], hint=BY_URN)
+        return archived_from(document) if document else None
 
     @store_call
     def set_aside(self, limit: int) -> list[ArchivedJob]:

@@ -112,12 +112,17 @@ class Store:
         return leases.Leases(self._collection(leases.NAME))
 
     @cached_property
+    def schedulers(self) -> schedulers.Schedulers:
+        return schedulers.Schedulers(self._collection(schedulers.NAME))
+
+    @cached_property
     def creations(self) -> creations.Creations:
         return creations.Creations(self._collection(creations.NAME))
 
     @cached_property
     def settlement(self) -> Settlement:
-        return Settlement(self.client, self.scheduled, self.archived, self.roster, self.leases, self.creations)
+        collections = (self.scheduled, self.archived, self.roster, self.leases, self.creations, self.schedulers)
+        return Settlement(self.client, *collections)
 
     @store_call
     def check(self) -> ServerFacts:
@@ -166,7 +171,16 @@ class Store:
     def close(self) -> None:
         with self._lock:
             client, self._client = self._client, None
-            for name in ("database", "scheduled", "archived", "roster", "leases", "creations", "settlement"):
+            for name in (
+                "database",
+                "scheduled",
+                "archived",
+                "roster",
+                "leases",
+                "schedulers",
+                "creations",
+                "settlement",
+            ):
                 self.__dict__.pop(name, None)
         if client is not None:
             client.close()

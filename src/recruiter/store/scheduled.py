@@ -28,7 +28,7 @@ from recruiter.store.translate import store_call
 
 NAME = "scheduled"
 
-DUE, POSTPONED, INBOX = "due", "postponed", "inbox"
+DUE, POSTPONED, INBOX, BY_URN = "due", "postponed", "inbox", "by_urn"
 _HAS_LANE = {"lane": {"$gt": ""}}
 INDEXES = [
     IndexModel(
@@ -39,6 +39,7 @@ INDEXES = [
     # Only for jobs that wait for their time: the many that are due at once need not pay for it twice.
     IndexModel([("scheduled_at", ASCENDING)], name=POSTPONED, partialFilterExpression={"postponed": True}),
     IndexModel([("lane", ASCENDING)], name=INBOX, partialFilterExpression={"lane": None}),
+    IndexModel([("urn", ASCENDING)], name=BY_URN, partialFilterExpression={"urn": {"$gt": ""}}),
 ]
 
 VALIDATOR = {
@@ -209,6 +210,44 @@ class Scheduled:
             {"_id": {"$in": list(ids)}, "started_by": worker},
             {"$unset": {"started_by": "", "started_at": ""}},
         )
+
+    # -- repeating ---------------------------------------------------------------------------------------------
+
+    def busy(self, urns: Sequence[str], session: ClientSession) -> set[str]:
+        """Inside a transaction: which of these urns have a job that waits, runs or is retried."""
+        found = self.collection.find({"urn": {"$in": list(urns), "$gt": ""}}, {"urn": 1}, hint=BY_URN, session=session)
+        return {document["urn"] for document in found}
+
+    def flag_all(self, urns: Sequence[str], flag: Document, session: ClientSession | None = None) -> int:
+        """Raises the cancel flag on every job of these urns that has none."""
+        query = {"urn": {"$in": list(urns), "$gt": ""}, "lane": {"$gt": "", "$ne": CANCELLED_LANE}}
+        update = {"$set": {"cancel": flag, "lane": CANCELLED_LANE}}
+        return self.collection.update_many(query, update, hint=BY_URN, session=session).modified_count
+
+    @store_call
+    def flag_urn(self, urn: str, flag: Document) -> int:
+        return self.flag_all([urn], flag)
+
+    @store_call
+    def of_urn(self, urn: str) -> list[Job]:
+        """The jobs of this urn that have not ended, in the order of their time."""
+        found = self._readable.find({"urn": urn, "lane": {"$gt": ""}}, hint=BY_URN)
+        return sorted((job_from(document) for document in found), key=lambda job: job.scheduled_at)
+
+    @store_call
+    def not_begun(self, urn: str) -> list[JobId]:
+        """The jobs of this urn that wait for their first attempt."""
+        query = {"urn": urn, "lane": {"$gt": "", "$ne": CANCELLED_LANE}, "attempts": 0}
+        return [document["_id"] for document in self.collection.find(query, {"_id": 1}, hint=BY_URN)]
+
+    @store_call
+    def change(self, ids: Sequence[JobId], fields: Document, unset: Sequence[str]) -> int:
+        """Other contents for jobs that wait for their first attempt."""
+        query = {"_id": {"$in": list(ids)}, "lane": {"$gt": "", "$ne": CANCELLED_LANE}, "attempts": 0}
+        update: Document = {"$set": fields}
+        if unset:
+            update["$unset"] = dict.fromkeys(unset, "")
+        return self.collection.update_many(query, update).modified_count
 
     # -- control and views -------------------------------------------------------------------------------------
 

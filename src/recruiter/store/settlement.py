@@ -3,6 +3,7 @@
     settle    roster.$pull  +  archived insert  +  scheduled delete / update        by the worker that holds the jobs
     retire    roster delete +  scheduled update / archived insert                   by whoever saw it silent too long
     set aside lease fence   +  archived insert  +  scheduled delete                 by the leader, jobs nobody holds
+    repeat    lease fence   +  schedulers update  +  scheduled insert               by the leader, when it is time
     create    creations insert  +  scheduled insert                                 by a producer, once for an id
 
 A job is therefore in exactly one of `scheduled` and `archived` at every instant. The first write of each transaction
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, TypeVar
 
 import pymongo
@@ -26,15 +28,17 @@ from pymongo.client_session import ClientSession
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 from pymongo.read_concern import ReadConcern
 
-from recruiter.domain.job import JobId
+from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import CANCELLED_LANE
+from recruiter.domain.scheduler import Plan
 from recruiter.errors import Superseded
 from recruiter.store.archived import Archived
-from recruiter.store.codec import LENIENT, Document
+from recruiter.store.codec import LENIENT, Document, job_document
 from recruiter.store.creations import Creations
 from recruiter.store.leases import Leases
 from recruiter.store.roster import Holding, Roster
 from recruiter.store.scheduled import DUPLICATE_KEY, Scheduled
+from recruiter.store.schedulers import Schedulers
 from recruiter.store.translate import store_call
 
 T = TypeVar("T")
@@ -85,6 +89,7 @@ class Settlement:
         roster: Roster,
         leases: Leases,
         creations: Creations,
+        schedulers: Schedulers,
     ) -> None:
         self._client = client
         self._scheduled = scheduled
@@ -92,6 +97,7 @@ class Settlement:
         self._roster = roster
         self._leases = leases
         self._creations = creations
+        self._schedulers = schedulers
 
     @store_call
     def create(self, document: Document, *, once_ever: bool) -> bool:
@@ -171,6 +177,46 @@ class Settlement:
             self._move(movement, session)
 
         self._without_archived(movement, write)
+
+    @store_call
+    def repeat(
+        self,
+        urns: Sequence[str],
+        decide: Callable[[set[str]], list[Plan]],
+        now: datetime,
+        term: int,
+        holder: str,
+    ) -> list[Plan] | None:
+        """Makes occurrences and moves their schedulers on. `decide` is told which urns have a job that has not ended.
+
+        None, with nothing written, when one of the schedulers is no longer what was seen.
+        """
+
+        def write(session: ClientSession) -> list[Plan] | None:
+            if not self._leases.fence(term, holder, session):
+                raise Superseded(f"term {term} is over; nothing was written")
+            plans = decide(self._scheduled.busy(urns, session))
+            if not self._schedulers.advance(plans, session):
+                session.abort_transaction()
+                return None
+            replaced = [plan.scheduler.urn for plan in plans if plan.cancels]
+            if replaced:
+                flag = {"at": now, "by": "scheduler", "reason": "replaced by the next occurrence"}
+                self._scheduled.flag_all(replaced, flag, session)
+            jobs = [plan.scheduler.occurrence(instant, now) for plan in plans for instant in plan.instants]
+            self._insert_new(jobs, session)
+            return plans
+
+        return self._transaction(write)
+
+    def _insert_new(self, jobs: Sequence[Job], session: ClientSession) -> None:
+        """All but those that exist: of a scheduler that was removed and made again while a clock went back."""
+        by_id = {job.id: job_document(job) for job in jobs}
+        for collection in (self._scheduled.collection, self._archived.collection):
+            for found in collection.find({"_id": {"$in": list(by_id)}}, {"_id": 1}, session=session) if by_id else ():
+                by_id.pop(found["_id"])
+        if by_id:
+            self._scheduled.collection.insert_many(list(by_id.values()), session=session)
 
     def _move(self, movement: Movement, session: ClientSession) -> None:
         scheduled, archived = self._scheduled.collection, self._archived.collection

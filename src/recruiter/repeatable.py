@@ -1,0 +1,146 @@
+"""Repeatable jobs: a job, a schedule, and a urn that names them both.
+
+    (daily_report.job("sales").in_group("reports")
+        .repeat_with_policy(Cron("0 6 * * *", tz="Europe/Rome"))
+        .with_urn("report:daily").unique().create())
+
+What is created by a urn that exists is changed in place, whoever does it and however many at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Self
+
+from recruiter.domain.duration import DurationLike, humanize, to_timedelta
+from recruiter.domain.job import ArchivedJob, Job
+from recruiter.domain.schedule import WINDOW, Late, SchedulePolicy, next_occurrence
+from recruiter.domain.scheduler import Overlap, Scheduler
+from recruiter.errors import InvalidSchedule
+from recruiter.results import JobHandle
+from recruiter.steps import schedule
+from recruiter.twins import twin
+
+if TYPE_CHECKING:
+    from recruiter.app import Recruiter
+    from recruiter.builder import JobBuilder
+
+
+@dataclass(frozen=True)
+class RepeatableJob:
+    """A scheduler to be. Each method returns a new one; `create` stores it."""
+
+    _recruiter: Recruiter
+    _job: JobBuilder[Any]
+    _policy: SchedulePolicy
+    _urn: str
+    _overlap: Overlap = Overlap.ALLOW
+    _late: Late = Late.LATEST
+    _window: DurationLike = WINDOW
+    _must_succeed_within: DurationLike | None = None
+
+    def with_urn(self, urn: str) -> Self:
+        """Its name, by which it is found, changed and removed; the name of the task by default."""
+        return replace(self, _job=self._job.with_urn(urn), _urn=urn)
+
+    def unique(self) -> Self:
+        """An occurrence is skipped while an earlier one is waiting, running or being retried."""
+        return replace(self, _overlap=Overlap.UNIQUE)
+
+    def replacing(self) -> Self:
+        """An occurrence cancels the earlier one that is waiting, running or being retried."""
+        return replace(self, _overlap=Overlap.REPLACE)
+
+    def when_late(self, late: Late | str, window: DurationLike = WINDOW) -> Self:
+        """What to make after downtime: `skip`, the `latest` (default) or `all`; never anything older than `window`."""
+        return replace(self, _late=Late(late), _window=to_timedelta(window))
+
+    def must_succeed_within(self, duration: DurationLike) -> Self:
+        """If its last success is older than this, `recruiter doctor` and an event say so."""
+        if not (promise := to_timedelta(duration)):
+            raise InvalidSchedule(f"must_succeed_within needs some time, not {humanize(promise)}")
+        return replace(self, _must_succeed_within=promise)
+
+    def build(self) -> Scheduler:
+        """The scheduler as it would be stored."""
+        now = self._recruiter.clock.now()
+        within = self._must_succeed_within
+        return Scheduler(
+            urn=self._urn,
+            template=self._job.with_urn(self._urn).build(),
+            schedule=self._recruiter.schedules.dump(self._policy),
+            created_at=now,
+            handled=now,
+            next_at=next_occurrence(self._policy, now),
+            overlap=self._overlap,
+            late=self._late,
+            window=to_timedelta(self._window),
+            must_succeed_within=None if within is None else to_timedelta(within),
+        )
+
+    def create(self) -> SchedulerHandle:
+        """Stores it, or changes the one of the same urn; the occurrence that waits to be run changes with it."""
+        schedule.put(self._recruiter.store, self.build())
+        return SchedulerHandle(self._recruiter, self._urn)
+
+    acreate = twin(create)
+
+
+class SchedulerHandle:
+    """A scheduler that has been made, to be asked and told."""
+
+    def __init__(self, recruiter: Recruiter, urn: str) -> None:
+        self._recruiter = recruiter
+        self.urn = urn
+
+    def find(self) -> Scheduler:
+        """As it is stored now. Raises SchedulerNotFound."""
+        return schedule.get(self._recruiter.store, self.urn)
+
+    afind = twin(find)
+
+    def next_runs(self, count: int = 5) -> list[datetime]:
+        """When it will run, from now on, if nobody pauses or changes it."""
+        scheduler = self.find()
+        return schedule.next_runs(scheduler, self._recruiter.schedules, self._recruiter.clock.now(), count)
+
+    anext_runs = twin(next_runs)
+
+    def pause(self, *, by: str | None = None, reason: str | None = None) -> None:
+        """No occurrences until it is resumed; those that were missed are not made up for."""
+        schedule.pause(self._recruiter.store, self._recruiter.clock.now(), self.urn, by, reason)
+
+    apause = twin(pause)
+
+    def resume(self) -> None:
+        schedule.resume(self._recruiter.store, self._recruiter.schedules, self._recruiter.clock.now(), self.urn)
+
+    aresume = twin(resume)
+
+    def run_now(self) -> JobHandle[Any]:
+        """A job like its occurrences, at once and beside them; also while it is paused."""
+        return self._recruiter.send(schedule.extra_job(self.find(), self._recruiter.clock.now()))
+
+    arun_now = twin(run_now)
+
+    def remove(self) -> int:
+        """It is gone, and so are its occurrences that wait, which are cancelled; returns how many these were."""
+        return schedule.remove(self._recruiter.store, self._recruiter.clock.now(), self.urn)
+
+    aremove = twin(remove)
+
+    def last(self) -> ArchivedJob | None:
+        """Its occurrence that ended last, if the archive still has one."""
+        return self._recruiter.store.archived.latest(self.urn)
+
+    alast = twin(last)
+
+    def waiting(self) -> list[Job]:
+        """Its occurrences that have not ended."""
+        return self._recruiter.store.scheduled.of_urn(self.urn)
+
+    awaiting = twin(waiting)
+
+    def __repr__(self) -> str:
+        return f"SchedulerHandle({self.urn!r})"

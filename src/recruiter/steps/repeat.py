@@ -1,0 +1,74 @@
+"""Repeat: the leader makes the jobs of the occurrences that are due.
+
+    schedulers that are due ──▶ late_occurrences: which instants ──▶ one transaction: fence, move `handled`, insert jobs
+
+Every occurrence is made once, whoever dies when. Its job and the moment up to which its scheduler has been dealt with
+are written together or not at all, on three conditions: this term still leads, the scheduler is still what was seen,
+and no job with the id of this occurrence exists. Time only decides what is looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from recruiter.domain.schedule import Due, late_occurrences
+from recruiter.domain.schedule_registry import SchedulePolicyRegistry
+from recruiter.domain.scheduler import Plan, Scheduler, plan
+from recruiter.domain.text import cut
+from recruiter.errors import InvalidSchedule
+from recruiter.store.database import Store
+
+SCHEDULERS_AT_ONCE = 500
+_LOOK_AT_BROKEN_AGAIN = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """What a look at the schedulers did."""
+
+    made: int = 0
+    skipped: int = 0
+    broken: tuple[tuple[str, str], ...] = ()
+    """Urns and reasons."""
+    more: bool = False
+    """There may be others that are due: look again at once."""
+
+
+def repeat(store: Store, policies: SchedulePolicyRegistry, term: int, holder: str, now: datetime) -> Repetition:
+    """Looks once. Only for the leader; raises Superseded when it is not any more."""
+    found = store.schedulers.due(now, SCHEDULERS_AT_ONCE)
+    dues: dict[str, tuple[Scheduler, Due]] = {}
+    broken: list[tuple[str, str]] = []
+    for scheduler in found:
+        try:
+            dues[scheduler.urn] = scheduler, _due(scheduler, policies, now)
+        except InvalidSchedule as error:
+            broken.append((scheduler.urn, cut(str(error))))
+            store.schedulers.set_aside(scheduler, cut(str(error)), now + _LOOK_AT_BROKEN_AGAIN)
+    plans = _make(store, dues, now, term, holder) if dues else []
+    return Repetition(
+        made=sum(len(each.instants) for each in plans),
+        skipped=sum(each.skipped for each in plans),
+        broken=tuple(broken),
+        more=len(found) == SCHEDULERS_AT_ONCE,
+    )
+
+
+def _due(scheduler: Scheduler, policies: SchedulePolicyRegistry, now: datetime) -> Due:
+    if not scheduler.template.task:
+        raise InvalidSchedule(scheduler.broken or "its job cannot be one")
+    policy = policies.load(scheduler.schedule)
+    return late_occurrences(policy, scheduler.handled, now, scheduler.window, scheduler.late)
+
+
+def _make(store: Store, dues: dict[str, tuple[Scheduler, Due]], now: datetime, term: int, holder: str) -> list[Plan]:
+    def decide(busy: set[str]) -> list[Plan]:
+        return [plan(scheduler, due, urn in busy) for urn, (scheduler, due) in dues.items()]
+
+    plans = store.settlement.repeat(list(dues), decide, now, term, holder)
+    if plans is not None:
+        return plans
+    if len(dues) == 1:
+        return []  # changed, paused or removed in this moment: the next look sees it as it is
+    return [made for urn, each in dues.items() for made in _make(store, {urn: each}, now, term, holder)]
