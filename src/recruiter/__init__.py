@@ -10,6 +10,7 @@ from recruiter.domain.policies import (
     SelectByException,
     TimeTable,
 )
+from recruiter.domain.report import JobReport
 from recruiter.domain.retry import Archive, Decision, Failure, Retry, RetryPolicy
 from recruiter.domain.why import Why
 from recruiter.errors import RecruiterError
@@ -28,6 +29,7 @@ __all__ = [
     "Job",
     "JobHandle",
     "JobId",
+    "JobReport",
     "Recruiter",
     "RecruiterError",
     "Retry",

@@ -8,14 +8,20 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from recruiter.builder import WorkableJob, _Wishes
 from recruiter.clock import SystemClock
+from recruiter.domain.duration import DurationLike, to_seconds
 from recruiter.domain.job import ArchivedJob, Job, JobId
 from recruiter.domain.names import DEFAULT_GROUP
+from recruiter.domain.report import JobReport
 from recruiter.domain.retry import RetryPolicy
-from recruiter.errors import JobExists, JobNotFound, RecruiterError
+from recruiter.errors import JobExists, JobNotFound, RecruiterError, UnknownTask
 from recruiter.events import Events, Listener
+from recruiter.processes.caller import CallingOptions
+from recruiter.processes.calling import Calling, StopWish
+from recruiter.processes.flushing import MOST_FLUSHED, Flushing
+from recruiter.processes.seat import Crew
 from recruiter.registry import Defaults, FunctionTask, RegistryOwner
 from recruiter.results import JobHandle, Results
-from recruiter.settings import TargetSettings
+from recruiter.settings import Settings, TargetSettings
 from recruiter.steps.cancel import cancel
 from recruiter.steps.enqueue import Enqueuer, refusal
 from recruiter.steps.execute import Executor
@@ -32,6 +38,11 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 W = TypeVar("W", bound=Workable)
+
+TaskLike = str | Task[..., Any, Any] | type[Workable]
+"""A task by its name, itself, or a workable class."""
+
+_ON_THIS_CONNECTION = ("store", "_enqueuer", "_executor", "_calling")
 
 
 class Recruiter(RegistryOwner):
@@ -126,6 +137,47 @@ class Recruiter(RegistryOwner):
         """Cancels a job that has not ended."""
         cancel(self.store, self.clock, id, by, reason)
 
+    # -- jobs in this process ------------------------------------------------------------------------------------
+
+    def run(self, task: TaskLike, *, wait: DurationLike | None = None) -> JobReport | None:
+        """Runs one due job of this task here, and reports; None when there is none to be had now.
+
+        No other process is needed, and any number may be there. `wait` is how long to wait for a due job that another
+        recruiter has not given to anybody yet; by default as long as it takes to replace one that was killed.
+        """
+        return self._calling.run(self._name_of(task), None if wait is None else to_seconds(wait))
+
+    def run_all(self, task: TaskLike) -> list[JobReport]:
+        """Runs due jobs of this task here, one after another, until none is left; retries that are due at once too."""
+        return self._calling.run_all(self._name_of(task))
+
+    def watch(self, *tasks: TaskLike, stop: StopWish | None = None) -> None:
+        """Runs due jobs of these tasks here as they come, until `stop` (a `threading.Event`) is set.
+
+        In the main thread Ctrl-C and SIGTERM stop it too: the running job finishes, and `watch` returns. A second one
+        interrupts the job, which is handed back.
+        """
+        if not tasks:
+            raise UnknownTask("watch needs at least one task")
+        self._calling.watch([self._name_of(task) for task in tasks], stop)
+
+    def flush_jobs_synchronously(self, *, most: int = MOST_FLUSHED) -> list[JobReport]:
+        """Runs every waiting job here and now, in the order of their time, future ones too; for your tests.
+
+        Jobs that are enqueued meanwhile are run as well, and each job is run once: one that is to be tried again stays
+        waiting. Raises NotAlone where a recruiter or a worker is running.
+        """
+        return Flushing(self.store, self.events, self._crew, self._calling_options).run(most)
+
+    def _name_of(self, task: TaskLike) -> str:
+        if isinstance(task, Task):
+            return self.registry.get(task.name).name
+        if isinstance(task, type) and issubclass(task, Workable):
+            return self.registry.get(task.task_name).name
+        if isinstance(task, str):
+            return self.registry.get(task).name
+        raise UnknownTask(f"{task!r} is no task: give its name, the decorated function, or a Workable class")
+
     # -- the connection ------------------------------------------------------------------------------------------
 
     @property
@@ -140,7 +192,7 @@ class Recruiter(RegistryOwner):
 
     def point_at(self, address: str) -> None:
         """Uses another MongoDB from now on, over a new connection; for processes that were started with --target."""
-        for name in ("store", "_enqueuer", "_executor"):
+        for name in _ON_THIS_CONNECTION:
             self.__dict__.pop(name, None)
         self._target = Target.parse(address)
 
@@ -159,7 +211,7 @@ class Recruiter(RegistryOwner):
 
     def close(self) -> None:
         store = self.__dict__.pop("store", None)
-        for name in ("_enqueuer", "_executor"):
+        for name in _ON_THIS_CONNECTION:
             self.__dict__.pop(name, None)
         if store is not None:
             store.close()
@@ -176,7 +228,31 @@ class Recruiter(RegistryOwner):
 
     @cached_property
     def _executor(self) -> Executor:
-        return Executor(self.registry, self.policies, self.clock, "here")
+        return self._executor_of("here")
+
+    def _executor_of(self, worker: str) -> Executor:
+        return Executor(self.registry, self.policies, self.clock, worker)
+
+    @property
+    def _crew(self) -> Crew:
+        return Crew(self.registry, self.policies, self._executor_of)
+
+    @cached_property
+    def _calling(self) -> Calling:
+        self.store.prepare()
+        return Calling(self.store, self.events, self._crew, self._calling_options)
+
+    @property
+    def _calling_options(self) -> CallingOptions:
+        """The same as of the processes on this database, as far as settings say."""
+        settings = Settings.load()
+        return CallingOptions(
+            lease_time=settings.lease_time.total_seconds(),
+            dead_after=settings.considered_dead_after.total_seconds(),
+            heartbeat=settings.heartbeat.total_seconds(),
+            backoff_from=settings.backoff_from.total_seconds(),
+            backoff_to=settings.backoff_to.total_seconds(),
+        )
 
 
 class _Decorator:

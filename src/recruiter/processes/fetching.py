@@ -27,6 +27,9 @@ class Fetching:
         membership: Membership,
         place: Workplace,
         ended: Callable[[], None],
+        *,
+        busy: Callable[[], None] = lambda: None,
+        listen: bool = True,
     ) -> None:
         self._store = store
         self._clock = store.clock
@@ -35,6 +38,10 @@ class Fetching:
         self._place = place
         self._ended = ended
         """Called when there are outcomes to settle."""
+        self._busy = busy
+        """Called now and then while no slot is free."""
+        self._listening = listen
+        """Whether to open a doorbell when nothing comes; not worth it for somebody who will not wait for long."""
         self._loop = Loop("fetch", self._step, stop, events)
         self._bell: Doorbell | None = None
         self._flowing_until = 0.0
@@ -100,11 +107,12 @@ class Fetching:
     def _look_for_jobs(self, holdings: Holdings) -> float:
         """Nothing is known to fetch: if a slot is free, ask the roster, and then listen for the doorbell."""
         if not self._place.hungry:
+            self._busy()
             return 1.0
         holding = self._store.roster.holding(holdings.worker)
         if holding is not None and holdings.hear(holding):
             return 0.0
-        if self._clock.monotonic() < self._flowing_until:
+        if not self._listening or self._clock.monotonic() < self._flowing_until:
             return _BETWEEN_LOOKS
         bell = self._listen(holdings.worker)
         bell.arm()
