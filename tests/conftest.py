@@ -73,11 +73,12 @@ def recruiter(target: str, store: Store) -> Iterator[Recruiter]:
 class Process:
     """One of our own processes, started like a user would."""
 
-    def __init__(self, arguments: list[str], environment: dict[str, str], log: Path) -> None:
+    def __init__(self, arguments: list[str], environment: dict[str, str], log: Path, script: str | None) -> None:
         self.log_file = log
+        program = [script] if script is not None else ["-m", "recruiter.cli.main"]
         with log.open("wb") as output:
             self.popen = subprocess.Popen(
-                [sys.executable, "-m", "recruiter.cli.main", *arguments],
+                [sys.executable, *program, *arguments],
                 env=environment,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -128,14 +129,14 @@ Starter = Callable[..., Process]
 
 @pytest.fixture
 def start(target: str, tmp_path: Path) -> Iterator[Starter]:
-    """Starts `recruiter ARGUMENTS…` on this test's database; whatever is left of it ends with the test."""
+    """Starts `recruiter ARGUMENTS…`, or a script, on this test's database; whatever is left ends with the test."""
     started: list[Process] = []
 
-    def start(*arguments: str, **environment: str) -> Process:
+    def start(*arguments: str, script: str | None = None, **environment: str) -> Process:
         settings = {key: value for key, value in os.environ.items() if not key.startswith("RECRUITER_")}
         settings |= {"RECRUITER_TARGET": target, "RECRUITER_LOG_LEVEL": "debug", **environment}
         log = tmp_path / f"process-{len(started)}.log"
-        process = Process(list(arguments), settings, log)
+        process = Process(list(arguments), settings, log, script)
         started.append(process)
         return process
 

@@ -12,6 +12,7 @@ from recruiter.domain.policies import (
     SelectByException,
     TimeTable,
 )
+from recruiter.domain.report import JobReport
 from recruiter.domain.retry import Archive, Decision, Failure, Retry, RetryPolicy
 from recruiter.domain.why import Why
 from recruiter.errors import JobTimedOut, RecruiterError, RetryLater
@@ -32,6 +33,7 @@ __all__ = [
     "Job",
     "JobHandle",
     "JobId",
+    "JobReport",
     "JobTimedOut",
     "Recruiter",
     "RecruiterError",

@@ -10,16 +10,21 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 from recruiter.builder import JobBuilder, Wishes, WorkableJob
 from recruiter.clock import SystemClock
 from recruiter.domain.defaults import Defaults
-from recruiter.domain.duration import DurationLike
+from recruiter.domain.duration import DurationLike, to_seconds
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import DEFAULT_GROUP, check_name
+from recruiter.domain.report import JobReport
 from recruiter.domain.retry import RetryPolicy
 from recruiter.domain.values import to_bson
-from recruiter.errors import JobExists, JobNotFound, RecruiterError
+from recruiter.errors import JobExists, JobNotFound, RecruiterError, UnknownTask
 from recruiter.events import Listener
-from recruiter.registry import FunctionTask, RegistryOwner
+from recruiter.processes.caller import CallingOptions
+from recruiter.processes.calling import Calling, StopWish
+from recruiter.processes.flushing import MOST_FLUSHED, Flushing
+from recruiter.processes.seat import Crew
+from recruiter.registry import FunctionTask, RegistryOwner, TaskDefinition
 from recruiter.results import JobHandle, Results
-from recruiter.settings import TargetSettings
+from recruiter.settings import Settings, TargetSettings
 from recruiter.steps.cancel import cancel
 from recruiter.steps.enqueue import Enqueuer, refusal
 from recruiter.steps.execute import Executor
@@ -40,6 +45,11 @@ W = TypeVar("W", bound=Workable)
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
+TaskLike = str | Task[..., Any, Any] | type[Workable]
+"""A task by its name, itself, or a workable class."""
+
+_ON_THIS_CONNECTION = ("store", "_enqueuer", "_executor", "_calling")
+
 
 class Recruiter(RegistryOwner):
     """Makes and watches jobs. Connects on first use.
@@ -53,6 +63,8 @@ class Recruiter(RegistryOwner):
         self._target_given = target
         self._target: Target | None = None
         self._results = Results(lambda: self.store)
+        self.after_send: Callable[[], None] = lambda: None
+        """Called when jobs have been stored; for tests that run them at once."""
 
     # -- tasks ---------------------------------------------------------------------------------------------------
 
@@ -118,13 +130,16 @@ class Recruiter(RegistryOwner):
         """Stores a job; returns when it is durable, or with the caller's own transaction."""
         if session is None:
             self._enqueuer.one(job)
+            self.after_send()
         else:
             self.store.scheduled.insert([encode_job(job)], session)
         return self.handle(job.id, returns)
 
     def send_many(self, jobs: Sequence[Job], session: ClientSession | None = None) -> list[RecruiterError | None]:
         if session is None:
-            return self._enqueuer.many(jobs)
+            refusals = self._enqueuer.many(jobs)
+            self.after_send()
+            return refusals
         errors = self.store.scheduled.insert([encode_job(job) for job in jobs], session) if jobs else {}
         return [refusal(job, errors[place]) if place in errors else None for place, job in enumerate(jobs)]
 
@@ -132,11 +147,13 @@ class Recruiter(RegistryOwner):
         """Stores a job with an id of the user's own. Raises JobExists when there is one, waiting or ended."""
         if not self.store.settlement.create(decode(checked_size(job)), once_ever=False):
             raise JobExists(f"a job with id {job.id!r} exists already; it was left as it is")
+        self.after_send()
         return self.handle(job.id, returns)
 
     def send_once(self, job: Job, returns: Any = Any) -> JobHandle[Any]:
         """Stores a job unless there ever was one with this id; the handle says which."""
         created = self.store.settlement.create(decode(checked_size(job)), once_ever=True)
+        self.after_send()
         return JobHandle(job.id, self._results, returns, created=created)
 
     def create(
@@ -174,6 +191,62 @@ class Recruiter(RegistryOwner):
 
     acancel = twin(cancel)
 
+    # -- jobs in this process ------------------------------------------------------------------------------------
+
+    def run(self, task: TaskLike, *, wait: DurationLike | None = None) -> JobReport | None:
+        """Runs one due job of this task here, and reports; None when there is none to be had now.
+
+        No other process is needed, and any number may be there. `wait` is how long to wait for a due job that another
+        recruiter has not given to anybody yet; by default as long as it takes to replace one that was killed.
+        """
+        return self._calling.run(self._names_of(task), None if wait is None else to_seconds(wait))
+
+    arun = twin(run)
+
+    def run_all(self, task: TaskLike) -> list[JobReport]:
+        """Runs due jobs of this task here, one after another, until none is left; retries that are due at once too."""
+        return self._calling.run_all(self._names_of(task))
+
+    arun_all = twin(run_all)
+
+    def watch(self, *tasks: TaskLike, stop: StopWish | None = None) -> None:
+        """Runs due jobs of these tasks here as they come, until `stop` (a `threading.Event`) is set.
+
+        In the main thread Ctrl-C and SIGTERM stop it too: the running job finishes, and `watch` returns. A second one
+        interrupts the job, which is handed back.
+        """
+        if not tasks:
+            raise UnknownTask("watch needs at least one task")
+        self._calling.watch([name for task in tasks for name in self._names_of(task)], stop)
+
+    awatch = twin(watch)
+
+    def flush_jobs_synchronously(self, *, due_only: bool = False, most: int = MOST_FLUSHED) -> list[JobReport]:
+        """Runs every waiting job here and now, in the order of their time, future ones too; for your tests.
+
+        Jobs that are enqueued meanwhile are run as well, and each job is run once: one that is to be tried again stays
+        waiting. With `due_only`, jobs whose time has not come stay waiting too. Raises NotAlone where a recruiter or a
+        worker is running.
+        """
+        return Flushing(self.store, self.events, self._crew, self._calling_options).run(most, due_only)
+
+    aflush_jobs_synchronously = twin(flush_jobs_synchronously)
+
+    def definition_of(self, task: TaskLike) -> TaskDefinition:
+        """What is registered here for a task. Raises UnknownTask."""
+        if isinstance(task, Task):
+            return self.registry.get(task.name)
+        if isinstance(task, type) and issubclass(task, Workable):
+            return self.registry.get(task.task_name)
+        if isinstance(task, str):
+            return self.registry.get(task)
+        raise UnknownTask(f"{task!r} is no task: give its name, the decorated function, or a Workable class")
+
+    def _names_of(self, task: TaskLike) -> list[str]:
+        """All the names under which its jobs may wait."""
+        definition = self.definition_of(task)
+        return [definition.name, *definition.aliases]
+
     # -- the connection ------------------------------------------------------------------------------------------
 
     @property
@@ -186,11 +259,12 @@ class Recruiter(RegistryOwner):
     def address(self) -> str:
         return self.target.uri
 
-    def point_at(self, address: str) -> None:
-        """Uses another MongoDB from now on, over a new connection; for processes that were started with --target."""
-        for name in ("store", "_enqueuer", "_executor"):
+    def point_at(self, address: str | None) -> None:
+        """Uses another MongoDB from now on, over a new connection, or with None the one it was made for; for processes
+        that were started with --target, and for tests."""
+        for name in _ON_THIS_CONNECTION:
             self.__dict__.pop(name, None)
-        self._target = Target.parse(address)
+        self._target = None if address is None else Target.parse(address)
 
     @property
     def clock(self) -> SystemClock:
@@ -208,7 +282,7 @@ class Recruiter(RegistryOwner):
 
     def close(self) -> None:
         store = self.__dict__.pop("store", None)
-        for name in ("_enqueuer", "_executor"):
+        for name in _ON_THIS_CONNECTION:
             self.__dict__.pop(name, None)
         if store is not None:
             store.close()
@@ -225,7 +299,31 @@ class Recruiter(RegistryOwner):
 
     @cached_property
     def _executor(self) -> Executor:
-        return Executor(self.registry, self.policies, self.clock, "here", owners=(self,))
+        return self._executor_of("here")
+
+    def _executor_of(self, worker: str) -> Executor:
+        return Executor(self.registry, self.policies, self.clock, worker, owners=(self,))
+
+    @property
+    def _crew(self) -> Crew:
+        return Crew(self.registry, self.policies, self._executor_of)
+
+    @cached_property
+    def _calling(self) -> Calling:
+        self.store.prepare()
+        return Calling(self.store, self.events, self._crew, self._calling_options)
+
+    @property
+    def _calling_options(self) -> CallingOptions:
+        """The same as of the processes on this database, as far as settings say."""
+        settings = Settings.load()
+        return CallingOptions(
+            lease_time=settings.lease_time.total_seconds(),
+            dead_after=settings.considered_dead_after.total_seconds(),
+            heartbeat=settings.heartbeat.total_seconds(),
+            backoff_from=settings.backoff_from.total_seconds(),
+            backoff_to=settings.backoff_to.total_seconds(),
+        )
 
 
 class _Decorator:

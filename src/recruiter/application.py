@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.domain.schedule_registry import SchedulePolicyRegistry
 from recruiter.errors import ApplicationError, InvalidName, TaskExists
 from recruiter.registry import Registry, RegistryOwner
 
@@ -24,6 +25,7 @@ class Application:
 
     registry: Registry = field(default_factory=Registry)
     policies: PolicyRegistry = field(default_factory=PolicyRegistry)
+    schedules: SchedulePolicyRegistry = field(default_factory=SchedulePolicyRegistry)
     owners: tuple[RegistryOwner, ...] = ()
     hooks: dict[str, Callable[[Any], None]] = field(default_factory=dict)
 
@@ -49,15 +51,16 @@ def load_application(bootstrap: str | None) -> Application:
         if not isinstance(chosen, RegistryOwner):
             raise ApplicationError(f"{place} has no Recruiter called {attribute!r}")
         owners = (chosen,)
-    policies = PolicyRegistry()
+    policies, schedules = PolicyRegistry(), SchedulePolicyRegistry()
     try:
         registry = Registry.merged(owner.registry for owner in owners)
         for owner in owners:
             policies.merge(owner.policies)
+            schedules.merge(owner.schedules)
     except (TaskExists, InvalidName) as error:
         raise ApplicationError(f"{place}: {error}") from None
     hooks = {name: getattr(module, name) for name in HOOKS if callable(getattr(module, name, None))}
-    return Application(registry, policies, owners, hooks)
+    return Application(registry, policies, schedules, owners, hooks)
 
 
 def _load(place: str) -> ModuleType:

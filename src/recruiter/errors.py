@@ -30,6 +30,7 @@ RecruiterError
 ├── EmbeddedError                  the private MongoDB
 │   ├── NoServerBinary             no mongod anywhere on this machine
 │   └── ServerDidNotStart          mongod was started and did not come up
+├── NotAlone                       wanted to work alone on a database where others work
 └── Superseded                     this process lost its place: its worker was retired or its term is over
 """
 
@@ -175,6 +176,10 @@ class NoServerBinary(EmbeddedError):
 
 class ServerDidNotStart(EmbeddedError):
     """mongod was started and did not come up; the message ends with its last log lines."""
+
+
+class NotAlone(RecruiterError):
+    """Others work on this database; stop them, or use a database of your own, as tests should."""
 
 
 class Superseded(RecruiterError):

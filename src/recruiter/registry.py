@@ -15,11 +15,12 @@ from recruiter.domain.arguments import Signature
 from recruiter.domain.defaults import Defaults
 from recruiter.domain.names import DEFAULT_METHOD, check_name
 from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.domain.schedule_registry import SchedulePolicyRegistry
 from recruiter.domain.typed import encode_result
 from recruiter.domain.values import from_bson
 from recruiter.errors import InvalidArguments, TaskExists, UnknownTask
 from recruiter.events import Events, Listener
-from recruiter.workable import WORKABLES, Workable, checked, rebuilt
+from recruiter.workable import WORKABLES, Workable, checked, parameters_of, rebuilt
 
 
 class Finalizers:
@@ -68,6 +69,9 @@ class TaskDefinition(Protocol):
 
     def arguments(self, args: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
         """The arguments of a stored job by name, as they were given."""
+
+    def named(self, positional: Sequence[Any]) -> dict[str, Any]:
+        """Positional arguments by name."""
 
     def check_method(self, method: str) -> None:
         """Raises InvalidArguments when there is no such method to run."""
@@ -154,6 +158,9 @@ class WorkableTask:
     def arguments(self, args: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
         return dict(from_bson(dict(self._named(args))))
 
+    def named(self, positional: Sequence[Any]) -> dict[str, Any]:
+        return dict(zip(parameters_of(self.workable), positional, strict=False))
+
     def _named(self, data: Mapping[str, Any] | Sequence[Any]) -> Mapping[str, Any]:
         if not isinstance(data, Mapping):
             raise InvalidArguments(f"{self.name} needs a document of arguments, not an array")
@@ -234,6 +241,7 @@ class RegistryOwner:
     def __init__(self) -> None:
         self.registry = Registry()
         self.policies = PolicyRegistry()
+        self.schedules = SchedulePolicyRegistry()
         self.events = Events()
         RegistryOwner.alive.add(self)
 

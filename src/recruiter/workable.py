@@ -73,11 +73,8 @@ class Workable:
 
     def export(self) -> Mapping[str, Any]:
         """What to store: the constructor's arguments, taken from the attributes of the same names."""
-        if isinstance(self, BaseModel):
-            return {name: getattr(self, name) for name in type(self).model_fields}
         try:
-            constructor = _constructor(type(self))
-            return {name: getattr(self, name) for name in constructor.names} if constructor is not None else {}
+            return {name: getattr(self, name) for name in parameters_of(type(self))}
         except AttributeError as error:
             raise InvalidArguments(
                 f"{type(self).__name__} keeps no attribute {error.name!r} for its constructor's argument of that name; "
@@ -136,6 +133,14 @@ def stored(workable: Workable) -> dict[str, Any]:
         raise InvalidJob(
             f"{cls.__name__}.export() raised {type(error).__name__}: {error}; nothing was stored"
         ) from error
+
+
+def parameters_of(cls: type[Workable]) -> tuple[str, ...]:
+    """What it is made of, by name."""
+    if issubclass(cls, BaseModel):
+        return tuple(cls.model_fields)
+    constructor = _constructor(cls)
+    return constructor.names if constructor is not None else ()
 
 
 def tags_of(workable: Workable) -> tuple[str, ...]:

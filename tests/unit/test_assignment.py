@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recruiter.domain.assignment import Opening, Registration, openings
+from recruiter.steps.assign import Round, lacks_takers
+from tests.samples import NOW
 
 
 def worker(id: str = "w", *, slots: int = 2, prefetch: int = 0, holds: int = 0, **facts: Any) -> Registration:
@@ -57,6 +59,32 @@ class TestServing:
     def test_nobody_serves_the_lane_of_cancelled_jobs(self) -> None:
         """Not even a worker that has a task of that name."""
         assert not worker(groups=frozenset({"mail"}), tasks=frozenset({"cancelled"})).serves("/cancelled")
+        assert not worker(groups=None, tasks=frozenset({"cancelled"})).serves("/cancelled")
+
+
+class TestTakers:
+    """Whether the leader must hear of somebody who joins, or makes room."""
+
+    @pytest.mark.parametrize(
+        ("lanes", "workers", "lacking"),
+        [
+            ((), [], False),
+            (("generic/add",), [], True),
+            (("generic/add",), [worker()], False),
+            (("generic/add", "/cancelled"), [worker()], False),
+            (("generic/add", "generic/other"), [worker()], True),
+            (("generic/add",), [worker(holds=2)], True),
+            (("generic/add",), [worker("a", holds=2), worker("b")], False),
+            (("generic/add",), [worker(ready=False)], True),
+            (("generic/add",), [worker(draining=True)], True),
+            (None, [worker(holds=2)], True),
+        ],
+    )
+    def test_jobs_that_nobody_could_take_now(
+        self, lanes: tuple[str, ...] | None, workers: list[Registration], lacking: bool
+    ) -> None:
+        round = Round(NOW, tuple(workers), lanes, assigned=0, refused=False)
+        assert lacks_takers(round) is lacking
 
 
 class TestOpenings:

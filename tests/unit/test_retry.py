@@ -399,7 +399,7 @@ class TestRegistry:
 
     def test_only_a_policy_can_be_registered(self) -> None:
         with pytest.raises(InvalidJob, match="RetryPolicy"):
-            PolicyRegistry().register(int)  # type: ignore[type-var]
+            PolicyRegistry().register(int)
 
     def test_only_is_said_once(self) -> None:
         limited = RetriableExceptionFilter(RetryForever(1), ("OSError",))

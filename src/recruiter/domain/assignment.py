@@ -41,6 +41,8 @@ class Registration:
 
     def serves(self, lane: str) -> bool:
         group, task = group_and_task(lane)
+        if not group:
+            return False  # cancelled jobs; somebody's task may have the name of their lane
         return task in self.tasks and (self.groups is None or group in self.groups)
 
 

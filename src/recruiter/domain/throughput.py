@@ -12,8 +12,9 @@ class Throughput:
     """Follows the rate, not the length of jobs: those that take a second or more are never prefetched, quick ones by
     the hundred, and it grows from nothing in a few rounds."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST_PREFETCHED) -> None:
         self.prefetch = 0
+        self._most = most
         self._rate = 0.0
         self._ended = 0
         self._since = 0.0
@@ -27,4 +28,4 @@ class Throughput:
         rate = self._ended / elapsed
         self._rate = rate if elapsed > _LONG_SPAN else 0.5 * self._rate + 0.5 * rate
         self._ended, self._since = 0, now
-        self.prefetch = min(MOST_PREFETCHED, int(self._rate * HORIZON))
+        self.prefetch = min(self._most, int(self._rate * HORIZON))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from recruiter.domain.job import JobId
 from recruiter.events import Events
 from recruiter.processes.children import HeldJob
-from recruiter.processes.holdings import Holdings, at_most_once
+from recruiter.processes.holdings import Holdings
 from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.membership import Membership, Workplace
 from recruiter.store.database import Store
@@ -27,6 +27,9 @@ class Fetching:
         membership: Membership,
         place: Workplace,
         ended: Callable[[], None],
+        *,
+        busy: Callable[[], None] = lambda: None,
+        listen: bool = True,
     ) -> None:
         self._store = store
         self._clock = store.clock
@@ -35,6 +38,10 @@ class Fetching:
         self._place = place
         self._ended = ended
         """Called when there are outcomes to settle."""
+        self._busy = busy
+        """Called now and then while no slot is free."""
+        self._listening = listen
+        """Whether to open a doorbell when nothing comes; not worth it for somebody who will not wait for long."""
         self._loop = Loop("fetch", self._step, stop, events)
         self._bell: Doorbell | None = None
         self._flowing_until = 0.0
@@ -70,7 +77,7 @@ class Fetching:
             holdings.not_fetched(ids)
             raise
         gone = set(ids).difference(job.id for job in jobs)
-        once = [job for job in jobs if at_most_once(job)]
+        once = [job for job in jobs if job.at_most_once]
         holdings.wait_for_mark(once)
         holdings.arrivals.extend(job for job in jobs if job not in once)
         self._place.wake()
@@ -100,11 +107,12 @@ class Fetching:
     def _look_for_jobs(self, holdings: Holdings) -> float:
         """Nothing is known to fetch: if a slot is free, ask the roster, and then listen for the doorbell."""
         if not self._place.hungry:
+            self._busy()
             return 1.0
         holding = self._store.roster.holding(holdings.worker)
         if holding is not None and holdings.hear(holding):
             return 0.0
-        if self._clock.monotonic() < self._flowing_until:
+        if not self._listening or self._clock.monotonic() < self._flowing_until:
             return _BETWEEN_LOOKS
         bell = self._listen(holdings.worker)
         bell.arm()

@@ -24,7 +24,7 @@ from recruiter.errors import ApplicationError
 from recruiter.events import Events
 from recruiter.processes import wire
 from recruiter.processes.children import STUCK, Answer, Child, HeldJob, Nursery
-from recruiter.processes.holdings import Holdings, Outcome
+from recruiter.processes.holdings import Holdings, Outcome, crashed
 from recruiter.store import moves
 from recruiter.store.codec import Document, decode
 from recruiter.store.settlement import Rescheduled
@@ -308,13 +308,7 @@ class Floor:
 
     def crash(self, job: HeldJob, at: datetime, how: str) -> moves.Move:
         """What the death of its process means for a job, whatever is in it."""
-        try:
-            document = decode(job.raw)
-            return moves.crashed(
-                document, self._policies, worker=self._holdings.worker, started_at=None, at=at, message=how
-            )
-        except Exception as error:
-            return moves.unreadable(job.id, job.raw, at, f"{how}, and the job cannot be read: {error}")
+        return crashed(job, self._policies, self._holdings.worker, at, how)
 
     def _stop_listening(self, child: Child) -> None:
         with contextlib.suppress(KeyError):

@@ -11,9 +11,12 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable
+from datetime import datetime
 
 from recruiter.domain.job import JobId
+from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.processes.children import HeldJob
+from recruiter.store import moves
 from recruiter.store.codec import decode
 from recruiter.store.moves import Move
 from recruiter.store.roster import Holding
@@ -134,10 +137,9 @@ class Holdings:
             return not self._outcomes and not self.settling
 
 
-def at_most_once(job: HeldJob) -> bool:
-    if b"at_most_once" not in job.raw:
-        return False
+def crashed(job: HeldJob, policies: PolicyRegistry, worker: str, at: datetime, how: str) -> Move:
+    """What it means for a job, whatever is in it, that it was started and will not come to its end."""
     try:
-        return bool(decode(job.raw).get("at_most_once"))
-    except Exception:
-        return False  # it cannot be read; whoever runs it will say so
+        return moves.crashed(decode(job.raw), policies, worker=worker, started_at=None, at=at, message=how)
+    except Exception as error:
+        return moves.unreadable(job.id, job.raw, at, f"{how}, and the job cannot be read: {error}")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from recruiter.domain.throughput import Throughput
 from recruiter.errors import StoreError, StoreUnreachable, Superseded
@@ -49,7 +50,8 @@ class Settling:
             return 3600.0
         try:
             self._unmark_released(holdings, outcomes)
-            holding = self._settle_all(holdings.worker, outcomes)
+            facts = {"prefetch": self._throughput.prefetch, "draining": self._membership.draining}
+            holding = settle_all(self._store, self._events, holdings.worker, outcomes, facts)
         except Superseded:
             holdings.not_settled(outcomes)
             self._membership.lose(holdings)
@@ -62,23 +64,23 @@ class Settling:
         self._settled()
         return 0.0
 
-    def _settle_all(self, worker: str, outcomes: list[Outcome]) -> Holding:
-        """Settles a batch; if MongoDB refuses something in it, finds out what, and keeps a reduced record of it."""
-        try:
-            return settle(self._store, worker, outcomes, {"prefetch": self._throughput.prefetch})
-        except (Superseded, StoreUnreachable):
-            raise
-        except (StoreError, ValueError, OverflowError) as error:
-            if len(outcomes) > 1:
-                half = len(outcomes) // 2
-                self._settle_all(worker, outcomes[:half])
-                return self._settle_all(worker, outcomes[half:])
-            ((id, move),) = outcomes
-            self._events.emit("job.reduced", job=id, error=str(error))
-            reduced = moves.reduced(id, move, self._clock.now(), str(error))
-            return settle(self._store, worker, [(id, reduced)], {})
-
     def _unmark_released(self, holdings: Holdings, outcomes: list[Outcome]) -> None:
         released = [id for id, move in outcomes if move is None]
         if released:
             self._store.scheduled.unmark_started(released, holdings.worker)
+
+
+def settle_all(store: Store, events: Events, worker: str, outcomes: list[Outcome], facts: Mapping[str, Any]) -> Holding:
+    """Settles a batch; if MongoDB refuses something in it, finds out what, and keeps a reduced record of it."""
+    try:
+        return settle(store, worker, outcomes, facts)
+    except (Superseded, StoreUnreachable):
+        raise
+    except (StoreError, ValueError, OverflowError) as error:
+        if len(outcomes) > 1:
+            half = len(outcomes) // 2
+            settle_all(store, events, worker, outcomes[:half], facts)
+            return settle_all(store, events, worker, outcomes[half:], facts)
+        ((id, move),) = outcomes
+        events.emit("job.reduced", job=id, error=str(error))
+        return settle(store, worker, [(id, moves.reduced(id, move, store.clock.now(), str(error)))], facts)

@@ -22,9 +22,7 @@ def put(store: Store, scheduler: Scheduler) -> Scheduler | None:
     """Creates or changes it; returns the one there was. An occurrence that nobody has started yet is changed too."""
     before = store.schedulers.put(scheduler)
     if before is not None and not before.same_definition(scheduler):
-        fields: Document = {
-            name: value for name, value in job_document(scheduler.template).items() if name not in _OWN
-        }
+        fields: Document = {name: value for name, value in job_document(scheduler.template).items() if name not in _OWN}
         ids = store.scheduled.not_begun(scheduler.urn)
         if ids:
             store.scheduled.change(ids, fields, [name for name in _OPTIONAL if name not in fields])

@@ -79,9 +79,7 @@ class Doorbell:
                 self._wait_once()
             except PyMongoError as error:
                 # The server is away, or the history is gone, or we may not listen. The owner polls meanwhile.
-                if self._closed:
-                    break  # with its connection, most likely
-                if not self._troubled:
+                if not self._troubled and not self._closed:
                     self._trouble(str(translate(error)))
                 self._troubled = True
                 self._drop()

@@ -77,7 +77,7 @@ VALIDATOR = {
 }
 
 _ORDER = [("priority", DESCENDING), ("scheduled_at", ASCENDING), ("_id", ASCENDING)]
-_BY_TIME = [("scheduled_at", ASCENDING), ("priority", DESCENDING), ("_id", ASCENDING)]
+_BY_TIME = [("scheduled_at", ASCENDING), ("priority", DESCENDING), ("created_at", ASCENDING), ("_id", ASCENDING)]
 _LANES_A_QUERY = 100
 """MongoDB merges up to 200 sorted scans; beyond that it would sort in memory."""
 
@@ -153,6 +153,19 @@ class Scheduled:
         return find(query, fields, limit=limit, batch_size=limit + 1).sort(_ORDER).hint(DUE)
 
     @store_call
+    def first(self, but: Ids[JobId], until: datetime | None = None) -> tuple[JobId, str] | None:
+        """Of all jobs but these, due by then or at all, the one whose time is first (then priority, then age), and its
+        task.
+
+        It sorts what is there: for people's tests, not for a queue that is full.
+        """
+        query: Document = {"lane": {"$gt": "", "$ne": CANCELLED_LANE}, "_id": {"$nin": list(but)}}
+        if until is not None:
+            query["scheduled_at"] = {"$lte": until}
+        found = self._readable.find_one(query, {"task": 1}, sort=_BY_TIME)
+        return (found["_id"], found["task"]) if found else None
+
+    @store_call
     def next_due(self, now: datetime) -> datetime | None:
         """When the next postponed job becomes due."""
         found = self.collection.find_one(
@@ -171,6 +184,12 @@ class Scheduled:
         """Documents that other programs inserted, still as bytes: nothing in them has been checked."""
         batches = self.collection.find_raw_batches({"lane": None}, limit=limit, hint=INBOX)
         return [raw for batch in batches for raw in split_batch(cast(bytes, batch))]
+
+    @store_call
+    def to_adopt(self, tasks: Ids[str]) -> bool:
+        """Whether documents of these tasks wait to be adopted."""
+        query = {"lane": None, "task": {"$in": list(tasks)}}
+        return self.collection.find_one(query, {"_id": 1}, hint=INBOX) is not None
 
     @store_call
     def adopt(self, fields: Mapping[JobId, tuple[Document, Any]]) -> None:

@@ -1,0 +1,113 @@
+"""Policies as documents: names and values go into the database, and only registered classes come out.
+
+    {"class": "RetryManyTimes", "parameters": {"n": 3, "seconds": 60}}
+
+The stored name is looked up here and never imported, so whoever writes to the database chooses among the policies that
+the application has loaded and nothing else. Parameters may hold other policies at any depth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, overload
+
+from recruiter.domain.text import said_by
+from recruiter.errors import InvalidJob, InvalidName
+
+
+class Storable(Protocol):
+    """What a policy must have to be stored."""
+
+    def export(self) -> dict[str, Any]: ...
+
+    @classmethod
+    def import_(cls, parameters: Mapping[str, Any]) -> Any: ...
+
+
+S = TypeVar("S", bound=Storable)
+C = TypeVar("C", bound=type)
+
+_MARKS = {"class", "parameters"}
+
+
+class ClassRegistry(Generic[S]):
+    """Which classes of one kind may be stored and rebuilt, and under which name."""
+
+    kind: ClassVar[str]
+    base: ClassVar[type]
+    built_in: ClassVar[Iterable[type]]
+    error: ClassVar[type[InvalidJob]] = InvalidJob
+    marks: ClassVar[set[str]] = _MARKS
+    """The keys of a document that may stand for a policy."""
+
+    def __init__(self) -> None:
+        self._classes: dict[str, type[S]] = {cls.__name__: cls for cls in self.built_in}
+
+    @overload
+    def register(self, cls: C, *, name: str | None = None) -> C: ...
+    @overload
+    def register(self, cls: None = None, *, name: str | None = None) -> Callable[[C], C]: ...
+    def register(self, cls: C | None = None, *, name: str | None = None) -> C | Callable[[C], C]:
+        """Make a policy class of your own known; also a decorator, with or without `name=`."""
+        if cls is None:
+            return lambda decorated: self.register(decorated, name=name)
+        if not (isinstance(cls, type) and issubclass(cls, self.base)):
+            raise self.error(f"{cls!r} is not a subclass of {self.base.__name__}")
+        chosen = name or cls.__name__
+        if self._classes.setdefault(chosen, cls) is not cls:  # type: ignore[arg-type]
+            raise InvalidName(f"{self._classes[chosen]!r} is called {chosen!r} already; give {cls!r} a name=")
+        return cls  # type: ignore[return-value]
+
+    def merge(self, other: Self) -> None:
+        """Know what the other one knows."""
+        for name, cls in other._classes.items():
+            self.register(cls, name=name)
+
+    def dump(self, policy: S) -> dict[str, Any]:
+        """The document to store."""
+        return {"class": self._name_of(policy), "parameters": self._exported(policy.export())}
+
+    def load(self, document: Any) -> S:
+        """The policy a document describes; an error if it describes none, whatever the document holds."""
+        if not isinstance(document, Mapping):
+            told = said_by(document, repr)
+            raise self.error(f"a stored {self.kind} is a document with 'class' and 'parameters', not {told}")
+        name, stored = document.get("class"), document.get("parameters")
+        cls = self._classes.get(name) if isinstance(name, str) else None
+        if cls is None:
+            known = ", ".join(sorted(self._classes))
+            raise self.error(f"no {self.kind} {said_by(name, repr)} is registered here; known are {known}")
+        return self._rebuilt(cls, self._imported({} if stored is None else stored))
+
+    def _rebuilt(self, cls: type[S], parameters: Any) -> S:
+        try:
+            policy: object = cls.import_(parameters)
+        except self.error:
+            raise
+        except Exception as error:
+            told = f"{type(error).__name__}: {said_by(error)}"
+            raise self.error(f"{said_by(parameters, repr)} does not make a {cls.__name__}: {told}") from error
+        if not isinstance(policy, self.base):
+            raise self.error(f"{cls.__name__}.import_() answered {said_by(policy, repr)} instead of a {self.kind}")
+        return policy  # type: ignore[return-value]
+
+    def _name_of(self, policy: S) -> str:
+        for name, cls in self._classes.items():
+            if cls is type(policy):
+                return name
+        told = said_by(policy, repr)
+        raise self.error(f"{told} cannot be stored: its class is not registered (register it where tasks are)")
+
+    def _exported(self, value: Any) -> Any:
+        if isinstance(value, self.base):
+            return self.dump(value)  # type: ignore[arg-type]
+        if isinstance(value, Mapping):
+            return {key: self._exported(item) for key, item in value.items()}
+        return [self._exported(item) for item in value] if isinstance(value, list | tuple) else value
+
+    def _imported(self, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            if _MARKS <= value.keys() <= self.marks:
+                return self.load(value)
+            return {key: self._imported(item) for key, item in value.items()}
+        return [self._imported(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,182 @@
+"""The seat: the calling thread as a workplace. It runs one job at a time; what was prefetched waits beside it."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+from typing import NamedTuple
+
+from recruiter.clock import Clock
+from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.domain.report import JobReport
+from recruiter.events import Events
+from recruiter.processes.children import HeldJob
+from recruiter.processes.holdings import Holdings, crashed
+from recruiter.processes.signals import Signals
+from recruiter.registry import Registry
+from recruiter.steps.execute import Executor
+from recruiter.steps.report import report
+from recruiter.store.moves import Move
+
+_STALE = 1.0
+"""Seconds that jobs may wait behind one that runs; then they go back to the roster."""
+
+
+class Crew(NamedTuple):
+    """What it takes to run jobs in the calling process."""
+
+    registry: Registry
+    policies: PolicyRegistry
+    executor: Callable[[str], Executor]
+    """Makes the executor for a worker of this id."""
+
+
+class Seat:
+    def __init__(
+        self,
+        crew: Crew,
+        clock: Clock,
+        events: Events,
+        tasks: frozenset[str],
+        *,
+        patient: bool = False,
+        starving: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.tasks: frozenset[str] | None = tasks
+        self.signals = Signals(self.wake, patient=patient)
+        self._crew = crew
+        self._clock = clock
+        self._events = events
+        self._starving = starving
+        """Called once when there is nothing more here to run."""
+        self._was_hungry = False
+        self._lock = threading.Lock()
+        self._waiting: deque[HeldJob] = deque()
+        self._running: HeldJob | None = None
+        self._began = clock.now()
+        self._began_at = 0.0
+        # Signal handlers ring it too, and may interrupt the very thread that waits for it: only this queue allows that.
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._holdings = Holdings("")
+        self._executor: Executor | None = None
+
+    # -- from other threads --------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        self._bell.put(None)
+
+    @property
+    def hungry(self) -> bool:
+        return self._running is None and not self._waiting and not self._holdings.arrivals
+
+    def running(self) -> list[tuple[HeldJob, datetime]]:
+        with self._lock:
+            return [(self._running, self._began)] if self._running is not None else []
+
+    def crash(self, job: HeldJob, at: datetime, how: str) -> Move:
+        return crashed(job, self._crew.policies, self._holdings.worker, at, how)
+
+    def stale(self) -> list[HeldJob]:
+        """Takes away what has waited too long behind the job that runs."""
+        with self._lock:
+            slow = self._running is not None and self._clock.monotonic() - self._began_at > _STALE
+            return self._all_waiting() if slow else []
+
+    # -- the calling thread --------------------------------------------------------------------------------------
+
+    def open(self, holdings: Holdings) -> None:
+        """Begins a registration."""
+        self.close()
+        with self._lock:
+            self._holdings = holdings
+            self._waiting.clear()
+        self._executor = self._crew.executor(holdings.worker)
+
+    def close(self) -> None:
+        if self._executor is not None:
+            self._executor.close()
+            self._executor = None
+
+    def take(self, within: float) -> HeldJob | None:
+        """The next job, to be performed now. Waits to be woken, at most so long; None does not mean that none comes."""
+        job = self._next()
+        if job is None:
+            if not self._was_hungry:
+                self._starving()
+            self._was_hungry = True
+            self._wait(within)
+            job = self._next()
+        self._was_hungry = job is None
+        return job
+
+    def perform(self, job: HeldJob) -> tuple[Move, JobReport | None]:
+        """Runs it; what becomes of it, and the report. Without a report it was interrupted by a signal.
+
+        Interrupted jobs did not end by themselves: they are handed back and no attempt is counted. At-most-once ones
+        cannot be started again, and are lost.
+        """
+        assert self._executor is not None
+        self._begin(job)
+        try:
+            self.signals.in_job = True
+            ended = self._executor.run(job.raw)
+        except BaseException:  # a signal that found us just before or after the user's code
+            self.signals.in_job = False  # at once: another one must not find us here
+            if not self.signals.interrupted:
+                raise
+            return self._interrupted(job), None
+        finally:
+            self.signals.in_job = False
+            self._end()
+        told = report(self._crew.registry, job.raw, ended)
+        if self.signals.interrupted and not told.done:
+            return self._interrupted(job), None
+        if (told.error or "").startswith(KeyboardInterrupt.__name__):
+            self.signals.note_interrupt()
+        return ended, told
+
+    def withdraw(self) -> list[HeldJob]:
+        """Everything that has not been started."""
+        with self._lock:
+            return self._all_waiting()
+
+    def _begin(self, job: HeldJob) -> None:
+        with self._lock:
+            self._running, self._began, self._began_at = job, self._clock.now(), self._clock.monotonic()
+
+    def _end(self) -> None:
+        with self._lock:
+            self._running = None
+
+    def _interrupted(self, job: HeldJob) -> Move:
+        why = "the caller was interrupted"
+        self._events.emit("job.interrupted", job=job.id, why=why)
+        return self.crash(job, self._clock.now(), why) if job.at_most_once else None
+
+    def _next(self) -> HeldJob | None:
+        with self._lock:
+            self._accept()
+            return self._waiting.popleft() if self._waiting else None
+
+    def _wait(self, within: float) -> None:
+        with suppress(queue.Empty):
+            self._bell.get(timeout=within)
+            while True:
+                self._bell.get_nowait()
+
+    def _accept(self) -> None:
+        arrivals, marked = self._holdings.arrivals, self._holdings.marked
+        while arrivals:
+            self._waiting.append(arrivals.popleft())
+        while marked:
+            self._waiting.appendleft(marked.popleft())  # first: the less time from its mark to its start, the better
+
+    def _all_waiting(self) -> list[HeldJob]:
+        self._accept()
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        return waiting

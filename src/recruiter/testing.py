@@ -1,0 +1,132 @@
+"""For the tests of applications: a private MongoDB, a clock that stands still, and questions about what was enqueued.
+
+With pytest there is nothing to set up: the fixture `recruiter_sandbox` comes with the package (pytest_plugin.py).
+
+    def test_sign_up(recruiter_sandbox):
+        jobs = recruiter_sandbox(shop.recruiter)
+        shop.sign_up("ada@example.org")
+        jobs.assert_enqueued(shop.send_welcome, to="ada@example.org")
+        assert jobs.flush()[0].done
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from recruiter.app import Recruiter, TaskLike
+from recruiter.clock import StoppedClock, SystemClock
+from recruiter.domain.duration import DurationLike, to_timedelta
+from recruiter.domain.job import Job
+from recruiter.domain.report import JobReport
+
+
+class Sandbox:
+    """An application on a database of its own, empty at first. Give the application back with `close`."""
+
+    def __init__(self, recruiter: Recruiter, target: str, *, now: datetime | None = None) -> None:
+        self.recruiter = recruiter
+        recruiter.point_at(target)
+        recruiter.store.prepare()
+        recruiter.store.empty()
+        self._running = False
+        if now is not None:
+            self.stop_clock(now)
+
+    def close(self) -> None:
+        """The application is as it was before."""
+        self.recruiter.after_send = _nothing
+        self.recruiter.close()
+        self.recruiter.point_at(None)
+
+    # -- time ----------------------------------------------------------------------------------------------------
+
+    @property
+    def clock(self) -> SystemClock:
+        return self.recruiter.clock
+
+    def stop_clock(self, at: datetime | None = None) -> StoppedClock:
+        """From now on the application's time stands still, here or where it is."""
+        clock = StoppedClock(at or self.clock.now())
+        self.recruiter.store.clock = clock
+        return clock
+
+    def move_clock(self, by: DurationLike) -> None:
+        """Lets so much time pass at once; stops the clock if it runs."""
+        clock = self.clock if isinstance(self.clock, StoppedClock) else self.stop_clock()
+        clock.move(to_timedelta(by))
+
+    # -- what was enqueued ---------------------------------------------------------------------------------------
+
+    def jobs(self, task: TaskLike | None = None) -> list[Job]:
+        """The jobs that wait, in the order of their time; of one task, or all."""
+        waiting = self.recruiter.store.scheduled.waiting()
+        name = None if task is None else self.recruiter.definition_of(task).name
+        return [job for job in waiting if name is None or job.task == name]
+
+    def assert_enqueued(self, task: TaskLike, *args: Any, **kwargs: Any) -> Job:
+        """There is a job of this task with these arguments, among others it may have. Returns it, to be asked more."""
+        found = self._matching(task, args, kwargs)
+        if not found:
+            raise AssertionError(f"no job of {self._told(task, args, kwargs)} waits; {self._what_waits()}")
+        return found[0]
+
+    def assert_not_enqueued(self, task: TaskLike, *args: Any, **kwargs: Any) -> None:
+        if self._matching(task, args, kwargs):
+            raise AssertionError(f"a job of {self._told(task, args, kwargs)} waits; {self._what_waits()}")
+
+    def assert_nothing_enqueued(self) -> None:
+        if self.jobs():
+            raise AssertionError(self._what_waits())
+
+    # -- running -------------------------------------------------------------------------------------------------
+
+    def flush(self) -> list[JobReport]:
+        """Runs every waiting job here and now, future ones too; see `Recruiter.flush_jobs_synchronously`."""
+        return self.recruiter.flush_jobs_synchronously()
+
+    def run_due(self) -> list[JobReport]:
+        """Runs the jobs that are due by the application's clock, and no others."""
+        return self.recruiter.flush_jobs_synchronously(due_only=True)
+
+    @contextmanager
+    def inline(self) -> Iterator[None]:
+        """Inside this block every job that is due runs before the call that made it returns."""
+        self.recruiter.after_send = self._run_at_once
+        try:
+            yield
+        finally:
+            self.recruiter.after_send = _nothing
+
+    def _run_at_once(self) -> None:
+        if not self._running:  # a job that enqueues jobs: they are run after it
+            self._running = True
+            try:
+                self.run_due()
+            finally:
+                self._running = False
+
+    def _matching(self, task: TaskLike, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Job]:
+        definition = self.recruiter.definition_of(task)
+        return [
+            job for job in self.jobs(task) if _contains(definition.arguments(job.args), definition.named(args), kwargs)
+        ]
+
+    def _told(self, task: TaskLike, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        told = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
+        return f"{self.recruiter.definition_of(task).name}({told})"
+
+    def _what_waits(self) -> str:
+        lines = [f"  {job.task}({job.args}) in group {job.group}, at {job.scheduled_at}" for job in self.jobs()]
+        return "waiting are:\n" + "\n".join(lines) if lines else "nothing waits"
+
+
+def _contains(arguments: Mapping[str, Any], *wanted: Mapping[str, Any]) -> bool:
+    missing = object()
+    return all(arguments.get(name, missing) == value for some in wanted for name, value in some.items())
+
+
+def _nothing() -> None:
+    pass
