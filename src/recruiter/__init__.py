@@ -3,6 +3,7 @@
 from recruiter.app import Recruiter
 from recruiter.clock import StoppedClock
 from recruiter.current import current_job
+from recruiter.domain.cron import Cron
 from recruiter.domain.job import ArchivedJob, Execution, Job, JobId, State
 from recruiter.domain.policies import (
     DoNotDoItAgain,
@@ -14,9 +15,13 @@ from recruiter.domain.policies import (
 )
 from recruiter.domain.report import JobReport
 from recruiter.domain.retry import Archive, Decision, Failure, Retry, RetryPolicy
+from recruiter.domain.schedule import Late, SchedulePolicy
+from recruiter.domain.schedule_policies import Every, EveryMinutes
+from recruiter.domain.scheduler import Overlap, Scheduler
 from recruiter.domain.why import Why
 from recruiter.errors import JobTimedOut, RecruiterError, RetryLater
 from recruiter.events import Event
+from recruiter.repeatable import RepeatableJob, SchedulerHandle
 from recruiter.results import JobHandle
 from recruiter.task import Task
 from recruiter.workable import Workable
@@ -24,9 +29,12 @@ from recruiter.workable import Workable
 __all__ = [
     "Archive",
     "ArchivedJob",
+    "Cron",
     "Decision",
     "DoNotDoItAgain",
     "Event",
+    "Every",
+    "EveryMinutes",
     "Execution",
     "ExponentialBackoff",
     "Failure",
@@ -35,13 +43,19 @@ __all__ = [
     "JobId",
     "JobReport",
     "JobTimedOut",
+    "Late",
+    "Overlap",
     "Recruiter",
     "RecruiterError",
+    "RepeatableJob",
     "Retry",
     "RetryForever",
     "RetryLater",
     "RetryManyTimes",
     "RetryPolicy",
+    "SchedulePolicy",
+    "Scheduler",
+    "SchedulerHandle",
     "SelectByException",
     "State",
     "StoppedClock",

@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from recruiter.builder import JobBuilder, Wishes, WorkableJob
 from recruiter.clock import SystemClock
+from recruiter.decorators import AsRepeated, AsTask
 from recruiter.domain.defaults import Defaults
 from recruiter.domain.duration import DurationLike, to_seconds
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import DEFAULT_GROUP, check_name
 from recruiter.domain.report import JobReport
 from recruiter.domain.retry import RetryPolicy
+from recruiter.domain.schedule import WINDOW, Late, SchedulePolicy
+from recruiter.domain.schedule_registry import schedule_policy
+from recruiter.domain.scheduler import Scheduler
 from recruiter.domain.values import to_bson
 from recruiter.errors import JobExists, JobNotFound, RecruiterError, UnknownTask
 from recruiter.events import Listener
@@ -22,7 +26,8 @@ from recruiter.processes.caller import CallingOptions
 from recruiter.processes.calling import Calling, StopWish
 from recruiter.processes.flushing import MOST_FLUSHED, Flushing
 from recruiter.processes.seat import Crew
-from recruiter.registry import FunctionTask, RegistryOwner, TaskDefinition
+from recruiter.registry import RegistryOwner, TaskDefinition
+from recruiter.repeatable import RepeatableJob, SchedulerHandle
 from recruiter.results import JobHandle, Results
 from recruiter.settings import Settings, TargetSettings
 from recruiter.steps.cancel import cancel
@@ -63,6 +68,7 @@ class Recruiter(RegistryOwner):
         self._target_given = target
         self._target: Target | None = None
         self._results = Results(lambda: self.store)
+        self._declared: dict[str, RepeatableJob] = {}
         self.after_send: Callable[[], None] = lambda: None
         """Called when jobs have been stored; for tests that run them at once."""
 
@@ -85,7 +91,7 @@ class Recruiter(RegistryOwner):
         at_most_once: bool = False,
         timeout: DurationLike | None = None,
         aliases: Iterable[str] = (),
-    ) -> _Decorator: ...
+    ) -> AsTask: ...
     def task(
         self,
         function: Callable[..., Any] | None = None,
@@ -106,13 +112,18 @@ class Recruiter(RegistryOwner):
         jobs may still be waiting.
         """
         defaults = Defaults.of(group, priority, tags, retry, only, at_most_once, timeout)
-        decorator = _Decorator(self, name, tuple(aliases), defaults)
+        decorator = AsTask(self, name, tuple(aliases), defaults)
         return decorator if function is None else decorator(function)
 
     def job_of(self, workable: W) -> WorkableJob[W]:
         """A job that runs a method of this workable."""
         cls, args = type(workable), stored(workable)
         return WorkableJob(self, Wishes(cls.task_name, args, cls.task_defaults, tags=tags_of(workable)))
+
+    def repeatable_job_of(self, workable: W, urn: str | None, unique: bool) -> WorkableJob[W]:
+        """A job of this workable that is about to be told when to repeat."""
+        job = self.job_of(workable)
+        return job.repeated_as(urn or type(workable).task_name, unique)
 
     def job(self, task: str, data: Mapping[str, Any] | Sequence[Any] = _NOTHING) -> JobBuilder[Any]:
         """A job by the name of its task, for whoever has not got the code: `data` are its arguments, named or in order.
@@ -190,6 +201,55 @@ class Recruiter(RegistryOwner):
         cancel(self.store, self.clock, id, by, reason)
 
     acancel = twin(cancel)
+
+    # -- jobs that repeat ----------------------------------------------------------------------------------------
+
+    def every(
+        self,
+        schedule: SchedulePolicy | DurationLike,
+        *,
+        tz: str = "UTC",
+        urn: str | None = None,
+        unique: bool = False,
+        late: Late | str = Late.LATEST,
+        window: DurationLike = WINDOW,
+        must_succeed_within: DurationLike | None = None,
+    ) -> AsRepeated:
+        """A decorator: run this function, or task, again and again.
+
+        `schedule` is a cron expression with `tz`, an interval such as "5 minutes", or a policy. The scheduler is stored
+        when a recruiter with this application begins to lead, or by `create_schedulers`; see `RepeatableJob` for the
+        other words.
+        """
+        policy = schedule_policy(schedule, tz)
+
+        def wishes(job: RepeatableJob) -> RepeatableJob:
+            job = job.when_late(late, window)
+            job = job.unique() if unique else job
+            job = job if urn is None else job.with_urn(urn)
+            return job if must_succeed_within is None else job.must_succeed_within(must_succeed_within)
+
+        return AsRepeated(self, policy, wishes)
+
+    def declare(self, job: RepeatableJob) -> None:
+        """Notes a scheduler that this application has, to be stored later."""
+        self._declared[job.urn] = job
+
+    def create_schedulers(self) -> list[SchedulerHandle]:
+        """Stores the schedulers that `every` has declared. Safe to call in every process, at every start."""
+        return [job.create() for job in self._declared.values()]
+
+    acreate_schedulers = twin(create_schedulers)
+
+    def schedulers(self) -> list[Scheduler]:
+        """All schedulers, by urn."""
+        return self.store.schedulers.all()
+
+    aschedulers = twin(schedulers)
+
+    def scheduler(self, urn: str) -> SchedulerHandle:
+        """The scheduler of this urn, to be asked and told."""
+        return SchedulerHandle(self, urn)
 
     # -- jobs in this process ------------------------------------------------------------------------------------
 
@@ -306,7 +366,7 @@ class Recruiter(RegistryOwner):
 
     @property
     def _crew(self) -> Crew:
-        return Crew(self.registry, self.policies, self._executor_of)
+        return Crew(self.registry, self.policies, self.schedules, self._executor_of)
 
     @cached_property
     def _calling(self) -> Calling:
@@ -324,22 +384,3 @@ class Recruiter(RegistryOwner):
             backoff_from=settings.backoff_from.total_seconds(),
             backoff_to=settings.backoff_to.total_seconds(),
         )
-
-
-class _Decorator:
-    """What `@recruiter.task(...)` leaves to be put on a function."""
-
-    def __init__(self, recruiter: Recruiter, name: str | None, aliases: tuple[str, ...], defaults: Defaults) -> None:
-        self._recruiter = recruiter
-        self._name = name
-        self._aliases = aliases
-        self._defaults = defaults
-
-    @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, Coroutine[Any, Any, R], R]: ...
-    @overload
-    def __call__(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
-    def __call__(self, function: Callable[..., Any], /) -> Any:
-        definition = FunctionTask(self._name or function.__name__, function, self._defaults, self._aliases)
-        self._recruiter.registry.add(definition)
-        return Task(self._recruiter, definition, function)

@@ -12,7 +12,10 @@ from recruiter.domain.duration import DurationLike, to_timedelta
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import DEFAULT_METHOD, check_name, check_priority, check_tags
 from recruiter.domain.retry import RetryPolicy, after
+from recruiter.domain.schedule import SchedulePolicy
+from recruiter.domain.scheduler import Overlap
 from recruiter.errors import InvalidJob
+from recruiter.repeatable import RepeatableJob
 from recruiter.results import JobHandle
 from recruiter.store.codec import is_job_id, new_id
 from recruiter.store.creations import content_id
@@ -49,6 +52,8 @@ class Wishes:
     only: tuple[type[BaseException], ...] = ()
     at_most_once: bool | None = None
     timeout: float | None = None
+    unique: bool = False
+    """For repeatable jobs only."""
 
 
 class JobBuilder(Generic[R]):
@@ -139,6 +144,12 @@ class JobBuilder(Generic[R]):
 
     acreate = twin(create)
 
+    def repeat_with_policy(self, policy: SchedulePolicy) -> RepeatableJob:
+        """This job again and again: `.repeat_with_policy(Cron("0 6 * * *", tz="Europe/Rome")).create()`."""
+        wishes = self._wishes
+        overlap = Overlap.UNIQUE if wishes.unique else Overlap.ALLOW
+        return RepeatableJob(self._recruiter, self, policy, wishes.urn or wishes.task, overlap)
+
     def build(self) -> Job:
         """The job as it would be stored."""
         wishes, defaults, now = self._wishes, self._wishes.defaults, self._recruiter.clock.now()
@@ -163,6 +174,10 @@ class JobBuilder(Generic[R]):
 
 class WorkableJob(JobBuilder[Any], Generic[W]):
     """A job of a workable; its last word is the name of any method: `.execute()`, `.ping()`, …"""
+
+    def repeated_as(self, urn: str, unique: bool) -> Self:
+        """For `as_repeatable_job_of`: what the scheduler will be called, and whether its occurrences may overlap."""
+        return self.with_urn(urn)._with(unique=unique)
 
     def with_method(self, method: str) -> Self:
         """The method to run, for those who cannot write it as the last word: `.with_method("ping").aexecute()`."""

@@ -9,12 +9,14 @@ What is created by a urn that exists is changed in place, whoever does it and ho
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from recruiter.domain.duration import DurationLike, humanize, to_timedelta
 from recruiter.domain.job import ArchivedJob, Job
+from recruiter.domain.retry import RetryPolicy
 from recruiter.domain.schedule import WINDOW, Late, SchedulePolicy, next_occurrence
 from recruiter.domain.scheduler import Overlap, Scheduler
 from recruiter.errors import InvalidSchedule
@@ -43,6 +45,33 @@ class RepeatableJob:
     def with_urn(self, urn: str) -> Self:
         """Its name, by which it is found, changed and removed; the name of the task by default."""
         return replace(self, _job=self._job.with_urn(urn), _urn=urn)
+
+    @property
+    def urn(self) -> str:
+        return self._urn
+
+    def in_group(self, group: str) -> Self:
+        """Its occurrences run in this group."""
+        return self._as(self._job.in_group(group))
+
+    def tagged_as(self, *tags: str) -> Self:
+        return self._as(self._job.tagged_as(*tags))
+
+    def with_priority(self, priority: int | float) -> Self:
+        return self._as(self._job.with_priority(priority))
+
+    def owned_by(self, username: str) -> Self:
+        return self._as(self._job.owned_by(username))
+
+    def retry_with_policy(self, policy: RetryPolicy, only: Iterable[type[BaseException]] = ()) -> Self:
+        """How to try an occurrence again after a failure; the next occurrence does not wait for it."""
+        return self._as(self._job.retry_with_policy(policy, only))
+
+    def timeout(self, duration: DurationLike) -> Self:
+        return self._as(self._job.timeout(duration))
+
+    def _as(self, job: JobBuilder[Any]) -> Self:
+        return replace(self, _job=job)
 
     def unique(self) -> Self:
         """An occurrence is skipped while an earlier one is waiting, running or being retried."""

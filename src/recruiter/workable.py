@@ -113,6 +113,18 @@ class Workable:
         """A job that will run one of this workable's methods."""
         return recruiter.job_of(self)
 
+    def as_repeatable_job_of(self, recruiter: Recruiter) -> WorkableJob[Self]:
+        """A job that will run again and again; go on with `.repeat_with_policy(Cron("0 6 * * *")).create()`.
+
+        If the workable has a `urn` or says that it is `unique`, as attribute or method, that is what the scheduler is.
+        """
+        return recruiter.repeatable_job_of(self, _told(self, "urn", None), bool(_told(self, "unique", False)))
+
+
+def _told(workable: Workable, name: str, otherwise: Any) -> Any:
+    value = getattr(workable, name, otherwise)
+    return value() if callable(value) else value
+
 
 def stored(workable: Workable) -> dict[str, Any]:
     """The document of a workable; raises InvalidJob when it cannot be one, whatever its own code does."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.domain.schedule_registry import SchedulePolicyRegistry
 from recruiter.events import Events
 from recruiter.processes.loop import Stop
 from recruiter.processes.recruiter import RecruiterOptions, RecruiterProcess
@@ -25,7 +26,8 @@ def sleepy_leader(target: str) -> Iterator[Recorder]:
     recorder, stop = Recorder(), Stop()
     store = recorded(target, recorder)
     options = RecruiterOptions(lease_time=LONG, dead_after=LONG, backoff_from=LONG / 3, backoff_to=LONG / 3)
-    process = RecruiterProcess(store, Events(), stop, options, policies=PolicyRegistry())
+    policies, schedules = PolicyRegistry(), SchedulePolicyRegistry()
+    process = RecruiterProcess(store, Events(), stop, options, policies=policies, schedules=schedules)
     thread = threading.Thread(target=process.run)
     thread.start()
     yield recorder

@@ -54,7 +54,8 @@ def start_recruiter(
                 backoff_to=settings.backoff_to.total_seconds(),
             ),
             policies=application.policies,
-            became_master=_hook(application, "recruiter_became_master", facade),
+            schedules=application.schedules,
+            became_master=lambda: _begin_to_lead(application, facade),
             stept_back=_hook(application, "recruiter_stept_back", facade),
         ).run()
 
@@ -164,6 +165,14 @@ def _facade(application: Application, settings: Settings) -> Recruiter:
         application.point_at(settings.target)
     owners = [owner for owner in application.owners if isinstance(owner, Recruiter)]
     return owners[0] if owners else Recruiter(settings.target)
+
+
+def _begin_to_lead(application: Application, facade: Recruiter) -> None:
+    """Stores the schedulers that the application declares, then calls its hook."""
+    for owner in application.owners:
+        if isinstance(owner, Recruiter):
+            owner.create_schedulers()
+    _hook(application, "recruiter_became_master", facade)()
 
 
 def _hook(application: Application, name: str, facade: Recruiter) -> Callable[[], None]:

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from recruiter.domain.class_registry import ClassRegistry
 from recruiter.domain.cron import Cron
+from recruiter.domain.duration import DurationLike
 from recruiter.domain.schedule import SchedulePolicy
 from recruiter.domain.schedule_policies import Every, EveryMinutes
-from recruiter.errors import InvalidSchedule
+from recruiter.domain.text import said_by
+from recruiter.errors import InvalidDuration, InvalidSchedule
+
+_FEWEST_CRON_FIELDS = 5
 
 
 class SchedulePolicyRegistry(ClassRegistry[SchedulePolicy]):
@@ -17,3 +21,19 @@ class SchedulePolicyRegistry(ClassRegistry[SchedulePolicy]):
     base = SchedulePolicy
     built_in = (Cron, Every, EveryMinutes)
     error = InvalidSchedule
+
+
+def schedule_policy(schedule: SchedulePolicy | DurationLike, tz: str = "UTC") -> SchedulePolicy:
+    """The policy that is meant: a policy itself, a cron expression, or an interval such as "5 minutes"."""
+    if isinstance(schedule, SchedulePolicy):
+        return schedule
+    if isinstance(schedule, str) and (schedule.startswith("@") or len(schedule.split()) >= _FEWEST_CRON_FIELDS):
+        return Cron(schedule, tz)
+    try:
+        return Every(schedule)
+    except InvalidDuration:
+        told = said_by(schedule, repr)
+        raise InvalidSchedule(
+            f"{told} is no schedule; write a cron expression such as '0 6 * * *', an interval such as '5 minutes', "
+            "or a policy"
+        ) from None

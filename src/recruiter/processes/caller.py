@@ -114,7 +114,14 @@ class Caller:
             backoff_to=self._options.backoff_to,
             listen=self._manner.stays,
         )
-        return RecruiterProcess(self._store, self._events, self._fetch_stop, options, policies=self._crew.policies)
+        return RecruiterProcess(
+            self._store,
+            self._events,
+            self._fetch_stop,
+            options,
+            policies=self._crew.policies,
+            schedules=self._crew.schedules,
+        )
 
     def close(self) -> None:
         """Hands back what was not started, writes what was, and leaves the roster, whatever has happened."""

@@ -1,4 +1,4 @@
-"""The recruiter process: leads if nobody else does, and then assigns, adopts, rescues and cancels.
+"""The recruiter process: leads if nobody else does, and then repeats, assigns, adopts, rescues and cancels.
 
 When it looks again depends on the last round: at once while jobs flow, later and later when nothing happens, until it
 only sleeps and two doorbells wake it: new jobs, and workers that join or have room again.
@@ -14,19 +14,25 @@ from dataclasses import asdict, dataclass
 
 from recruiter.domain.names import CANCELLED_LANE, group_and_task
 from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.domain.schedule_registry import SchedulePolicyRegistry
 from recruiter.errors import StoreError, StoreUnreachable, Superseded
 from recruiter.events import Events
 from recruiter.processes.loop import Loop, Stop
+from recruiter.processes.repeating import Repeating
 from recruiter.steps.adopt import adopt
 from recruiter.steps.assign import Round, assign, lacks_takers, unserved
 from recruiter.steps.cancel import archive_cancelled
 from recruiter.steps.lead import Leadership
 from recruiter.steps.rescue import Rescue
+from recruiter.store import scheduled, schedulers
 from recruiter.store.database import Store
 from recruiter.store.doorbell import FLOW, LULL, Doorbell
 from recruiter.store.roster import ROOM_MADE
 
-_JOB_ARRIVED = {"operationType": {"$in": ["insert", "update", "replace"]}}
+_ARRIVED = {
+    "ns.coll": {"$in": [scheduled.NAME, schedulers.NAME]},
+    "operationType": {"$in": ["insert", "update", "replace"]},
+}
 _UNSERVED_GRACE = 30.0
 _DEAF_PAUSE = 0.2
 """Seconds between two rounds at most, as long as no doorbell is heard."""
@@ -51,6 +57,7 @@ class RecruiterProcess:
         options: RecruiterOptions,
         *,
         policies: PolicyRegistry,
+        schedules: SchedulePolicyRegistry,
         became_master: Callable[[], None] = lambda: None,
         stept_back: Callable[[], None] = lambda: None,
     ) -> None:
@@ -61,6 +68,7 @@ class RecruiterProcess:
         self._options = options
         self._leadership = Leadership(store, store.clock, options.lease_time)
         self._rescue = Rescue(store, store.clock, options.dead_after, policies)
+        self._repeating = Repeating(store, events, schedules)
         self._hooks = _Hooks(events, became_master, stept_back)
         self._loop = Loop("recruiter", self._step, stop, events)
         self._led = False
@@ -105,6 +113,7 @@ class RecruiterProcess:
     def _lead(self) -> float:
         """One round; returns when the next one is due. Whatever fails, the term is in doubt."""
         try:
+            self._carefully(self._repeat)
             look = self._clock.monotonic() >= self._look_around_at
             round = assign(self._store, self._leadership.term, self._clock.now(), look=look)
             self._look_around(round)
@@ -138,6 +147,9 @@ class RecruiterProcess:
             raise
         except Exception:
             self._events.emit("loop.failed", loop="recruiter", trace=traceback.format_exc())
+
+    def _repeat(self) -> None:
+        self._repeating.step(self._leadership.term, self._leadership.holder)
 
     def _archive_cancelled(self) -> None:
         for id in archive_cancelled(self._store, self._clock, self._leadership.term, self._leadership.holder):
@@ -183,7 +195,8 @@ class RecruiterProcess:
             upcoming = self._store.scheduled.next_due(round.at)
             if upcoming is not None:
                 pause = min(pause, max(0.001, (upcoming - self._clock.now()).total_seconds()))
-        return pause
+        until_next = self._repeating.seconds_left()
+        return pause if until_next is None else min(pause, max(0.001, until_next))
 
     def _listens_after(self, round: Round) -> bool:
         """Arms the doorbells that matter; true when they would be heard."""
@@ -198,10 +211,14 @@ class RecruiterProcess:
     def _doorbells(self) -> tuple[Doorbell, Doorbell]:
         if self._bells is None:
             self._bells = (
-                Doorbell(self._store.scheduled.collection, _JOB_ARRIVED, self.ring, self._deaf),
+                Doorbell(self._store.database, _ARRIVED, self._arrived, self._deaf),
                 Doorbell(self._store.roster.collection, ROOM_MADE, self.ring, self._deaf),
             )
         return self._bells
+
+    def _arrived(self) -> None:
+        self._repeating.look_soon()
+        self.ring()
 
     def ring(self) -> None:
         """Look now: at the lease, and if leading, for jobs and room."""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from recruiter.clock import Clock
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.report import JobReport
+from recruiter.domain.schedule_registry import SchedulePolicyRegistry
 from recruiter.events import Events
 from recruiter.processes.children import HeldJob
 from recruiter.processes.holdings import Holdings, crashed
@@ -31,6 +32,7 @@ class Crew(NamedTuple):
 
     registry: Registry
     policies: PolicyRegistry
+    schedules: SchedulePolicyRegistry
     executor: Callable[[str], Executor]
     """Makes the executor for a worker of this id."""
 

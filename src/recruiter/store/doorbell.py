@@ -15,8 +15,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pymongo.change_stream import CollectionChangeStream
+from pymongo.change_stream import ChangeStream
 from pymongo.collection import Collection
+from pymongo.database import Database
 from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
 
@@ -35,26 +36,26 @@ _STALE_AFTER = 1.0
 
 
 class Doorbell:
-    """Calls `ring` when something that matches happens in the collection, while armed."""
+    """Calls `ring` when something that matches happens there, while armed."""
 
     def __init__(
         self,
-        collection: Collection[Document],
+        place: Collection[Document] | Database[Document],
         match: Document,
         ring: Callable[[], None],
         trouble: Callable[[str], None],
     ) -> None:
         self.match = match
-        self._collection = collection.with_options(read_concern=ReadConcern("majority"))  # streams take no other
+        self._place = place.with_options(read_concern=ReadConcern("majority"))  # streams take no other
         self._pipeline: Sequence[Document] = [{"$match": match}, {"$project": {"_id": 1}}]
         self._ring = ring
         self._trouble = trouble
         self._troubled = False
         self._armed = threading.Event()
         self._closed = False
-        self._stream: CollectionChangeStream[Any] | None = None
+        self._stream: ChangeStream[Any] | None = None
         self._read_at = 0.0
-        self._thread = threading.Thread(target=self._listen, name=f"doorbell-{collection.name}", daemon=True)
+        self._thread = threading.Thread(target=self._listen, name=f"doorbell-{place.name}", daemon=True)
         self._thread.start()
 
     @property
@@ -90,7 +91,7 @@ class Doorbell:
         if self._stream is not None and time.monotonic() - self._read_at > _STALE_AFTER + _PATIENCE_MS / 1000:
             self._drop()
         if self._stream is None:
-            self._stream = self._collection.watch(self._pipeline, max_await_time_ms=_PATIENCE_MS, batch_size=1000)
+            self._stream = self._place.watch(self._pipeline, max_await_time_ms=_PATIENCE_MS, batch_size=1000)
             self._read_at = time.monotonic()
             self._ring()  # what happened before it was open is seen by looking once more
             return

@@ -1,0 +1,60 @@
+"""What `@recruiter.task(...)` and `@recruiter.every(...)` leave to be put on a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+
+from recruiter.domain.defaults import Defaults
+from recruiter.domain.schedule import SchedulePolicy
+from recruiter.registry import FunctionTask
+from recruiter.repeatable import RepeatableJob
+from recruiter.task import Task
+
+if TYPE_CHECKING:
+    from recruiter.app import Recruiter
+
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C")
+
+
+class AsRepeated:
+    """What `@recruiter.every(...)` leaves to be put on a function or a task that takes no arguments."""
+
+    def __init__(
+        self, recruiter: Recruiter, policy: SchedulePolicy, wishes: Callable[[RepeatableJob], RepeatableJob]
+    ) -> None:
+        self._recruiter = recruiter
+        self._policy = policy
+        self._wishes = wishes
+
+    @overload
+    def __call__(self, function: Task[[], C, R], /) -> Task[[], C, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, function: Callable[[], Coroutine[Any, Any, R]], /) -> Task[[], Coroutine[Any, Any, R], R]: ...
+    @overload
+    def __call__(self, function: Callable[[], R], /) -> Task[[], R, R]: ...
+    def __call__(self, function: Callable[[], Any], /) -> Any:
+        task = function if isinstance(function, Task) else self._recruiter.task(function)
+        self._recruiter.declare(self._wishes(task.job().repeat_with_policy(self._policy)))
+        return task
+
+
+class AsTask:
+    """What `@recruiter.task(...)` leaves to be put on a function."""
+
+    def __init__(self, recruiter: Recruiter, name: str | None, aliases: tuple[str, ...], defaults: Defaults) -> None:
+        self._recruiter = recruiter
+        self._name = name
+        self._aliases = aliases
+        self._defaults = defaults
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, Coroutine[Any, Any, R], R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
+    def __call__(self, function: Callable[..., Any], /) -> Any:
+        definition = FunctionTask(self._name or function.__name__, function, self._defaults, self._aliases)
+        self._recruiter.registry.add(definition)
+        return Task(self._recruiter, definition, function)

@@ -1,0 +1,66 @@
+"""When the leader looks at the schedulers: at the moment of the next occurrence, and now and then for new ones."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from recruiter.domain.schedule_registry import SchedulePolicyRegistry
+from recruiter.events import Events
+from recruiter.steps.overdue import overdue
+from recruiter.steps.repeat import repeat
+from recruiter.store.database import Store
+
+_BETWEEN_LOOKS = 1.0
+"""Seconds until a scheduler that is new or changed is noticed by a busy leader; an idle one hears of it at once."""
+_BETWEEN_PROMISES = 60.0
+
+
+class Repeating:
+    def __init__(self, store: Store, events: Events, policies: SchedulePolicyRegistry) -> None:
+        self._store = store
+        self._clock = store.clock
+        self._events = events
+        self._policies = policies
+        self._next_at: datetime | None = None
+        self._look_at = 0.0
+        self._promises_at = 0.0
+        self._broken: dict[str, str] = {}
+        self._overdue: set[str] = set()
+
+    def seconds_left(self) -> float | None:
+        """Until the next occurrence; None when there is none to come."""
+        return None if self._next_at is None else (self._next_at - self._clock.now()).total_seconds()
+
+    def look_soon(self) -> None:
+        """Something may have changed."""
+        self._look_at = 0.0
+
+    def step(self, term: int, holder: str) -> None:
+        """Makes what is due, if anything is; cheap when nothing is."""
+        left = self.seconds_left()
+        if self._clock.monotonic() < self._look_at and (left is None or left > 0):
+            return
+        self._look_at = self._clock.monotonic() + _BETWEEN_LOOKS
+        now = self._clock.now()
+        self._next_at = self._store.schedulers.next_at()
+        if self._next_at is not None and self._next_at <= now:
+            self._make(term, holder, now)
+        if self._clock.monotonic() >= self._promises_at:
+            self._promises_at = self._clock.monotonic() + _BETWEEN_PROMISES
+            self._keep_promises(now)
+
+    def _make(self, term: int, holder: str, now: datetime) -> None:
+        repetition = repeat(self._store, self._policies, term, holder, now)
+        if repetition.made or repetition.skipped:
+            self._events.emit("scheduler.repeated", made=repetition.made, skipped=repetition.skipped)
+        for urn, reason in repetition.broken:
+            if self._broken.get(urn) != reason:
+                self._events.emit("scheduler.broken", urn=urn, reason=reason)
+            self._broken[urn] = reason
+        self._next_at = now if repetition.more else self._store.schedulers.next_at()
+
+    def _keep_promises(self, now: datetime) -> None:
+        late = {each.urn: each.told for each in overdue(self._store, now)}
+        for urn in late.keys() - self._overdue:
+            self._events.emit("scheduler.overdue", urn=urn, told=late[urn])
+        self._overdue = set(late)
