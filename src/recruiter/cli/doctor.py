@@ -10,6 +10,7 @@ from recruiter.cli.options import TargetOptions, settings_from
 from recruiter.domain.assignment import Registration
 from recruiter.domain.duration import humanize
 from recruiter.domain.names import CANCELLED_LANE, group_and_task
+from recruiter.steps.overdue import overdue
 from recruiter.store.database import Store
 from recruiter.store.target import Target
 
@@ -22,7 +23,7 @@ def doctor(*, target: TargetOptions = TargetOptions()) -> int:
     settings = settings_from(target)
     store = Store(Target.parse(settings.target), patience=5.0)
     try:
-        findings = [*_server(store), *_leader(store), *_workers(store), *_jobs(store)]
+        findings = [*_server(store), *_leader(store), *_workers(store), *_jobs(store), *_schedulers(store)]
     finally:
         store.close()
     console = Console(highlight=False)
@@ -84,6 +85,20 @@ def _jobs(store: Store) -> list[Finding]:
         findings.append((served, text if served else f"{text} wait, and {_why_not(workers, group, task)}"))
     for job in store.archived.set_aside(10):
         findings.append((False, f"document {job.id!r} was set aside: {job.reason}"))
+    return findings
+
+
+def _schedulers(store: Store) -> list[Finding]:
+    findings: list[Finding] = []
+    late = {each.urn: each.told for each in overdue(store, store.clock.now())}
+    for scheduler in store.schedulers.all():
+        if scheduler.broken:
+            findings.append((False, f"scheduler {scheduler.urn} is broken: {scheduler.broken}"))
+        elif scheduler.urn in late:
+            findings.append((False, f"scheduler {scheduler.urn} {late[scheduler.urn]}: look at its jobs"))
+        elif scheduler.paused:
+            by, reason = scheduler.paused.by or "somebody", scheduler.paused.reason or "no reason given"
+            findings.append((True, f"scheduler {scheduler.urn} was paused by {by}: {reason}"))
     return findings
 
 

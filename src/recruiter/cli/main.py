@@ -7,7 +7,7 @@ import sys
 from cyclopts import App, CycloptsError
 
 import recruiter
-from recruiter.cli import dev, doctor, start
+from recruiter.cli import dev, doctor, scheduler, start
 from recruiter.errors import ApplicationError, RecruiterError, SettingsError, StoreError
 
 app = App(
@@ -16,6 +16,7 @@ app = App(
     version=recruiter.__version__,
 )
 app.command(start.app)
+app.command(scheduler.app)
 app.command(dev.dev)
 app.command(doctor.doctor)
 

@@ -22,9 +22,14 @@ class TargetOptions:
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class CommonOptions(TargetOptions):
+class ApplicationOptions(TargetOptions):
     bootstrap: str | None = None
     "The application: FILE.py or MODULE[:ATTRIBUTE]."
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class CommonOptions(ApplicationOptions):
     log_level: LogLevel | None = None
     "How much to say (default info)."
     log_format: LogFormat | None = None

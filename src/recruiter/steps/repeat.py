@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from recruiter.domain.schedule import Due, late_occurrences
 from recruiter.domain.schedule_registry import SchedulePolicyRegistry
@@ -38,11 +39,12 @@ class Repetition:
 def repeat(store: Store, policies: SchedulePolicyRegistry, term: int, holder: str, now: datetime) -> Repetition:
     """Looks once. Only for the leader; raises Superseded when it is not any more."""
     found = store.schedulers.due(now, SCHEDULERS_AT_ONCE)
+    calendar = _Calendar(policies, now)
     dues: dict[str, tuple[Scheduler, Due]] = {}
     broken: list[tuple[str, str]] = []
     for scheduler in found:
         try:
-            dues[scheduler.urn] = scheduler, _due(scheduler, policies, now)
+            dues[scheduler.urn] = scheduler, calendar.due(scheduler)
         except InvalidSchedule as error:
             broken.append((scheduler.urn, cut(str(error))))
             store.schedulers.set_aside(scheduler, cut(str(error)), now + _LOOK_AT_BROKEN_AGAIN)
@@ -55,11 +57,23 @@ def repeat(store: Store, policies: SchedulePolicyRegistry, term: int, holder: st
     )
 
 
-def _due(scheduler: Scheduler, policies: SchedulePolicyRegistry, now: datetime) -> Due:
-    if not scheduler.template.task:
-        raise InvalidSchedule(scheduler.broken or "its job cannot be one")
-    policy = policies.load(scheduler.schedule)
-    return late_occurrences(policy, scheduler.handled, now, scheduler.window, scheduler.late)
+class _Calendar:
+    """Asks each policy once: on the hour, thousands of schedulers mean the same occurrences."""
+
+    def __init__(self, policies: SchedulePolicyRegistry, now: datetime) -> None:
+        self._policies = policies
+        self._now = now
+        self._answers: dict[tuple[Any, ...], Due] = {}
+
+    def due(self, scheduler: Scheduler) -> Due:
+        if not scheduler.template.task:
+            raise InvalidSchedule(scheduler.broken or "its job cannot be one")
+        question = (repr(scheduler.schedule), scheduler.handled, scheduler.window, scheduler.late)
+        if question not in self._answers:
+            policy = self._policies.load(scheduler.schedule)
+            window, late = scheduler.window, scheduler.late
+            self._answers[question] = late_occurrences(policy, scheduler.handled, self._now, window, late)
+        return self._answers[question]
 
 
 def _make(store: Store, dues: dict[str, tuple[Scheduler, Due]], now: datetime, term: int, holder: str) -> list[Plan]:

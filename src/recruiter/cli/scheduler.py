@@ -1,0 +1,145 @@
+"""`recruiter scheduler …`: the repeatable jobs, listed and controlled."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+from recruiter.app import Recruiter
+from recruiter.application import load_application
+from recruiter.cli import options as given
+from recruiter.cli.options import settings_from
+from recruiter.cli.output import Output, ask, show
+from recruiter.domain.scheduler import Scheduler
+
+app = App(name="scheduler", help="List and control repeatable jobs.")
+
+Yes = Annotated[bool, Parameter(negative=(), help="Do not ask.")]
+_COLUMNS = ("urn", "task", "schedule", "next", "last", "made", "skipped", "state")
+
+
+@app.command(name="list")
+def list_(*, common: given.ApplicationOptions = given.ApplicationOptions(), output: Output = "table") -> None:
+    """All schedulers, with their schedule, the next run and the last."""
+    with _recruiter(common) as recruiter:
+        show([_row(each) for each in recruiter.schedulers()], _COLUMNS, output, empty="There are no schedulers.")
+
+
+@app.command(name="next")
+def next_(
+    urn: str,
+    /,
+    *,
+    count: int = 5,
+    common: given.ApplicationOptions = given.ApplicationOptions(),
+    output: Output = "table",
+) -> None:
+    """When it will run next.
+
+    Parameters
+    ----------
+    count
+        How many runs to show.
+    """
+    with _recruiter(common) as recruiter:
+        runs = [{"urn": urn, "run": moment} for moment in recruiter.scheduler(urn).next_runs(count)]
+        show(runs, ("run",), output, empty=f"{urn} will not run again.")
+
+
+@app.command
+def pause(
+    urn: str,
+    /,
+    *,
+    reason: str | None = None,
+    by: str | None = None,
+    common: given.ApplicationOptions = given.ApplicationOptions(),
+) -> None:
+    """No occurrences until it is resumed.
+
+    Parameters
+    ----------
+    reason
+        Why, for whoever wonders at night.
+    by
+        Who says so (default: you).
+    """
+    with _recruiter(common) as recruiter:
+        recruiter.scheduler(urn).pause(by=by or getpass.getuser(), reason=reason)
+        print(f"{urn} is paused. Resume it with: recruiter scheduler resume {urn}")
+
+
+@app.command
+def resume(urn: str, /, *, common: given.ApplicationOptions = given.ApplicationOptions()) -> None:
+    """Goes on with the next occurrence."""
+    with _recruiter(common) as recruiter:
+        scheduler = recruiter.scheduler(urn)
+        scheduler.resume()
+        runs = scheduler.next_runs(1)
+        print(f"{urn} goes on" + (f"; it runs next at {runs[0]:%Y-%m-%d %H:%M:%S} UTC" if runs else ""))
+
+
+@app.command
+def run(urn: str, /, *, common: given.ApplicationOptions = given.ApplicationOptions()) -> None:
+    """Makes a job like its occurrences, now."""
+    with _recruiter(common) as recruiter:
+        print(f"job {recruiter.scheduler(urn).run_now().id} will run as soon as a worker is free")
+
+
+@app.command
+def remove(urn: str, /, *, yes: Yes = False, common: given.ApplicationOptions = given.ApplicationOptions()) -> int:
+    """Removes it, and cancels its occurrences that have not ended."""
+    with _recruiter(common) as recruiter:
+        scheduler = recruiter.scheduler(urn)
+        row, waiting = _row(scheduler.find()), len(scheduler.waiting())
+        told = f"{urn}: task {row['task']}, {row['schedule']}; {waiting} of its jobs wait or run and will be cancelled."
+        if not ask(f"{told} Remove it?", yes):
+            print("Nothing was removed.")
+            return 1
+        scheduler.remove()
+        print(f"{urn} is removed.")
+        return 0
+
+
+def _row(scheduler: Scheduler) -> dict[str, Any]:
+    paused = scheduler.paused
+    state = f"paused by {paused.by or 'somebody'}: {paused.reason or 'no reason given'}" if paused else "active"
+    if scheduler.broken:
+        state = f"broken: {scheduler.broken}"
+    return {
+        "urn": scheduler.urn,
+        "task": scheduler.template.task,
+        "schedule": _schedule(scheduler),
+        "next": None if paused else scheduler.next_at,
+        "last": scheduler.last_at,
+        "made": scheduler.made,
+        "skipped": scheduler.skipped,
+        "state": state,
+        "group": scheduler.template.group,
+        "overlap": scheduler.overlap.value,
+        "late": scheduler.late.value,
+        "window": scheduler.window,
+        "must_succeed_within": scheduler.must_succeed_within,
+        "succeeded_at": scheduler.succeeded_at,
+    }
+
+
+def _schedule(scheduler: Scheduler) -> str:
+    parameters = scheduler.schedule.get("parameters") or {}
+    told = ", ".join(f"{value}" for value in parameters.values())
+    return f"{scheduler.schedule.get('class')}({told})"
+
+
+@contextmanager
+def _recruiter(common: given.ApplicationOptions) -> Iterator[Recruiter]:
+    """A Recruiter on this database, which knows the schedule policies of the application if there is one."""
+    settings = settings_from(common)
+    application = load_application(settings.bootstrap)
+    said = "target" in settings.model_fields_set or application.address is None
+    with Recruiter(settings.target if said else application.address) as recruiter:
+        recruiter.schedules.merge(application.schedules)
+        yield recruiter
