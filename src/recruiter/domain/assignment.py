@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 from recruiter.domain.job import JobId
 from recruiter.domain.names import group_and_task
@@ -28,6 +29,8 @@ class Registration:
     beats: int
     ready: bool = True
     draining: bool = False
+    session: UUID | None = None
+    """Where its transactions run."""
 
     @property
     def free_slots(self) -> int:

@@ -152,7 +152,7 @@ def _offset(instant: datetime, zone: ZoneInfo) -> timedelta:
 
 def _wall(instant: datetime, zone: ZoneInfo) -> datetime:
     """What the clock on the wall shows."""
-    return instant.astimezone(zone).replace(tzinfo=None, fold=0)
+    return instant.astimezone(zone).replace(tzinfo=None)
 
 
 def _first_instant(wall: datetime, zone: ZoneInfo) -> datetime:

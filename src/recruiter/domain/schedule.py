@@ -117,7 +117,7 @@ def late_occurrences(
     """
     if isinstance(bound, bool) or not isinstance(bound, int) or bound < 1:
         raise InvalidSchedule(f"the bound is a number of occurrences, 1 or more, not {said_by(bound, repr)}")
-    last, now = in_utc(last), in_utc(now)
+    last, now, late = in_utc(last), in_utc(now), Late(late)
     horizon = _back(now, to_timedelta(window))
     upcoming = next_occurrence(policy, last)
     too_old = upcoming is not None and upcoming < horizon
@@ -129,7 +129,7 @@ def late_occurrences(
         upcoming = next_occurrence(policy, upcoming)
     on_time_since = _back(now, to_timedelta(tolerance))
     was_down = too_old or (bool(missed) and missed[0] < on_time_since)
-    made = (_made_late(Late(late), missed, on_time_since) if was_down else missed)[-bound:]
+    made = (_made_late(late, missed, on_time_since) if was_down else missed)[-bound:]
     handled = missed[-1] if missed else horizon if too_old else last
     return Due(tuple(made), handled, upcoming, skipped=len(missed) - len(made), too_old=too_old)
 

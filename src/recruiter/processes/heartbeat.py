@@ -76,6 +76,7 @@ class Heartbeat:
             "tasks": sorted(tasks),
             "slots": self._options.slots,
             "prefetch": 0,
+            "session": self._store.settlement.session_id,
             "joined_at": moment,
             "seen_at": moment,
         }

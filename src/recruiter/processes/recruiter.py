@@ -10,6 +10,7 @@ import queue
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from recruiter.domain.names import CANCELLED_LANE, group_and_task
@@ -24,6 +25,7 @@ from recruiter.steps.assign import Round, assign, lacks_takers, unserved
 from recruiter.steps.cancel import archive_cancelled
 from recruiter.steps.lead import Leadership
 from recruiter.steps.rescue import Rescue
+from recruiter.steps.unblock import Unblock
 from recruiter.store import scheduled, schedulers
 from recruiter.store.database import Store
 from recruiter.store.doorbell import FLOW, LULL, Doorbell
@@ -67,6 +69,7 @@ class RecruiterProcess:
         self._stop = stop
         self._options = options
         self._leadership = Leadership(store, store.clock, options.lease_time)
+        self._unblock = Unblock(store)
         self._rescue = Rescue(store, store.clock, options.dead_after, policies)
         self._repeating = Repeating(store, events, schedules)
         self._hooks = _Hooks(events, became_master, stept_back)
@@ -98,6 +101,15 @@ class RecruiterProcess:
         self._hooks.close()
 
     def _step(self) -> float:
+        try:
+            return self._attend()
+        except StoreUnreachable:
+            if self._leadership.term:
+                with suppress(StoreError):
+                    self._unblock.unblock()
+            raise
+
+    def _attend(self) -> float:
         leading = self._leadership.attend()
         self._note_leadership(leading)
         if not leading:
@@ -116,6 +128,7 @@ class RecruiterProcess:
             self._carefully(self._repeat)
             look = self._clock.monotonic() >= self._look_around_at
             round = assign(self._store, self._leadership.term, self._clock.now(), look=look)
+            self._unblock.saw(round.roster)
             self._look_around(round)
         except Superseded:
             self._leadership.verify()

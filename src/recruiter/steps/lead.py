@@ -92,10 +92,12 @@ class Leadership:
 
     def _acquire(self, seen: Lease | None) -> None:
         attempt = secrets.token_hex(8)  # new each time: see store/leases.py
-        who = {"host": socket.gethostname(), "pid": os.getpid()}
+        who = {"host": socket.gethostname(), "pid": os.getpid(), "session": self._store.settlement.session_id}
         self._mine, self._certain = None, False
         # Terms never go back, even if somebody removed the lease: the roster remembers the highest.
         first = self._store.roster.highest_term() + 1 if seen is None else 0
+        if seen is not None:
+            self._store.settlement.end_session_of(seen.session)  # it may have died in the middle of a transaction
         self._mine = self._store.leases.acquire(seen, attempt, who, first)
         if self._mine is not None:
             self._store.roster.raise_term(self._mine.term)

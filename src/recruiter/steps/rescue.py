@@ -67,6 +67,7 @@ class Rescue:
                 (job["_id"], self._crashed(job, worker.id, since.get(job["_id"]), message)) for job in jobs
             )
 
+        self._store.settlement.end_session_of(worker.session)  # it may have died in the middle of a settlement
         entry = self._store.settlement.retire(worker.id, worker.beats, fate)
         if entry is None:
             return []

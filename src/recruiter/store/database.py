@@ -171,6 +171,7 @@ class Store:
     def close(self) -> None:
         with self._lock:
             client, self._client = self._client, None
+            settlement = self.__dict__.get("settlement")
             for name in (
                 "database",
                 "scheduled",
@@ -182,5 +183,7 @@ class Store:
                 "settlement",
             ):
                 self.__dict__.pop(name, None)
+        if settlement is not None:
+            settlement.close()
         if client is not None:
             client.close()

@@ -1,6 +1,6 @@
 """`leases`: who leads, and since which term.
 
-    {_id: "leader", term: 7, holder: <this attempt>, beats: 412, host, pid, since, renewed_at}
+    {_id: "leader", term: 7, holder: <this attempt>, beats: 412, host, pid, session, since, renewed_at}
 
 The term grows at every takeover and never goes back. The holder is unique to an attempt to acquire the lease, not to a
 process: after an unknown outcome "the holder is me" could be an old lease of mine. Renewing raises `beats`; whoever
@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from pymongo import ReturnDocument
 from pymongo.client_session import ClientSession
@@ -47,6 +48,8 @@ class Lease:
     pid: int = 0
     since: datetime | None = None
     renewed_at: datetime | None = None
+    session: UUID | None = None
+    """Where its transactions run; see settlement.py."""
 
 
 class Leases:
@@ -116,4 +119,5 @@ def _lease(document: Document) -> Lease:
         pid=document.get("pid", 0),
         since=document.get("since"),
         renewed_at=document.get("renewed_at"),
+        session=document.get("session"),
     )

@@ -1,7 +1,7 @@
 """`roster`: the workers, and who holds which job. **This is the lock table.**
 
     {_id: "host:pid:1f3a", host, pid, groups, tasks, slots, prefetch, ready, draining, term, beats, settled, given,
-     joined_at, seen_at, running: [{job, task, since}], assigned: [job ids]}
+     session, joined_at, seen_at, running: [{job, task, since}], assigned: [job ids]}
 
 A worker holds exactly the jobs in its own `assigned`. Only the leader adds to it, and only while no newer term has
 been written there; only the worker itself takes from it, by settling or handing back; and retiring a worker removes
@@ -29,6 +29,9 @@ from recruiter.store.codec import Document
 from recruiter.store.translate import store_call
 
 NAME = "roster"
+
+_PATIENCE = 3.0
+"""Seconds that the leader waits for a document that is locked: whoever died in a transaction locks it for a minute."""
 
 VALIDATOR = {
     "$jsonSchema": {
@@ -62,7 +65,7 @@ VALIDATOR = {
 
 
 _PLANNING_FIELDS: Document = {
-    **dict.fromkeys(("groups", "tasks", "slots", "prefetch", "ready", "draining", "beats"), 1),
+    **dict.fromkeys(("groups", "tasks", "slots", "prefetch", "ready", "draining", "beats", "session"), 1),
     "holds": {"$size": "$assigned"},
 }
 _VIEW_FIELDS: Document = {**_PLANNING_FIELDS, **dict.fromkeys(("host", "pid", "joined_at", "seen_at", "running"), 1)}
@@ -171,7 +174,8 @@ class Roster:
     @store_call
     def raise_term(self, term: int) -> None:
         """From here on no older leader can assign to anybody on the roster. Safe to repeat."""
-        self.collection.update_many({"term": {"$lt": term}}, {"$set": {"term": term}})
+        with pymongo.timeout(_PATIENCE):
+            self.collection.update_many({"term": {"$lt": term}}, {"$set": {"term": term}})
 
     @store_call
     def highest_term(self) -> int:
@@ -198,7 +202,8 @@ class Roster:
             )
             for worker, jobs in hands.items()
         ]
-        return self.collection.bulk_write(writes, ordered=False).matched_count == len(writes)
+        with pymongo.timeout(_PATIENCE):
+            return self.collection.bulk_write(writes, ordered=False).matched_count == len(writes)
 
     def remove(self, worker: str, beats: int, session: ClientSession) -> Document | None:
         """Inside a transaction: takes the worker off the roster unless it has shown life since."""
@@ -238,4 +243,5 @@ def _registration(document: Document) -> Registration:
         beats=document["beats"],
         ready=document["ready"],
         draining=document["draining"],
+        session=document.get("session"),
     )

@@ -10,18 +10,26 @@ A job is therefore in exactly one of `scheduled` and `archived` at every instant
 proves the right to make it (the worker is on the roster; the worker has been silent; the term still leads), and
 conflicts with whatever would take that right away, so there is nothing to check afterwards.
 
+A process that is killed in the middle of a transaction leaves it open on the server, and with it the locks on all that
+it wrote: a worker's roster document, the lease. For a minute nobody else could write there. So all transactions of a
+process run on one session, whose id stands in the roster document or the lease, and whoever buries the process ends
+that session first (`end_session_of`). If it lives after all, no harm is done: its transaction is run again.
+
 Every transaction may be run again after an unknown outcome: a second settle finds its jobs already archived, and
 rescheduling only matches a job whose `attempts` have not moved.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
+from uuid import UUID
 
 import pymongo
+from bson.binary import Binary
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient, ReadPreference, UpdateOne, WriteConcern
 from pymongo.client_session import ClientSession
@@ -33,7 +41,7 @@ from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.scheduler import Plan
 from recruiter.errors import Superseded
 from recruiter.store.archived import Archived
-from recruiter.store.codec import LENIENT, Document, job_document
+from recruiter.store.codec import LENIENT, OPTIONS, Document, job_document
 from recruiter.store.creations import Creations
 from recruiter.store.leases import Leases
 from recruiter.store.roster import Holding, Roster
@@ -98,6 +106,27 @@ class Settlement:
         self._leases = leases
         self._creations = creations
         self._schedulers = schedulers
+        self._turn = threading.Lock()
+        self._session: ClientSession | None = None
+
+    @property
+    def session_id(self) -> UUID:
+        """The session on which this process runs its transactions."""
+        with self._turn:
+            id: Binary = self._opened().session_id["id"]
+            return id.as_uuid()
+
+    @store_call
+    def end_session_of(self, session_id: UUID | None) -> None:
+        """Frees what a dead process has left locked."""
+        if session_id is not None and session_id != self.session_id:
+            self._client.admin.command("killSessions", [{"id": session_id}], codec_options=OPTIONS)
+
+    def close(self) -> None:
+        with self._turn:
+            session, self._session = self._session, None
+        if session is not None:
+            session.end_session()
 
     @store_call
     def create(self, document: Document, *, once_ever: bool) -> bool:
@@ -117,7 +146,8 @@ class Settlement:
             return True
 
         try:
-            return self._transaction(write)
+            with self._client.start_session() as session:  # its own: many may create at once
+                return self._in_transaction(session, write)
         except DuplicateKeyError:
             return False
 
@@ -240,7 +270,16 @@ class Settlement:
         return self._transaction(lambda session: write(session, rest))
 
     def _transaction(self, write: Callable[[ClientSession], T]) -> T:
-        with pymongo.timeout(LONGEST_TRANSACTION), self._client.start_session() as session:
+        with self._turn:
+            return self._in_transaction(self._opened(), write)
+
+    def _opened(self) -> ClientSession:
+        if self._session is None:
+            self._session = self._client.start_session()
+        return self._session
+
+    def _in_transaction(self, session: ClientSession, write: Callable[[ClientSession], T]) -> T:
+        with pymongo.timeout(LONGEST_TRANSACTION):
             return session.with_transaction(
                 write,
                 read_concern=ReadConcern("snapshot"),

@@ -1,0 +1,116 @@
+"""A process that is killed in the middle of a transaction leaves it open on the server, with everything it locked.
+
+The server keeps such a transaction for a minute. Nobody may wait for that.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from recruiter.clock import SystemClock
+from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.domain.schedule_registry import SchedulePolicyRegistry
+from recruiter.events import Events
+from recruiter.processes.loop import Stop
+from recruiter.processes.recruiter import RecruiterOptions, RecruiterProcess
+from recruiter.steps.lead import Leadership
+from recruiter.steps.rescue import Rescue
+from recruiter.store.database import Store
+from tests.conftest import eventually
+from tests.samples import NOW, a_job, beat, insert, on_the_roster
+
+DIES = """
+import os, sys
+from recruiter.clock import SystemClock
+from recruiter.steps.lead import Leadership
+from recruiter.store.database import Store
+from recruiter.store.target import Target
+from tests.samples import facts_of_a_worker
+
+store = Store(Target.parse(sys.argv[1]))
+if sys.argv[2] == "worker":
+    store.roster.join("dead", facts_of_a_worker(session=store.settlement.session_id))
+    store.roster.become_ready("dead", 0)
+    write = lambda session: store.roster.release("dead", [], session, {})
+else:
+    lead = Leadership(store, SystemClock(), 5.0)
+    assert lead.attend()
+    write = lambda session: store.leases.fence(lead.term, lead.holder, session)
+store.settlement._transaction(lambda session: (write(session), os.kill(os.getpid(), 9)))
+"""
+
+
+def die_in_a_transaction(target: str, role: str) -> None:
+    died = subprocess.run([sys.executable, "-c", DIES, target, role], capture_output=True, text=True)
+    assert died.returncode == -9, died.stderr
+
+
+@contextmanager
+def leading(store: Store) -> Iterator[None]:
+    stop = Stop()
+    options = RecruiterOptions(lease_time=2.0, dead_after=30.0)
+    policies, schedules = PolicyRegistry(), SchedulePolicyRegistry()
+    process = RecruiterProcess(store, Events(), stop, options, policies=policies, schedules=schedules)
+    thread = threading.Thread(target=process.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.ask()
+        thread.join(timeout=20)
+
+
+def test_a_worker_dead_in_its_settlement_does_not_keep_the_others_from_their_jobs(store: Store, target: str) -> None:
+    # given a worker that died while it settled, long before anybody can know, and one that lives
+    die_in_a_transaction(target, "worker")
+    alive = on_the_roster(store, "alive", slots=100)
+    ids = insert(store, *(a_job(scheduled_at=NOW.replace(year=2020)) for _ in range(20)))
+
+    # when a leader begins
+    with leading(store):
+        # then the living one gets jobs, and the dead one's document can be written to
+        def given() -> bool:
+            beat(store, alive, {})
+            held = store.roster.held()
+            return set(ids) <= held
+
+        eventually(given, within=25)
+
+
+def test_a_dead_worker_is_retired_at_once_when_it_is_time(store: Store, target: str) -> None:
+    die_in_a_transaction(target, "worker")
+    rescue = Rescue(store, SystemClock(), 0.3, PolicyRegistry())
+
+    eventually(lambda: rescue.retire_silent(store.roster.read()), within=10)
+
+    assert store.roster.read() == []
+
+
+def test_the_lead_of_one_who_died_in_a_transaction_is_taken_over_within_the_lease(store: Store, target: str) -> None:
+    die_in_a_transaction(target, "leader")
+    next_one = Leadership(store, SystemClock(), 2.0)
+
+    eventually(next_one.attend, within=10)
+
+    assert next_one.term == 2
+
+
+def test_the_session_of_one_who_lives_can_be_ended(store: Store) -> None:
+    """Given a worker that only seemed dead, when its session is ended in mid-transaction, then it settles anyway."""
+    on_the_roster(store, "w1", session=store.settlement.session_id)
+    other = Store(store.target)
+    tries: list[int] = []
+
+    def write(session: object) -> int:
+        store.roster.release("w1", [], session, {})  # type: ignore[arg-type]
+        if not tries:
+            other.settlement.end_session_of(store.settlement._session.session_id["id"].as_uuid())  # type: ignore[union-attr]
+        tries.append(1)
+        return len(tries)
+
+    assert store.settlement._transaction(write) == 2
+    other.close()

@@ -1,0 +1,675 @@
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any, Self
+from zoneinfo import ZoneInfo
+
+import pytest
+from bson import CodecOptions, decode, encode
+
+from recruiter.domain.cron import ALIASES, Cron
+from recruiter.domain.retry import LATEST
+from recruiter.domain.schedule import Due, Late, SchedulePolicy, late_occurrences, next_occurrence, occurrence_id
+from recruiter.domain.schedule_policies import Every, EveryMinutes
+from recruiter.domain.schedule_registry import SchedulePolicyRegistry
+from recruiter.errors import InvalidDuration, InvalidJob, InvalidName, InvalidSchedule
+
+
+def utc(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+def runs(policy: SchedulePolicy, after: str, count: int) -> str:
+    """The next instants, in UTC, as the tables below write them: without the year if it is that of `after`."""
+    found, moment = [], utc(after)
+    for _ in range(count):
+        answer = policy.next_after(moment)
+        assert answer is not None
+        assert answer > moment
+        assert answer.tzinfo is UTC
+        assert answer.microsecond == 0
+        text = answer.replace(tzinfo=None).isoformat(" ", "seconds" if answer.second else "minutes")
+        found.append(text.removeprefix(f"{after[:4]}-"))
+        moment = answer
+    return ", ".join(found)
+
+
+# How the clocks of these zones are moved (T is the instant, in UTC). The tables: expression, zone, the instant that is
+# asked about, and the occurrences after it; instants are in UTC.
+#
+#   Europe/Rome           2024-03-31 02:00 -> 03:00   T 01:00        2024-10-27 03:00 -> 02:00   T 01:00
+#   America/New_York      2024-03-10 02:00 -> 03:00   T 07:00        2024-11-03 02:00 -> 01:00   T 06:00
+#   America/Sao_Paulo     2018-11-04 00:00 -> 01:00   T 03:00        2018-02-18 00:00 -> 23:00   T 02:00
+#   Asia/Beirut           2024-03-31 00:00 -> 01:00   T 22:00 -1d    2024-10-27 00:00 -> 23:00   T 21:00 -1d
+#   Australia/Lord_Howe   2024-10-06 02:00 -> 02:30   T 15:30 -1d    2024-04-07 02:00 -> 01:30   T 15:00 -1d
+#   Africa/Casablanca     2024-04-14 02:00 -> 03:00   T 02:00        2024-03-10 03:00 -> 02:00   T 02:00
+#   Pacific/Apia          2011-12-30 00:00 -> 2011-12-31 00:00   T 10:00
+#   Asia/Kathmandu        never; it is UTC+05:45
+
+# A time that does not exist runs once, at the next instant that does.
+GAP = """
+30 2 * * *    | Europe/Rome         | 2024-03-30 00:00 | 03-30 01:30, 03-31 01:00, 04-01 00:30
+0 2 * * *     | Europe/Rome         | 2024-03-30 12:00 | 03-31 01:00, 04-01 00:00
+0,30 2 * * *  | Europe/Rome         | 2024-03-30 12:00 | 03-31 01:00, 04-01 00:00, 04-01 00:30
+30 2,3 * * *  | Europe/Rome         | 2024-03-30 12:00 | 03-31 01:00, 03-31 01:30, 04-01 00:30
+0 3 * * *     | Europe/Rome         | 2024-03-30 12:00 | 03-31 01:00, 04-01 01:00
+15 30 2 * * * | Europe/Rome         | 2024-03-30 12:00 | 03-31 01:00, 04-01 00:30:15
+30 2 * * *    | America/New_York    | 2024-03-09 12:00 | 03-10 07:00, 03-11 06:30
+@daily        | America/Sao_Paulo   | 2018-11-03 00:00 | 11-03 03:00, 11-04 03:00, 11-05 02:00
+0 0 4 11 *    | America/Sao_Paulo   | 2018-01-01 00:00 | 11-04 03:00, 2019-11-04 03:00
+30 0 * * *    | Asia/Beirut         | 2024-03-29 12:00 | 03-29 22:30, 03-30 22:00, 03-31 21:30
+15 2 * * *    | Australia/Lord_Howe | 2024-10-05 00:00 | 10-05 15:30, 10-06 15:15
+30 2 * * *    | Australia/Lord_Howe | 2024-10-05 00:00 | 10-05 15:30, 10-06 15:30
+30 2 * * *    | Africa/Casablanca   | 2024-04-13 00:00 | 04-13 02:30, 04-14 02:00, 04-15 01:30
+0 12 30 12 *  | Pacific/Apia        | 2011-01-01 00:00 | 12-30 10:00, 2012-12-29 22:00
+"""
+
+# A time that exists twice runs once, the first time.
+FOLD = """
+30 2 * * *      | Europe/Rome         | 2024-10-26 00:00 | 10-26 00:30, 10-27 00:30, 10-28 01:30
+45 2 * * *      | Europe/Rome         | 2024-10-27 01:15 | 10-28 01:45  -- asked during the second time
+0 3 * * *       | Europe/Rome         | 2024-10-26 12:00 | 10-27 02:00, 10-28 02:00
+15 30 2 * * *   | Europe/Rome         | 2024-10-26 12:00 | 10-27 00:30:15, 10-28 01:30:15
+*/30 30 2 * * * | Europe/Rome         | 2024-10-26 12:00 | 10-27 00:30, 10-27 00:30:30, 10-28 01:30
+30 1 * * *      | America/New_York    | 2024-11-02 12:00 | 11-03 05:30, 11-04 06:30
+30 23 * * *     | America/Sao_Paulo   | 2018-02-17 12:00 | 02-18 01:30, 02-19 02:30
+@daily          | America/Sao_Paulo   | 2018-02-17 12:00 | 02-18 03:00, 02-19 03:00
+30 23 * * *     | Asia/Beirut         | 2024-10-26 00:00 | 10-26 20:30, 10-27 21:30
+45 1 * * *      | Australia/Lord_Howe | 2024-04-06 00:00 | 04-06 14:45, 04-07 15:15
+0 2 * * *       | Australia/Lord_Howe | 2024-04-06 00:00 | 04-06 15:30, 04-07 15:30
+30 2 * * *      | Africa/Casablanca   | 2024-03-09 12:00 | 03-10 01:30, 03-11 02:30
+"""
+
+# Every thirty minutes is every thirty minutes.
+PACE = """
+*/30 * * * *   | Europe/Rome         | 2024-03-31 00:00 | 03-31 00:30, 03-31 01:00, 03-31 01:30
+*/30 * * * *   | Europe/Rome         | 2024-10-26 23:30 | 10-27 00:00, 10-27 00:30, 10-27 01:00, 10-27 01:30
+*/30 * * * *   | America/New_York    | 2024-03-10 06:00 | 03-10 06:30, 03-10 07:00, 03-10 07:30
+*/30 * * * *   | America/New_York    | 2024-11-03 05:00 | 11-03 05:30, 11-03 06:00, 11-03 06:30
+*/30 * * * *   | America/Sao_Paulo   | 2018-11-04 02:00 | 11-04 02:30, 11-04 03:00, 11-04 03:30
+*/30 * * * *   | America/Sao_Paulo   | 2018-02-18 01:00 | 02-18 01:30, 02-18 02:00, 02-18 02:30
+*/30 * * * *   | Asia/Beirut         | 2024-03-30 21:00 | 03-30 21:30, 03-30 22:00, 03-30 22:30
+*/30 * * * *   | Asia/Beirut         | 2024-10-26 20:00 | 10-26 20:30, 10-26 21:00, 10-26 21:30
+*/30 * * * *   | Australia/Lord_Howe | 2024-10-05 14:30 | 10-05 15:00, 10-05 15:30, 10-05 16:00
+*/30 * * * *   | Australia/Lord_Howe | 2024-04-06 14:00 | 04-06 14:30, 04-06 15:00, 04-06 15:30
+*/30 * * * *   | Africa/Casablanca   | 2024-04-14 01:00 | 04-14 01:30, 04-14 02:00, 04-14 02:30
+*/30 * * * *   | Africa/Casablanca   | 2024-03-10 01:00 | 03-10 01:30, 03-10 02:00, 03-10 02:30
+@hourly        | Europe/Rome         | 2024-03-31 00:00 | 03-31 01:00, 03-31 02:00
+@hourly        | Europe/Rome         | 2024-10-27 00:00 | 10-27 01:00, 10-27 02:00
+15 * * * *     | Europe/Rome         | 2024-03-31 00:00 | 03-31 00:15, 03-31 01:15
+*/20 * * * * * | Europe/Rome         | 2024-03-31 00:59 | 03-31 00:59:20, 03-31 00:59:40, 03-31 01:00
+0 */30 * * * * | Europe/Rome         | 2024-10-27 00:00 | 10-27 00:30, 10-27 01:00, 10-27 01:30
+"""
+
+# A pace follows the face of the clock: an hour that comes twice runs twice, one that is missing runs once if it is one
+# of some hours, and not if every hour runs.
+FACE = """
+@hourly        | Australia/Lord_Howe | 2024-10-05 14:00 | 10-05 14:30, 10-05 16:00
+@hourly        | Australia/Lord_Howe | 2024-04-06 13:30 | 04-06 14:00, 04-06 15:30
+*/30 2 * * *   | Europe/Rome         | 2024-03-30 12:00 | 03-31 01:00, 04-01 00:00
+*/30 2 * * *   | Europe/Rome         | 2024-03-30 12:00:00.5 | 03-31 01:00
+0 */2 * * *    | Europe/Rome         | 2024-03-30 22:00 | 03-30 23:00, 03-31 01:00, 03-31 02:00
+0 */2 * * *    | Europe/Rome         | 2024-10-26 21:00 | 10-26 22:00, 10-27 00:00, 10-27 01:00
+0 */4 * * *    | Australia/Lord_Howe | 2024-04-06 12:00 | 04-06 13:00, 04-06 17:30, 04-06 21:30
+*/30 0 4 11 *  | America/Sao_Paulo   | 2018-01-01 00:00 | 11-04 03:00, 2019-11-04 03:00
+*/30 2 27 10 * | Europe/Rome         | 2024-01-01 00:00 | 10-27 00:00, 10-27 00:30, 10-27 01:00  -- moved on the way
+"""
+
+# Days of the month and of the week, names, aliases.
+CALENDAR = """
+0 6 * * *                     | UTC              | 2024-02-28 06:00 | 02-29 06:00, 03-01 06:00
+*/30 * * * *                  | UTC              | 2024-03-31 00:59 | 03-31 01:00, 03-31 01:30
+0 6 * * *                     | Asia/Kathmandu   | 2024-03-31 00:00 | 03-31 00:15, 04-01 00:15
+*/30 * * * *                  | Asia/Kathmandu   | 2024-03-31 00:00 | 03-31 00:15, 03-31 00:45
+0 0 31 * *                    | UTC              | 2024-01-31 00:00 | 03-31 00:00, 05-31 00:00, 07-31 00:00
+30 2 31 * *                   | Europe/Rome      | 2024-02-01 00:00 | 03-31 01:00, 05-31 00:30  -- the gap
+0 0 L * *                     | UTC              | 2024-01-31 00:00 | 02-29 00:00, 03-31 00:00, 04-30 00:00
+0 0 L * *                     | Asia/Beirut      | 2024-03-01 00:00 | 03-30 22:00, 04-29 21:00
+0 18 LW * *                   | UTC              | 2024-03-01 00:00 | 03-29 18:00, 04-30 18:00
+0 9 * * MON#2                 | America/New_York | 2024-03-01 00:00 | 03-11 13:00, 04-08 13:00
+0 9 * * 5L                    | Europe/Rome      | 2024-03-01 00:00 | 03-29 08:00, 04-26 07:00
+0 0 13 * FRI                  | UTC              | 2024-09-07 00:00 | 09-13 00:00, 09-20 00:00
+0 0 29 2 *                    | UTC              | 2024-03-01 00:00 | 2028-02-29 00:00, 2032-02-29 00:00
+0 0 29 feb *                  | UTC              | 2096-03-01 00:00 | 2104-02-29 00:00
+0 0 * * 7                     | UTC              | 2024-03-01 00:00 | 03-03 00:00, 03-10 00:00
+5/20 9-17/4 * jan,JUL mon-fri | UTC              | 2024-07-01 17:20 | 07-01 17:25, 07-01 17:45, 07-02 09:05
+30 0 6 * * *                  | UTC              | 2024-03-01 00:00 | 03-01 06:00:30, 03-02 06:00:30
+@yearly                       | UTC              | 2024-03-01 00:00 | 2025-01-01 00:00
+@annually                     | UTC              | 2024-03-01 00:00 | 2025-01-01 00:00
+@monthly                      | UTC              | 2024-03-01 00:00 | 04-01 00:00
+@weekly                       | UTC              | 2024-03-01 00:00 | 03-03 00:00
+@Daily                        | UTC              | 2024-03-01 00:00 | 03-02 00:00
+@midnight                     | Europe/Rome      | 2024-03-01 00:00 | 03-01 23:00
+@hourly                       | UTC              | 2024-03-01 00:00 | 03-01 01:00
+"""
+
+
+def rows(table: str) -> list[list[str]]:
+    lines = (line.partition("--")[0] for line in table.strip().splitlines())
+    return [[cell.strip() for cell in line.split("|")] for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("expression", "tz", "after", "expected"), rows(GAP) + rows(FOLD) + rows(PACE) + rows(FACE) + rows(CALENDAR)
+)
+def test_cron(expression: str, tz: str, after: str, expected: str) -> None:
+    assert runs(Cron(expression, tz), after, expected.count(",") + 1) == expected
+
+
+def test_every_alias_is_an_expression_of_its_own_right() -> None:
+    for alias, expression in ALIASES.items():
+        assert runs(Cron(alias, "Asia/Beirut"), "2024-03-30 00:00", 5) == runs(
+            Cron(expression, "Asia/Beirut"), "2024-03-30 00:00", 5
+        )
+
+
+def test_the_zone_of_the_moment_makes_no_difference() -> None:
+    policy, moment = Cron("30 2 * * *", "Europe/Rome"), utc("2024-10-27 00:15")
+    in_tokyo = moment.astimezone(ZoneInfo("Asia/Tokyo"))
+    assert policy.next_after(in_tokyo) == policy.next_after(moment) == utc("2024-10-27 00:30")
+
+
+def test_a_fraction_of_a_second_is_after_the_second() -> None:
+    policy = Cron("* * * * * *")
+    assert policy.next_after(datetime(2024, 1, 1, 0, 0, 0, 1, UTC)) == datetime(2024, 1, 1, 0, 0, 1, tzinfo=UTC)
+    assert policy.next_after(datetime(2024, 1, 1, tzinfo=UTC)) == datetime(2024, 1, 1, 0, 0, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("expression", "problem"),
+    [
+        ("0 25 * * *", "0 25 * * *: hour (field 2) is '25'; it takes *, 0-23"),
+        ("0 0 25 * * *", "0 0 25 * * *: hour (field 3) is '25'; it takes *, 0-23"),
+        ("60 * * * *", "minute (field 1) is '60'"),
+        ("60 * * * * *", "second (field 1) is '60'"),
+        ("0 6,25,7 * * *", "hour (field 2) is '6,25,7', where '25' is wrong"),
+        ("1,,2 * * * *", "minute (field 1) is '1,,2', where '' is wrong"),
+        ("0 0 0 * *", "day of month (field 3) is '0'"),
+        ("0 0 15W * *", "day of month (field 3) is '15W'"),
+        ("0 0 * 13 *", "month (field 4) is '13'"),
+        ("0 0 * JUNE *", "month (field 4) is 'JUNE'"),
+        ("0 0 * * 8", "day of week (field 5) is '8'"),
+        ("0 0 * * FRI-MON", "day of week (field 5) is 'FRI-MON'; it takes *, 0-7"),
+        ("0 0 * * MON#6", "day of week (field 5) is 'MON#6'"),
+        ("0 0 * * FRIL", "day of week (field 5) is 'FRIL'"),
+        ("0 0 * * ſun", "day of week (field 5) is 'ſun'"),
+        ("5-1 * * * *", "minute (field 1) is '5-1'"),
+        ("-5 * * * *", "minute (field 1) is '-5'"),
+        ("1.5 * * * *", "minute (field 1) is '1.5'"),
+        ("*/0 * * * *", "minute (field 1) is '*/0'"),
+        ("*/90 * * * *", "minute (field 1) is '*/90'; a step begins again with each round of 60"),
+        (f"{'9' * 400} * * * *", "minute (field 1) is '9999"),
+        ("0 6 * *", "'0 6 * *' has 4 fields; write five"),
+        ("* * * * * * *", "has 7 fields"),
+        ("@reboot", "'@reboot' has 1 field; write five (minute, hour, day of month, month, day of week), six"),
+        ("", "has 0 fields"),
+        ("every day", "'every day' has 2 fields"),
+        ("0 0 30 2 *", "0 0 30 2 *: it will never run, no such day exists"),
+        ("0 0 31 4,6,9,11 *", "it will never run"),
+        ("0 0 */31 * MON#2", "it will never run"),  # the first of a month is not its second Monday
+        ("\0 * * * *", "is no cron expression"),
+        ("*" * 10_000, "is no cron expression"),
+        (None, "a cron expression is a text such as '0 6 * * *', not None"),
+        (5, "a cron expression is a text"),
+    ],
+)
+def test_a_bad_expression_is_refused_when_it_is_made(expression: Any, problem: str) -> None:
+    with pytest.raises(InvalidSchedule) as refused:
+        Cron(expression)
+    assert problem in str(refused.value)
+    assert len(str(refused.value)) < 1_200
+
+
+@pytest.mark.parametrize(
+    "expression", ["*/60 * * * *", "0 */24 * * *", "  0   6 * * *\n", "0 0 30 2 MON", "59-59/5 * * * *"]
+)
+def test_unusual_expressions_that_mean_something(expression: str) -> None:
+    policy = Cron(expression)
+    assert policy.next_after(utc("2024-01-01")) is not None
+    assert policy.expression == " ".join(expression.split())
+
+
+@pytest.mark.parametrize(
+    ("tz", "problem"),
+    [
+        ("Europe/Rom", "there is no time zone 'Europe/Rom' on this machine; did you mean Europe/Rome"),
+        ("europe/rome", "did you mean Europe/Rome"),
+        ("CEST", "there is no time zone 'CEST'"),
+        ("+02:00", "there is no time zone '+02:00'"),
+        ("Europe", "there is no time zone 'Europe'"),
+        ("", "there is no time zone ''"),
+        ("../../../etc/passwd", "there is no time zone"),
+        ("/etc/localtime", "there is no time zone"),
+        ("a\0b", "there is no time zone"),
+        ("\ud800", "there is no time zone"),
+        ("localtime", "a time zone is an IANA name such as 'Europe/Rome', not 'localtime'"),
+        ("right/Europe/Rome", "a time zone is an IANA name"),
+        ("x" * 5_000, "a time zone is an IANA name"),
+        (timezone(timedelta(hours=2)), "a time zone is an IANA name"),
+        (None, "a time zone is an IANA name such as 'Europe/Rome', not None"),
+    ],
+)
+def test_a_bad_time_zone_is_refused_when_it_is_made(tz: Any, problem: str) -> None:
+    with pytest.raises(InvalidSchedule) as refused:
+        Cron("0 6 * * *", tz)
+    assert problem in str(refused.value)
+
+
+def test_a_cron_is_a_value() -> None:
+    policy = Cron("0 6 * * *", ZoneInfo("Europe/Rome"))
+    assert policy == Cron("0  6 * * *", tz="Europe/Rome")
+    assert policy != Cron("0 6 * * *")
+    assert len({policy, Cron("0 6 * * *", "Europe/Rome"), Cron("0 6 * * *")}) == 2
+    assert repr(policy) == "Cron(expression='0 6 * * *', tz='Europe/Rome')"
+    assert pickle.loads(pickle.dumps(policy)) == policy
+    assert runs(pickle.loads(pickle.dumps(policy)), "2024-03-01 00:00", 1) == "03-01 05:00"
+
+
+POLICIES = [
+    Cron("* * * * * *", "Pacific/Kiritimati"),
+    Cron("0 0 1 1 *", "America/New_York"),
+    Cron("*/5 0 29 2 *", "Pacific/Pago_Pago"),
+    EveryMinutes(7),
+    Every("100 days", anchor=datetime.max.replace(microsecond=0, tzinfo=UTC)),
+    Every("36525 days"),
+]
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=repr)
+def test_the_ends_of_time(policy: SchedulePolicy) -> None:
+    for hours in (-14, 0, 14):
+        zone = timezone(timedelta(hours=hours))
+        first = policy.next_after(datetime.min.replace(tzinfo=zone))
+        assert first is not None
+        assert first.year < 110
+        assert policy.next_after(datetime.max.replace(tzinfo=zone)) is None
+    assert policy.next_after(LATEST) is None
+    assert next_occurrence(policy, LATEST - timedelta(microseconds=1)) in (None, LATEST)
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=repr)
+def test_a_moment_needs_a_time_zone(policy: SchedulePolicy) -> None:
+    for moment in (datetime(2024, 1, 1), None, "2024-01-01"):
+        with pytest.raises(InvalidSchedule, match="a datetime with a time zone is needed, not"):
+            policy.next_after(moment)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        (EveryMinutes(1), "03-31 00:08, 03-31 00:09"),
+        (EveryMinutes(15), "03-31 00:15, 03-31 00:30"),
+        (EveryMinutes(7), "03-31 00:13, 03-31 00:20"),  # 00:13 is 4,075,819 times seven minutes after 1970 began
+        (EveryMinutes(24 * 60), "04-01 00:00, 04-02 00:00"),
+        (Every("90s"), "03-31 00:07:30, 03-31 00:09"),
+        (Every(timedelta(hours=6)), "03-31 06:00, 03-31 12:00"),
+        (Every("1 week"), "04-04 00:00, 04-11 00:00"),  # 1970 began on a Thursday
+        (Every("1 day", anchor=datetime(2030, 1, 1, 6, tzinfo=UTC)), "03-31 06:00, 04-01 06:00"),
+        (Every("1 day", anchor=datetime(2020, 1, 1, 6, tzinfo=ZoneInfo("Asia/Tokyo"))), "03-31 21:00, 04-01 21:00"),
+    ],
+)
+def test_steady_policies_count_from_a_fixed_instant(policy: SchedulePolicy, expected: str) -> None:
+    assert runs(policy, "2024-03-31 00:07", 2) == expected
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: EveryMinutes(0), "EveryMinutes needs a whole number of minutes, 1 or more, not 0"),
+        (lambda: EveryMinutes(-5), "not -5"),
+        (lambda: EveryMinutes(True), "not True"),
+        (lambda: EveryMinutes(1.5), "not 1.5"),  # type: ignore[arg-type]
+        (lambda: EveryMinutes("5"), "not '5'"),  # type: ignore[arg-type]
+        (lambda: EveryMinutes(10**5_000), "1 or more, not"),
+        (lambda: Every(0), "an interval is between 1 second and 100 years, not 0s"),
+        (lambda: Every("999ms"), "not 999ms"),
+        (lambda: Every("2000 weeks 20000 weeks"), "is not a duration"),
+        (lambda: Every(timedelta.max), "between 1 second and 100 years"),
+        (lambda: Every(1.0005), "an interval is of whole milliseconds, as MongoDB keeps them, not 1s 0.5ms"),
+        (lambda: Every("1h", anchor=datetime(2024, 1, 1)), "a datetime with a time zone is needed"),
+        (lambda: Every("1h", anchor=datetime(2024, 1, 1, 0, 0, 0, 1, UTC)), "an anchor is of whole milliseconds"),
+        (lambda: Every("often"), "'often' is not a duration"),
+    ],
+)
+def test_bad_intervals_are_refused_when_they_are_made(make: Any, problem: str) -> None:
+    with pytest.raises(InvalidJob) as refused:
+        make()
+    assert isinstance(refused.value, InvalidSchedule | InvalidDuration)
+    assert problem in str(refused.value)
+
+
+def test_steady_policies_show_what_they_do() -> None:
+    assert repr(Every("90 seconds")) == "Every('1m 30s')"
+    assert repr(Every("1h", utc("2024-01-01 00:05"))) == "Every('1h', anchor=2024-01-01T00:05:00+00:00)"
+    assert repr(EveryMinutes(5)) == "EveryMinutes(n=5)"
+    assert EveryMinutes(5.0) == EveryMinutes(5)  # type: ignore[arg-type]
+    assert Every("1m") == Every(60)
+    assert len({Every("1m"), Every(60), Every(60, utc("2024-01-01 00:00:30"))}) == 2
+
+
+# What is made after downtime. The leader was last seen just after 12:00, where everything was handled.
+
+
+def after_downtime(policy: SchedulePolicy, back_at: str, **options: Any) -> Due:
+    return late_occurrences(policy, utc("2024-05-01 12:00"), utc(back_at), **options)
+
+
+def clock(due: Due) -> list[str]:
+    return [f"{each:%d %H:%M}" for each in due.occurrences]
+
+
+QUARTERS = EveryMinutes(15)
+
+
+@pytest.mark.parametrize(
+    ("late", "back_at", "made", "skipped"),
+    [
+        # twenty minutes: inside the window
+        (Late.SKIP, "2024-05-01 12:20", [], 1),
+        (Late.LATEST, "2024-05-01 12:20", ["01 12:15"], 0),
+        (Late.ALL, "2024-05-01 12:20", ["01 12:15"], 0),
+        # forty minutes: 12:15 is still inside the window, by five minutes
+        (Late.SKIP, "2024-05-01 12:40", [], 2),
+        (Late.LATEST, "2024-05-01 12:40", ["01 12:30"], 1),
+        (Late.ALL, "2024-05-01 12:40", ["01 12:15", "01 12:30"], 0),
+        # fifty minutes: 12:15 is too old
+        (Late.LATEST, "2024-05-01 12:50", ["01 12:45"], 1),
+        (Late.ALL, "2024-05-01 12:50", ["01 12:30", "01 12:45"], 0),
+        # back in the very minute of an occurrence: that one is on time
+        (Late.SKIP, "2024-05-01 12:45:30", ["01 12:45"], 1),
+        (Late.LATEST, "2024-05-01 12:45:30", ["01 12:45"], 1),
+        (Late.ALL, "2024-05-01 12:45:30", ["01 12:30", "01 12:45"], 0),
+        # three days
+        (Late.SKIP, "2024-05-04 12:10", [], 2),
+        (Late.LATEST, "2024-05-04 12:10", ["04 12:00"], 1),
+        (Late.ALL, "2024-05-04 12:10", ["04 11:45", "04 12:00"], 0),
+    ],
+)
+def test_a_quarterly_job_after_downtime(late: Late, back_at: str, made: list[str], skipped: int) -> None:
+    due = after_downtime(QUARTERS, back_at, late=late)
+    assert clock(due) == made
+    assert due.skipped == skipped
+    assert due.too_old == (utc(back_at) - timedelta(minutes=30) > utc("2024-05-01 12:15"))
+    assert due.next == QUARTERS.next_after(utc(back_at))
+    assert due.handled == utc(back_at).replace(minute=utc(back_at).minute // 15 * 15, second=0)
+
+
+@pytest.mark.parametrize("late", Late)
+def test_a_daily_job_whose_time_is_longer_ago_than_the_window_waits_for_tomorrow(late: Late) -> None:
+    due = after_downtime(Cron("0 13 * * *"), "2024-05-01 13:31", late=late)
+    assert due == Due((), utc("2024-05-01 13:01"), next=utc("2024-05-02 13:00"), skipped=0, too_old=True)
+    again = late_occurrences(Cron("0 13 * * *"), due.handled, utc("2024-05-01 13:32"), late=late)
+    assert again == Due((), due.handled, next=due.next)
+
+
+@pytest.mark.parametrize("late", Late)
+def test_an_occurrence_as_old_as_the_window_is_inside_it(late: Late) -> None:
+    due = after_downtime(Cron("0 13 * * *"), "2024-05-01 13:30", late=late)
+    assert (clock(due), due.too_old) == ([] if late is Late.SKIP else ["01 13:00"], False)
+
+
+@pytest.mark.parametrize("late", Late)
+def test_a_change_of_leader_loses_nothing_whatever_the_policy_says(late: Late) -> None:
+    due = after_downtime(Every("10s"), "2024-05-01 12:00:59", late=late)
+    assert len(due.occurrences) == 5
+    assert (due.skipped, due.too_old) == (0, False)
+    assert due.handled == utc("2024-05-01 12:00:50")
+    assert due.next == utc("2024-05-01 12:01:00")
+    a_minute = after_downtime(Every("30s"), "2024-05-01 12:01:30", late=late)
+    assert len(a_minute.occurrences) == 3
+
+
+def test_the_window_the_tolerance_and_the_bound_can_be_chosen() -> None:
+    minutely = EveryMinutes(1)
+    hours = after_downtime(minutely, "2024-05-01 15:00", late=Late.ALL, window="3h", bound=1_000)
+    assert len(hours.occurrences) == 180
+    patient = after_downtime(minutely, "2024-05-01 12:10", late="skip", tolerance="5m")
+    assert clock(patient) == [f"01 12:{minute:02}" for minute in range(5, 11)]
+    bounded = after_downtime(minutely, "2024-05-01 12:25", late=Late.ALL, bound=3)
+    assert (clock(bounded), bounded.skipped) == (["01 12:23", "01 12:24", "01 12:25"], 22)
+    everything = after_downtime(minutely, "2024-05-01 12:05", late=Late.ALL, window=timedelta.max)
+    assert len(everything.occurrences) == 5
+
+
+@pytest.mark.parametrize("late", Late)
+def test_a_clock_that_stepped_back_finds_nothing_to_do(late: Late) -> None:
+    due = after_downtime(QUARTERS, "2024-05-01 11:00", late=late)
+    assert due == Due((), utc("2024-05-01 12:00"), next=utc("2024-05-01 12:15"))
+
+
+@dataclass(frozen=True)
+class Once(SchedulePolicy):
+    """A policy of somebody's own, with an end."""
+
+    at: datetime
+
+    def next_after(self, moment: datetime) -> datetime | None:
+        return self.at if self.at > moment else None
+
+
+def test_a_policy_may_come_to_an_end() -> None:
+    policy = Once(utc("2024-05-01 12:10"))
+    due = after_downtime(policy, "2024-05-01 12:20")
+    assert due == Due((utc("2024-05-01 12:10"),), utc("2024-05-01 12:10"), next=None)
+    assert late_occurrences(policy, due.handled, utc("2024-05-01 12:30")) == Due((), due.handled, next=None)
+
+
+def test_three_years_of_every_second_are_not_walked_through() -> None:
+    asked = 0
+
+    class Counted(SchedulePolicy):
+        def next_after(self, moment: datetime) -> datetime | None:
+            nonlocal asked
+            asked += 1
+            return Every(1).next_after(moment)
+
+    due = after_downtime(Counted(), "2027-05-01 12:00", window="10s", late=Late.ALL)
+    assert len(due.occurrences) == 11
+    assert asked <= 11 + 2
+
+
+@dataclass(frozen=True)
+class Odd(SchedulePolicy):
+    """A policy that answers whatever it is told to."""
+
+    answer: Any
+
+    def next_after(self, moment: datetime) -> datetime | None:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer(moment) if callable(self.answer) else self.answer  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (lambda moment: moment, "next_after() must answer something later"),
+        (utc("2000-01-01"), "next_after() must answer something later"),
+        (datetime(2030, 1, 1), "a datetime with a time zone, or None"),
+        ("tomorrow", "answered 'tomorrow' for 2024-05-01T12:00:00+00:00; next_after() answers a datetime"),
+        (datetime(2030, 1, 1, 0, 0, 0, 1, UTC), "whole milliseconds"),
+        (ZeroDivisionError("division by zero"), "raised ZeroDivisionError: division by zero; correct its next_after()"),
+    ],
+)
+def test_a_policy_that_answers_nonsense_is_told_so(answer: Any, problem: str) -> None:
+    with pytest.raises(InvalidSchedule) as refused:
+        after_downtime(Odd(answer), "2024-05-01 12:20")
+    assert problem in str(refused.value)
+
+
+def test_an_answer_is_taken_in_any_zone_and_after_the_end_of_time_is_never() -> None:
+    rome = utc("2030-01-01").astimezone(ZoneInfo("Europe/Rome"))
+    found = next_occurrence(Odd(rome), utc("2024-01-01"))
+    assert found == rome
+    assert found is not None
+    assert found.tzinfo is UTC
+    assert next_occurrence(Odd(datetime(9999, 6, 1, tzinfo=UTC)), utc("2024-01-01")) is None
+
+
+@pytest.mark.parametrize("bound", [0, -1, True, 1.5, None])
+def test_the_bound_is_checked(bound: Any) -> None:
+    with pytest.raises(InvalidSchedule, match="the bound is a number of occurrences, 1 or more"):
+        after_downtime(QUARTERS, "2024-05-01 12:20", bound=bound)
+
+
+def test_late_is_one_of_three_words() -> None:
+    assert [Late("skip"), Late("latest"), Late("all")] == [Late.SKIP, Late.LATEST, Late.ALL]
+    for word in ("never", "", None, 5):
+        with pytest.raises(InvalidSchedule, match="'skip', 'latest' or 'all', not"):
+            Late(word)  # type: ignore[arg-type]
+        with pytest.raises(InvalidSchedule, match="'skip', 'latest' or 'all', not"):
+            after_downtime(QUARTERS, "2024-05-01 12:01", late=word)
+
+
+# What an occurrence is called.
+
+
+@pytest.mark.parametrize(
+    ("urn", "instant", "expected"),
+    [
+        ("report:daily", datetime(2030, 1, 1, 6, tzinfo=UTC), "report:daily@2030-01-01T06:00:00Z"),
+        ("report:daily", datetime(2030, 1, 1, 7, tzinfo=ZoneInfo("Europe/Rome")), "report:daily@2030-01-01T06:00:00Z"),
+        ("a@b@2030", datetime(2030, 1, 1, 6, 0, 0, 500_000, UTC), "a@b@2030@2030-01-01T06:00:00.500000Z"),
+    ],
+)
+def test_the_id_of_an_occurrence(urn: str, instant: datetime, expected: str) -> None:
+    assert occurrence_id(urn, instant) == expected
+
+
+def test_the_two_times_that_the_wall_shows_alike_are_two_occurrences() -> None:
+    rome = ZoneInfo("Europe/Rome")
+    first, second = (datetime(2024, 10, 27, 2, 30, tzinfo=rome, fold=fold) for fold in (0, 1))
+    assert occurrence_id("beat", first) == "beat@2024-10-27T00:30:00Z"
+    assert occurrence_id("beat", second) == "beat@2024-10-27T01:30:00Z"
+
+
+def test_an_occurrence_needs_a_time_zone() -> None:
+    with pytest.raises(InvalidSchedule, match="a datetime with a time zone is needed"):
+        occurrence_id("beat", datetime(2030, 1, 1))
+
+
+# Policies as documents.
+
+
+@dataclass(frozen=True)
+class Either(SchedulePolicy):
+    """Whichever of them is first."""
+
+    policies: tuple[SchedulePolicy, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "policies", tuple(self.policies))
+
+    def next_after(self, moment: datetime) -> datetime | None:
+        return min(filter(None, (policy.next_after(moment) for policy in self.policies)), default=None)
+
+
+@pytest.mark.parametrize(
+    ("policy", "document"),
+    [
+        (
+            Cron("0 6 * * *", "Europe/Rome"),
+            {"class": "Cron", "parameters": {"expression": "0 6 * * *", "tz": "Europe/Rome"}},
+        ),
+        (EveryMinutes(5), {"class": "EveryMinutes", "parameters": {"n": 5}}),
+        (Every("5 minutes"), {"class": "Every", "parameters": {"interval": 300}}),
+        (
+            Every("1500ms", utc("2024-01-01")),
+            {"class": "Every", "parameters": {"interval": 1.5, "anchor": utc("2024-01-01")}},
+        ),
+        (
+            Either((EveryMinutes(5), Cron("@daily"))),
+            {
+                "class": "Either",
+                "parameters": {
+                    "policies": [
+                        {"class": "EveryMinutes", "parameters": {"n": 5}},
+                        {"class": "Cron", "parameters": {"expression": "@daily", "tz": "UTC"}},
+                    ]
+                },
+            },
+        ),
+    ],
+    ids=repr,
+)
+def test_policies_are_stored_by_name(policy: SchedulePolicy, document: dict[str, Any]) -> None:
+    registry = SchedulePolicyRegistry()
+    registry.register(Either)
+    stored = registry.dump(policy)
+    assert stored == document
+    assert registry.load(stored) == policy
+    assert registry.load(decode(encode(stored), CodecOptions(tz_aware=True))) == policy
+
+
+def test_policies_of_your_own_are_registered() -> None:
+    registry, other = SchedulePolicyRegistry(), SchedulePolicyRegistry()
+    with pytest.raises(InvalidSchedule, match="cannot be stored: its class is not registered"):
+        registry.dump(Once(utc("2030-01-01")))
+    registry.register(Once)
+    registry.register(name="odd")(Odd)
+    other.merge(registry)
+    assert other.load(other.dump(Once(utc("2030-01-01")))) == Once(utc("2030-01-01"))
+    assert other.dump(Odd(1)) == {"class": "odd", "parameters": {"answer": 1}}
+    with pytest.raises(InvalidName, match=r"is called 'Cron' already; give .*Once.* a name="):
+        registry.register(Once, name="Cron")
+    with pytest.raises(InvalidSchedule, match="is not a subclass of SchedulePolicy"):
+        registry.register(dict)
+
+
+class Unexportable(SchedulePolicy):
+    def next_after(self, moment: datetime) -> datetime | None:
+        return moment
+
+
+@dataclass(frozen=True)
+class Unimportable(Once):
+    @classmethod
+    def import_(cls, parameters: Mapping[str, Any]) -> Self:  # noqa: ARG003
+        return None  # type: ignore[return-value]
+
+
+def test_a_policy_that_is_no_dataclass_says_how_it_is_stored() -> None:
+    registry = SchedulePolicyRegistry()
+    registry.register(Unexportable)
+    with pytest.raises(InvalidSchedule, match=r"Unexportable must be a dataclass or define export\(\) and import_\(\)"):
+        registry.dump(Unexportable())
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        (None, "a stored schedule policy is a document with 'class' and 'parameters', not None"),
+        ("Cron", "a stored schedule policy is a document with 'class' and 'parameters', not 'Cron'"),
+        ([], "a stored schedule policy is a document"),
+        ({}, "no schedule policy None is registered here; known are Cron, Every, EveryMinutes, Unimp"),
+        ({"class": "os.system", "parameters": {}}, "no schedule policy 'os.system' is registered here"),
+        ({"class": ["Cron"]}, "no schedule policy ['Cron'] is registered here"),
+        ({"class": {}}, "no schedule policy {} is registered here"),
+        ({"class": "Cron"}, "{} does not make a Cron: TypeError"),
+        ({"class": "Cron", "parameters": 5}, "5 does not make a Cron: TypeError"),
+        ({"class": "Cron", "parameters": [1]}, "[1] does not make a Cron: TypeError"),
+        ({"class": "Cron", "parameters": {"expression": "0 25 * * *"}}, "hour (field 2) is '25'"),
+        ({"class": "Cron", "parameters": {"expression": None}}, "a cron expression is a text"),
+        ({"class": "Cron", "parameters": {"expression": "@daily", "tz": "Mars"}}, "there is no time zone 'Mars'"),
+        ({"class": "Cron", "parameters": {"expression": "@daily", "color": 1}}, "does not make a Cron: TypeError"),
+        ({"class": "Cron", "parameters": {"class": "Cron", "parameters": {}}}, "does not make a Cron"),
+        ({"class": "EveryMinutes", "parameters": {"n": "five"}}, "EveryMinutes needs a whole number"),
+        ({"class": "EveryMinutes", "parameters": {"n": float("nan")}}, "EveryMinutes needs a whole number"),
+        ({"class": "EveryMinutes", "parameters": {"n": float("inf")}}, "EveryMinutes needs a whole number"),
+        ({"class": "Every", "parameters": {"interval": "often"}}, "does not make a Every: InvalidDuration"),
+        ({"class": "Every", "parameters": {"interval": 60, "anchor": "now"}}, "a datetime with a time zone is needed"),
+        (
+            {"class": "Unimportable", "parameters": {}},
+            "Unimportable.import_() answered None instead of a schedule policy",
+        ),
+    ],
+)
+def test_whatever_the_document_holds_the_error_is_clear(document: Any, problem: str) -> None:
+    registry = SchedulePolicyRegistry()
+    registry.register(Unimportable)
+    with pytest.raises(InvalidSchedule) as refused:
+        registry.load(document)
+    assert problem in str(refused.value)
