@@ -99,8 +99,14 @@ class ResultTimeout(RecruiterError, TimeoutError):
     """The job has not ended yet; it goes on, ask again or wait longer."""
 
 
-class JobTimedOut(RecruiterError, TimeoutError):
-    """The job's time is over. Raised inside it, to clean up and leave; one that stays is ended with its process."""
+class JobTimedOut(RecruiterError):
+    """The job's time is over. Raised inside it, to clean up and leave; one that stays is ended with its process.
+
+    No TimeoutError, which is an OSError: code that expects one of those would swallow it.
+    """
+
+    def __str__(self) -> str:
+        return super().__str__() or "the job's time is over"
 
 
 class RetryLater(RecruiterError):

@@ -167,13 +167,14 @@ class WorkableTask:
         return data
 
     def check_method(self, method: str) -> None:
-        """Only what its author wrote: nothing private, nothing of Workable or pydantic, nothing but a method."""
+        """Only what its author wrote for its instances: nothing private, nothing of Workable or pydantic, and no class
+        or static methods, which may do things that no job should."""
         owner = next((cls for cls in self.workable.__mro__ if method in vars(cls)), object)
         if (
             method.startswith("_")
             or hasattr(Workable, method)
             or owner in (object, BaseModel)
-            or not inspect.isroutine(getattr(self.workable, method))
+            or not inspect.isfunction(vars(owner)[method])
         ):
             raise InvalidArguments(f"{self.name} has no method {method!r} that can be run as a job")
 

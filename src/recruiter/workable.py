@@ -8,6 +8,7 @@ with its type; or it is what your own `export` returns, and `import_` gets it ba
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 from weakref import WeakKeyDictionary
@@ -65,8 +66,11 @@ class Workable:
         cls.task_defaults = Defaults.of(group, priority, tags, retry, only, at_most_once, timeout)
         for known_as in (cls.task_name, *cls.task_aliases):
             known = WORKABLES.get(known_as)
-            if known is not None and known.__qualname__ != cls.__qualname__:
-                raise TaskExists(f"a workable {known_as!r} exists already; give {cls.__qualname__} another name=")
+            if known is not None and not _same_place(known, cls):
+                raise TaskExists(
+                    f"workable {known_as!r} is {known.__module__}.{known.__qualname__} already; "
+                    f"give {cls.__module__}.{cls.__qualname__} another name="
+                )
             WORKABLES[known_as] = cls
 
     # -- what travels --------------------------------------------------------------------------------------------
@@ -119,6 +123,14 @@ class Workable:
         If the workable has a `urn` or says that it is `unique`, as attribute or method, that is what the scheduler is.
         """
         return recruiter.repeatable_job_of(self, _told(self, "urn", None), bool(_told(self, "unique", False)))
+
+
+def _same_place(one: type, other: type) -> bool:
+    """The same definition loaded twice, as __main__ and as a module, or reloaded."""
+    if one.__qualname__ != other.__qualname__:
+        return False
+    files = {getattr(sys.modules.get(cls.__module__), "__file__", cls.__module__) for cls in (one, other)}
+    return len(files) == 1
 
 
 def _told(workable: Workable, name: str, otherwise: Any) -> Any:

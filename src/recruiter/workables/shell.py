@@ -1,0 +1,189 @@
+"""ShellCommand: a program run as a job, for work that is a program already.
+
+There is no shell in it, whatever its name says (it is the one it has always had): a list of arguments goes to the
+program as it is. And there is no running it until the application says so, because with it whoever can write to the
+database can run programs as the worker's user.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from typing import Self, TypedDict
+
+from recruiter.current import current_job
+from recruiter.domain.text import cut, mask
+from recruiter.errors import CommandFailed, InvalidArguments
+from recruiter.workable import Workable
+from recruiter.workables.programs import run_program
+
+_LINES_SHOWN, _CHARACTERS_SHOWN = 10, 1_500
+"""How much of stderr is in the error's message, which is cut itself, from the front, when it is too long."""
+_OPERATORS = frozenset(["|", "||", "&", "&&", ";", "<", "<<", ">", ">>", "2>", "2>>", "&>", "2>&1"])
+
+
+class CommandResult(TypedDict):
+    code: int
+    stdout: str
+    stderr: str
+
+
+@dataclass(frozen=True)
+class ShellCommand(Workable):
+    """Runs a program with its arguments and keeps what it printed: `ShellCommand(["pg_dump", "shop"])`.
+
+    No argument is interpreted: `|`, `*` and `$HOME` are themselves. The result is a document of `code`, `stdout` and
+    `stderr`, each stream cut to its last 64 KiB. Any exit code but `ok_codes` is a failure of the job, CommandFailed.
+
+    It fails wherever the application has not enabled it (see `enable`). The program ends with the job: at its timeout
+    it gets a SIGTERM and soon a SIGKILL, and so does everything it has started. Only a whole worker that is killed with
+    SIGKILL leaves it running.
+    """
+
+    command: Sequence[str]
+    _: KW_ONLY
+    cwd: str | Path | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Added to the environment of the worker."""
+    input: str | None = None
+    """What it can read from its standard input; otherwise there is nothing to read."""
+    ok_codes: Sequence[int] = (0,)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.command, str | bytes) or not self.command or not self.command[0]:
+            raise InvalidArguments(
+                f'ShellCommand needs a list such as ["pg_dump", "shop"], not {self.command!r:.80}; '
+                "ShellCommand.from_command_line() splits a line"
+            )
+        object.__setattr__(self, "command", list(self.command))
+        object.__setattr__(self, "ok_codes", list(self.ok_codes))
+        object.__setattr__(self, "env", dict(self.env))
+        object.__setattr__(self, "cwd", None if self.cwd is None else str(self.cwd))
+        texts = [*self.command, *self.env, *self.env.values(), self.cwd or ""]
+        if not all(isinstance(text, str) and "\0" not in text for text in texts):
+            raise InvalidArguments("a program's arguments, variables and folder are texts without a NUL character")
+        if not all(name and "=" not in name for name in self.env):
+            raise InvalidArguments("the name of an environment variable is not empty and has no '='")
+
+    @classmethod
+    def from_command_line(
+        cls,
+        line: str,
+        *,
+        cwd: str | Path | None = None,
+        env: Mapping[str, str] | None = None,
+        input: str | None = None,
+        ok_codes: Sequence[int] = (0,),
+    ) -> Self:
+        """`ShellCommand.from_command_line("pg_dump shop")`: split at spaces, respecting quotes, and nothing more."""
+        try:
+            words = shlex.split(line)
+        except ValueError as error:
+            raise InvalidArguments(f"the command line cannot be split: {error}") from None
+        if operators := _OPERATORS.intersection(words):
+            raise InvalidArguments(
+                f"{', '.join(sorted(operators))} means something to a shell only, and there is none; "
+                'pass a list, of ["sh", "-c", "…"] if a shell is what you want'
+            )
+        return cls(words, cwd=cwd, env=env or {}, input=input, ok_codes=ok_codes)
+
+    @staticmethod
+    def enable(*programs: str, variables: Iterable[str] = ()) -> None:
+        """Lets jobs run programs in this process; to be called in the application that workers load.
+
+        `ShellCommand.enable("pg_dump", "rsync")` allows these programs, written exactly so, and a job may set only
+        the environment `variables` that are named. `ShellCommand.enable()` allows everything: mind an empty list of
+        programs. Calls add up.
+
+        A list of programs is no sandbox: their arguments are the job's, and `rsync -e`, `find -exec` or `git -c` start
+        any other program.
+        """
+        _not_from_a_job()
+        _permission.grant(programs, variables)
+
+    @staticmethod
+    def disable() -> None:
+        """Takes back all that was enabled in this process."""
+        _not_from_a_job()
+        _permission.revoke()
+
+    def execute(self) -> CommandResult:
+        _permission.check(self)
+        code, stdout, stderr = run_program(self.command, cwd=self.cwd, env=self.env, input=self.input)
+        if code in self.ok_codes:
+            return CommandResult(code=code, stdout=stdout, stderr=stderr)
+        raise CommandFailed(f"{self.command[0]} {_how_it_ended(code)}{_last_lines(stderr)}", code, stdout, stderr)
+
+
+class _Permission:
+    """What jobs may run in this process."""
+
+    def __init__(self) -> None:
+        self.revoke()
+
+    def revoke(self) -> None:
+        self._everything = False
+        self._programs: set[str] = set()
+        self._variables: set[str] = set()
+
+    def grant(self, programs: Iterable[str], variables: Iterable[str]) -> None:
+        named, settable = set(programs), set(variables)
+        if settable and not named:
+            raise InvalidArguments("variables are for the programs that are enabled by name; without names all are")
+        for program in named:
+            if not program or ("/" in program and not os.path.isabs(program)):  # or the job's folder decides what it is
+                raise InvalidArguments(f"a program is enabled by its name or its absolute path, not {program!r}")
+        self._everything |= not named
+        self._programs |= named
+        self._variables |= settable
+
+    def check(self, command: ShellCommand) -> None:
+        program = command.command[0]
+        if self._everything:
+            return
+        if not self._programs:
+            raise CommandFailed(
+                f"shell commands are not enabled here, so {program!r} was not run; if jobs may run it, call "
+                f"ShellCommand.enable({program!r}) in the application that workers load, and start them again"
+            )
+        if program not in self._programs:
+            raise CommandFailed(
+                f"{program!r} is none of the programs that are enabled here ({', '.join(sorted(self._programs))}), and "
+                f"was not run; if jobs may run it, add it: ShellCommand.enable({program!r})"
+            )
+        if refused := sorted(command.env.keys() - self._variables):
+            raise CommandFailed(
+                f"jobs may not set {', '.join(refused)} here, so {program!r} was not run; if they may, name it: "
+                f"ShellCommand.enable({program!r}, variables={refused!r})"
+            )
+
+
+_permission = _Permission()
+
+
+def _not_from_a_job() -> None:
+    """A stored job may name any public method of its workable, these too."""
+    if current_job:
+        raise CommandFailed("what jobs may run is for the application to say when it is loaded, not for a job")
+
+
+def _how_it_ended(code: int) -> str:
+    if code >= 0:
+        return f"ended with code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"
+
+
+def _last_lines(stderr: str) -> str:
+    lines = "\n".join(stderr.rstrip().splitlines()[-_LINES_SHOWN:])
+    return (
+        f"; its last words on stderr:\n{cut(mask(lines), _CHARACTERS_SHOWN)}"
+        if lines
+        else "; it left nothing on stderr"
+    )
