@@ -51,6 +51,11 @@ def build_report(seconds: float) -> str:
     return "the report of the day"
 
 
+@recruiter.every("1 second", urn="stock")
+def count_stock() -> str:
+    return "7 cats left"
+
+
 class HttpRequest(Workable):
     def __init__(self, url: str, body: dict[str, int]) -> None:
         self.url = url

@@ -1,4 +1,4 @@
-"""What a type checker says in the user's editor: each line marked with an E must be an error of that kind, and no other line."""
+"""What a type checker says in an editor: each line marked with an E must be an error of that kind, and no other."""
 
 from __future__ import annotations
 

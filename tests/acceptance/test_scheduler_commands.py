@@ -1,0 +1,103 @@
+"""`recruiter scheduler …`: what a person sees and what a script can rely on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from recruiter import Cron, EveryMinutes, Recruiter
+from recruiter.store.database import Store
+from tests.acceptance.test_command_line import run
+
+Command = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def command(target: str) -> Command:
+    return lambda *arguments: run("scheduler", *arguments, RECRUITER_TARGET=target)
+
+
+@pytest.fixture
+def recruiter(target: str, store: Store) -> Iterator[Recruiter]:
+    del store  # prepared
+    with Recruiter(target) as recruiter:
+
+        @recruiter.task
+        def tick() -> None: ...
+
+        rome = Cron("0 6 * * *", tz="Europe/Rome")
+        recruiter.job("tick").repeat_with_policy(rome).with_urn("report:daily").unique().create()
+        recruiter.job("tick").repeat_with_policy(EveryMinutes(5)).with_urn("often").create()
+        yield recruiter
+
+
+def test_list(recruiter: Recruiter, command: Command) -> None:
+    recruiter.scheduler("often").pause(by="ada", reason="too often")
+
+    code, said = command("list")
+
+    assert code == 0
+    lines = {line.split()[0]: line for line in said.splitlines()}
+    assert "Cron(0 6 * * *, Europe/Rome)" in lines["report:daily"]
+    assert "paused by ada: too often" in lines["often"]
+    code, said = command("list", "--output", "json")
+    rows = json.loads(said)
+    assert [row["urn"] for row in rows] == ["often", "report:daily"]
+    assert (rows[1]["overlap"], rows[1]["next"][-1]) == ("unique", "Z")
+
+
+def test_none(target: str, command: Command) -> None:
+    del target
+    assert command("list") == (0, "There are no schedulers.\n")
+    assert command("list", "--output", "json") == (0, "[]\n")
+
+
+def test_next(recruiter: Recruiter, command: Command) -> None:
+    code, said = command("next", "often", "--count", "3", "--output", "json")
+
+    assert code == 0
+    assert [row["run"] for row in json.loads(said)] == [
+        f"{moment:%Y-%m-%dT%H:%M:%SZ}" for moment in recruiter.scheduler("often").next_runs(3)
+    ]
+
+
+def test_pause_and_resume(recruiter: Recruiter, command: Command) -> None:
+    code, said = command("pause", "often", "--reason", "holidays", "--by", "ada")
+    assert (code, "recruiter scheduler resume often" in said) == (0, True)
+    paused = recruiter.scheduler("often").find().paused
+    assert paused is not None
+    assert (paused.by, paused.reason) == ("ada", "holidays")
+
+    code, said = command("resume", "often")
+    assert (code, "it runs next at" in said) == (0, True)
+    assert recruiter.scheduler("often").find().paused is None
+
+
+def test_run(recruiter: Recruiter, command: Command) -> None:
+    assert command("run", "often")[0] == 0
+    assert [job.urn for job in recruiter.scheduler("often").waiting()] == ["often"]
+
+
+def test_remove_asks_first(recruiter: Recruiter, command: Command) -> None:
+    recruiter.scheduler("often").run_now()
+
+    code, said = command("remove", "often")  # nobody is there to answer
+
+    assert code == 1
+    assert "1 of its jobs wait or run" in said
+    assert "--yes" in said
+    assert len(recruiter.schedulers()) == 2
+    assert command("remove", "often", "--yes") == (0, "often is removed.\n")
+    assert [each.urn for each in recruiter.schedulers()] == ["report:daily"]
+
+
+@pytest.mark.parametrize("name", ["next", "pause", "resume", "run", "remove"])
+def test_a_urn_that_nobody_has(recruiter: Recruiter, command: Command, name: str) -> None:
+    del recruiter
+    code, said = command(name, "nothing")
+
+    assert code == 1
+    assert said.startswith("recruiter: there is no scheduler 'nothing'")
+    assert "Traceback" not in said
