@@ -1,0 +1,214 @@
+"""Every example in the documentation runs, every command in it parses, and the reference says what the code says."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shlex
+from dataclasses import fields, replace
+from datetime import UTC, datetime
+from enum import EnumMeta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import recruiter
+from recruiter import ArchivedJob, Execution, Job, JobHandle, Late, Overlap, Recruiter, State, Task, Why, Workable
+from recruiter import errors as all_errors
+from recruiter.builder import JobBuilder, WorkableJob
+from recruiter.cli.main import app
+from recruiter.current import CurrentJob
+from recruiter.embedded import EmbeddedServer
+from recruiter.errors import RecruiterError
+from recruiter.registry import RegistryOwner
+from recruiter.store import codec, moves
+from recruiter.store.database import Store
+from recruiter.testing import Sandbox
+from tests.acceptance.docs.pages import LANGUAGES, PAGES, Page, page
+from tests.acceptance.docs.reference import (
+    SAME_AS_ITS_TWIN,
+    anchors,
+    as_defined,
+    as_written,
+    documented_calls,
+    links,
+    public_members,
+    tree,
+)
+from tests.acceptance.docs.running import Run
+from tests.conftest import Starter
+
+EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+WITH_EXAMPLES = [page for page in PAGES if any(block.language == "python" for block in page.blocks)]
+API = page("reference/api.md")
+
+NEVER_MADE_BY_USERS = {
+    *("ArchivedJob", "JobHandle", "RecruiterError", "JobTimedOut", "RepeatableJob", "Scheduler", "SchedulerHandle"),
+    *("RetryPolicy", "SchedulePolicy", "Task", "Workable"),
+}
+
+# -- examples and commands -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=[page.name for page in WITH_EXAMPLES])
+def test_the_examples_come_out_as_they_are_written(
+    page: Page,
+    start: Starter,
+    store: Store,
+    server: EmbeddedServer,
+    target: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # given the files of the page, and processes beside it if it needs them
+    del store  # prepared
+    monkeypatch.setenv("RECRUITER_TARGET", target)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def at_our_address(text: str) -> str:
+        """Each database of a page is one of its own; `shop` is where the processes work."""
+        place = re.compile(r"mongodb://localhost:27017(?:/(\w+))?")
+        return place.sub(lambda found: server.uri if not found[1] else _database(target, found[1]), text)
+
+    run = Run(page, tmp_path, at_our_address, server.uri)
+    files = run.write_files()
+    if page.worker is not None:
+        start("start", "all", "--bootstrap", str(files[0]), *page.worker).says("joined the roster")
+
+    # when its blocks run, then each line comes out as it says
+    run.blocks()
+
+
+@pytest.mark.parametrize(
+    "example",
+    [
+        "1 + 1  # → 3",
+        "print('hello')  # → goodbye",
+        "1 / 0\n# raises ZeroDivisionError: division by one",
+        "1 / 1\n# raises ZeroDivisionError: division by zero",
+        "'a long text'\n# → 'a long\n#   story'",
+        "if True:\n    1 + 1  # → 2",  # nobody would look
+        "assert 1 + 1 == 3",
+    ],
+)
+def test_an_example_that_comes_out_otherwise_fails(example: str, tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_text(f"# A page\n\n```python\n{example}\n```\n")
+    with pytest.raises(AssertionError):
+        Run(Page(path), tmp_path, str, "").blocks()
+
+
+def _database(target: str, name: str) -> str:
+    return target if name == "shop" else target.replace("/test_", f"/{name}_of_test_")
+
+
+@EACH_PAGE
+def test_blocks_are_of_a_known_language(page: Page) -> None:
+    assert page.text.count("```") == 2 * len(page.blocks)
+    assert {block.language for block in page.blocks} <= LANGUAGES
+
+
+@EACH_PAGE
+def test_commands_parse(page: Page) -> None:
+    for _, command in page.commands():
+        app.parse_args(shlex.split(command, comments=True)[1:], exit_on_error=False, print_error=False)
+
+
+# -- links ---------------------------------------------------------------------------------------------------------
+
+
+@EACH_PAGE
+def test_links_lead_somewhere(page: Page) -> None:
+    for link, path, anchor in links(page):
+        assert path.is_file(), link
+        assert not anchor or anchor in anchors(path), link
+
+
+def test_every_page_can_be_found_from_the_index() -> None:
+    linked = {path for _, path, _ in links(page("index.md"))}
+    assert {page.path.resolve() for page in PAGES} - linked == {page("index.md").path.resolve()}
+
+
+# -- the reference -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", recruiter.__all__)
+def test_every_exported_name_is_in_the_reference(name: str) -> None:
+    assert re.search(rf"`{name}\b", API.prose), name
+    value: Any = getattr(recruiter, name)
+    if inspect.isclass(value) and not isinstance(value, EnumMeta) and name not in NEVER_MADE_BY_USERS:
+        assert as_written(documented_calls(API)[name]) == as_defined(value)
+
+
+@pytest.mark.parametrize("cls", [Recruiter, Task, JobBuilder, WorkableJob, JobHandle, Workable, CurrentJob, Sandbox])
+def test_every_public_method_is_in_the_reference_with_its_parameters(cls: type) -> None:
+    told = "current_job" if cls is CurrentJob else cls.__name__
+    calls = documented_calls(API)
+    known_before = {WorkableJob: JobBuilder, Recruiter: RegistryOwner}
+    for name, defined in public_members(cls, known_before.get(cls, object)):
+        full = f"{told}.{name}"
+        if not (inspect.isfunction(defined) or isinstance(defined, classmethod)):
+            assert f"`{full}`" in API.text or f"`{name}`" in API.text, full
+            continue
+        assert full in calls, f"{full}{inspect.signature(getattr(cls, name))}"
+        if calls[full] == SAME_AS_ITS_TWIN:
+            twin: Any = getattr(cls, name.removeprefix("a"))
+            assert as_defined(getattr(cls, name)) == as_defined(twin)
+        else:
+            assert as_written(calls[full]) == as_defined(getattr(cls, name)), full
+
+
+def test_the_reference_describes_nothing_that_is_not_there() -> None:
+    classes = {cls.__name__: cls for cls in (Recruiter, Task, JobBuilder, WorkableJob, JobHandle, Workable, Sandbox)}
+    for call in documented_calls(API):
+        owner, _, method = call.partition(".")
+        if owner in classes and method:
+            assert hasattr(classes[owner], method), call
+
+
+@pytest.mark.parametrize("words", [State, Why, Late, Overlap])
+def test_every_word_of_a_closed_list_is_in_the_reference(words: EnumMeta) -> None:
+    text = page("reference/why.md").text if words is Why else API.text
+    for member in words:  # type: ignore[var-annotated]
+        assert f"`{member.value}`" in text, member
+        assert words is not Why or f"| `{member.name}` | `{member.value}` |" in text
+
+
+def test_every_field_of_an_ended_job_is_in_the_reference() -> None:
+    for field in fields(ArchivedJob):
+        assert re.search(rf"\b{field.name}\b", API.text), field.name
+
+
+def test_every_error_is_explained_and_hangs_where_it_does_in_the_tree() -> None:
+    errors = page("reference/errors.md")
+    (drawing,) = (block.text for block in errors.blocks if block.language == "text")
+    known = {value for value in vars(all_errors).values() if inspect.isclass(value)}
+    known = {value for value in known if issubclass(value, RecruiterError)}
+    assert tree(drawing) == {
+        error.__name__: error.__bases__[0].__name__ if error is not RecruiterError else None for error in known
+    }
+    for error in known - {RecruiterError}:
+        assert f"| `{error.__name__}` |" in errors.text, error
+
+
+def test_every_stored_field_is_explained(store: Store) -> None:
+    """Of a job to which everything has happened that can."""
+    text = page("reference/documents.md").text
+    now = datetime(2030, 1, 1, tzinfo=UTC)
+    execution = Execution(now, now, "worker", True, "ValueError", "message", "trace", ("note",))
+    job = Job("id", "task", {}, now, now.replace(year=2031), "ping", "group", 5, ("tag",), "urn", "ada", True, 5.0)
+    document = codec.job_document(replace(job, retry_policy={"class": "RetryForever"}))
+    document |= {"cancel": {"at": now}, "started_by": "worker", "started_at": now}
+    tried = codec.remember(document | {"last_execution": {}}, execution)
+    later = dict(moves.snoozed(document, now, now, "not yet").fields)
+    ended = codec.archived_document(document, Why.LOST, now, {"reason": "told", "result": 5})
+    set_aside = codec.decode(moves.unreadable("id", b"", now, "cannot be read"))
+    for field in fields(Job):
+        assert f"`{'_id' if field.name == 'id' else field.name}`" in text, field.name
+    for stored in (document, tried, later, ended, set_aside, codec.execution_document(execution)):
+        for name in stored:
+            assert f"`{name}`" in text, name
+    for collection in store.database.list_collection_names():
+        assert f"| `{collection}` |" in text, collection
