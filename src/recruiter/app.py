@@ -322,8 +322,11 @@ class Recruiter(RegistryOwner):
     def point_at(self, address: str | None) -> None:
         """Uses another MongoDB from now on, over a new connection, or with None the one it was made for; for processes
         that were started with --target, and for tests."""
+        store: Store | None = self.__dict__.get("store")
         for name in _ON_THIS_CONNECTION:
             self.__dict__.pop(name, None)
+        if store is not None:
+            store.abandon()
         self._target = None if address is None else Target.parse(address)
 
     @property

@@ -31,6 +31,7 @@ RecruiterError
 │   ├── NoServerBinary             no mongod anywhere on this machine
 │   └── ServerDidNotStart          mongod was started and did not come up
 ├── NotAlone                       wanted to work alone on a database where others work
+├── JobCancelled                   raised inside a job that somebody has cancelled (a BaseException)
 └── Superseded                     this process lost its place: its worker was retired or its term is over
 """
 
@@ -107,6 +108,20 @@ class JobTimedOut(RecruiterError):
 
     def __str__(self) -> str:
         return super().__str__() or "the job's time is over"
+
+
+class JobCancelled(BaseException):
+    """Somebody has cancelled the job. Raised inside it, to clean up and leave; whoever stays is ended with the process.
+
+    Not an Exception, like asyncio's CancelledError: code that catches everything must not go on as if nothing happened.
+    """
+
+    def __init__(self, by: str | None = None, reason: str | None = None, at: datetime | None = None) -> None:
+        told = f"cancelled by {by or 'somebody'}" + (f": {reason}" if reason else "")
+        super().__init__(told)
+        self.by = by
+        self.reason = reason
+        self.at = at
 
 
 class RetryLater(RecruiterError):

@@ -17,7 +17,8 @@ from multiprocessing.connection import Connection
 from recruiter import interruption
 from recruiter.application import load_application
 from recruiter.clock import SystemClock
-from recruiter.processes import parent, wire
+from recruiter.processes import group, parent, wire
+from recruiter.processes.control import Control
 from recruiter.processes.juggler import Juggler
 from recruiter.processes.ledger import Ledger
 from recruiter.processes.parent import die_with_parent
@@ -28,6 +29,7 @@ from recruiter.store.codec import encode
 def child_main(
     inbox: Connection,
     outbox: Connection,
+    control_pipe: Connection,
     ledger: Ledger,
     bootstrap: str | None,
     address: str,
@@ -53,13 +55,14 @@ def child_main(
         worker,
         owners=application.owners,
         stop_asked=ledger.stop_asked,
-        soft=interruption.alarm if concurrency == 1 else interruption.throw,
     )
+    control = Control(control_pipe.fileno(), by_signal=concurrency == 1)
     wire.write_all(out, wire.frame(wire.HELLO, 0, encode({"tasks": sorted(application.registry.names())})))
     if concurrency == 1:
-        _work(inbox.fileno(), out, ledger, executor)
+        interruption.obey_signals()
+        _work(inbox.fileno(), out, ledger, executor, control)
     else:
-        Juggler(inbox.fileno(), out, ledger, executor, concurrency).work()
+        Juggler(inbox.fileno(), out, ledger, executor, control, concurrency).work()
 
 
 def report_application(answer: Connection, bootstrap: str | None) -> None:
@@ -70,20 +73,24 @@ def report_application(answer: Connection, bootstrap: str | None) -> None:
         answer.send((None, traceback.format_exc()))
 
 
-def _work(inbox: int, out: int, ledger: Ledger, executor: Executor) -> None:
+def _work(inbox: int, out: int, ledger: Ledger, executor: Executor, control: Control) -> None:
     frames = wire.Frames()
     while data := os.read(inbox, wire.READ_AT_ONCE):
         for _, number, raw in frames.feed(data):
             if ledger.claim(number):
                 # Each answer leaves at once: what is done must not be lost with the next job's crash.
-                ended = executor.run(raw, hard=partial(ledger.deadline, number))
+                reach = control.begin(number)
+                ended = executor.run(raw, reach, partial(ledger.deadline, number))
+                control.end(number)
+                if reach.error is not None:
+                    group.end_others()
                 wire.write_all(out, wire.answer(number, ended))
     executor.close()
 
 
 def _detach() -> None:
     """Own process group; the terminal's and the service manager's signals are for the supervisor alone."""
-    os.setpgid(0, 0)
+    group.lead()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP):
         # A handler that does nothing, not SIG_IGN: that one would be inherited by what jobs start.
         signal.signal(number, lambda *_: None)

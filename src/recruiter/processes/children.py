@@ -23,7 +23,7 @@ from recruiter.errors import ApplicationError
 from recruiter.processes import wire
 from recruiter.processes.child import child_main, report_application
 from recruiter.processes.ledger import Ledger
-from recruiter.store.codec import decode
+from recruiter.store.codec import Document, decode, encode
 
 _HORIZON = 0.03
 """Seconds of work that a child may have in its pipe: enough not to starve, little enough to be taken back."""
@@ -100,14 +100,26 @@ class Child:
         self.ledger = Ledger(context)
         child_in, self._to_child = context.Pipe(duplex=False)
         self._from_child, child_out = context.Pipe(duplex=False)
+        control, self._control = context.Pipe(duplex=False)
         self.process: BaseProcess = context.Process(
             target=child_main,
-            args=(child_in, child_out, self.ledger, nursery.bootstrap, address, worker, clock_offset, concurrency),
+            args=(
+                child_in,
+                child_out,
+                control,
+                self.ledger,
+                nursery.bootstrap,
+                address,
+                worker,
+                clock_offset,
+                concurrency,
+            ),
             daemon=False,
         )
         _start(self.process)
         child_in.close()
         child_out.close()
+        control.close()
         os.set_blocking(self._to_child.fileno(), False)
         os.set_blocking(self._from_child.fileno(), False)
         self.tasks: frozenset[str] | None = None
@@ -122,6 +134,8 @@ class Child:
         self._outgoing: deque[memoryview] = deque()
         self._head_is_cut = False
         self._sent: dict[int, HeldJob] = {}
+        self.cancelling: dict[int, tuple[Document, float]] = {}
+        """Numbers of jobs that it has been asked to cancel, by whom, and when."""
         self._next_number = 0
         self._pace = _HORIZON
 
@@ -236,12 +250,31 @@ class Child:
         answers = []
         for kind, number, payload in self._frames.feed(data):
             job = self._sent.pop(number, None) if kind >= wire.ARCHIVE else _NOBODY
+            self.cancelling.pop(number, None)
             if job is not None:
                 answers.append(Answer(job, kind, payload))
         if answers and self.tasks is not None:
             self._pace = 0.7 * self._pace + 0.3 * max(1e-6, (now - self.answered_at) / len(answers))
             self.answered_at = now
         return answers
+
+    def cancel(self, id: JobId, flag: Document, now: float) -> bool:
+        """Asks it to cancel a job that it runs; false when it runs no such job, or was asked before."""
+        for number, job in self._sent.items():
+            if job.id == id and number not in self.cancelling and self.ledger.claimed(number):
+                self.cancelling[number] = (flag, now)
+                with contextlib.suppress(BlockingIOError, BrokenPipeError):
+                    os.write(self._control.fileno(), wire.frame(wire.CANCEL, number, encode(flag)))
+                return True
+        return False
+
+    def withdraw_one(self, id: JobId) -> bool:
+        """Takes back this job, if it has not started."""
+        for number, job in list(self._sent.items()):
+            if job.id == id and self.ledger.withdraw([number]):
+                del self._sent[number]
+                return True
+        return False
 
     def withdraw(self) -> list[HeldJob]:
         """Takes back what it has not started, in order."""
@@ -274,6 +307,7 @@ class Child:
         innocent = [job for number, job in self._sent.items() if not self.ledger.claimed(number)]
         self._sent.clear()
         self._from_child.close()
+        self._control.close()
         if not self.recycling:
             self._to_child.close()
         self.process.join(timeout=5.0)

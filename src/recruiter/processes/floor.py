@@ -9,17 +9,19 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import queue
 import selectors
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 
 from recruiter.clock import SystemClock
-from recruiter.domain.job import JobId
+from recruiter.domain.job import Execution, JobId
 from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.domain.why import Why
 from recruiter.errors import ApplicationError
 from recruiter.events import Events
 from recruiter.processes import wire
@@ -87,6 +89,7 @@ class Floor:
         self._blocked: set[Child] = set()
         self._buffer: deque[HeldJob] = deque()
         self._holdings = Holdings("")
+        self._flags: queue.SimpleQueue[Mapping[JobId, Document]] = queue.SimpleQueue()
         self._accepting = True
         self._fed_at = 0.0
         self._watched_at = 0.0
@@ -110,6 +113,11 @@ class Floor:
         """What the children run, and since when."""
         return [(job, self._moment(since)) for child in list(self._children) for job, since in child.running()]
 
+    def cancel(self, flags: Mapping[JobId, Document]) -> None:
+        """These have been cancelled, whoever holds them; acts on those that are here, in the floor's own time."""
+        self._flags.put(flags)
+        self.wake()
+
     def ask_to_stop(self) -> None:
         """Lets the jobs know, if they ask, that the worker is about to stop."""
         for child in list(self._children):
@@ -127,6 +135,7 @@ class Floor:
     def turn(self) -> None:
         """Once around: take what arrived, feed the children, wait a little for whatever happens."""
         self._accept()
+        self._obey_flags()
         self._feed()
         hungry = self.hungry
         if hungry and not self._was_hungry:
@@ -205,6 +214,21 @@ class Floor:
             self._give_back(self._buffer)
             self._buffer.clear()
 
+    def _obey_flags(self) -> None:
+        """Cancelled jobs that have not started are let go: the leader archives them. Those that run are told."""
+        while not self._flags.empty():
+            flags = self._flags.get()
+            waiting = [job for job in self._buffer if job.id in flags]
+            for job in waiting:
+                self._buffer.remove(job)
+            self._give_back(waiting)
+            for id, flag in flags.items():
+                for child in self._children:
+                    if child.withdraw_one(id):
+                        self._end([(id, None)])
+                    elif child.cancel(id, flag, self._clock.monotonic()):
+                        self._events.emit("job.cancelling", job=id, by=flag.get("by"), reason=flag.get("reason"))
+
     def _feed(self) -> None:
         now = self._clock.monotonic()
         hungry = sorted((c for c in self._children if c.appetite(now) > 0), key=lambda child: child.load)
@@ -268,6 +292,8 @@ class Floor:
             if ended["done"]:
                 seconds = (last["ended_at"] - last["started_at"]).total_seconds()
                 self._events.emit("job.ended", job=id, task=ended["task"], seconds=seconds)
+            elif ended["why"] == Why.CANCELLED:
+                self._events.emit("job.cancelled", job=id)
             else:
                 task, why = ended.get("task"), ended["why"]
                 self._events.emit("job.failure.last", job=id, task=task, why=why, error=_error(last))
@@ -352,6 +378,7 @@ class Floor:
         if now - self._timed_at > STUCK:
             self._timed_at = now
             self._end_overrunning(now)
+            self._end_those_who_stay(now)
         if self._memory_limit is not None and now - self._watched_at > 1.0:
             self._watched_at = now
             self._recycle_large()
@@ -362,20 +389,41 @@ class Floor:
             if late:
                 self._end_child_of(child, late)
 
-    def _end_child_of(self, child: Child, late: list[int]) -> None:
-        """Ends a child whose job did not leave when its time was over. What else ran in there is handed back."""
+    def _end_those_who_stay(self, now: float) -> None:
+        """Jobs that were cancelled, have been told so, and go on."""
+        for child in list(self._children):
+            staying = [number for number, (_, since) in child.cancelling.items() if since + _TIME_TO_LEAVE < now]
+            if staying:
+                self._end_child_of(child, staying)
+
+    def _end_child_of(self, child: Child, numbers: list[int]) -> None:
+        """Ends a child whose jobs did not leave when they were told to. What else ran in there is handed back."""
         child.kill()
         child.process.join(timeout=5.0)
         self._drain(child)
-        overran = [child.take(number) for number in late if child.was_sent(number)]
+        flags = {number: flag for number, (flag, _) in child.cancelling.items()}
+        ended = [(number, *child.take(number)) for number in numbers if child.was_sent(number)]
         others, innocent = self._remove(child)
         self._children.remove(child)
         self._buffer.extendleft(reversed(innocent))
         now = self._clock.now()
-        for job, since in overran:
-            self._events.emit("job.overran", job=job.id)
-            self._end([(job.id, self._overran(job, self._moment(since), now))])
-        self.interrupt(others, "its process was ended because of another job's timeout")
+        for number, job, since in ended:
+            started_at = self._moment(since)
+            if number in flags:
+                self._events.emit("job.cancelled", job=job.id)
+                self._end([(job.id, self._cancelled(job, flags[number], started_at, now))])
+            else:
+                self._events.emit("job.overran", job=job.id)
+                self._end([(job.id, self._overran(job, started_at, now))])
+        self.interrupt(others, "its process was ended because of another job")
+
+    def _cancelled(self, job: HeldJob, flag: Document, since: datetime, at: datetime) -> moves.Move:
+        how = "it was cancelled, did not end when told so, and its process was ended"
+        try:
+            execution = Execution(since, at, self._holdings.worker, message=how)
+            return moves.cancelled({**decode(job.raw), "cancel": flag}, at, execution)
+        except Exception as error:
+            return moves.unreadable(job.id, job.raw, at, f"{how}, and the job cannot be read: {error}")
 
     def interrupt(self, jobs: Iterable[HeldJob], why: str) -> None:
         """Jobs that were ended by us, not by themselves: they are handed back and no attempt is counted.

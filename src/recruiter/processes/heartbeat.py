@@ -16,6 +16,7 @@ from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.membership import Membership, Workplace
 from recruiter.store.codec import decode
 from recruiter.store.database import Store
+from recruiter.store.roster import Holding
 
 _UNTIL_READY = 0.02
 """Seconds between two looks whether the tasks are known."""
@@ -98,12 +99,23 @@ class Heartbeat:
         self._set_clock(server_time - self._clock.now(), self._clock.monotonic() - asked_at)
         if holdings.hear(holding):
             self._given()
+        if holding.assigned:
+            self._pass_on_flags(holding)
         return self._options.heartbeat
+
+    def _pass_on_flags(self, holding: Holding) -> None:
+        flags = self._store.scheduled.flags(_MOST_FLAGS)
+        mine = {id: flag for id, flag in flags.items() if id in holding.assigned}
+        if mine:
+            self._place.cancel(mine)
 
     def _set_clock(self, difference: timedelta, took: float) -> None:
         difference += timedelta(seconds=took / 2)
         if abs(difference) > _CLOCKS_AGREE:
             self._clock.offset += difference
+
+
+_MOST_FLAGS = 1000
 
 
 def _task(job: HeldJob) -> str:

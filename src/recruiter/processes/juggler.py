@@ -14,17 +14,19 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from recruiter.processes import wire
+from recruiter.processes.control import Control
 from recruiter.processes.ledger import Ledger
 from recruiter.steps.execute import Executor
 from recruiter.store.moves import Ended
 
 
 class Juggler:
-    def __init__(self, inbox: int, out: int, ledger: Ledger, executor: Executor, places: int) -> None:
+    def __init__(self, inbox: int, out: int, ledger: Ledger, executor: Executor, control: Control, places: int) -> None:
         self._inbox = inbox
         self._out = out
         self._ledger = ledger
         self._executor = executor
+        self._control = control
         self._places = places
         self._busy = 0
         self._waiting: deque[tuple[int, bytes]] = deque()
@@ -73,14 +75,17 @@ class Juggler:
             self._threads.submit(self._run, number, raw)
 
     def _run(self, number: int, raw: bytes) -> None:
-        self._answer(number, self._executor.run(raw, hard=partial(self._ledger.deadline, number)))
+        reach, hard = self._control.begin(number), partial(self._ledger.deadline, number)
+        self._answer(number, self._executor.run(raw, reach, hard))
         self._loop.call_soon_threadsafe(self._ended)
 
     async def _run_async(self, number: int, raw: bytes) -> None:
-        self._answer(number, await self._executor.run_async(raw, hard=partial(self._ledger.deadline, number)))
+        reach, hard = self._control.begin(number), partial(self._ledger.deadline, number)
+        self._answer(number, await self._executor.run_async(raw, reach, hard))
         self._ended()
 
     def _answer(self, number: int, ended: Ended) -> None:
+        self._control.end(number)
         with self._writing:
             wire.write_all(self._out, wire.answer(number, ended))
 

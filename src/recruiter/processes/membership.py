@@ -12,16 +12,18 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from recruiter.clock import Clock
+from recruiter.domain.job import JobId
 from recruiter.errors import StoreError
 from recruiter.events import Events
 from recruiter.processes.children import HeldJob
 from recruiter.processes.holdings import Holdings
+from recruiter.store.codec import Document
 from recruiter.store.database import Store
 from recruiter.store.moves import Move
 
@@ -53,6 +55,9 @@ class Workplace(Protocol):
 
     def running(self) -> list[tuple[HeldJob, datetime]]:
         """What runs, and since when."""
+
+    def cancel(self, flags: Mapping[JobId, Document]) -> None:
+        """These jobs have been cancelled, here or elsewhere."""
 
     def crash(self, job: HeldJob, at: datetime, how: str) -> Move:
         """What becomes of a job whose process died under it."""

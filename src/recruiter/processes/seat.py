@@ -5,22 +5,26 @@ from __future__ import annotations
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple
 
 from recruiter.clock import Clock
+from recruiter.domain.job import JobId
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.report import JobReport
 from recruiter.domain.schedule_registry import SchedulePolicyRegistry
+from recruiter.errors import JobCancelled
 from recruiter.events import Events
+from recruiter.interruption import Reach
 from recruiter.processes.children import HeldJob
 from recruiter.processes.holdings import Holdings, crashed
 from recruiter.processes.signals import Signals
 from recruiter.registry import Registry
 from recruiter.steps.execute import Executor
 from recruiter.steps.report import report
+from recruiter.store.codec import Document
 from recruiter.store.moves import Move
 
 _STALE = 1.0
@@ -61,6 +65,7 @@ class Seat:
         self._running: HeldJob | None = None
         self._began = clock.now()
         self._began_at = 0.0
+        self._reach = Reach()
         # Signal handlers ring it too, and may interrupt the very thread that waits for it: only this queue allows that.
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._holdings = Holdings("")
@@ -78,6 +83,18 @@ class Seat:
     def running(self) -> list[tuple[HeldJob, datetime]]:
         with self._lock:
             return [(self._running, self._began)] if self._running is not None else []
+
+    def cancel(self, flags: Mapping[JobId, Document]) -> None:
+        with self._lock:
+            self._accept()
+            waiting = [job for job in self._waiting if job.id in flags]
+            for job in waiting:
+                self._waiting.remove(job)
+            running = self._running.id if self._running is not None else None
+        self._holdings.ended((job.id, None) for job in waiting)
+        if running is not None and running in flags:
+            flag = flags[running]
+            self._reach.interrupt(JobCancelled(flag.get("by"), flag.get("reason"), flag.get("at")))
 
     def crash(self, job: HeldJob, at: datetime, how: str) -> Move:
         return crashed(job, self._crew.policies, self._holdings.worker, at, how)
@@ -125,7 +142,7 @@ class Seat:
         self._begin(job)
         try:
             self.signals.in_job = True
-            ended = self._executor.run(job.raw)
+            ended = self._executor.run(job.raw, self._reach)
         except BaseException:  # a signal that found us just before or after the user's code
             self.signals.in_job = False  # at once: another one must not find us here
             if not self.signals.interrupted:
@@ -149,6 +166,7 @@ class Seat:
     def _begin(self, job: HeldJob) -> None:
         with self._lock:
             self._running, self._began, self._began_at = job, self._clock.now(), self._clock.monotonic()
+            self._reach = Reach()
 
     def _end(self) -> None:
         with self._lock:

@@ -23,6 +23,7 @@ HELLO = 2  # child → supervisor: ready; the tasks I know
 BROKEN = 3  # child → supervisor: the application cannot be loaded
 ARCHIVE = 4  # child → supervisor: ended; the archived document
 RESCHEDULE = 5  # child → supervisor: to be tried again; the changes
+CANCEL = 6  # supervisor → child, on a pipe of its own: cancel this one; who wants it, and why
 
 READ_AT_ONCE = 1 << 20
 NUMBERS = 1 << 32

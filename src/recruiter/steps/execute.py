@@ -36,8 +36,9 @@ from recruiter.domain.retry import (
 )
 from recruiter.domain.text import said_by
 from recruiter.domain.why import Why
-from recruiter.errors import InvalidJob, RecruiterError, RetryLater
+from recruiter.errors import InvalidJob, JobCancelled, RecruiterError, RetryLater
 from recruiter.events import Event
+from recruiter.interruption import Reach
 from recruiter.registry import Call, Registry, RegistryOwner, TaskDefinition
 from recruiter.store import moves
 from recruiter.store.codec import Document, decode, id_of, job_from
@@ -66,7 +67,6 @@ class Executor:
         *,
         owners: Sequence[RegistryOwner] = (),
         stop_asked: Callable[[], bool] = lambda: False,
-        soft: Limit = interruption.throw,
     ) -> None:
         self._registry = registry
         self._policies = policies
@@ -74,15 +74,15 @@ class Executor:
         self._worker = worker
         self._owners = owners
         self._stop_asked = stop_asked
-        self._soft = soft
         self._loops = threading.local()
 
-    def run(self, raw: bytes, hard: Limit = no_limit) -> Ended:
+    def run(self, raw: bytes, reach: Reach | None = None, hard: Limit = no_limit) -> Ended:
         """Runs the job; never raises, whatever the document holds or the user's code does.
 
-        `hard` is told when the clock of a job with a timeout starts and stops, for whoever ends those that overrun.
+        `reach` is how others can interrupt it. `hard` is told when the clock of a job with a timeout starts and stops,
+        for whoever ends those that overrun.
         """
-        attempt = self._attempt(raw, self._soft, hard)
+        attempt = self._attempt(raw, reach or Reach(), hard)
         try:
             coroutine = next(attempt)
             while True:
@@ -96,9 +96,9 @@ class Executor:
             ended: Ended = finished.value
             return ended
 
-    async def run_async(self, raw: bytes, hard: Limit = no_limit) -> Ended:
+    async def run_async(self, raw: bytes, reach: Reach | None = None, hard: Limit = no_limit) -> Ended:
         """Like `run`, in the running event loop; for jobs that `is_async` says are made for it."""
-        attempt = self._attempt(raw, no_limit, hard)
+        attempt = self._attempt(raw, reach or Reach(), hard)
         try:
             coroutine = next(attempt)
             while True:
@@ -133,7 +133,7 @@ class Executor:
 
     # -- one attempt ---------------------------------------------------------------------------------------------
 
-    def _attempt(self, raw: bytes, soft: Limit, hard: Limit) -> Awaiting:
+    def _attempt(self, raw: bytes, reach: Reach, hard: Limit) -> Awaiting:
         started_at = self._clock.now()
         try:
             document = decode(raw)
@@ -145,7 +145,7 @@ class Executor:
         token = current.running.set(None)
         try:
             current.running.set(self._view(document, started_at))
-            return (yield from self._run(task, document, started_at, soft, hard))
+            return (yield from self._run(task, document, started_at, reach, hard))
         except Exception as error:  # of ours: a field of a kind that no job of ours has
             reason = f"cannot be run: {type(error).__name__}: {error}"
             return moves.unreadable(document["_id"], raw, self._clock.now(), reason)
@@ -167,17 +167,19 @@ class Executor:
         )
 
     def _run(
-        self, task: TaskDefinition, document: Document, started_at: datetime, soft: Limit, hard: Limit
+        self, task: TaskDefinition, document: Document, started_at: datetime, reach: Reach, hard: Limit
     ) -> Awaiting:
         call: Call | None = None
         try:
             call = task.call(document["args"], document.get("method") or DEFAULT_METHOD)
             self._tell(call, "job.started", document)
-            result = yield from _within(document.get("timeout"), call, soft, hard)
+            result = yield from _within(document.get("timeout"), call, reach, hard)
             stored = task.encode_result(result)
         except RetryLater as later:
             return (yield from self._later(document, call, started_at, later))
         except BaseException as error:  # SystemExit and KeyboardInterrupt are the job's, not the worker's
+            if isinstance(reach.error, JobCancelled):  # whatever it raised on its way out
+                return (yield from self._cancelled(document, call, started_at, reach.error))
             return (yield from self._failed(document, call, started_at, error))
         ended_at = self._clock.now()
         finalizers = call.finalizers
@@ -215,6 +217,18 @@ class Executor:
         else:
             self._tell(call, "job.failed", document, error=told, next=decision.at)
         return moves.failed(document, execution, now, decision)
+
+    def _cancelled(
+        self, document: Document, call: Call | None, started_at: datetime, cancelled: JobCancelled
+    ) -> Awaiting:
+        notes: tuple[str, ...] = ()
+        if call is not None:
+            notes = yield from _all(("finalize", call.finalizers.finalize, cancelled))
+        now = self._clock.now()
+        self._tell(call, "job.cancelled", document, by=cancelled.by, reason=cancelled.reason)
+        flag = {"at": cancelled.at or now, "by": cancelled.by, "reason": cancelled.reason}
+        execution = Execution(started_at, now, self._worker, message=str(cancelled), notes=notes)
+        return moves.cancelled({**document, "cancel": flag}, now, execution)
 
     def _later(self, document: Document, call: Call | None, started_at: datetime, later: RetryLater) -> Awaiting:
         """The job asked for it, and nothing has failed; unless what it asks for cannot be."""
@@ -268,18 +282,27 @@ class Executor:
                     )
 
 
-def _within(timeout: float | None, call: Call, soft: Limit, hard: Limit) -> Awaiting:
-    """What the user's code returns, if it returns in time."""
+def _within(timeout: float | None, call: Call, reach: Reach, hard: Limit) -> Awaiting:
+    """What the user's code returns, if it returns in time and nobody interrupts it."""
     if timeout is None:
-        result = call.run()
-        return (yield result) if isinstance(result, CoroutineType) else result
-    with hard(timeout):
-        with soft(timeout):
+        with reach:
             result = call.run()
-        return (yield _in_time(result, timeout)) if isinstance(result, CoroutineType) else result
+        return (yield reach.awaiting(result)) if isinstance(result, CoroutineType) else result
+    with hard(timeout):
+        timer = threading.Timer(timeout, reach.interrupt, (interruption.time_is_over(timeout),))
+        timer.daemon = True
+        timer.start()
+        try:
+            with reach:
+                result = call.run()
+        finally:
+            timer.cancel()
+        if isinstance(result, CoroutineType):
+            result = yield _in_time(reach.awaiting(result), timeout)
+        return result
 
 
-async def _in_time(coroutine: CoroutineType[Any, Any, Any], timeout: float) -> Any:
+async def _in_time(coroutine: Coroutine[Any, Any, Any], timeout: float) -> Any:
     try:
         async with asyncio.timeout(timeout) as limit:
             return await coroutine

@@ -6,6 +6,7 @@ acknowledged writes at a failover, and a job queue that loses jobs is not one.
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass, field
 from datetime import UTC, timedelta
@@ -60,6 +61,7 @@ class Store:
 
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _client: MongoClient[Document] | None = field(default=None, repr=False)
+    _process: int | None = field(default=None, repr=False)
 
     @property
     def client(self) -> MongoClient[Document]:
@@ -70,6 +72,7 @@ class Store:
         return self._client
 
     def _connect(self) -> MongoClient[Document]:
+        self._process = os.getpid()
         options: dict[str, Any] = {"retryWrites": True, "retryReads": True, "appname": "recruiter"}
         if "serverselectiontimeoutms" not in self.target.uri.lower():
             options["serverSelectionTimeoutMS"] = int(self.patience * 1000)
@@ -167,6 +170,11 @@ class Store:
     def drop(self) -> None:
         """Removes the whole database; for tests."""
         self.client.drop_database(self.target.database)
+
+    def abandon(self) -> None:
+        """Closes it, unless the process that this one was forked from has opened it: then it is not ours to close."""
+        if self._process == os.getpid():
+            self.close()
 
     def close(self) -> None:
         with self._lock:

@@ -124,9 +124,12 @@ def overran(
     return failed(document, execution, at, decision)
 
 
-def cancelled(document: Document, at: datetime) -> bytes:
+def cancelled(document: Document, at: datetime, execution: Execution | None = None) -> bytes:
+    """A job that was cancelled, while it waited or, with an execution, while it ran."""
     flag = document.get("cancel")
-    return encode(archived_document(document, Why.CANCELLED, at, {"reason": flag.get("reason") if flag else None}))
+    reason = flag.get("reason") if isinstance(flag, dict) else None
+    fields = remember(document, execution) if execution is not None else {}
+    return encode(archived_document(document, Why.CANCELLED, at, {**fields, "reason": reason}))
 
 
 def misplaced(document: Document, at: datetime) -> Rescheduled:

@@ -293,6 +293,12 @@ class Scheduled:
         return list(self._readable.find({"lane": CANCELLED_LANE}, hint=DUE, limit=limit))
 
     @store_call
+    def flags(self, limit: int) -> dict[JobId, Document]:
+        """The jobs that have been cancelled and have not ended, each with who wants it, and why."""
+        found = self._readable.find({"lane": CANCELLED_LANE}, {"cancel": 1}, hint=DUE, limit=limit)
+        return {d["_id"]: d["cancel"] if isinstance(d.get("cancel"), dict) else {} for d in found}
+
+    @store_call
     def get(self, id: JobId) -> Job | None:
         document = self._readable.find_one({"_id": id})
         if document is None:
