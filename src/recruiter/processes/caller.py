@@ -123,7 +123,7 @@ class Caller:
             # Nothing new from here on: what would arrive after the last look would be neither run nor handed back.
             self._fetch_stop.ask()
             self._join_threads(2)
-            self._give_back(self._seat.withdraw())
+            self._give_back_waiting()
             self._wait_until_settled(LAST_WORDS)
         finally:
             self._threads_stop.ask()
@@ -240,11 +240,12 @@ class Caller:
 
     def _give_back_stale(self) -> None:
         """So that nothing waits behind a slow job while somebody else is free. Called by the fetch thread."""
-        stale = self._seat.stale()
-        if stale:
-            self._give_back(stale)
+        if self._seat.slow:
+            self._give_back_waiting()
 
-    def _give_back(self, jobs: list[HeldJob]) -> None:
+    def _give_back_waiting(self) -> None:
         holdings = self._membership.holdings
-        holdings.ended([(id, None) for id in [*(job.id for job in jobs), *holdings.not_begun()]])
-        self._settling.ring()
+        ids = [*(job.id for job in self._seat.withdraw()), *holdings.not_begun()]
+        if ids:
+            holdings.ended([(id, None) for id in ids])
+            self._settling.ring()
