@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass
+from datetime import timedelta
 
 from recruiter.domain.job import JobId
 from recruiter.domain.report import JobReport
@@ -33,6 +34,8 @@ from recruiter.steps.look import anything_to_do
 from recruiter.store.database import Store
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.1
+_CLOCKS_DISAGREE = timedelta(milliseconds=100)
+"""What is due in the next moment may be due already by the clock of whoever made it, or of the leader."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +193,10 @@ class Caller:
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _anything_to_do(self) -> bool:
-        return anything_to_do(self._store, self._membership.holdings.worker, self._tasks, self._clock.now())
+        """Asked while nothing runs here. What is being settled may be due again as soon as it is."""
+        holdings = self._membership.holdings
+        soon = self._clock.now() + _CLOCKS_DISAGREE
+        return not holdings.all_settled or anything_to_do(self._store, holdings.worker, self._tasks, soon)
 
     def _begin_again(self) -> None:
         """The registration is gone: what was prefetched is not ours any more, and what was run does not count."""

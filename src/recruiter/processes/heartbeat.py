@@ -100,8 +100,10 @@ class Heartbeat:
         return self._options.heartbeat
 
     def _set_clock(self, difference: timedelta, took: float) -> None:
-        difference += timedelta(seconds=took / 2)
-        if abs(difference) > _CLOCKS_AGREE:
+        half = timedelta(seconds=took / 2)
+        difference += half
+        # An answer that took long says little: user code may have held the interpreter meanwhile.
+        if abs(difference) > _CLOCKS_AGREE + half:
             self._clock.offset += difference
 
 
