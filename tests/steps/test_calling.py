@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -385,4 +386,76 @@ class TestWatch:
         with pytest.raises(RuntimeError, match="broken"):
             recruiter.watch(add, stop=Broken())
 
+        assert nothing_is_left_behind(store)
+
+
+class TestInterruption:
+    """Ctrl-C as it arrives in the main thread, where these tests run."""
+
+    @pytest.fixture
+    def press_ctrl_c(self, recruiter: Recruiter) -> Any:
+        @recruiter.task(retry=RetryManyTimes(3, 0))
+        def press_ctrl_c(swallow: bool = False) -> str:
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except KeyboardInterrupt:
+                if not swallow:
+                    raise
+            return "went on"
+
+        return press_ctrl_c
+
+    @pytest.fixture
+    def own_handler(self) -> Iterator[Callable[..., None]]:
+        def handler(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        before = signal.signal(signal.SIGINT, handler)
+        yield handler
+        signal.signal(signal.SIGINT, before)
+
+    def test_the_job_is_handed_back_and_the_caller_is_interrupted(
+        self, recruiter: Recruiter, store: Store, press_ctrl_c: Any
+    ) -> None:
+        before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+        first, second = press_ctrl_c.enqueue(), press_ctrl_c.enqueue()
+
+        with pytest.raises(KeyboardInterrupt):
+            recruiter.run_all(press_ctrl_c)
+
+        assert [document(store, handle.id)["attempts"] for handle in (first, second)] == [0, 0]
+        assert nothing_is_left_behind(store)
+        assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+    def test_a_job_that_ends_well_all_the_same_is_done(
+        self, recruiter: Recruiter, store: Store, press_ctrl_c: Any
+    ) -> None:
+        handle = press_ctrl_c.enqueue(swallow=True)
+
+        with pytest.raises(KeyboardInterrupt):
+            recruiter.run(press_ctrl_c)
+
+        assert [(job["_id"], job["result"]) for job in archived(store)] == [(handle.id, "went on")]
+
+    def test_with_a_handler_of_the_callers_own_it_is_the_failure_of_the_job_and_passed_on(
+        self, recruiter: Recruiter, store: Store, press_ctrl_c: Any, own_handler: Callable[..., None]
+    ) -> None:
+        handle = press_ctrl_c.enqueue()
+        press_ctrl_c.enqueue()
+
+        with pytest.raises(KeyboardInterrupt):
+            recruiter.run_all(press_ctrl_c)
+
+        assert signal.getsignal(signal.SIGINT) is own_handler
+        assert document(store, handle.id)["last_execution"]["class"] == "KeyboardInterrupt"
+        assert store.scheduled.collection.count_documents({"attempts": 1}) == 1
+        assert nothing_is_left_behind(store)
+
+    def test_a_flush_is_interrupted_too(self, recruiter: Recruiter, store: Store, press_ctrl_c: Any) -> None:
+        handle = press_ctrl_c.enqueue()
+
+        with pytest.raises(KeyboardInterrupt):
+            recruiter.flush_jobs_synchronously()
+
+        assert document(store, handle.id)["attempts"] == 0
         assert nothing_is_left_behind(store)
