@@ -183,10 +183,11 @@ class Caller:
     def conclude(self) -> list[JobReport]:
         """The reports of everything that has been run and written. Raises when something could not be written."""
         self._wait_until_settled(self._store.patience + LAST_WORDS)
-        if self._membership.lost:
-            self._drop_superseded(self._membership.holdings)
-        elif not self._membership.holdings.all_settled:
-            ids = ", ".join(map(repr, self._membership.holdings.results))
+        holdings = self._membership.holdings
+        if not holdings.all_settled and self._membership.lost:
+            self._drop_superseded(holdings)
+        elif not holdings.all_settled:
+            ids = ", ".join(map(repr, holdings.results))
             raise StoreUnreachable(f"MongoDB does not take the results of these jobs; they will be run again: {ids}")
         return self.reports
 
