@@ -20,7 +20,7 @@ from tests.inbox import by_hand
 from tests.samples import document
 
 
-class Parcel(Workable):
+class Postcard(Workable):
     def __init__(self, to: str) -> None:
         self.to = to
 
@@ -110,8 +110,8 @@ class TestRun:
         for task in ("add", add):
             add.enqueue(1, 2)
             assert recruiter.run(task) is not None
-        Parcel("Ada").as_job_of(recruiter).in_background().execute()
-        report = recruiter.run(Parcel)
+        Postcard("Ada").as_job_of(recruiter).in_background().execute()
+        report = recruiter.run(Postcard)
         assert report is not None
         assert report.result == "to Ada"
 
@@ -342,8 +342,8 @@ class TestWatch:
         self, recruiter: Recruiter, store: Store, add: Any, stop: threading.Event
     ) -> None:
         earlier = add.enqueue(1, 2)
-        Parcel("Ada").as_job_of(recruiter).in_background().execute()
-        watching = Background(lambda: recruiter.watch(add, Parcel, stop=stop))
+        Postcard("Ada").as_job_of(recruiter).in_background().execute()
+        watching = Background(lambda: recruiter.watch(add, Postcard, stop=stop))
         assert earlier.result(timeout=20) == 3
         eventually(lambda: len(archived(store)) == 2)
 
