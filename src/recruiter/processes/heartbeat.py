@@ -110,8 +110,10 @@ class Heartbeat:
             self._place.cancel(mine)
 
     def _set_clock(self, difference: timedelta, took: float) -> None:
-        difference += timedelta(seconds=took / 2)
-        if abs(difference) > _CLOCKS_AGREE:
+        half = timedelta(seconds=took / 2)
+        difference += half
+        # An answer that took long says little: user code may have held the interpreter meanwhile.
+        if abs(difference) > _CLOCKS_AGREE + half:
             self._clock.offset += difference
 
 

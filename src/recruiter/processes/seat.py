@@ -99,11 +99,19 @@ class Seat:
     def crash(self, job: HeldJob, at: datetime, how: str) -> Move:
         return crashed(job, self._crew.policies, self._holdings.worker, at, how)
 
-    def stale(self) -> list[HeldJob]:
-        """Takes away what has waited too long behind the job that runs."""
+    @property
+    def slow(self) -> bool:
+        """The job that runs takes so long that others should not wait behind it."""
         with self._lock:
-            slow = self._running is not None and self._clock.monotonic() - self._began_at > _STALE
-            return self._all_waiting() if slow else []
+            return self._running is not None and self._clock.monotonic() - self._began_at > _STALE
+
+    def withdraw(self) -> list[HeldJob]:
+        """Takes away everything that has not been started."""
+        with self._lock:
+            self._accept()
+            waiting = list(self._waiting)
+            self._waiting.clear()
+            return waiting
 
     # -- the calling thread --------------------------------------------------------------------------------------
 
@@ -158,11 +166,6 @@ class Seat:
             self.signals.note_interrupt()
         return ended, told
 
-    def withdraw(self) -> list[HeldJob]:
-        """Everything that has not been started."""
-        with self._lock:
-            return self._all_waiting()
-
     def _begin(self, job: HeldJob) -> None:
         with self._lock:
             self._running, self._began, self._began_at = job, self._clock.now(), self._clock.monotonic()
@@ -194,9 +197,3 @@ class Seat:
             self._waiting.append(arrivals.popleft())
         while marked:
             self._waiting.appendleft(marked.popleft())  # first: the less time from its mark to its start, the better
-
-    def _all_waiting(self) -> list[HeldJob]:
-        self._accept()
-        waiting = list(self._waiting)
-        self._waiting.clear()
-        return waiting
