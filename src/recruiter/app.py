@@ -179,8 +179,10 @@ class Recruiter(RegistryOwner):
 
     acreate = twin(create)
 
-    def run_here(self, job: Job, returns: Any = Any) -> JobHandle[Any]:
+    def run_here(self, job: Job, returns: Any = Any, *, check_id: bool = False) -> JobHandle[Any]:
         """Runs a job in this process, now; only its retries go to the background."""
+        if check_id and (self.store.scheduled.exists(job.id) or self.store.archived.which_exist([job.id])):
+            raise JobExists(f"a job with id {job.id!r} exists already; it was left as it is, and this one did not run")
         run_here(self.store, self._executor.run, job)
         return self.handle(job.id, returns)
 

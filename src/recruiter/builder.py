@@ -14,7 +14,7 @@ from recruiter.domain.names import DEFAULT_METHOD, check_name, check_priority, c
 from recruiter.domain.retry import RetryPolicy, after
 from recruiter.domain.schedule import SchedulePolicy
 from recruiter.domain.scheduler import Overlap
-from recruiter.errors import InvalidJob
+from recruiter.errors import InvalidArguments, InvalidJob
 from recruiter.repeatable import RepeatableJob
 from recruiter.results import JobHandle
 from recruiter.store.codec import is_job_id, new_id
@@ -111,6 +111,8 @@ class JobBuilder(Generic[R]):
 
     def retry_with_policy(self, policy: RetryPolicy, only: Iterable[type[BaseException]] = ()) -> Self:
         """How to try again after a failure; `only` on these exceptions and their subclasses."""
+        if not isinstance(policy, RetryPolicy):
+            raise InvalidJob(f"a retry policy is needed, as in RetryManyTimes(3, '1 minute'), not {policy!r:.80}")
         self._recruiter.policies.dump(policy, only)  # what cannot be stored is refused here, where it is said
         return self._with(retry=policy, only=tuple(only))
 
@@ -128,7 +130,7 @@ class JobBuilder(Generic[R]):
         if session is not None:
             return self._recruiter.send(job, wishes.returns, session)
         if not wishes.background:
-            return self._recruiter.run_here(job, wishes.returns)
+            return self._recruiter.run_here(job, wishes.returns, check_id=wishes.id is not None)
         if wishes.id is not None:
             return self._recruiter.send_unused(job, wishes.returns)
         return self._recruiter.send(job, wishes.returns)
@@ -187,7 +189,14 @@ class WorkableJob(JobBuilder[Any], Generic[W]):
     def __getattr__(self, method: str) -> Callable[..., JobHandle[Any]]:
         if method.startswith("_"):
             raise AttributeError(method)
-        return self.with_method(method).execute
+        execute = self.with_method(method).execute
+
+        def last_word(*args: Any, **kwargs: Any) -> JobHandle[Any]:
+            if args or kwargs.keys() - {"session"}:
+                raise InvalidArguments(f"{method}() takes no arguments as a job: what it needs belongs to the workable")
+            return execute(**kwargs)
+
+        return last_word
 
     def build(self) -> Job:
         self._recruiter.registry.get(self._wishes.task).check_method(self._wishes.method)

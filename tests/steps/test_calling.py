@@ -14,7 +14,7 @@ from recruiter.errors import Superseded, UnknownTask
 from recruiter.store.codec import Document
 from recruiter.store.database import Store
 from tests.applications import jobs
-from tests.commands import Recorder, recorded
+from tests.commands import WHOLE_DATABASE, Recorder, recorded
 from tests.conftest import eventually
 from tests.inbox import by_hand
 from tests.samples import document
@@ -368,7 +368,7 @@ class TestWatch:
             return a + b
 
         watching = Background(lambda: recruiter.watch(add, stop=stop))
-        eventually(lambda: {c["collection"] for c in recorder.named("getMore")} == {"roster", "scheduled"})
+        eventually(lambda: {c["collection"] for c in recorder.named("getMore")} == {"roster", WHOLE_DATABASE})
 
         # then it only beats its heart, and a new job is done all the same
         eventually(lambda: asks_nothing_for_five_beats(recorder))

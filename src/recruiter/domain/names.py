@@ -38,7 +38,10 @@ def check_tags(tags: Iterable[object]) -> tuple[str, ...]:
     checked: dict[str, None] = {}
     for tag in tags:
         if not isinstance(tag, str) or not tag:
-            raise InvalidName(f"a tag must be a text, not {said_by(tag, repr)[:200]}")
+            several = (
+                "; write them one by one, as in tagged_as('a', 'b')" if isinstance(tag, list | tuple | set) else ""
+            )
+            raise InvalidName(f"a tag must be a text, not {said_by(tag, repr)[:200]}{several}")
         checked[tag] = None
     return tuple(checked)
 

@@ -230,7 +230,9 @@ class RecruiterProcess:
         return self._bells
 
     def _arrived(self) -> None:
+        """While idle: it may also be a scheduler, or a document that another program has inserted."""
         self._repeating.look_soon()
+        self._look_around_at = 0.0
         self.ring()
 
     def ring(self) -> None:

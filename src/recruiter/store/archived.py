@@ -15,11 +15,16 @@ from recruiter.store.translate import store_call
 
 NAME = "archived"
 
-BY_AGE, BY_URN = "by_age", "by_urn"
+BY_AGE, BY_URN, BY_TAG = "by_age", "by_urn", "by_tag"
 INDEXES = [
     IndexModel([("archived_at", ASCENDING)], name=BY_AGE),
     IndexModel(
         [("urn", ASCENDING), ("archived_at", DESCENDING)], name=BY_URN, partialFilterExpression={"urn": {"$gt": ""}}
+    ),
+    IndexModel(
+        [("tags", ASCENDING), ("archived_at", DESCENDING)],
+        name=BY_TAG,
+        partialFilterExpression={"tags": {"$exists": True}},
     ),
 ]
 

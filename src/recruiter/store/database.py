@@ -161,6 +161,11 @@ class Store:
                 self.database.get_collection(name).create_indexes(indexes)
 
     @store_call
+    def is_prepared(self) -> bool:
+        """Whether somebody has prepared it, this version or another."""
+        return set(_COLLECTIONS) <= set(self.database.list_collection_names())
+
+    @store_call
     def empty(self) -> None:
         """Removes every job, worker and lease of this database; for tests."""
         for name in _COLLECTIONS:

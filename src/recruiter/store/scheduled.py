@@ -28,7 +28,7 @@ from recruiter.store.translate import store_call
 
 NAME = "scheduled"
 
-DUE, POSTPONED, INBOX, BY_URN = "due", "postponed", "inbox", "by_urn"
+DUE, POSTPONED, INBOX, BY_URN, BY_TAG = "due", "postponed", "inbox", "by_urn", "by_tag"
 _HAS_LANE = {"lane": {"$gt": ""}}
 INDEXES = [
     IndexModel(
@@ -40,6 +40,7 @@ INDEXES = [
     IndexModel([("scheduled_at", ASCENDING)], name=POSTPONED, partialFilterExpression={"postponed": True}),
     IndexModel([("lane", ASCENDING)], name=INBOX, partialFilterExpression={"lane": None}),
     IndexModel([("urn", ASCENDING)], name=BY_URN, partialFilterExpression={"urn": {"$gt": ""}}),
+    IndexModel([("tags", ASCENDING)], name=BY_TAG, partialFilterExpression={"tags": {"$exists": True}}),
 ]
 
 VALIDATOR = {
@@ -308,6 +309,10 @@ class Scheduled:
                 f"job {id!r} was inserted by another program and is not adopted yet; ask again in a second"
             )
         return job_from(document)
+
+    @store_call
+    def exists(self, id: JobId) -> bool:
+        return self.collection.find_one({"_id": id}, {"_id": 1}) is not None
 
     @store_call
     def waiting(self) -> list[Job]:
