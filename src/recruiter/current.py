@@ -10,11 +10,10 @@ def import_orders() -> None:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from recruiter.domain.job import Execution, Job, JobId
 from recruiter.domain.retry import Failure, RetryPolicy, is_last
@@ -24,19 +23,40 @@ if TYPE_CHECKING:
     from recruiter.app import Recruiter
 
 
-@dataclass(slots=True)
-class Attempt:
-    """One run of a job, from where it stands. What costs something is found out when somebody asks."""
+class Runner(Protocol):
+    """Whoever runs jobs here, to be asked about one of them."""
 
-    id: JobId
-    number: int
-    """1 for the first attempt."""
-    started_at: datetime
-    worker: str
-    job: Callable[[], Job]
-    policy: Callable[[], RetryPolicy | None]
-    stop_asked: Callable[[], bool]
-    owner: Any = None
+    @property
+    def worker(self) -> str: ...
+
+    def job(self, document: Mapping[str, Any]) -> Job: ...
+
+    def policy(self, document: Mapping[str, Any]) -> RetryPolicy | None: ...
+
+    def owner(self, task: str) -> Any: ...
+
+    def stop_asked(self) -> bool: ...
+
+
+class Attempt:
+    """One run of a job. Cheap to make: everything is found out when somebody asks."""
+
+    __slots__ = ("document", "runner", "started_at")
+
+    def __init__(self, document: Mapping[str, Any], started_at: datetime, runner: Runner) -> None:
+        self.document = document
+        self.started_at = started_at
+        self.runner = runner
+
+    @property
+    def id(self) -> JobId:
+        identity: JobId = self.document["_id"]
+        return identity
+
+    @property
+    def number(self) -> int:
+        """1 for the first attempt."""
+        return int(self.document.get("attempts") or 0) + 1
 
 
 running: ContextVar[Attempt | None] = ContextVar("recruiter_job", default=None)
@@ -55,7 +75,8 @@ class CurrentJob:
     @property
     def job(self) -> Job:
         """The whole job, as it waited."""
-        return self._attempt.job()
+        attempt = self._attempt
+        return attempt.runner.job(attempt.document)
 
     @property
     def task(self) -> str:
@@ -86,7 +107,7 @@ class CurrentJob:
     @property
     def worker(self) -> str:
         """Where it runs: the worker's id on the roster, or "here" in the process that made it."""
-        return self._attempt.worker
+        return self._attempt.runner.worker
 
     @property
     def attempt(self) -> int:
@@ -107,7 +128,7 @@ class CurrentJob:
             scheduled_at=job.scheduled_at,
             failed_at=attempt.started_at,
         )
-        return job.at_most_once or is_last(attempt.policy(), failure)
+        return job.at_most_once or is_last(attempt.runner.policy(attempt.document), failure)
 
     @property
     def previous_failure(self) -> Execution | None:
@@ -117,12 +138,12 @@ class CurrentJob:
     @property
     def stop_asked(self) -> bool:
         """Whether its worker is about to stop: a long job can save what it has, and raise RetryLater."""
-        return self._attempt.stop_asked()
+        return self._attempt.runner.stop_asked()
 
     @property
     def recruiter(self) -> Recruiter:
         """The application it belongs to, to enqueue more jobs with."""
-        owner = self._attempt.owner
+        owner = self._attempt.runner.owner(self.task)
         if owner is None:
             raise NoCurrentJob("this job runs without an application")
         recruiter: Recruiter = owner

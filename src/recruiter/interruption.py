@@ -57,8 +57,8 @@ class Reach:
             if self.error is not None:
                 raise self.error
             self._thread = threading.get_ident()
-        if self._by_signal:
-            _reached_by_signal = self
+            if self._by_signal:
+                _reached_by_signal = self  # from here on the handler may raise
 
     def __exit__(self, _type: type | None, error: BaseException | None, _trace: TracebackType | None) -> None:
         global _reached_by_signal

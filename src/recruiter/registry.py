@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 from weakref import WeakSet
 
 from pydantic import BaseModel
@@ -32,6 +32,9 @@ class Finalizers:
         self.after_last_failure: list[Callable[[BaseException], Any]] = []
         self.finalize: list[Callable[[BaseException | None], Any]] = []
 
+    def __bool__(self) -> bool:
+        return bool(self.after_success or self.after_failure or self.after_last_failure or self.finalize)
+
     @classmethod
     def of(cls, workable: Workable) -> Finalizers:
         finalizers = cls()
@@ -42,8 +45,7 @@ class Finalizers:
         return finalizers
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """A stored job, rebuilt and ready to run."""
 
     run: Callable[[], Any]

@@ -11,17 +11,16 @@ import asyncio
 import contextvars
 import threading
 import traceback
-from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
-from functools import partial
 from types import CoroutineType
 from typing import Any
 
 from recruiter import current, interruption
 from recruiter.clock import Clock
 from recruiter.domain.duration import to_timedelta
-from recruiter.domain.job import Execution
+from recruiter.domain.job import Execution, Job
 from recruiter.domain.names import DEFAULT_METHOD
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.retry import (
@@ -71,9 +70,9 @@ class Executor:
         self._registry = registry
         self._policies = policies
         self._clock = clock
-        self._worker = worker
+        self.worker = worker
         self._owners = owners
-        self._stop_asked = stop_asked
+        self.stop_asked = stop_asked
         self._loops = threading.local()
 
     def run(self, raw: bytes, reach: Reach | None = None, hard: Limit = no_limit) -> Ended:
@@ -142,9 +141,8 @@ class Executor:
                 return moves.misplaced(document, started_at)
         except Exception as error:
             return moves.unreadable(id_of(raw), raw, started_at, f"cannot be read: {error}")
-        token = current.running.set(None)
+        token = current.running.set(current.Attempt(document, started_at, self))
         try:
-            current.running.set(self._view(document, started_at))
             return (yield from self._run(task, document, started_at, reach, hard))
         except Exception as error:  # of ours: a field of a kind that no job of ours has
             reason = f"cannot be run: {type(error).__name__}: {error}"
@@ -152,19 +150,21 @@ class Executor:
         finally:
             current.running.reset(token)
 
-    def _view(self, document: Document, started_at: datetime) -> current.Attempt:
-        """What `current_job` shows."""
-        task = document["task"]
-        return current.Attempt(
-            document["_id"],
-            (document.get("attempts") or 0) + 1,
-            started_at,
-            self._worker,
-            partial(job_from, document),
-            partial(self._policy, document),
-            self._stop_asked,
-            next((owner for owner in self._owners if owner.registry.has(task)), *self._owners[:1] or (None,)),
-        )
+    # -- for current_job -----------------------------------------------------------------------------------------
+
+    def job(self, document: Mapping[str, Any]) -> Job:
+        return job_from(document)
+
+    def policy(self, document: Mapping[str, Any]) -> RetryPolicy | None:
+        stored = document.get("retry_policy")
+        return self._policies.load(stored) if stored is not None else None
+
+    def owner(self, task: str) -> RegistryOwner | None:
+        """The application that this task is of; workables are the first one's."""
+        having = (owner for owner in self._owners if owner.registry.has(task))
+        return next(having, self._owners[0] if self._owners else None)
+
+    # -- what happens --------------------------------------------------------------------------------------------
 
     def _run(
         self, task: TaskDefinition, document: Document, started_at: datetime, reach: Reach, hard: Limit
@@ -173,7 +173,14 @@ class Executor:
         try:
             call = task.call(document["args"], document.get("method") or DEFAULT_METHOD)
             self._tell(call, "job.started", document)
-            result = yield from _within(document.get("timeout"), call, reach, hard)
+            timeout = document.get("timeout")
+            if timeout is not None:
+                result = yield from _within(timeout, call, reach, hard)
+            else:
+                with reach:
+                    result = call.run()
+                if isinstance(result, CoroutineType):
+                    result = yield reach.awaiting(result)
             stored = task.encode_result(result)
         except RetryLater as later:
             return (yield from self._later(document, call, started_at, later))
@@ -183,11 +190,13 @@ class Executor:
             return (yield from self._failed(document, call, started_at, error))
         ended_at = self._clock.now()
         finalizers = call.finalizers
-        notes = yield from _all(
-            ("after_success", finalizers.after_success, result), ("finalize", finalizers.finalize, None)
-        )
+        notes: tuple[str, ...] = ()
+        if finalizers:
+            notes = yield from _all(
+                ("after_success", finalizers.after_success, result), ("finalize", finalizers.finalize, None)
+            )
         self._tell(call, "job.ended", document, seconds=(ended_at - started_at).total_seconds())
-        execution = Execution(started_at, ended_at, self._worker, notes=notes)
+        execution = Execution(started_at, ended_at, self.worker, notes=notes)
         return moves.succeeded(document, execution, ended_at, stored)
 
     def _failed(self, document: Document, call: Call | None, started_at: datetime, error: BaseException) -> Awaiting:
@@ -205,7 +214,7 @@ class Executor:
         execution = Execution(
             started_at,
             now,
-            self._worker,
+            self.worker,
             exception=exception_names(type(error))[0],
             message=said_by(error),
             trace=said_by(error, _trace, LONGEST_TRACE),
@@ -227,7 +236,7 @@ class Executor:
         now = self._clock.now()
         self._tell(call, "job.cancelled", document, by=cancelled.by, reason=cancelled.reason)
         flag = {"at": cancelled.at or now, "by": cancelled.by, "reason": cancelled.reason}
-        execution = Execution(started_at, now, self._worker, message=str(cancelled), notes=notes)
+        execution = Execution(started_at, now, self.worker, message=str(cancelled), notes=notes)
         return moves.cancelled({**document, "cancel": flag}, now, execution)
 
     def _later(self, document: Document, call: Call | None, started_at: datetime, later: RetryLater) -> Awaiting:
@@ -246,7 +255,7 @@ class Executor:
 
     def _decide(self, document: Document, now: datetime, error: BaseException) -> Decision:
         try:
-            policy = self._policy(document)
+            policy = self.policy(document)
         except RecruiterError as broken:
             return Archive(Why.POLICY_FAILED, str(broken))
         failure = Failure(
@@ -259,16 +268,15 @@ class Executor:
         )
         return decide_failure(None if document.get("at_most_once") else policy, failure)
 
-    def _policy(self, document: Document) -> RetryPolicy | None:
-        stored = document.get("retry_policy")
-        return self._policies.load(stored) if stored is not None else None
+    def _heard(self) -> bool:
+        return any(owner.events.heard for owner in self._owners)
 
     def _tell(self, call: Call | None, name: str, document: Document, **fields: Any) -> None:
         """To the listeners of the application, and to the workable itself."""
         listener = call.listener if call is not None else None
-        owners = [owner for owner in self._owners if owner.events.heard]
-        if not owners and listener is None:
+        if listener is None and not self._heard():
             return
+        owners = self._owners
         fields = {"job": document["_id"], "task": document["task"], "attempt": document["attempts"] + 1, **fields}
         for owner in owners:
             owner.events.emit(name, **fields)
@@ -282,12 +290,8 @@ class Executor:
                     )
 
 
-def _within(timeout: float | None, call: Call, reach: Reach, hard: Limit) -> Awaiting:
+def _within(timeout: float, call: Call, reach: Reach, hard: Limit) -> Awaiting:
     """What the user's code returns, if it returns in time and nobody interrupts it."""
-    if timeout is None:
-        with reach:
-            result = call.run()
-        return (yield reach.awaiting(result)) if isinstance(result, CoroutineType) else result
     with hard(timeout):
         timer = threading.Timer(timeout, reach.interrupt, (interruption.time_is_over(timeout),))
         timer.daemon = True
