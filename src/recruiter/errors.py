@@ -16,6 +16,7 @@ RecruiterError
 ├── JobFailed                      waited for a result; the job ended without one
 ├── ResultTimeout                  waited for a result; the time is over
 ├── JobTimedOut                    raised inside a job whose time is over
+├── JobOutOfMemory                 a job used more memory than it may, and was ended with its process
 ├── RetryLater                     raised by a job that wants to be run again later
 ├── CommandFailed                  a shell command was not allowed, could not be started, or ended badly
 ├── NoCurrentJob                   current_job was asked outside of a job
@@ -108,6 +109,10 @@ class JobTimedOut(RecruiterError):
 
     def __str__(self) -> str:
         return super().__str__() or "the job's time is over"
+
+
+class JobOutOfMemory(RecruiterError):
+    """The job used more memory than it asked for, or than the worker allows; its process was ended."""
 
 
 class JobCancelled(BaseException):

@@ -53,7 +53,7 @@ _SENTENCES: dict[str, tuple[int, str]] = {
     "job.failed": (logging.WARNING, "job {job} failed: {error}; next attempt at {next:%H:%M:%S}"),
     "job.failure.last": (logging.ERROR, "job {job}: {task} failed for good ({why}): {error}"),
     "job.crashed": (logging.WARNING, "job {job} crashed: {how}"),
-    "job.overran": (logging.WARNING, "job {job} did not end when its time was over; its process was ended"),
+    "job.ended_by_force": (logging.WARNING, "the process of job {job} was ended: {error}"),
     "job.snoozed": (logging.INFO, "job {job} wants to be run again at {next:%H:%M:%S}: {reason}"),
     "job.noted": (logging.WARNING, "job {job}: {note}; its outcome stays as it was"),
     "job.interrupted": (logging.WARNING, "job {job} interrupted and handed back: {why}"),

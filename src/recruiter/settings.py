@@ -89,6 +89,7 @@ class Settings(TargetSettings):
     processes: int = Field(default=1, ge=1, le=1024)
     concurrency: int = Field(default=1, ge=1, le=2000)
     memory_limit: ByteSize | None = None
+    memory_hard_limit: ByteSize | None = None
     grace: Duration = timedelta(seconds=30)
     clean_after: Duration = timedelta(days=5)
     wait_at_least: Duration = timedelta(minutes=1)

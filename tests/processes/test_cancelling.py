@@ -143,3 +143,18 @@ def test_what_jobs_have_started_does_not_survive_a_worker_that_is_killed(worker:
     worker.signal(signal.SIGKILL)
 
     eventually(lambda: not programs(mark), within=5)
+
+
+def test_one_that_eats_too_much_memory_is_ended_and_the_worker_lives(start: Starter, tmp_path: Path) -> None:
+    start("start", "recruiter", "--bootstrap", APPLICATION)
+    worker = start("start", "worker", "--bootstrap", APPLICATION, "--memory-hard-limit", "200MB")
+    worker.says("joined the roster")
+
+    ended = stubborn.eat.enqueue(5000, str(tmp_path)).wait(30)
+
+    assert (ended.done, ended.why) == (False, "not-scheduled-by-retry-policy")
+    assert ended.last_execution is not None
+    assert ended.last_execution.exception == "recruiter.errors.JobOutOfMemory"
+    assert "bytes of memory; 200,000,000 are allowed" in (ended.last_execution.message or "")
+    assert stubborn.quick.enqueue().result(WITHIN) == "quick"
+    assert worker.popen.poll() is None

@@ -60,6 +60,8 @@ class WorkerOptions:
     "How many jobs run at once in each child: async ones in one event loop, others in threads (default 1)."
     memory_limit: str | None = None
     "A child process larger than this is replaced after its job, e.g. 512MB."
+    memory_hard_limit: str | None = None
+    "A child process that grows larger than this, with all it started, is ended at once; its job has failed."
     grace: str | None = None
     "How long running jobs may take to finish when asked to stop (default 30s)."
     heartbeat: str | None = None

@@ -84,6 +84,7 @@ def start_worker(
                 dead_after=settings.considered_dead_after.total_seconds(),
                 grace=settings.grace.total_seconds(),
                 memory_limit=settings.memory_limit,
+                memory_hard_limit=settings.memory_hard_limit,
                 tell_all=settings.log_level == "debug",
             ),
             nursery,

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import islice
 from multiprocessing.context import ForkServerContext
@@ -47,6 +47,17 @@ class HeldJob(NamedTuple):
             return bool(decode(self.raw).get("at_most_once"))
         except Exception:
             return False  # it cannot be read; the child will say so
+
+    @property
+    def memory(self) -> int | None:
+        """How many bytes of memory it asked for, if it did; it may not use more."""
+        if b"mem\x00" not in self.raw:
+            return None
+        try:
+            asked = decode(self.raw).get("mem")
+            return int(asked) if isinstance(asked, int | float) and asked > 0 else None
+        except Exception:
+            return None
 
 
 class Answer(NamedTuple):
@@ -204,11 +215,23 @@ class Child:
         """The job of this number, which it will not answer for any more, and since when it ran."""
         return self._sent.pop(number), self.ledger.claimed_at(number)
 
+    def numbers_running(self) -> list[int]:
+        return [number for number in list(self._sent) if self.ledger.claimed(number)]
+
+    def memory_asked(self, number: int) -> int | None:
+        """How much memory the job of this number may use, if it says so and has the child to itself."""
+        return self._sent[number].memory if self._places == 1 else None
+
     def memory(self) -> int:
+        return _memory(psutil.Process, self.pid)
+
+    def memory_of_all(self) -> int:
+        """With everything that its jobs have started."""
         try:
-            return int(psutil.Process(self.pid).memory_info().rss)
+            family = psutil.Process(self.pid).children(recursive=True)
         except psutil.Error:
-            return 0
+            family = []
+        return self.memory() + sum(_memory(lambda each=each: each) for each in family)
 
     # -- talking -------------------------------------------------------------------------------------------------
 
@@ -325,6 +348,13 @@ class Child:
 
 
 _NOBODY = HeldJob("", b"")
+
+
+def _memory(process: Callable[..., psutil.Process], *args: int) -> int:
+    try:
+        return int(process(*args).memory_info().rss)
+    except psutil.Error:
+        return 0
 
 
 def _start(process: BaseProcess) -> None:

@@ -22,7 +22,7 @@ from recruiter.clock import SystemClock
 from recruiter.domain.job import Execution, JobId
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.why import Why
-from recruiter.errors import ApplicationError
+from recruiter.errors import ApplicationError, JobOutOfMemory, JobTimedOut, RecruiterError
 from recruiter.events import Events
 from recruiter.processes import wire
 from recruiter.processes.children import STUCK, Answer, Child, HeldJob, Nursery
@@ -49,6 +49,10 @@ _FAREWELL = 5.0
 """Seconds that a child may take to end once it has been told to and runs nothing."""
 
 
+Fate = Callable[[Document, datetime, datetime], moves.Move]
+"""What becomes of a job, which has run since then until then, because its process was ended."""
+
+
 class Floor:
     def __init__(
         self,
@@ -61,6 +65,7 @@ class Floor:
         children: int,
         concurrency: int,
         memory_limit: int | None,
+        hard_limit: int | None,
         told: Callable[[], None],
         starving: Callable[[], None],
         tell_all: bool,
@@ -73,6 +78,7 @@ class Floor:
         self._wanted = children
         self._concurrency = concurrency
         self._memory_limit = memory_limit
+        self._hard_limit = hard_limit
         self._tell_all = tell_all
         self._told = told
         """Called when there are outcomes to settle."""
@@ -377,53 +383,70 @@ class Floor:
             self._buffer.clear()
         if now - self._timed_at > STUCK:
             self._timed_at = now
-            self._end_overrunning(now)
             self._end_those_who_stay(now)
+            self._end_too_large()
         if self._memory_limit is not None and now - self._watched_at > 1.0:
             self._watched_at = now
             self._recycle_large()
 
-    def _end_overrunning(self, now: float) -> None:
-        for child in list(self._children):
-            late = [number for moment, number in child.deadlines() if moment + _TIME_TO_LEAVE < now]
-            if late:
-                self._end_child_of(child, late)
-
     def _end_those_who_stay(self, now: float) -> None:
-        """Jobs that were cancelled, have been told so, and go on."""
+        """Jobs whose time is over, or that were cancelled, and that have been told so and go on."""
         for child in list(self._children):
-            staying = [number for number, (_, since) in child.cancelling.items() if since + _TIME_TO_LEAVE < now]
-            if staying:
-                self._end_child_of(child, staying)
+            fates: dict[int, Fate] = {
+                number: partial(self._by_force, error=JobTimedOut("its time was over, and it did not end when told so"))
+                for moment, number in child.deadlines()
+                if moment + _TIME_TO_LEAVE < now
+            }
+            for number, (flag, since) in child.cancelling.items():
+                if since + _TIME_TO_LEAVE < now:
+                    fates[number] = partial(self._cancelled, flag=flag)
+            if fates:
+                self._end_child_of(child, fates)
 
-    def _end_child_of(self, child: Child, numbers: list[int]) -> None:
-        """Ends a child whose jobs did not leave when they were told to. What else ran in there is handed back."""
+    def _end_too_large(self) -> None:
+        """Jobs that use more memory than they may."""
+        for child in list(self._children):
+            numbers = child.numbers_running()
+            limits = [limit for limit in (self._hard_limit, *map(child.memory_asked, numbers)) if limit is not None]
+            if not numbers or not limits:
+                continue
+            used = child.memory_of_all()
+            if used > min(limits):
+                told = f"used {used:,} bytes of memory; {min(limits):,} are allowed"
+                fate = partial(self._by_force, error=JobOutOfMemory(told))
+                self._end_child_of(child, dict.fromkeys(numbers, fate))
+
+    def _end_child_of(self, child: Child, fates: Mapping[int, Fate]) -> None:
+        """Ends a child because of some of its jobs. What else ran in there is handed back."""
         child.kill()
         child.process.join(timeout=5.0)
         self._drain(child)
-        flags = {number: flag for number, (flag, _) in child.cancelling.items()}
-        ended = [(number, *child.take(number)) for number in numbers if child.was_sent(number)]
+        ended = [(*child.take(number), fate) for number, fate in fates.items() if child.was_sent(number)]
         others, innocent = self._remove(child)
         self._children.remove(child)
         self._buffer.extendleft(reversed(innocent))
         now = self._clock.now()
-        for number, job, since in ended:
-            started_at = self._moment(since)
-            if number in flags:
-                self._events.emit("job.cancelled", job=job.id)
-                self._end([(job.id, self._cancelled(job, flags[number], started_at, now))])
-            else:
-                self._events.emit("job.overran", job=job.id)
-                self._end([(job.id, self._overran(job, started_at, now))])
+        for job, since, fate in ended:
+            self._end([(job.id, self._fate_of(job, fate, self._moment(since), now))])
         self.interrupt(others, "its process was ended because of another job")
 
-    def _cancelled(self, job: HeldJob, flag: Document, since: datetime, at: datetime) -> moves.Move:
-        how = "it was cancelled, did not end when told so, and its process was ended"
+    def _fate_of(self, job: HeldJob, fate: Fate, since: datetime, at: datetime) -> moves.Move:
         try:
-            execution = Execution(since, at, self._holdings.worker, message=how)
-            return moves.cancelled({**decode(job.raw), "cancel": flag}, at, execution)
+            move = fate(decode(job.raw), since, at)
         except Exception as error:
-            return moves.unreadable(job.id, job.raw, at, f"{how}, and the job cannot be read: {error}")
+            return moves.unreadable(job.id, job.raw, at, f"its process was ended, and it cannot be read: {error}")
+        self._tell(job.id, move)
+        return move
+
+    def _by_force(self, document: Document, since: datetime, at: datetime, *, error: RecruiterError) -> moves.Move:
+        self._events.emit("job.ended_by_force", job=document["_id"], error=str(error))
+        worker = self._holdings.worker
+        return moves.ended_by_force(document, self._policies, error, worker=worker, started_at=since, at=at)
+
+    def _cancelled(self, document: Document, since: datetime, at: datetime, *, flag: Document) -> moves.Move:
+        how = "it was cancelled, did not end when told so, and its process was ended"
+        execution = Execution(since, at, self._holdings.worker, message=how)
+        return moves.cancelled({**document, "cancel": flag}, at, execution)
 
     def interrupt(self, jobs: Iterable[HeldJob], why: str) -> None:
         """Jobs that were ended by us, not by themselves: they are handed back and no attempt is counted.
@@ -434,14 +457,6 @@ class Floor:
         for job in jobs:
             self._events.emit("job.interrupted", job=job.id, why=why)
             self._end([(job.id, self.crash(job, now, why) if job.at_most_once else None)])
-
-    def _overran(self, job: HeldJob, since: datetime, at: datetime) -> moves.Move:
-        how = "its time was over, it did not end when told so, and its process was ended"
-        try:
-            worker, document = self._holdings.worker, decode(job.raw)
-            return moves.overran(document, self._policies, worker=worker, started_at=since, at=at, message=how)
-        except Exception as error:
-            return moves.unreadable(job.id, job.raw, at, f"{how}, and the job cannot be read: {error}")
 
     def _moment(self, monotonic: float) -> datetime:
         return self._clock.now() - timedelta(seconds=self._clock.monotonic() - monotonic)

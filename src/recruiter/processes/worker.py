@@ -37,6 +37,7 @@ class WorkerOptions:
     dead_after: float = 15.0
     grace: float = 30.0
     memory_limit: int | None = None
+    memory_hard_limit: int | None = None
     tell_all: bool = False
     """Whether to emit an event for every job that succeeds, too."""
 
@@ -63,6 +64,7 @@ class WorkerProcess:
             children=options.processes,
             concurrency=options.concurrency,
             memory_limit=options.memory_limit,
+            hard_limit=options.memory_hard_limit,
             told=lambda: self._settling.ring(),
             starving=lambda: self._fetching.ring(),
             tell_all=options.tell_all,

@@ -24,7 +24,7 @@ from recruiter.domain.retry import (
     exception_names,
 )
 from recruiter.domain.why import Why
-from recruiter.errors import JobTimedOut, RecruiterError
+from recruiter.errors import RecruiterError
 from recruiter.store.codec import LARGEST_JOB, Document, archived_document, decode, encode, plain_value, remember
 from recruiter.store.settlement import Movement, Rescheduled
 
@@ -97,30 +97,30 @@ def snoozed(document: Document, at: datetime, until: datetime, reason: str) -> R
     return Rescheduled(document["_id"], document["attempts"], fields, ("started_by", "started_at"), snoozes)
 
 
-def overran(
+def ended_by_force(
     document: Document,
     policies: PolicyRegistry,
+    error: RecruiterError,
     *,
     worker: str,
     started_at: datetime,
     at: datetime,
-    message: str,
 ) -> Ended:
-    """What it means for a job that its time was over, it did not leave, and its process was ended."""
-    names = exception_names(JobTimedOut)
+    """What it means for a job that it broke a limit, and its process was ended for that: a failure of this kind."""
     policy = _policy(document, policies)
     if isinstance(policy, _DecidedLater):  # counted like a crash, which is bounded
-        return crashed(document, policies, worker=worker, started_at=started_at, at=at, message=message)
+        return crashed(document, policies, worker=worker, started_at=started_at, at=at, message=str(error))
+    names = exception_names(type(error))
     failure = Failure(
         attempt=document["attempts"] + 1,
         created_at=document["created_at"],
         scheduled_at=document["scheduled_at"],
         failed_at=at,
-        exception=JobTimedOut(message),
+        exception=error,
         exception_classes=names,
     )
     decision = decide_failure(None if document.get("at_most_once") else policy, failure)
-    execution = Execution(started_at, at, worker, exception=names[0], message=message)
+    execution = Execution(started_at, at, worker, exception=names[0], message=str(error))
     return failed(document, execution, at, decision)
 
 
