@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from recruiter.builder import JobBuilder, Wishes, WorkableJob
 from recruiter.clock import SystemClock
+from recruiter.controls import Controls
 from recruiter.decorators import AsRepeated, AsTask
 from recruiter.domain.defaults import Defaults
 from recruiter.domain.duration import DurationLike, to_seconds
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import DEFAULT_GROUP, check_name
+from recruiter.domain.needs import AmountLike
 from recruiter.domain.report import JobReport
 from recruiter.domain.retry import RetryPolicy
 from recruiter.domain.schedule import WINDOW, Late, SchedulePolicy
@@ -33,6 +35,7 @@ from recruiter.settings import Settings, TargetSettings
 from recruiter.steps.cancel import cancel
 from recruiter.steps.enqueue import Enqueuer, refusal
 from recruiter.steps.execute import Executor
+from recruiter.steps.explain import explain
 from recruiter.steps.run_here import run_here
 from recruiter.store.codec import checked_size, decode, encode_job
 from recruiter.store.database import Store
@@ -90,6 +93,7 @@ class Recruiter(RegistryOwner):
         only: Iterable[type[BaseException]] = (),
         at_most_once: bool = False,
         timeout: DurationLike | None = None,
+        needs: Mapping[str, AmountLike] | None = None,
         aliases: Iterable[str] = (),
     ) -> AsTask: ...
     def task(
@@ -104,6 +108,7 @@ class Recruiter(RegistryOwner):
         only: Iterable[type[BaseException]] = (),
         at_most_once: bool = False,
         timeout: DurationLike | None = None,
+        needs: Mapping[str, AmountLike] | None = None,
         aliases: Iterable[str] = (),
     ) -> Any:
         """Makes a function a task. What is given here holds for its jobs unless they say otherwise.
@@ -111,7 +116,7 @@ class Recruiter(RegistryOwner):
         `name` is what is stored (the function's own name by default); `aliases` are names it had before, under which
         jobs may still be waiting.
         """
-        defaults = Defaults.of(group, priority, tags, retry, only, at_most_once, timeout)
+        defaults = Defaults.of(group, priority, tags, retry, only, at_most_once, timeout, needs)
         decorator = AsTask(self, name, tuple(aliases), defaults)
         return decorator if function is None else decorator(function)
 
@@ -203,6 +208,17 @@ class Recruiter(RegistryOwner):
         cancel(self.store, self.clock, id, by, reason)
 
     acancel = twin(cancel)
+
+    def explain(self, id: JobId) -> str:
+        """Why this job is not running, in words; or where it runs, or how it ended. Raises JobNotFound."""
+        return explain(self.store, id, self.clock.now())
+
+    aexplain = twin(explain)
+
+    @cached_property
+    def controls(self) -> Controls:
+        """Limits, pauses, and workers that are to be given nothing."""
+        return Controls(lambda: self.store)
 
     # -- jobs that repeat ----------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from recruiter.domain.defaults import Defaults, seconds_to_run
 from recruiter.domain.duration import DurationLike, to_timedelta
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import DEFAULT_METHOD, check_name, check_priority, check_tags
+from recruiter.domain.needs import AmountLike, Needs
 from recruiter.domain.retry import RetryPolicy, after
 from recruiter.domain.schedule import SchedulePolicy
 from recruiter.domain.scheduler import Overlap
@@ -52,6 +53,8 @@ class Wishes:
     only: tuple[type[BaseException], ...] = ()
     at_most_once: bool | None = None
     timeout: float | None = None
+    needs: Needs | None = None
+    key: str | None = None
     unique: bool = False
     """For repeatable jobs only."""
 
@@ -124,6 +127,14 @@ class JobBuilder(Generic[R]):
         """How long one attempt may take: then JobTimedOut is raised in it, and soon after its process is ended."""
         return self._with(timeout=seconds_to_run(duration))
 
+    def needing(self, **resources: AmountLike) -> Self:
+        """What it takes while it runs: `.needing(proc=2, mem="4GiB", gpu=1)`. It waits for a host that has it free."""
+        return self._with(needs=Needs.of(resources))
+
+    def limited_by(self, key: str) -> Self:
+        """Counts it by a key of your own, such as "customer:42", which a limit on `key:customer` is about."""
+        return self._with(key=check_name("key", key))
+
     def execute(self, *, session: ClientSession | None = None) -> JobHandle[R]:
         """Makes the job. With a `session` it is part of the caller's own transaction, and runs in the background."""
         job, wishes = self.build(), self._wishes
@@ -170,6 +181,8 @@ class JobBuilder(Generic[R]):
             username=wishes.username,
             at_most_once=wishes.at_most_once if wishes.at_most_once is not None else defaults.at_most_once,
             timeout=wishes.timeout if wishes.timeout is not None else defaults.timeout,
+            needs=wishes.needs if wishes.needs is not None else defaults.needs,
+            key=wishes.key,
             retry_policy=self._recruiter.policies.dump(policy, only) if policy is not None else None,
         )
 

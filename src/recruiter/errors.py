@@ -13,6 +13,8 @@ RecruiterError
 ├── TaskExists                     two different functions want one name
 ├── JobNotFound                    no job with this id
 ├── SchedulerNotFound              no scheduler with this urn
+├── WorkerNotFound                 no worker with this id is on the roster
+├── LimitNotFound                  no limit on this subject
 ├── JobFailed                      waited for a result; the job ended without one
 ├── ResultTimeout                  waited for a result; the time is over
 ├── JobTimedOut                    raised inside a job whose time is over
@@ -91,6 +93,14 @@ class JobNotFound(RecruiterError):
 
 class SchedulerNotFound(RecruiterError):
     """No scheduler with this urn."""
+
+
+class WorkerNotFound(RecruiterError):
+    """No worker with this id is on the roster."""
+
+
+class LimitNotFound(RecruiterError):
+    """No limit on this subject."""
 
 
 class JobFailed(RecruiterError):

@@ -43,6 +43,7 @@ _SENTENCES: dict[str, tuple[int, str]] = {
         logging.WARNING,
         "jobs of task {task} in group {group} wait, and no worker serves them",
     ),
+    "lane.never_fits": (logging.ERROR, "jobs of task {task} in group {group} cannot run: each {reason}"),
     "archive.cleaned": (logging.INFO, "removed {removed} old jobs from the archive"),
     "hook.failed": (logging.ERROR, "hook {hook} failed: {error}"),
     "listener.failed": (logging.ERROR, "a listener failed on {event}: {error}"),

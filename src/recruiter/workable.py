@@ -19,6 +19,7 @@ from recruiter.domain.arguments import Signature
 from recruiter.domain.defaults import Defaults
 from recruiter.domain.duration import DurationLike
 from recruiter.domain.names import DEFAULT_GROUP, check_name, check_tags
+from recruiter.domain.needs import AmountLike
 from recruiter.domain.retry import RetryPolicy
 from recruiter.domain.typed import Mismatch, slot_of
 from recruiter.domain.values import Refused, from_bson, to_bson
@@ -58,12 +59,13 @@ class Workable:
         only: Iterable[type[BaseException]] = (),
         at_most_once: bool = False,
         timeout: DurationLike | None = None,
+        needs: Mapping[str, AmountLike] | None = None,
         **others: Any,
     ) -> None:
         super().__init_subclass__(**others)
         cls.task_name = check_name("task", name or cls.__name__)
         cls.task_aliases = tuple(check_name("alias", alias) for alias in aliases)
-        cls.task_defaults = Defaults.of(group, priority, tags, retry, only, at_most_once, timeout)
+        cls.task_defaults = Defaults.of(group, priority, tags, retry, only, at_most_once, timeout, needs)
         for known_as in (cls.task_name, *cls.task_aliases):
             known = WORKABLES.get(known_as)
             if known is not None and not _same_place(known, cls):

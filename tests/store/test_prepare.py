@@ -47,7 +47,15 @@ class TestPrepare:
             list(threads.map(prepare, range(8)))
 
         with closing(Store(fresh)) as store:
-            assert set(_collections(store)) == {"scheduled", "archived", "roster", "schedulers", "leases", "creations"}
+            assert set(_collections(store)) == {
+                "scheduled",
+                "archived",
+                "roster",
+                "schedulers",
+                "leases",
+                "creations",
+                "limits",
+            }
             assert insert(store, a_job("x")) == ["x"]
             assert store.scheduled.due(["generic/add"], NOW, 1, set()) == ["x"]
             store.client.drop_database(fresh.database)

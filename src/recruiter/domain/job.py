@@ -11,7 +11,9 @@ from uuid import UUID
 
 from bson import ObjectId
 
-from recruiter.domain.names import DEFAULT_GROUP, DEFAULT_METHOD, lane_of
+from recruiter.domain.lanes import Lane
+from recruiter.domain.names import DEFAULT_GROUP, DEFAULT_METHOD
+from recruiter.domain.needs import NOTHING, Needs
 
 JobId = ObjectId | str | int | UUID
 """The id of a job: made by Recruiter (ObjectId) or given by whoever enqueues."""
@@ -61,6 +63,12 @@ class Job:
     at_most_once: bool = False
     timeout: float | None = None
     """Seconds that one attempt may take."""
+    needs: Needs = NOTHING
+    """What it takes of its host, or of the fleet, while it runs."""
+    key: str | None = None
+    """What it is counted by, beside its task and group: "customer:42"."""
+    suspect: bool = False
+    """Its worker died and it may have been the cause: it runs alone."""
     attempts: int = 0
     crashes: int = 0
     snoozes: int = 0
@@ -70,7 +78,9 @@ class Job:
 
     @property
     def lane(self) -> str:
-        return lane_of(self.group, self.task)
+        if not self.needs and self.key is None and not self.suspect:
+            return f"{self.group}/{self.task}"  # nearly always, and it is asked for every job
+        return str(Lane(self.group, self.task, self.needs, self.key, self.suspect))
 
     @property
     def state(self) -> State:

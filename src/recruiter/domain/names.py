@@ -1,8 +1,8 @@
 """Names of tasks, groups and lanes.
 
-A *lane* is the set of jobs that are alike to whoever plans: same group, same task. It is written on each job as
-`group/task`, so that one index serves "the next due jobs of these lanes, by priority then time" without sorting, and
-a lane that nobody can serve now (task at its limit, group paused, unknown task) is left out instead of walked past.
+A *lane* (lanes.py) is the set of jobs that are alike to whoever plans. It is written on each job, so that one index
+serves "the next due jobs of these lanes, by priority then time" without sorting, and a lane that nobody can serve now
+(task at its limit, group paused, unknown task) is left out instead of walked past.
 """
 
 from __future__ import annotations
@@ -52,10 +52,6 @@ def check_priority(priority: object) -> int | float:
     return priority
 
 
-def lane_of(group: str, task: str) -> str:
-    return f"{group}/{task}"
-
-
 def group_and_task(lane: str) -> tuple[str, str]:
-    group, _, task = lane.partition("/")
-    return group, task
+    group, _, rest = lane.partition("/")
+    return group, rest.partition("/")[0]

@@ -78,6 +78,7 @@ class Heartbeat:
             "slots": self._options.slots,
             "prefetch": 0,
             "session": self._store.settlement.session_id,
+            "resources": self._options.resources,
             "joined_at": moment,
             "seen_at": moment,
         }

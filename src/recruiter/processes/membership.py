@@ -35,6 +35,8 @@ LAST_WORDS = 10.0
 class MembershipOptions:
     groups: tuple[str, ...] | None = None
     slots: int = 1
+    resources: str = ""
+    """What the host has, as a text: "mem=16GiB,proc=8"."""
     heartbeat: float = 1.0
     dead_after: float = 15.0
 

@@ -36,6 +36,7 @@ class WorkerOptions:
     heartbeat: float = 1.0
     dead_after: float = 15.0
     grace: float = 30.0
+    resources: str = ""
     memory_limit: int | None = None
     memory_hard_limit: int | None = None
     tell_all: bool = False
@@ -69,7 +70,9 @@ class WorkerProcess:
             starving=lambda: self._fetching.ring(),
             tell_all=options.tell_all,
         )
-        roster = MembershipOptions(options.groups, options.slots, options.heartbeat, options.dead_after)
+        roster = MembershipOptions(
+            options.groups, options.slots, options.resources, options.heartbeat, options.dead_after
+        )
         self._membership = membership = Membership(store.clock, roster, self._floor.wake)
         throughput = Throughput()
         self._settling = Settling(

@@ -23,7 +23,7 @@ from pymongo.read_concern import ReadConcern
 from recruiter.clock import SystemClock
 from recruiter.domain.text import mask
 from recruiter.errors import InvalidTarget, NotAReplicaSet, ServerTooOld
-from recruiter.store import archived, creations, leases, roster, scheduled, schedulers
+from recruiter.store import archived, creations, leases, limits, roster, scheduled, schedulers
 from recruiter.store.codec import OPTIONS, Document
 from recruiter.store.settlement import DURABLE, Settlement
 from recruiter.store.target import Target
@@ -39,6 +39,7 @@ _COLLECTIONS: dict[str, tuple[list[IndexModel], Document]] = {
     schedulers.NAME: (schedulers.INDEXES, schedulers.VALIDATOR),
     leases.NAME: ([], leases.VALIDATOR),
     creations.NAME: ([], creations.VALIDATOR),
+    limits.NAME: ([], limits.VALIDATOR),
 }
 
 
@@ -119,6 +120,10 @@ class Store:
         return schedulers.Schedulers(self._collection(schedulers.NAME))
 
     @cached_property
+    def limits(self) -> limits.Limits:
+        return limits.Limits(self._collection(limits.NAME))
+
+    @cached_property
     def creations(self) -> creations.Creations:
         return creations.Creations(self._collection(creations.NAME))
 
@@ -193,6 +198,7 @@ class Store:
                 "leases",
                 "schedulers",
                 "creations",
+                "limits",
                 "settlement",
             ):
                 self.__dict__.pop(name, None)

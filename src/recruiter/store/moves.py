@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from recruiter.domain.job import Execution, JobId
-from recruiter.domain.names import lane_of
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.retry import (
     Archive,
@@ -25,7 +24,16 @@ from recruiter.domain.retry import (
 )
 from recruiter.domain.why import Why
 from recruiter.errors import RecruiterError
-from recruiter.store.codec import LARGEST_JOB, Document, archived_document, decode, encode, plain_value, remember
+from recruiter.store.codec import (
+    LARGEST_JOB,
+    Document,
+    archived_document,
+    decode,
+    encode,
+    lane_of,
+    plain_value,
+    remember,
+)
 from recruiter.store.settlement import Movement, Rescheduled
 
 _UNKNOWN_TASK_PAUSE = timedelta(minutes=1)
@@ -60,9 +68,14 @@ def failed(document: Document, execution: Execution, at: datetime, decision: Dec
             fields["reason"] = decision.reason
         return encode(archived_document(document, decision.why, at, fields))
     fields.update(scheduled_at=decision.at, postponed=decision.at > at)
-    if decision.group is not None:
-        fields.update(group=decision.group, lane=lane_of(decision.group, document["task"]))
-    return Rescheduled(document["_id"], document["attempts"], fields, unset=("started_by", "started_at"))
+    unset: tuple[str, ...] = ("started_by", "started_at")
+    cleared = bool(document.get("suspect")) and not execution.crashed
+    if cleared:
+        unset += ("suspect",)
+    if decision.group is not None or cleared:
+        group = decision.group or document["group"]
+        fields.update(group=group, lane=lane_of(document, group=group, suspect=not cleared and document.get("suspect")))
+    return Rescheduled(document["_id"], document["attempts"], fields, unset)
 
 
 def crashed(
@@ -83,7 +96,9 @@ def crashed(
         failed_at=at,
         crashed=True,
     )
-    crashes = (document.get("crashes") or 0) + 1
+    # The death that made it a suspect was its doing too, it turns out.
+    document = {**document, "crashes": max(document.get("crashes") or 0, 1 if document.get("suspect") else 0)}
+    crashes = document["crashes"] + 1
     decision = decide_crash(
         _policy(document, policies), failure, crashes=crashes, at_most_once=bool(document.get("at_most_once"))
     )
@@ -124,6 +139,12 @@ def ended_by_force(
     return failed(document, execution, at, decision)
 
 
+def suspected(document: Document) -> Rescheduled:
+    """A job that may have killed its worker: it runs alone from now on, and no attempt is counted."""
+    fields = {"suspect": True, "lane": lane_of(document, suspect=True)}
+    return Rescheduled(document["_id"], document["attempts"], fields)
+
+
 def cancelled(document: Document, at: datetime, execution: Execution | None = None) -> bytes:
     """A job that was cancelled, while it waited or, with an execution, while it ran."""
     flag = document.get("cancel")
@@ -134,7 +155,7 @@ def cancelled(document: Document, at: datetime, execution: Execution | None = No
 
 def misplaced(document: Document, at: datetime) -> Rescheduled:
     """A job that came to a process which does not know its task: to the lane where it belongs, or to wait a while."""
-    lane = lane_of(document["group"], document["task"])
+    lane = lane_of(document)
     later = {"scheduled_at": at + _UNKNOWN_TASK_PAUSE, "postponed": True}
     fields = {"lane": lane} if document.get("lane") != lane else later
     return Rescheduled(document["_id"], document["attempts"], fields)

@@ -21,7 +21,9 @@ from pymongo.cursor import Cursor
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from recruiter.domain.job import Job, JobId
+from recruiter.domain.lanes import Lane
 from recruiter.domain.names import CANCELLED_LANE
+from recruiter.domain.packing import Candidate
 from recruiter.errors import StoreError
 from recruiter.store.codec import LENIENT, MOST_ATTEMPTS, NOT_BELIEVED, Document, id_of, job_from, split_batch
 from recruiter.store.translate import store_call
@@ -167,6 +169,22 @@ class Scheduled:
         return (found["_id"], found["task"]) if found else None
 
     @store_call
+    def candidates(self, lanes: Sequence[str], now: datetime, limit: int, held: Ids[JobId]) -> list[Candidate]:
+        """Like `due`, with what a planner must know of each."""
+        fields = {"_id": 1, "priority": 1, "scheduled_at": 1, "lane": 1}
+        found: list[Document] = []
+        for start in range(0, len(lanes), _LANES_A_QUERY):
+            some = lanes[start : start + _LANES_A_QUERY]
+            found.extend(self._due(self._readable.find, fields, some, now, limit, held))
+        return [Candidate(d["_id"], Lane.parse(d["lane"]), d["priority"], d["scheduled_at"]) for d in found]
+
+    @store_call
+    def lanes_of(self, ids: Ids[JobId]) -> dict[JobId, str]:
+        """The lanes of these jobs, where they have one."""
+        found = self.collection.find({"_id": {"$in": list(ids)}, **_HAS_LANE}, {"lane": 1})
+        return {document["_id"]: document["lane"] for document in found}
+
+    @store_call
     def next_due(self, now: datetime) -> datetime | None:
         """When the next postponed job becomes due."""
         found = self.collection.find_one(
@@ -309,6 +327,23 @@ class Scheduled:
                 f"job {id!r} was inserted by another program and is not adopted yet; ask again in a second"
             )
         return job_from(document)
+
+    @store_call
+    def document(self, id: JobId) -> Document | None:
+        """A job as it is stored, whatever is in it."""
+        return self._readable.find_one({"_id": id})
+
+    @store_call
+    def count_before(self, document: Document) -> int:
+        """How many jobs of its lane get their turn before it; counts up to a thousand."""
+        sooner = {
+            "lane": document["lane"],
+            "$or": [
+                {"priority": {"$gt": document["priority"]}, "scheduled_at": {"$lte": document["scheduled_at"]}},
+                {"priority": document["priority"], "scheduled_at": {"$lt": document["scheduled_at"]}},
+            ],
+        }
+        return self.collection.count_documents(sooner, limit=1000, hint=DUE)
 
     @store_call
     def exists(self, id: JobId) -> bool:
