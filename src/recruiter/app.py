@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
@@ -22,7 +23,7 @@ from recruiter.domain.schedule import WINDOW, Late, SchedulePolicy
 from recruiter.domain.schedule_registry import schedule_policy
 from recruiter.domain.scheduler import Scheduler
 from recruiter.domain.values import to_bson
-from recruiter.errors import JobExists, JobNotFound, RecruiterError, UnknownTask
+from recruiter.errors import InvalidJob, JobExists, JobNotFound, RecruiterError, UnknownTask
 from recruiter.events import Listener
 from recruiter.processes.caller import CallingOptions
 from recruiter.processes.calling import Calling, StopWish
@@ -36,6 +37,7 @@ from recruiter.steps.cancel import cancel
 from recruiter.steps.enqueue import Enqueuer, refusal
 from recruiter.steps.execute import Executor
 from recruiter.steps.explain import explain
+from recruiter.steps.recover import recover
 from recruiter.steps.run_here import run_here
 from recruiter.store.codec import checked_size, decode, encode_job
 from recruiter.store.database import Store
@@ -208,6 +210,19 @@ class Recruiter(RegistryOwner):
         cancel(self.store, self.clock, id, by, reason)
 
     acancel = twin(cancel)
+
+    def recover(self, id: JobId, *, schedule_at: datetime | None = None) -> JobHandle[Any]:
+        """Runs a job that has ended once more, now or then: a new job, which says in `recovered_from` which it repeats.
+
+        What became of the old one stays in the archive. Raises JobNotFound when it has not ended, or never was.
+        """
+        if schedule_at is not None and schedule_at.utcoffset() is None:
+            raise InvalidJob(f"schedule_at needs a datetime with a time zone, not {schedule_at!r}; add tzinfo=UTC")
+        job = recover(self.store, id, self.clock.now(), schedule_at)
+        self.after_send()
+        return self.handle(job.id)
+
+    arecover = twin(recover)
 
     def explain(self, id: JobId) -> str:
         """Why this job is not running, in words; or where it runs, or how it ended. Raises JobNotFound."""

@@ -102,6 +102,7 @@ class Settings(TargetSettings):
     memory_limit: ByteSize | None = None
     memory_hard_limit: ByteSize | None = None
     resources: Resources = ""
+    host: str = ""
     grace: Duration = timedelta(seconds=30)
     clean_after: Duration = timedelta(days=5)
     wait_at_least: Duration = timedelta(minutes=1)

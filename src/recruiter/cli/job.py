@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+from datetime import UTC, datetime
 from typing import Any
 
 from bson import ObjectId
@@ -12,8 +13,9 @@ from recruiter.cli import options as given
 from recruiter.cli.options import recruiter_on
 from recruiter.cli.output import Output, show_one
 from recruiter.domain.job import ArchivedJob, Job, JobId
+from recruiter.errors import SettingsError
 
-app = App(name="job", help="Look at jobs, and cancel them.")
+app = App(name="job", help="Look at jobs, cancel and recover them.")
 
 
 @app.command(name="show")
@@ -47,6 +49,28 @@ def cancel(
         print(f"job {id} is being cancelled")
 
 
+@app.command
+def recover(id: str, /, *, schedule_at: str | None = None, common: given.TargetOptions = given.TargetOptions()) -> None:
+    """Runs a job that has ended once more, as a new job.
+
+    Parameters
+    ----------
+    schedule_at
+        When: 2030-12-01T22:18:00Z (default: now).
+    """
+    with recruiter_on(common) as recruiter:
+        job = recruiter.recover(_id(id), schedule_at=_moment(schedule_at) if schedule_at is not None else None)
+        print(f"job {id} is recovered as {job.id}")
+
+
+def _moment(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise SettingsError(f"{text!r} is no date; write 2030-12-01T22:18:00Z") from None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
 def _id(text: str) -> JobId:
     """Ids made by Recruiter are ObjectIds; others are taken as the text they are, or as a number."""
     if ObjectId.is_valid(text):
@@ -65,6 +89,7 @@ def _facts(job: Job) -> dict[str, Any]:
         "priority": job.priority,
         "tags": job.tags,
         "owner": job.username,
+        "recovered_from": job.recovered_from,
         "urn": job.urn,
         "key": job.key,
         "needs": job.needs.described() if job.needs else None,

@@ -63,6 +63,8 @@ class WorkerOptions:
     "How many jobs run at once in each child: async ones in one event loop, others in threads (default 1)."
     resources: str | None = None
     "What jobs may take of this host, e.g. proc=8,mem=32GiB,gpu=1 (default: all processors and all memory)."
+    host: str | None = None
+    "What to call this host (default: its own name); workers of one host share its resources."
     memory_limit: str | None = None
     "A child process larger than this is replaced after its job, e.g. 512MB."
     memory_hard_limit: str | None = None

@@ -82,6 +82,7 @@ def start_worker(
                 processes=settings.processes,
                 concurrency=settings.concurrency,
                 resources=settings.resources or measured_resources(),
+                host=settings.host,
                 heartbeat=settings.heartbeat.total_seconds(),
                 dead_after=settings.considered_dead_after.total_seconds(),
                 grace=settings.grace.total_seconds(),

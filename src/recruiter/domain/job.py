@@ -74,6 +74,8 @@ class Job:
     snoozes: int = 0
     """How often it asked to be run later; that counts as no attempt."""
     retry_policy: Mapping[str, Any] | None = None
+    recovered_from: JobId | None = None
+    """The job that this one repeats, if somebody recovered it."""
     executions: tuple[Execution, ...] = ()
 
     @property

@@ -71,7 +71,7 @@ class Heartbeat:
     def _facts(self, tasks: frozenset[str]) -> dict[str, Any]:
         moment = self._clock.now()
         return {
-            "host": socket.gethostname(),
+            "host": self._options.host or socket.gethostname(),
             "pid": os.getpid(),
             "groups": list(self._options.groups) if self._options.groups is not None else None,
             "tasks": sorted(tasks),

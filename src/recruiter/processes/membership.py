@@ -37,6 +37,8 @@ class MembershipOptions:
     slots: int = 1
     resources: str = ""
     """What the host has, as a text: "mem=16GiB,proc=8"."""
+    host: str = ""
+    """Its name; workers of one name share its resources."""
     heartbeat: float = 1.0
     dead_after: float = 15.0
 

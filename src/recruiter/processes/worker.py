@@ -37,6 +37,7 @@ class WorkerOptions:
     dead_after: float = 15.0
     grace: float = 30.0
     resources: str = ""
+    host: str = ""
     memory_limit: int | None = None
     memory_hard_limit: int | None = None
     tell_all: bool = False
@@ -71,7 +72,12 @@ class WorkerProcess:
             tell_all=options.tell_all,
         )
         roster = MembershipOptions(
-            options.groups, options.slots, options.resources, options.heartbeat, options.dead_after
+            options.groups,
+            options.slots,
+            options.resources,
+            options.host,
+            options.heartbeat,
+            options.dead_after,
         )
         self._membership = membership = Membership(store.clock, roster, self._floor.wake)
         throughput = Throughput()

@@ -95,7 +95,7 @@ def job_document(job: Job) -> Document:
         document["tags"] = list(job.tags)
     if job.at_most_once:
         document["at_most_once"] = True
-    for name in ("urn", "username", "retry_policy", "timeout", "key"):
+    for name in ("urn", "username", "retry_policy", "timeout", "key", "recovered_from"):
         value = getattr(job, name)
         if value is not None:
             document[name] = value
@@ -184,6 +184,7 @@ def _fields(document: Mapping[str, Any]) -> Document:
         "key": document.get("key"),
         "suspect": bool(document.get("suspect")),
         "retry_policy": document.get("retry_policy"),
+        "recovered_from": document.get("recovered_from"),
         "executions": _executions(document),
     }
 
