@@ -199,18 +199,7 @@ def said_of(job: ArchivedJob) -> str:
     return " | ".join(filter(None, said))
 
 
-UNEXPLAINED = {"import of nonsense": "registry.py WorkableTask.call: does not look at what import_ returned"}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            name, marks=pytest.mark.xfail(strict=True, reason=UNEXPLAINED[name]) if name in UNEXPLAINED else ()
-        )
-        for name in CASES
-    ],
-)
+@pytest.mark.parametrize("name", CASES)
 def test_the_job_is_explained_and_the_process_lives(worker: Process, name: str) -> None:
     case = CASES[name]
     children = worker.children()

@@ -19,6 +19,7 @@ import pytest
 from bson import ObjectId
 
 from recruiter import ArchivedJob, JobHandle, JobTimedOut, RetryManyTimes, Task
+from recruiter.clock import SystemClock
 from recruiter.embedded import EmbeddedServer
 from recruiter.processes import wire
 from recruiter.processes.control import Control
@@ -354,7 +355,7 @@ class Jugglers:
         self._to, self._from, self._control = os.pipe(), os.pipe(), os.pipe()
         self._ledger = Ledger(multiprocessing.get_context("forkserver"))
         control = Control(self._control[0], by_signal=False)
-        self._juggler = Juggler(self._to[0], self._from[1], self._ledger, bench.executor, control, places)
+        self._juggler = Juggler(self._to[0], self._from[1], self._ledger, bench.executor, control, SystemClock(), places)
         self._thread = threading.Thread(target=self._juggler.work)
 
     def run(self, *tasks: str) -> list[Any]:
@@ -432,15 +433,9 @@ def take_it_in_a_thread() -> str:
     [
         pytest.param(
             take_it,
-            marks=pytest.mark.xfail(
-                strict=True, reason="juggler.py _begin: the next job's task inherits the context of the one before"
-            ),
         ),
         pytest.param(
             take_it_in_a_thread,
-            marks=pytest.mark.xfail(
-                strict=True, reason="juggler.py _run: jobs in threads share the context of their thread"
-            ),
         ),
     ],
 )

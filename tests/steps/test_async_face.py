@@ -194,16 +194,14 @@ class TestTwins:
         assert isinstance(Parcel(1).as_job_of(unreachable).with_method("weigh"), WorkableJob)
         assert unreachable.handle("x").id == "x"
 
-    @pytest.mark.xfail(strict=True, reason="builder.py schedule_in: asks recruiter.clock, which connects to MongoDB")
     def test_nor_does_saying_when(self, unreachable: Recruiter) -> None:
         assert isinstance(unreachable.task(add).job(1, 2).schedule_in("5 minutes"), JobBuilder)
 
-    @pytest.mark.xfail(strict=True, reason="app.py store: one that cannot be checked is not closed, nor its client")
     def test_a_connection_that_did_not_come_about_is_closed(
         self, unreachable: Recruiter, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         closed: list[Store] = []
-        monkeypatch.setattr(Store, "close", closed.append)
+        monkeypatch.setattr(Store, "close", lambda store: closed.append(store))
 
         with pytest.raises(StoreUnreachable):
             unreachable.find("x")
@@ -435,9 +433,6 @@ class TestWaiting:
             archive(recruiter.store, *ids)
             assert list(waiting) == [f"of {id}" for id in ids]
 
-    @pytest.mark.xfail(
-        strict=True, reason="results.py wait: a result that comes in that very moment is a bare TimeoutError"
-    )
     def test_a_result_that_comes_when_the_time_is_over_is_no_strange_error(self, recruiter: Recruiter) -> None:
         class Late(Future[ArchivedJob]):
             def result(self, timeout: float | None = None) -> ArchivedJob:
@@ -482,7 +477,6 @@ class TestOptimisticAsyncJobs:
             for loop in loops:
                 loop.close()
 
-    @pytest.mark.xfail(strict=True, reason="app.py close: drops the executor without closing the loops it made")
     def test_the_loop_they_ran_in_is_closed_with_the_application(self, recruiter: Recruiter) -> None:
         loops: list[asyncio.AbstractEventLoop] = []
 
@@ -497,9 +491,6 @@ class TestOptimisticAsyncJobs:
         finally:
             loops[0].close()
 
-    @pytest.mark.xfail(
-        strict=True, reason="steps/execute.py run: the job is archived as failed with a RuntimeError of ours"
-    )
     def test_without_it_they_run_or_the_call_is_refused(self, recruiter: Recruiter) -> None:
         """Given a running loop and the call that is not for loops."""
 

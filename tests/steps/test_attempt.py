@@ -399,7 +399,6 @@ class TestIsLastAttempt:
 
         assert bench.archived(lambda: current_job.is_last_attempt, retry_policy=policy)["result"] is False
 
-    @pytest.mark.xfail(strict=True, reason="current.py is_last_attempt: attempt.policy() raises InvalidJob in the job")
     def test_asking_harms_nothing_when_the_policy_cannot_be_loaded(self, bench: Bench) -> None:
         """A failure now would be final (policy-failed), so this is the last attempt."""
         job = bench.archived(lambda: current_job.is_last_attempt, retry_policy={"class": "Gone", "parameters": {}})
@@ -825,13 +824,6 @@ class TestEvents:
 # -- RetryLater ------------------------------------------------------------------------------------------------------
 
 
-CANNOT_BE_WRITTEN = pytest.mark.xfail(
-    strict=True,
-    raises=OverflowError,
-    reason="execute.py _until, retry.py Retry: a moment before or after all time in UTC cannot be sent; the child dies",
-)
-
-
 class TestRetryLater:
     @pytest.mark.parametrize(
         ("later", "seconds"),
@@ -945,8 +937,8 @@ class TestRetryLater:
         [
             datetime.max.replace(tzinfo=UTC),
             datetime.min.replace(tzinfo=UTC),
-            pytest.param(datetime.max.replace(tzinfo=timezone(timedelta(hours=-5))), marks=CANNOT_BE_WRITTEN),
-            pytest.param(datetime.min.replace(tzinfo=timezone(timedelta(hours=5))), marks=CANNOT_BE_WRITTEN),
+            pytest.param(datetime.max.replace(tzinfo=timezone(timedelta(hours=-5)))),
+            pytest.param(datetime.min.replace(tzinfo=timezone(timedelta(hours=5)))),
         ],
         ids=str,
     )
@@ -1196,7 +1188,6 @@ class TestTimeout:
 
         assert told == [7, "starts", "runs", "stops", "finalizes", "runs", "finalizes"]
 
-    @pytest.mark.xfail(strict=True, reason="steps/execute.py _run: task.call() runs the constructor outside of _within")
     def test_the_constructor_is_part_of_the_attempt(self, bench: Bench) -> None:
         job = ended(bench.of_job(a_job(task="SlowToBuild", args={"seconds": 0.3}, timeout=SHORT)))
 
@@ -1313,9 +1304,6 @@ class TestOutcome:
             None,
             pytest.param(
                 20,
-                marks=pytest.mark.xfail(
-                    strict=True, reason="steps/execute.py _within: StopIteration leaves a generator as RuntimeError"
-                ),
             ),
         ],
     )
@@ -1325,7 +1313,6 @@ class TestOutcome:
 
         assert job["last_execution"]["class"] == "StopIteration"
 
-    @pytest.mark.xfail(strict=True, reason="steps/execute.py run: what leaves the loop is taken for the job's own")
     def test_a_task_that_an_earlier_job_left_behind_cannot_fail_the_next(self, bench: Bench) -> None:
         """Given a job that left a task alone which exits later, in a child with one place."""
 

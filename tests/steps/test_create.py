@@ -144,7 +144,6 @@ class TestTheSame:
 
         assert task.create(1).id == task.create(1.0).id
 
-    @pytest.mark.xfail(strict=True, reason="app.py job: _NOTHING is a mappingproxy, which to_bson refuses")
     def test_no_data_is_an_empty_document(self, recruiter: Recruiter) -> None:
         """Also for whoever has not got the code."""
         assert recruiter.create("unknown", {}).id == recruiter.create("unknown").id
@@ -221,7 +220,6 @@ class TestDifferent:
 
         assert store.scheduled.collection.count_documents({}) == 4
 
-    @pytest.mark.xfail(strict=True, reason="builder.py create: content_id leaves out the method")
     def test_another_method_of_a_workable_is_another_job(self, recruiter: Recruiter) -> None:
         first = Parcel(1).as_job_of(recruiter).create()
         second = Parcel(1).as_job_of(recruiter).with_method("weigh").create()
@@ -358,7 +356,6 @@ class TestAnIdOfOnesOwn:
             assert (ran, places(store, ["x"])["x"] == "both") == ([], False)
 
     @pytest.mark.parametrize("where", ["scheduled", "archived"])
-    @pytest.mark.xfail(strict=True, reason="app.py send with a session: a StoreError, or a second job under one id")
     def test_in_a_transaction_of_the_callers_own_too(
         self, notes: Task[[Any], Any, Any], recruiter: Recruiter, store: Store, where: str
     ) -> None:
@@ -366,9 +363,12 @@ class TestAnIdOfOnesOwn:
         if where == "archived":
             archive(store, first)
 
-        with recruiter.store.client.start_session() as session, session.start_transaction():  # noqa: SIM117
-            with pytest.raises(JobExists):
-                notes.job(2).with_id("x").execute(session=session)
+        with (
+            pytest.raises(JobExists),
+            recruiter.store.client.start_session() as session,
+            session.start_transaction(),
+        ):
+            notes.job(2).with_id("x").execute(session=session)
 
 
 class TestRefused:

@@ -224,17 +224,11 @@ class TestFromTheConstructor:
         [
             pytest.param(
                 Options(1, colour="red"),
-                marks=pytest.mark.xfail(
-                    strict=True, reason="workable.py stored: **options are stored one level too deep"
-                ),
             ),
             Values(1, 2, 3),
             Positional(1),
             pytest.param(
                 Shadowed(5),
-                marks=pytest.mark.xfail(
-                    strict=True, reason="workable.py export: takes the class's attribute for the job's"
-                ),
             ),
         ],
         ids=lambda workable: type(workable).__name__,
@@ -352,7 +346,6 @@ class TestDataclasses:
         with pytest.raises(InvalidArguments, match="keeps no attribute 'seed'"):
             stored(Seeded(5))
 
-    @pytest.mark.xfail(strict=True, reason="workable.py export: an InitVar with a default is stored as that default")
     def test_so_is_one_with_a_default(self) -> None:
         """Or the job would run with another value than it was made with, and nobody would know."""
         with pytest.raises(InvalidArguments, match="seed"):
@@ -364,7 +357,6 @@ class TestDataclasses:
         assert (job["last_execution"]["class"], job["last_execution"]["message"]) == ("ValueError", "below zero")
 
     @pytest.mark.usefixtures("forgotten")
-    @pytest.mark.xfail(strict=True, reason="workable.py __init_subclass__: dataclass(slots=True) makes the class again")
     def test_with_slots_it_keeps_what_its_class_line_says(self) -> None:
         @dataclass(slots=True)
         class Compact(Workable, name="compact", group="small", retry=RetryForever(1)):
@@ -373,9 +365,6 @@ class TestDataclasses:
         assert Compact.task_name == "compact"
         assert (Compact.task_defaults.group, Compact.task_defaults.retry) == ("small", RetryForever(1))
 
-    @pytest.mark.xfail(
-        strict=True, reason="workable.py _constructor: a base's annotations are read in the wrong module"
-    )
     def test_fields_inherited_from_another_module(self, modules: Modules) -> None:
         """Given a base whose annotations are texts that only make sense in its own module."""
         base = modules.load(
@@ -472,9 +461,6 @@ class TestModels:
             Aliased(number=4, to=Place("x")),
             pytest.param(
                 Rooted([1, 2]),
-                marks=pytest.mark.xfail(
-                    strict=True, reason="workable.py rebuilt: a RootModel's document is no document"
-                ),
             ),
         ],
         ids=repr,
@@ -733,18 +719,12 @@ class TestTheClassLine:
             type("Nonsense", (Workable,), {}, **keywords)
 
     @pytest.mark.usefixtures("forgotten")
-    @pytest.mark.xfail(
-        strict=True, reason="domain/defaults.py Defaults.of: an iterator of `only` is empty the second time"
-    )
     def test_only_may_be_any_iterable(self) -> None:
         """Lost, it would mean: retry on everything."""
         defined: Any = type("Iterating", (Workable,), {}, retry=RetryForever(1), only=iter([OSError]))
 
         assert defined.task_defaults.only == (OSError,)
 
-    @pytest.mark.xfail(
-        strict=True, reason="builder.py retry_with_policy: an iterator of `only` is empty the second time"
-    )
     def test_so_it_may_for_a_job(self, recruiter: Recruiter) -> None:
         job = Bare().as_job_of(recruiter).retry_with_policy(RetryForever(1), only=iter([OSError])).build()
 
@@ -778,7 +758,6 @@ class TestDefaultsOfATask:
             {"only": OSError},
             pytest.param(
                 {"aliases": "old"},
-                marks=pytest.mark.xfail(strict=True, reason="app.py task: a text of aliases becomes its letters"),
             ),
         ],
         ids=str,
@@ -989,7 +968,6 @@ class TestNames:
         assert (WORKABLES["Robot"], WORKABLES["http"]) == (Robot, Http)
 
     @pytest.mark.usefixtures("forgotten")
-    @pytest.mark.xfail(strict=True, reason="workable.py __init_subclass__: registers names before all are checked")
     def test_nothing_of_a_refused_one_is_left(self) -> None:
         with pytest.raises(TaskExists):
             type("Refused", (Workable,), {}, aliases=["Robot"])
@@ -1012,7 +990,6 @@ class TestNames:
         with pytest.raises(TaskExists):
             modules.load("customers", code)
 
-    @pytest.mark.xfail(strict=True, reason="registry.py add: does not look at WORKABLES, and find prefers the function")
     def test_a_task_cannot_take_the_name_of_a_workable(self, bench: Bench) -> None:
         with pytest.raises(TaskExists):
             bench.recruiter.task(name="Robot")(lambda name: f"not {name}")
