@@ -355,7 +355,8 @@ class Jugglers:
         self._to, self._from, self._control = os.pipe(), os.pipe(), os.pipe()
         self._ledger = Ledger(multiprocessing.get_context("forkserver"))
         control = Control(self._control[0], by_signal=False)
-        self._juggler = Juggler(self._to[0], self._from[1], self._ledger, bench.executor, control, SystemClock(), places)
+        executor, clock = bench.executor, SystemClock()
+        self._juggler = Juggler(self._to[0], self._from[1], self._ledger, executor, control, clock, places)
         self._thread = threading.Thread(target=self._juggler.work)
 
     def run(self, *tasks: str) -> list[Any]:
