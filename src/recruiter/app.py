@@ -119,7 +119,7 @@ class Recruiter(RegistryOwner):
         jobs may still be waiting.
         """
         defaults = Defaults.of(group, priority, tags, retry, only, at_most_once, timeout, needs)
-        decorator = AsTask(self, name, tuple(aliases), defaults)
+        decorator = AsTask(self, name, aliases, defaults)
         return decorator if function is None else decorator(function)
 
     def job_of(self, workable: W) -> WorkableJob[W]:
@@ -139,13 +139,18 @@ class Recruiter(RegistryOwner):
         """
         definition = self.registry.find(check_name("task", task))
         if definition is None:
-            return JobBuilder(self, Wishes(task, to_bson(data, "data"), Defaults()))
+            plain = dict(data) if isinstance(data, Mapping) else list(data)
+            return JobBuilder(self, Wishes(task, to_bson(plain, "data"), Defaults()))
         return JobBuilder(self, Wishes(definition.name, definition.store(data), definition.defaults))
 
     # -- jobs ----------------------------------------------------------------------------------------------------
 
-    def send(self, job: Job, returns: Any = Any, session: ClientSession | None = None) -> JobHandle[Any]:
+    def send(
+        self, job: Job, returns: Any = Any, session: ClientSession | None = None, *, check_id: bool = False
+    ) -> JobHandle[Any]:
         """Stores a job; returns when it is durable, or with the caller's own transaction."""
+        if check_id and session is not None and self.store.archived.exists(job.id, session):
+            raise JobExists(f"a job with id {job.id!r} has ended already; it was left as it is")
         if session is None:
             self._enqueuer.one(job)
             self.after_send()
@@ -356,8 +361,7 @@ class Recruiter(RegistryOwner):
         """Uses another MongoDB from now on, over a new connection, or with None the one it was made for; for processes
         that were started with --target, and for tests."""
         store: Store | None = self.__dict__.get("store")
-        for name in _ON_THIS_CONNECTION:
-            self.__dict__.pop(name, None)
+        self._forget_connection()
         if store is not None:
             store.abandon()
         self._target = None if address is None else Target.parse(address)
@@ -369,7 +373,11 @@ class Recruiter(RegistryOwner):
     @cached_property
     def store(self) -> Store:
         store = Store(self.target)
-        store.check()
+        try:
+            store.check()
+        except BaseException:
+            store.close()
+            raise
         return store
 
     def listen(self, listener: Listener) -> Listener:
@@ -377,11 +385,17 @@ class Recruiter(RegistryOwner):
         return self.events.listen(listener)
 
     def close(self) -> None:
-        store = self.__dict__.pop("store", None)
-        for name in _ON_THIS_CONNECTION:
-            self.__dict__.pop(name, None)
+        store: Store | None = self.__dict__.get("store")
+        self._forget_connection()
         if store is not None:
             store.close()
+
+    def _forget_connection(self) -> None:
+        executor: Executor | None = self.__dict__.get("_executor")
+        if executor is not None:
+            executor.close()
+        for name in _ON_THIS_CONNECTION:
+            self.__dict__.pop(name, None)
 
     def __enter__(self) -> Recruiter:
         return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from recruiter.domain.defaults import Defaults, seconds_to_run
@@ -42,6 +42,7 @@ class Wishes:
     returns: Any = Any
     id: JobId | None = None
     at: datetime | None = None
+    delay: timedelta | None = None
     background: bool = False
     method: str = DEFAULT_METHOD
     group: str | None = None
@@ -80,11 +81,11 @@ class JobBuilder(Generic[R]):
         """Not before this moment; implies the background."""
         if not isinstance(moment, datetime) or moment.utcoffset() is None:
             raise InvalidJob(f"schedule_at needs a datetime with a time zone, not {moment!r}; add tzinfo=UTC or yours")
-        return self._with(at=moment.astimezone(UTC), background=True)
+        return self._with(at=moment.astimezone(UTC), delay=None, background=True)
 
     def schedule_in(self, delay: DurationLike) -> Self:
         """Not before this long from now; implies the background."""
-        return self._with(at=after(self._recruiter.clock.now(), to_timedelta(delay)), background=True)
+        return self._with(at=None, delay=to_timedelta(delay), background=True)
 
     def in_group(self, group: str) -> Self:
         """Only workers of this group, or of all groups, will run it. At most one group a job."""
@@ -116,8 +117,9 @@ class JobBuilder(Generic[R]):
         """How to try again after a failure; `only` on these exceptions and their subclasses."""
         if not isinstance(policy, RetryPolicy):
             raise InvalidJob(f"a retry policy is needed, as in RetryManyTimes(3, '1 minute'), not {policy!r:.80}")
-        self._recruiter.policies.dump(policy, only)  # what cannot be stored is refused here, where it is said
-        return self._with(retry=policy, only=tuple(only))
+        classes = only if isinstance(only, str | type) else tuple(only)
+        self._recruiter.policies.dump(policy, classes)  # what cannot be stored is refused here, where it is said
+        return self._with(retry=policy, only=classes)
 
     def at_most_once(self) -> Self:
         """Never started twice, even if that means that it is lost when its worker dies."""
@@ -139,7 +141,7 @@ class JobBuilder(Generic[R]):
         """Makes the job. With a `session` it is part of the caller's own transaction, and runs in the background."""
         job, wishes = self.build(), self._wishes
         if session is not None:
-            return self._recruiter.send(job, wishes.returns, session)
+            return self._recruiter.send(job, wishes.returns, session, check_id=wishes.id is not None)
         if not wishes.background:
             return self._recruiter.run_here(job, wishes.returns, check_id=wishes.id is not None)
         if wishes.id is not None:
@@ -152,7 +154,7 @@ class JobBuilder(Generic[R]):
         """Makes the job in the background, once, ever: its id is made of what it is, its task and its arguments, unless
         `with_id` says otherwise. The handle's `created` says whether there was one already; then nothing is stored."""
         wishes = self._wishes
-        id = wishes.id if wishes.id is not None else content_id(wishes.task, wishes.args)
+        id = wishes.id if wishes.id is not None else content_id(wishes.task, wishes.args, wishes.method)
         return self._recruiter.send_once(self._with(id=id).build(), wishes.returns)
 
     acreate = twin(create)
@@ -172,7 +174,7 @@ class JobBuilder(Generic[R]):
             task=wishes.task,
             args=wishes.args,
             created_at=now,
-            scheduled_at=wishes.at or now,
+            scheduled_at=wishes.at or (now if wishes.delay is None else after(now, wishes.delay)),
             method=wishes.method,
             group=wishes.group or defaults.group,
             priority=wishes.priority if wishes.priority is not None else defaults.priority,

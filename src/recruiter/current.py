@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from recruiter.domain.job import Execution, Job, JobId
 from recruiter.domain.retry import Failure, RetryPolicy, is_last
-from recruiter.errors import NoCurrentJob
+from recruiter.errors import NoCurrentJob, RecruiterError
 
 if TYPE_CHECKING:
     from recruiter.app import Recruiter
@@ -128,7 +128,11 @@ class CurrentJob:
             scheduled_at=job.scheduled_at,
             failed_at=attempt.started_at,
         )
-        return job.at_most_once or is_last(attempt.runner.policy(attempt.document), failure)
+        try:
+            policy = attempt.runner.policy(attempt.document)
+        except RecruiterError:
+            return True  # one that cannot be loaded does not let it run again
+        return job.at_most_once or is_last(policy, failure)
 
     @property
     def previous_failure(self) -> Execution | None:

@@ -15,7 +15,7 @@ import signal
 import threading
 from collections.abc import Coroutine
 from datetime import timedelta
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 from recruiter.domain.duration import humanize
@@ -48,7 +48,7 @@ class Reach:
             elif self._thread is not None and self._by_signal:
                 signal.pthread_kill(self._thread, SIGNAL)
             elif self._thread is not None:
-                thread, thrown = ctypes.c_ulong(self._thread), ctypes.py_object(type(self.error))
+                thread, thrown = ctypes.c_ulong(self._thread), ctypes.py_object(_as_class(self.error))
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, thrown)
 
     def __enter__(self) -> None:
@@ -60,14 +60,12 @@ class Reach:
             if self._by_signal:
                 _reached_by_signal = self  # from here on the handler may raise
 
-    def __exit__(self, _type: type | None, error: BaseException | None, _trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         global _reached_by_signal
         if self._by_signal:
             _reached_by_signal = None
         with self._lock:
             self._thread = None
-        if self.error is not None and type(error) is type(self.error) and not error.args:
-            error.args = self.error.args  # it was thrown as a class, without words
 
     async def awaiting(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         task = asyncio.current_task()
@@ -88,6 +86,18 @@ class Reach:
         finally:
             with self._lock:
                 self._task = None
+
+
+def _as_class(error: BaseException) -> type[BaseException]:
+    """A class that makes errors like this one, where only a class can be thrown."""
+    cls = type(error)
+
+    def __init__(self: BaseException) -> None:
+        BaseException.__init__(self, *error.args)
+        self.__dict__.update(error.__dict__)
+
+    names = {"__init__": __init__, "__module__": cls.__module__, "__qualname__": cls.__qualname__}
+    return type(cls.__name__, (cls,), names)
 
 
 def obey_signals() -> None:

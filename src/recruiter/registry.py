@@ -151,6 +151,8 @@ class WorkableTask:
     def call(self, args: Mapping[str, Any] | Sequence[Any], method: str) -> Call:
         self.check_method(method)
         workable = rebuilt(self.workable, self._named(args))
+        if not isinstance(workable, self.workable):
+            raise InvalidArguments(f"{self.name}.import_() must return a {self.name}, not {type(workable).__name__}")
         listens = type(workable).on_event is not Workable.on_event
         return Call(getattr(workable, method), Finalizers.of(workable), workable.on_event if listens else None)
 
@@ -195,6 +197,8 @@ class Registry:
 
     def add(self, task: FunctionTask) -> None:
         for known_as in (task.name, *task.aliases):
+            if known_as in WORKABLES:
+                raise TaskExists(f"{known_as!r} is a workable already; give {task.function.__qualname__} another name=")
             known = self._tasks.get(known_as)
             if known is not None and not _same_place(known.function, task.function):
                 raise TaskExists(

@@ -40,6 +40,7 @@ class Defaults:
     ) -> Defaults:
         if retry is not None and not isinstance(retry, RetryPolicy):
             raise InvalidJob(f"retry is a policy such as RetryManyTimes(3, '1 minute'), not {retry!r}")
+        only = only if isinstance(only, str | type) else tuple(only)
         only_names(only)
         return cls(
             check_name("group", group),

@@ -235,7 +235,7 @@ class FleetBusy(Reason):
     most: int
 
     def __str__(self) -> str:
-        needed, free, most = (said(self.resource, amount) for amount in (self.needed, self.free, self.most))
+        needed, free, most = said(self.resource, self.needed, self.free, self.most)
         return f"needs {needed} of {self.resource}; of the {most} that the whole fleet may use, {free} are free"
 
 
@@ -272,13 +272,14 @@ class _Gauge:
     kept: int = 0
     keeper: JobId | None = None
 
-    def refusal(self, amount: int) -> Reason | None:
+    def refusal(self, amount: int, id: JobId) -> Reason | None:
+        """Why there is not enough for this job; what is kept for itself is not kept from it."""
         if self.ceiling is not None and self.used + amount > self.ceiling:
             return self._full(amount, self.ceiling)
         if self.limit.rate is not None and self.started >= self.startable:
             later = self.limit.rate.next_at([*self.log, (self.now, self.started)], self.now)
             return AtRate(self.bucket, self.limit.rate, later)
-        if self.keeper is not None and amount > self.room:
+        if self.keeper is not None and self.keeper != id and amount > self.room():
             return KeptFor(f"what is left of {_titled(self.bucket)}", self.keeper)
         return None
 
@@ -287,15 +288,17 @@ class _Gauge:
             return FleetBusy(self.limit.name, amount, max(0, ceiling - self.used), ceiling)
         return AtLimit(self.bucket, ceiling, tuple(self.holders[:_HOLDERS_SHOWN]), len(self.holders))
 
-    @property
     def room(self) -> int:
-        """What may still be given: jobs, or thousandths."""
-        at_once = LIMITLESS if self.ceiling is None else self.ceiling - self.used - self.kept
-        return min(at_once, self.startable - self.started - (self.keeper is not None))
+        """What may still be given: jobs, or thousandths. `refusal` says why it is not enough."""
+        startable = self.startable - self.started - (self.keeper is not None)
+        if self.ceiling is None:
+            return startable
+        return min(startable, self.ceiling - self.used - self.kept)
 
 
 _Gauges = tuple[list[_Gauge], list[tuple[_Gauge, int]]]
 """What counts jobs of a lane, and what counts the resources they take."""
+_NONE: _Gauges = ([], [])
 
 
 class Meter:
@@ -311,6 +314,8 @@ class Meter:
         self._gauges: dict[str, list[_Gauge]] = {}
         self._of_keys: dict[str, list[Limit]] = {}
         self._known: dict[Lane, _Gauges] = {}
+        limits = list(limits)
+        self._limited = bool(limits)
         for limit in limits:
             if limit.kind == KEY:
                 self._of_keys.setdefault(limit.name, []).append(limit)
@@ -336,13 +341,27 @@ class Meter:
         for gauge in self._of(lane)[0]:
             gauge.started += 1
 
-    def refusal(self, lane: Lane) -> Reason | None:
-        """Why no job of this lane may start: too many are held, or started lately."""
-        return next((reason for gauge in self._of(lane)[0] if (reason := gauge.refusal(1))), None)
+    def allows(self, lane: Lane) -> bool:
+        """Whether the limits of its task, group and key let a job of this lane start now."""
+        for gauge in self._of(lane)[0]:  # noqa: SIM110 - asked for every job
+            if gauge.room() < 1:
+                return False
+        return True
 
-    def shortage(self, lane: Lane) -> Reason | None:
-        """Why the fleet has not enough for a job of this lane now."""
-        return next((reason for gauge, amount in self._of(lane)[1] if (reason := gauge.refusal(amount))), None)
+    def suffices(self, lane: Lane) -> bool:
+        """Whether the fleet has enough for a job of this lane now."""
+        for gauge, amount in self._of(lane)[1]:  # noqa: SIM110 - asked for every job
+            if gauge.room() < amount:
+                return False
+        return True
+
+    def refusal(self, lane: Lane, id: JobId) -> Reason | None:
+        """Why this job of the lane may not start: too many are held, or started lately."""
+        return next((reason for gauge in self._of(lane)[0] if (reason := gauge.refusal(1, id))), None)
+
+    def shortage(self, lane: Lane, id: JobId) -> Reason | None:
+        """Why the fleet has not enough for this job of the lane."""
+        return next((reason for gauge, amount in self._of(lane)[1] if (reason := gauge.refusal(amount, id))), None)
 
     def never(self, lane: Lane) -> tuple[str, int] | None:
         """The resource of which the fleet may not use as much as one such job needs, and how much it may."""
@@ -353,7 +372,7 @@ class Meter:
 
     def keepable(self, lane: Lane) -> bool:
         """False if it lacks a resource of the fleet that another job waits for: that one comes first."""
-        return not any(gauge.keeper is not None and gauge.refusal(amount) for gauge, amount in self._of(lane)[1])
+        return not any(gauge.keeper is not None and gauge.room() < amount for gauge, amount in self._of(lane)[1])
 
     def keep(self, lane: Lane, id: JobId) -> None:
         """Keeps what a job needs that waits for room."""
@@ -365,7 +384,7 @@ class Meter:
     def room(self, lane: Lane) -> int:
         """How many jobs of this lane the limits would let start now: as many need to be read, and no more."""
         counts, resources = self._of(lane)
-        rooms = [gauge.room for gauge in counts] + [gauge.room // amount for gauge, amount in resources]
+        rooms = [gauge.room() for gauge in counts] + [gauge.room() // amount for gauge, amount in resources]
         return max(0, min(rooms, default=LIMITLESS))
 
     def started(self) -> dict[str, int]:
@@ -374,11 +393,13 @@ class Meter:
         return {gauge.bucket: gauge.started for gauge in gauges if gauge.started and gauge.limit.rate}
 
     def _of(self, lane: Lane) -> _Gauges:
+        if not self._limited:
+            return _NONE
         known = self._known.get(lane)
         if known is None:
-            counts = [*self._gauges.get(f"{TASK}:{lane.task}", ()), *self._gauges.get(f"{GROUP}:{lane.group}", ())]
-            if lane.key is not None and self._of_keys:
-                counts += self._of_key(lane)
+            counts = [*self._of_key(lane)] if lane.key is not None else []
+            counts += self._gauges.get(f"{TASK}:{lane.task}", ())
+            counts += self._gauges.get(f"{GROUP}:{lane.group}", ())
             resources = [
                 (gauge, amount)
                 for name, amount in lane.needs.thousandths

@@ -46,6 +46,12 @@ def check_tags(tags: Iterable[object]) -> tuple[str, ...]:
     return tuple(checked)
 
 
+def check_aliases(aliases: Iterable[object]) -> tuple[str, ...]:
+    if isinstance(aliases, str):
+        raise InvalidName(f"aliases are a list of names, as in [{aliases!r}], not one text")
+    return tuple(check_name("alias", alias) for alias in aliases)
+
+
 def check_priority(priority: object) -> int | float:
     if isinstance(priority, bool) or not isinstance(priority, int | float) or priority != priority:
         raise InvalidJob(f"a priority is a number, not {said_by(priority, repr)[:200]}")

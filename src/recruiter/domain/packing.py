@@ -174,7 +174,7 @@ class HostsBusy(Reason):
     """Where least is lacking."""
 
     def __str__(self) -> str:
-        needed, free = said(self.resource, self.needed), said(self.resource, self.free)
+        needed, free = said(self.resource, self.needed, self.free)
         return f"needs {needed} of {self.resource}; on {self.host}, where least is lacking, {free} are free"
 
 
@@ -188,7 +188,7 @@ class NeverFits(Reason):
     """It is a limit of the fleet that is too small, not the hosts."""
 
     def __str__(self) -> str:
-        needed, largest = said(self.resource, self.needed), said(self.resource, self.largest)
+        needed, largest = said(self.resource, self.needed, self.largest)
         if self.fleet:
             return f"needs {needed} of {self.resource}, and the whole fleet may use {largest} of it"
         if self.needed <= self.largest:
@@ -236,6 +236,7 @@ def _floating(limits: Iterable[Limit]) -> frozenset[str]:
 
 
 _Amounts = tuple[tuple[str, int], ...]
+_Why = Callable[[Lane, JobId], Reason]
 
 
 @dataclass(slots=True, eq=False)
@@ -247,7 +248,7 @@ class _Host:
     """What is free and not reserved."""
     keeper: JobId | None = None
     hole: float = 0.0
-    """How much is usable, all resources together, each as a share of the largest host's."""
+    """How much is usable: all resources together, each as a share of what the host has that has most."""
 
     def holds(self, amounts: _Amounts) -> bool:
         """Whether it could take this if it were empty."""
@@ -312,6 +313,8 @@ class _Kind:
     """What such a job takes on its host."""
     serving: _Serving
     never: Reason | None
+    size: float
+    """By how much it makes a hole smaller."""
     crowded: bool = False
     """One has found no room."""
 
@@ -339,16 +342,18 @@ class _Plan:
         ]
         self._largest = _largest(self._hosts.values())
         self._count(held)
-        self._by_hole = sorted(self._hosts.values(), key=lambda host: host.name)
-        self._measure(*self._by_hole)
+        for host in self._hosts.values():
+            host.hole = self._size((name, host.usable[name]) for name in host.capacity)
+        self._by_hole = sorted(self._hosts.values(), key=lambda host: (host.hole, host.name))
         self._most = dict(self._largest)
-        self._serving: dict[tuple[str, str], _Serving] = {}
+        self._serving: dict[tuple[int, ...], _Serving] = {}
+        self._serving_task: dict[tuple[str, str], _Serving] = {}
         self._kinds: dict[Lane, _Kind] = {}
         self._seen: set[JobId] = {job.id for job in held}
         self._shut: set[Lane] = set()
-        self._drained_for: Lane | None = None
+        self._drained: tuple[JobId, str] | None = None
         self._hands: dict[str, list[JobId]] = {}
-        self._waiting: dict[Lane, Reason | None] = {}
+        self._waiting: dict[Lane, tuple[JobId, _Why]] = {}
         self._reserved: dict[JobId, Spot] = {}
 
     def _count(self, held: Sequence[Held]) -> None:
@@ -371,28 +376,34 @@ class _Plan:
             return
         self._seen.add(candidate.id)
         kind = self._kind(lane)
-        reason = kind.never or self._meter.refusal(lane)
-        if reason is None:
+        if kind.never is not None:
+            self._leave(candidate, self._never)
+        elif not self._meter.allows(lane):
+            self._leave(candidate, self._refusal)
+        else:
             seat = None if kind.crowded else self._find(kind)
             if seat is not None:
                 self._give(candidate, kind, seat)
                 return
             kind.crowded = True
             if self._reserve(candidate, kind):
-                self._waiting.setdefault(lane, None)
-                return  # the next one of this lane may reserve too
-        self._waiting.setdefault(lane, reason)
-        self._shut.add(lane)
+                self._waiting.setdefault(lane, (candidate.id, self._shortage))  # the next one may reserve too
+            else:
+                self._leave(candidate, self._shortage)
+
+    def _leave(self, candidate: Candidate, why: _Why) -> None:
+        """Nothing more of its lane in this plan."""
+        self._waiting.setdefault(candidate.lane, (candidate.id, why))
+        self._shut.add(candidate.lane)
 
     def result(self) -> Packing:
         kept = frozenset(seat.place.worker for seat in self._seats if seat.kept or seat.alone)
-        waiting = _Waiting(self._waiting, self._shortage)
-        return Packing(self._hands, waiting, self._reserved, kept, self._meter.started())
+        return Packing(self._hands, _Waiting(self._waiting), self._reserved, kept, self._meter.started())
 
     def _find(self, kind: _Kind) -> _Seat | None:
         """The seat to give it, if there is one."""
         serving, needed = kind.serving, kind.needed
-        if not serving.open or not _within(needed, self._most) or self._meter.shortage(kind.lane):
+        if not serving.open or not _within(needed, self._most) or not self._meter.suffices(kind.lane):
             return None
         choose = _smallest_empty if kind.lane.alone else _freest
         if not needed:
@@ -418,7 +429,7 @@ class _Plan:
         seat.measure()
         if kind.needed:
             seat.host.spend(kind.needed)
-            self._measure(seat.host)
+            self._shrink(seat.host, kind)
 
     # -- reservation ---------------------------------------------------------------------------------------------
 
@@ -433,9 +444,9 @@ class _Plan:
         if kind.needed:
             seat.host.keeper = candidate.id
             seat.host.keep(kind.needed)
-            self._measure(seat.host)
+            self._shrink(seat.host, kind)
         if lane.alone:
-            self._drained_for = lane
+            self._drained = (candidate.id, seat.place.worker)
         seat.kept = seat.place.slots if lane.alone else seat.kept + 1
         seat.keeper = candidate.id if seat.keeper is None else seat.keeper
         seat.measure()
@@ -445,7 +456,7 @@ class _Plan:
     def _spot(self, candidate: Candidate, kind: _Kind) -> _Seat | None:
         """Where it should wait: where it waited before, or else where it will have to wait least."""
         lane, needed, seats = candidate.lane, kind.needed, kind.serving.seats
-        if lane.alone and self._drained_for is not None:
+        if lane.alone and self._drained is not None:
             return None
         if needed:
             hosts = kind.serving.reservable = [host for host in kind.serving.reservable if host.keeper is None]
@@ -462,11 +473,21 @@ class _Plan:
         seats = [seat for seat in seats if seat.kept < seat.place.slots and not seat.alone]
         return min(seats, key=lambda seat: _wait_for_slot(seat, before), default=None)
 
-    # -- why there is no room ------------------------------------------------------------------------------------
+    # -- why it waits, asked when the plan is made ---------------------------------------------------------------
 
-    def _shortage(self, lane: Lane) -> Reason:
+    def _never(self, lane: Lane, _: JobId) -> Reason:
+        reason = self._kind(lane).never
+        assert reason is not None, lane
+        return reason
+
+    def _refusal(self, lane: Lane, id: JobId) -> Reason:
+        reason = self._meter.refusal(lane, id)
+        assert reason is not None, lane
+        return reason
+
+    def _shortage(self, lane: Lane, id: JobId) -> Reason:
         kind = self._kind(lane)
-        reason = self._meter.shortage(lane)
+        reason = self._meter.shortage(lane, id)
         if reason is not None:
             return reason
         roomy = [seat for seat in kind.serving.seats if seat.host.lacks(kind.needed) == 0]
@@ -474,14 +495,14 @@ class _Plan:
             return _lacking(kind)
         seat = next((seat for seat in roomy if seat.free > 0 and not (lane.alone and seat.holds)), None)
         if seat is None and lane.alone:
-            drained = next(reversed(self._reserved.values())) if lane == self._drained_for else None
-            return WaitsAlone(drained and drained.worker)
+            return WaitsAlone(self._drained[1] if self._drained and self._drained[0] == id else None)
         if seat is None:
             return SlotsBusy(len(kind.serving.seats))
-        if seat.keeper is not None and (lane.alone or not seat.share):
-            return KeptFor(f"a slot of worker {seat.place.worker}", seat.keeper)
-        assert seat.host.keeper is not None, (lane, seat)
-        return KeptFor(f"room on host {seat.host.name}", seat.host.keeper)
+        keeper = seat.host.keeper
+        if keeper is not None and keeper != id and not _within(kind.needed, seat.host.usable):
+            return KeptFor(f"room on host {seat.host.name}", keeper)
+        assert seat.keeper is not None, (lane, seat)
+        return KeptFor(f"a slot of worker {seat.place.worker}", seat.keeper)
 
     # -- kinds, hosts and workers --------------------------------------------------------------------------------
 
@@ -493,9 +514,10 @@ class _Plan:
 
     def _make(self, lane: Lane) -> _Kind:
         serving, needed = self._serving_of(lane), self._needed(lane)
-        return _Kind(lane, needed, serving, self._never(lane, serving, needed))
+        never = self._hopeless(lane, serving, needed)
+        return _Kind(lane, needed, serving, never, 0.0 if never else self._size(needed))
 
-    def _never(self, lane: Lane, serving: _Serving, needed: _Amounts) -> Reason | None:
+    def _hopeless(self, lane: Lane, serving: _Serving, needed: _Amounts) -> Reason | None:
         """Why it could not start if everything were free."""
         if not serving.seats:
             return NoWorker(lane.group, lane.task)
@@ -513,41 +535,38 @@ class _Plan:
         return tuple(each for each in amounts if each[0] not in self._floating) if self._floating else amounts
 
     def _serving_of(self, lane: Lane) -> _Serving:
-        serving = self._serving.get((lane.group, lane.task))
+        serving = self._serving_task.get((lane.group, lane.task))
         if serving is None:
-            seats = [seat for seat in self._seats if seat.place.serves(lane)]
-            by_host: dict[str, list[_Seat]] = {}
-            for seat in seats:
-                by_host.setdefault(seat.host.name, []).append(seat)
-            hosts = [self._hosts[name] for name in by_host]
-            serving = self._serving[lane.group, lane.task] = _Serving(seats, by_host, hosts, hosts)
+            numbers = tuple(seat.number for seat in self._seats if seat.place.serves(lane))
+            serving = self._serving.get(numbers)  # many tasks are served by the same workers
+            if serving is None:
+                serving = self._serving[numbers] = _serving([self._seats[number] for number in numbers])
+            self._serving_task[lane.group, lane.task] = serving
         return serving
 
-    def _measure(self, *hosts: _Host) -> None:
-        for host in hosts:
-            usable = host.usable
-            host.hole = sum(max(0, usable[name]) / self._largest[name] for name in host.capacity)
+    def _size(self, amounts: Iterable[tuple[str, int]]) -> float:
+        return sum(amount / self._largest[name] for name, amount in amounts)
+
+    def _shrink(self, host: _Host, kind: _Kind) -> None:
+        host.hole -= kind.size
         self._by_hole.sort(key=_hole)
 
 
 class _Waiting(Mapping[Lane, Reason]):
     """Reasons that are worked out when somebody asks: hardly anybody does, and plans are made many times a second."""
 
-    def __init__(self, known: dict[Lane, Reason | None], shortage: Callable[[Lane], Reason]) -> None:
-        self._known = known
-        self._shortage = shortage
+    def __init__(self, whys: Mapping[Lane, tuple[JobId, _Why]]) -> None:
+        self._whys = whys
 
     def __getitem__(self, lane: Lane) -> Reason:
-        reason = self._known[lane]
-        if reason is None:
-            reason = self._known[lane] = self._shortage(lane)
-        return reason
+        id, why = self._whys[lane]
+        return why(lane, id)
 
     def __iter__(self) -> Iterator[Lane]:
-        return iter(self._known)
+        return iter(self._whys)
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._whys)
 
 
 _NOWHERE = Spot("", "")
@@ -568,6 +587,14 @@ def _hosts(names: Iterable[str], capacities: Mapping[str, Needs]) -> dict[str, _
         capacity = dict(capacities.get(name, Needs()).thousandths)
         hosts[name] = _Host(name, capacity, dict(capacity), dict(capacity))
     return hosts
+
+
+def _serving(seats: list[_Seat]) -> _Serving:
+    by_host: dict[str, list[_Seat]] = {}
+    for seat in seats:
+        by_host.setdefault(seat.host.name, []).append(seat)
+    hosts = [seats[0].host for seats in by_host.values()]
+    return _Serving(seats, by_host, hosts, hosts)
 
 
 def _largest(hosts: Iterable[_Host]) -> dict[str, int]:

@@ -7,6 +7,7 @@ its jobs start can be ended with it, and dies with its supervisor whatever the j
 
 from __future__ import annotations
 
+import contextvars
 import os
 import signal
 import traceback
@@ -16,7 +17,7 @@ from multiprocessing.connection import Connection
 
 from recruiter import interruption
 from recruiter.application import load_application
-from recruiter.clock import SystemClock
+from recruiter.clock import Clock, SystemClock
 from recruiter.processes import group, parent, wire
 from recruiter.processes.control import Control
 from recruiter.processes.juggler import Juggler
@@ -60,9 +61,9 @@ def child_main(
     wire.write_all(out, wire.frame(wire.HELLO, 0, encode({"tasks": sorted(application.registry.names())})))
     if concurrency == 1:
         interruption.obey_signals()
-        _work(inbox.fileno(), out, ledger, executor, control)
+        _work(inbox.fileno(), out, ledger, executor, control, clock)
     else:
-        Juggler(inbox.fileno(), out, ledger, executor, control, concurrency).work()
+        Juggler(inbox.fileno(), out, ledger, executor, control, clock, concurrency).work()
 
 
 def report_application(answer: Connection, bootstrap: str | None) -> None:
@@ -73,18 +74,19 @@ def report_application(answer: Connection, bootstrap: str | None) -> None:
         answer.send((None, traceback.format_exc()))
 
 
-def _work(inbox: int, out: int, ledger: Ledger, executor: Executor, control: Control) -> None:
-    frames = wire.Frames()
+def _work(inbox: int, out: int, ledger: Ledger, executor: Executor, control: Control, clock: Clock) -> None:
+    frames, context = wire.Frames(), contextvars.copy_context()
     while data := os.read(inbox, wire.READ_AT_ONCE):
         for _, number, raw in frames.feed(data):
             if ledger.claim(number):
                 # Each answer leaves at once: what is done must not be lost with the next job's crash.
                 reach = control.begin(number)
-                ended = executor.run(raw, reach, partial(ledger.deadline, number))
+                # In a context of its own: what a job sets there must not be seen by the next.
+                ended = context.copy().run(executor.run, raw, reach, partial(ledger.deadline, number))
                 control.end(number)
                 if reach.error is not None:
                     group.end_others()
-                wire.write_all(out, wire.answer(number, ended))
+                wire.write_all(out, wire.safe_answer(number, raw, ended, clock.now()))
     executor.close()
 
 

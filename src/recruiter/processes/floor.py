@@ -429,6 +429,7 @@ class Floor:
         for job, since, fate in ended:
             self._end([(job.id, self._fate_of(job, fate, self._moment(since), now))])
         self.interrupt(others, "its process was ended because of another job")
+        self._replenish()
 
     def _fate_of(self, job: HeldJob, fate: Fate, since: datetime, at: datetime) -> moves.Move:
         try:

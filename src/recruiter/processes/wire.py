@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
+from datetime import datetime
 
-from recruiter.store.codec import decode, encode
+from recruiter.store import moves
+from recruiter.store.codec import decode, encode, id_of
 from recruiter.store.moves import Ended
 from recruiter.store.settlement import Rescheduled
 
@@ -64,6 +66,15 @@ def answer(number: int, move: Ended) -> bytes:
         "snoozes": move.snoozes,
     }
     return frame(RESCHEDULE, number, encode(change))
+
+
+def safe_answer(number: int, raw: bytes, move: Ended, at: datetime) -> bytes:
+    """The same, whatever is in it: an outcome that cannot be written must not end the process that tells it."""
+    try:
+        return answer(number, move)
+    except Exception as error:
+        told = f"its outcome cannot be written: {type(error).__name__}: {error}"
+        return frame(ARCHIVE, number, moves.unreadable(id_of(raw), raw, at, told))
 
 
 def move_of(kind: int, payload: bytes) -> Ended:

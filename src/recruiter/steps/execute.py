@@ -7,8 +7,6 @@ one generator. It hands out every coroutine that user code returned, and whoever
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 import threading
 import traceback
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
@@ -19,6 +17,7 @@ from typing import Any
 
 from recruiter import current, interruption
 from recruiter.clock import Clock
+from recruiter.coroutines import Loops
 from recruiter.domain.duration import to_timedelta
 from recruiter.domain.job import Execution, Job
 from recruiter.domain.names import DEFAULT_METHOD
@@ -73,7 +72,7 @@ class Executor:
         self.worker = worker
         self._owners = owners
         self.stop_asked = stop_asked
-        self._loops = threading.local()
+        self._loops = Loops()
 
     def run(self, raw: bytes, reach: Reach | None = None, hard: Limit = no_limit) -> Ended:
         """Runs the job; never raises, whatever the document holds or the user's code does.
@@ -86,7 +85,7 @@ class Executor:
             coroutine = next(attempt)
             while True:
                 try:
-                    result = self._own_loop().run(coroutine, context=contextvars.copy_context())
+                    result = self._loops.run(coroutine)
                 except BaseException as error:
                     coroutine = attempt.throw(_throwable(error))
                 else:
@@ -121,14 +120,7 @@ class Executor:
             return False  # it cannot be read; `run` will say so
 
     def close(self) -> None:
-        if runner := getattr(self._loops, "runner", None):
-            runner.close()
-
-    def _own_loop(self) -> asyncio.Runner:
-        if not hasattr(self._loops, "runner"):
-            self._loops.runner = asyncio.Runner()
-        runner: asyncio.Runner = self._loops.runner
-        return runner
+        self._loops.close()
 
     # -- one attempt ---------------------------------------------------------------------------------------------
 
@@ -170,14 +162,12 @@ class Executor:
         self, task: TaskDefinition, document: Document, started_at: datetime, reach: Reach, hard: Limit
     ) -> Awaiting:
         call: Call | None = None
+        timeout = document.get("timeout")
         try:
-            call = task.call(document["args"], document.get("method") or DEFAULT_METHOD)
-            self._tell(call, "job.started", document)
-            timeout = document.get("timeout")
-            if timeout is not None:
-                result = yield from _within(timeout, call, reach, hard)
-            else:
+            with nullcontext() if timeout is None else _Timed(timeout, reach, hard):
                 with reach:
+                    call = task.call(document["args"], document.get("method") or DEFAULT_METHOD)
+                    self._tell(call, "job.started", document)
                     result = call.run()
                 if isinstance(result, CoroutineType):
                     result = yield reach.awaiting(result)
@@ -187,7 +177,7 @@ class Executor:
         except BaseException as error:  # SystemExit and KeyboardInterrupt are the job's, not the worker's
             if isinstance(reach.error, JobCancelled):  # whatever it raised on its way out
                 return (yield from self._cancelled(document, call, started_at, reach.error))
-            return (yield from self._failed(document, call, started_at, error))
+            return (yield from self._failed(document, call, started_at, _as_meant(error, reach)))
         ended_at = self._clock.now()
         finalizers = call.finalizers
         notes: tuple[str, ...] = ()
@@ -290,30 +280,21 @@ class Executor:
                     )
 
 
-def _within(timeout: float, call: Call, reach: Reach, hard: Limit) -> Awaiting:
-    """What the user's code returns, if it returns in time and nobody interrupts it."""
-    with hard(timeout):
-        timer = threading.Timer(timeout, reach.interrupt, (interruption.time_is_over(timeout),))
-        timer.daemon = True
-        timer.start()
-        try:
-            with reach:
-                result = call.run()
-        finally:
-            timer.cancel()
-        if isinstance(result, CoroutineType):
-            result = yield _in_time(reach.awaiting(result), timeout)
-        return result
+class _Timed:
+    """What runs inside must be over in so many seconds: then it is interrupted, and whoever watches is told."""
 
+    def __init__(self, seconds: float, reach: Reach, hard: Limit) -> None:
+        self._timer = threading.Timer(seconds, reach.interrupt, (interruption.time_is_over(seconds),))
+        self._timer.daemon = True
+        self._hard = hard(seconds)
 
-async def _in_time(coroutine: Coroutine[Any, Any, Any], timeout: float) -> Any:
-    try:
-        async with asyncio.timeout(timeout) as limit:
-            return await coroutine
-    except TimeoutError:
-        if limit.expired():
-            raise interruption.time_is_over(timeout) from None
-        raise
+    def __enter__(self) -> None:
+        self._hard.__enter__()
+        self._timer.start()
+
+    def __exit__(self, *error: Any) -> None:
+        self._timer.cancel()
+        self._hard.__exit__(*error)
 
 
 def _all(*finalizers: tuple[str, Iterable[Callable[[Any], Any]], Any]) -> Awaiting:
@@ -335,6 +316,14 @@ def _until(later: RetryLater, now: datetime) -> datetime:
         return Retry(later.at).at
     assert later.delay is not None
     return after(now, to_timedelta(later.delay))
+
+
+def _as_meant(error: BaseException, reach: Reach) -> BaseException:
+    """What it was interrupted with, where it could only be thrown as something like it."""
+    meant = reach.error
+    if meant is None or not isinstance(error, type(meant)):
+        return error
+    return meant.with_traceback(error.__traceback__)
 
 
 def _throwable(error: BaseException) -> BaseException:

@@ -24,7 +24,7 @@ from recruiter.domain.job import Job, JobId
 from recruiter.domain.lanes import Lane
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.packing import Candidate
-from recruiter.errors import StoreError
+from recruiter.errors import JobExists, StoreError
 from recruiter.store.codec import LENIENT, MOST_ATTEMPTS, NOT_BELIEVED, Document, id_of, job_from, split_batch
 from recruiter.store.translate import store_call
 
@@ -109,9 +109,10 @@ class Scheduled:
                 collection.insert_one(documents[0], session=session)
             else:
                 collection.bulk_write([InsertOne(d) for d in documents], ordered=session is not None, session=session)
-        except DuplicateKeyError:
+        except DuplicateKeyError as error:
             if session is not None:
-                raise
+                taken = (error.details or {}).get("keyValue", {}).get("_id")
+                raise JobExists(f"a job with id {taken!r} exists already; it was left as it is") from error
             return {0: "duplicate"}
         except BulkWriteError as error:
             failures = error.details["writeErrors"]
