@@ -63,8 +63,8 @@ def test_five_hundred_random_jobs_never_cross_a_limit(start: Starter, store: Sto
             needs = {"proc": 8, "mem": 8000}  # all of the largest host
         job = chosen.job(chance.uniform(0.0, 0.03)).needing(**needs)
         jobs.append(job.with_priority(chance.choice([0, 0, 1])).in_background().execute())
-    for job in jobs:
-        assert job.wait(90).done
+    for handle in jobs:
+        assert handle.wait(90).done
 
     # then no limit was crossed at any moment
     running: dict[str, float] = defaultdict(float)

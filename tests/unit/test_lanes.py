@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recruiter.domain.lanes import Lane
-from recruiter.domain.names import CANCELLED_LANE, lane_of
+from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.needs import Needs
 
 LANES = [
@@ -26,7 +26,7 @@ def test_there_and_back(text: str, lane: Lane) -> None:
 
 
 def test_a_plain_one_is_what_it_always_was() -> None:
-    assert str(Lane("mail", "send")) == lane_of("mail", "send")
+    assert str(Lane("mail", "send")) == "mail/send"
 
 
 @pytest.mark.parametrize(

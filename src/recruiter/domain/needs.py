@@ -103,7 +103,7 @@ class Needs:
 
     def described(self) -> str:
         """For people: "4 GiB of mem and 2 of proc"."""
-        return " and ".join(f"{said(name, amount)} of {name}" for name, amount in self.thousandths) or "nothing"
+        return " and ".join(f"{said(name, amount)[0]} of {name}" for name, amount in self.thousandths) or "nothing"
 
 
 NOTHING = Needs()
@@ -127,17 +127,21 @@ def amount_of(resource: str, value: object) -> int:
     return max(1, round(amount * THOUSAND)) if amount else 0
 
 
-def said(resource: str, thousandths: int) -> str:
-    """An amount for people: "1.5 GB", "4 GiB", "2"."""
+def said(resource: str, *thousandths: int) -> list[str]:
+    """Amounts for people: "1.5 GB", "4 GiB", "2". All in the units of the first, so that they can be compared."""
     if resource != "mem":
-        return _number(thousandths)
-    size = thousandths // THOUSAND
-    base, infix = (1024, "i") if size and size % 1024 == 0 else (1000, "")
+        return [_number(each) for each in thousandths]
+    sizes = [each // THOUSAND for each in thousandths]
+    binary = sizes[0] % 2**20 == 0 and sizes[0] % 10**6 != 0
+    return [_size(size, binary) for size in sizes]
+
+
+def _size(size: int, binary: bool) -> str:
+    base, unit = (1024, "iB") if binary else (1000, "B")
     power = 0
     while size >= base ** (power + 1) and power < len(_PREFIXES) - 1:
         power += 1
-    prefix = _PREFIXES[power].upper().strip()
-    return f"{size / base**power:.4g} {prefix}{infix}B" if power else f"{size} bytes"
+    return f"{size / base**power:.4g} {_PREFIXES[power].upper()}{unit}" if power else f"{size} bytes"
 
 
 def _checked(name: object) -> str:
