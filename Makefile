@@ -3,8 +3,6 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-# Tests wait for processes more than they compute: several at a time, each with a MongoDB of its own.
-JOBS   ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test check bench clean
@@ -24,14 +22,14 @@ demo: $(STAMP) ## run real jobs on a private MongoDB and show what happened
 	$(BIN)/python examples/demo.py
 
 test: $(STAMP) ## run the whole suite against a real MongoDB
-	$(BIN)/pytest --numprocesses $(JOBS)
+	$(BIN)/pytest
 
 check: $(STAMP) ## format, lint, types, import direction, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest --numprocesses $(JOBS)
+	$(BIN)/pytest
 
 bench: $(STAMP) ## measure enqueue and drain rates; prints a table
 	$(BIN)/python benchmarks/drain.py
