@@ -88,7 +88,7 @@ class TestLimits:
         fleet.round()
         assert len(fleet.held()) == 4
         fleet.controls.set_limit("task:add", 1)
-        recount(fleet.store, fleet.lead.term, fleet.store.limits.read())
+        recount(fleet.store, fleet.lead.term, fleet.store.limits.read(), NOW)
 
         running = fleet.held()
         fleet.finish(*running[:3])

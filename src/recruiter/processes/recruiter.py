@@ -194,7 +194,7 @@ class RecruiterProcess:
         self._rules_at = now + _RULES_EVERY
         rules = self._store.limits.read()
         if rules.limits and rules.limits != self._rules.limits:
-            recount(self._store, self._leadership.term, rules)
+            recount(self._store, self._leadership.term, rules, self._clock.now())
         self._rules = rules
 
     def _repeat(self) -> None:

@@ -196,9 +196,9 @@ class _Planning:
                 self._store.roster.forget_metered(worker.id, ended, self._term)
 
 
-def recount(store: Store, term: int, rules: Rules) -> None:
+def recount(store: Store, term: int, rules: Rules, now: datetime) -> None:
     """Notes which of the jobs that are held count from now on: to be called when there are other limits than before."""
-    meter = Meter(rules.limits, rules.starts, datetime.now().astimezone())
+    meter = Meter(rules.limits, rules.starts, now)
     noted = {worker.id: {job for job, _ in worker.metered} for worker in store.roster.read()}
     holders = store.roster.holders()
     lanes = store.scheduled.lanes_of({job for jobs in holders.values() for job in jobs})
