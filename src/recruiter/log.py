@@ -47,7 +47,7 @@ _SENTENCES: dict[str, tuple[int, str]] = {
     "archive.cleaned": (logging.INFO, "removed {removed} old jobs from the archive"),
     "hook.failed": (logging.ERROR, "hook {hook} failed: {error}"),
     "listener.failed": (logging.ERROR, "a listener failed on {event}: {error}"),
-    "scheduler.repeated": (logging.INFO, "made {made} jobs of repeatable ones, skipped {skipped}"),
+    "scheduler.repeated": (logging.DEBUG, "made {made} jobs of repeatable ones, skipped {skipped}"),
     "scheduler.broken": (logging.ERROR, "scheduler {urn} cannot be repeated: {reason}"),
     "scheduler.overdue": (logging.ERROR, "scheduler {urn} {told}"),
     "job.ended": (logging.DEBUG, "job {job}: {task} done in {seconds:.3f} s"),
