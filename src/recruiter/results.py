@@ -29,8 +29,10 @@ class Results:
     A look is one query, so a thousand who wait are hardly more work for MongoDB than one.
     """
 
-    def __init__(self, store: Callable[[], Store]) -> None:
+    def __init__(self, store: Callable[[], Store], opened: Callable[[], Store | None]) -> None:
         self._store = store
+        self._opened = opened
+        """The same, or None when it is closed: nobody may open it again for those who wait no longer."""
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)
         self._waiting: dict[JobId, list[Future[ArchivedJob]]] = {}
@@ -39,6 +41,7 @@ class Results:
     def enlist(self, id: JobId) -> Future[ArchivedJob]:
         """The job, once it has ended; or the error that kept it from being read."""
         future: Future[ArchivedJob] = Future()
+        self._store()
         with self._lock:
             self._waiting.setdefault(id, []).append(future)
             if self._thread is None:
@@ -78,8 +81,11 @@ class Results:
 
     def _find(self, ids: list[JobId]) -> dict[JobId, ArchivedJob | Exception]:
         """What has ended; if it cannot be read, whoever waits for it is told, and nobody else."""
+        store = self._opened()
+        if store is None:
+            return {}
         try:
-            return dict(self._store().archived.get_many(ids))
+            return dict(store.archived.get_many(ids))
         except StoreUnreachable as error:
             return dict.fromkeys(ids, error)
         except Exception as error:

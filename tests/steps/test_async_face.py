@@ -28,7 +28,7 @@ from tests.samples import a_job, done
 
 TALKING: dict[type, set[str]] = {
     Recruiter: {
-        *("create", "find", "cancel", "schedulers", "create_schedulers"),
+        *("create", "find", "cancel", "schedulers", "create_schedulers", "explain", "recover"),
         *("run", "run_all", "watch", "flush_jobs_synchronously"),
     },
     Task: {"enqueue", "enqueue_many", "create"},
@@ -40,6 +40,7 @@ TALKING: dict[type, set[str]] = {
 
 _SAYING = {
     *("at_most_once", "in_background", "in_group", "owned_by", "repeat_with_policy", "retry_with_policy"),
+    *("needing", "limited_by"),
     *("schedule_at", "schedule_in", "tagged_as", "timeout", "with_id", "with_priority", "with_urn"),
 }
 SILENT: dict[type, set[str]] = {
@@ -447,7 +448,7 @@ class TestWaiting:
 
         archive(recruiter.store, "x")
         ended = recruiter.handle("x").wait("20s")
-        handle: JobHandle[Any] = JobHandle("x", LateResults(lambda: recruiter.store))
+        handle: JobHandle[Any] = JobHandle("x", LateResults(lambda: recruiter.store, lambda: recruiter.store))
 
         with suppress(ResultTimeout):
             assert handle.result("1ms") == "of x"

@@ -459,7 +459,7 @@ class TestPromises:
         assert overdue(leading.recruiter.store, leading.clock.now()) == []
 
 
-class DailyReport(Workable):
+class DailyReport(Workable, name="seed_daily_report"):
     """The seed's example."""
 
     def urn(self) -> str:

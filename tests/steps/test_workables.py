@@ -393,7 +393,7 @@ class Mailer:
         return "secret"
 
 
-@FactoryMethodCommand.factory("mailer")
+@FactoryMethodCommand.factory("post")
 def mailer(*args: Any, **kwargs: Any) -> Mailer:
     return Mailer(*args, **kwargs)
 
@@ -401,44 +401,44 @@ def mailer(*args: Any, **kwargs: Any) -> Mailer:
 class TestFactoryMethodCommand:
     def test_a_chain(self, bench: Runner) -> None:
         at = datetime(2030, 1, 1, tzinfo=UTC)
-        command = FactoryMethodCommand.from_("mailer", "mail.example", port=587).to("a@b.c", "d@e.f").send("hi", at=at)
+        command = FactoryMethodCommand.from_("post", "mail.example", port=587).to("a@b.c", "d@e.f").send("hi", at=at)
 
         job = bench.workable(command)
 
         assert job["result"] == {"to": ["a@b.c", "d@e.f"], "text": "hi", "at": at, "host": "mail.example:587"}
 
     def test_what_is_stored(self) -> None:
-        command = FactoryMethodCommand.from_("mailer").to("a@b.c").send("hello", at=None)
+        command = FactoryMethodCommand.from_("post").to("a@b.c").send("hello", at=None)
 
         assert stored(command) == {
-            "factory": "mailer",
+            "factory": "post",
             "calls": [
                 {"method": "to", "args": ["a@b.c"]},
                 {"method": "send", "args": ["hello"], "kwargs": {"at": None}},
             ],
         }
-        assert repr(command) == "FactoryMethodCommand.from_('mailer').to(…).send(…)"
+        assert repr(command) == "FactoryMethodCommand.from_('post').to(…).send(…)"
 
     def test_a_chain_can_be_continued_in_two_ways(self, bench: Runner) -> None:
-        both = FactoryMethodCommand.from_("mailer").to("a@b.c")
+        both = FactoryMethodCommand.from_("post").to("a@b.c")
 
         results = [bench.workable(chain)["result"]["text"] for chain in (both.send("one"), both.send("two"))]
 
         assert results == ["one", "two"]
 
     def test_methods_whose_names_are_taken_are_given_by_name(self, bench: Runner) -> None:
-        job = bench.workable(FactoryMethodCommand.from_("mailer").call("execute", "all"))
+        job = bench.workable(FactoryMethodCommand.from_("post").call("execute", "all"))
 
         assert job["result"] == "executed all"
 
     def test_a_fluent_end_has_no_result(self, bench: Runner) -> None:
-        job = bench.workable(FactoryMethodCommand.from_("mailer").to("a@b.c"))
+        job = bench.workable(FactoryMethodCommand.from_("post").to("a@b.c"))
 
         assert job["done"]
         assert "result" not in job
 
     def test_the_last_method_may_be_async(self, bench: Runner) -> None:
-        assert bench.workable(FactoryMethodCommand.from_("mailer").send_later("hi"))["result"] == "later: hi"
+        assert bench.workable(FactoryMethodCommand.from_("post").send_later("hi"))["result"] == "later: hi"
 
     def test_a_factory_that_is_not_registered_here(self, bench: Runner) -> None:
         name, message = failure(bench.workable(FactoryMethodCommand.from_("nobody").send("hi")))
@@ -450,26 +450,26 @@ class TestFactoryMethodCommand:
     @pytest.mark.parametrize("method", ["_secret", "__class__", "__init__", "", "a.b", "a-b", None, 5, ["to"]])
     def test_what_is_no_public_method_is_refused_when_made_and_when_run(self, bench: Runner, method: Any) -> None:
         with pytest.raises(InvalidArguments):
-            FactoryMethodCommand.from_("mailer").call(method)
+            FactoryMethodCommand.from_("post").call(method)
         if isinstance(method, str) and method.startswith("_") and not method.startswith("__"):
             with pytest.raises(AttributeError, match="private"):
-                getattr(FactoryMethodCommand.from_("mailer"), method)
+                getattr(FactoryMethodCommand.from_("post"), method)
 
-        job = bench.document("FactoryMethodCommand", {"factory": "mailer", "calls": [{"method": method}]})
+        job = bench.document("FactoryMethodCommand", {"factory": "post", "calls": [{"method": method}]})
 
         assert failure(job)[0] == INVALID_ARGUMENTS
 
     @pytest.mark.parametrize("reached", ["text", "kind", "path", "module", "function"])
     def test_a_chain_goes_from_object_to_object_and_nowhere_else(self, bench: Runner, reached: str) -> None:
         """Given somebody who writes his own chain, then texts, classes, files and modules lead him nowhere."""
-        name, message = failure(bench.workable(FactoryMethodCommand.from_("mailer").call(reached).call("format")))
+        name, message = failure(bench.workable(FactoryMethodCommand.from_("post").call(reached).call("format")))
 
         assert name == INVALID_ARGUMENTS
         assert "only on objects" in message
 
     @pytest.mark.parametrize("method", ["no_such_method", "format", "host"])
     def test_what_cannot_be_called(self, bench: Runner, method: str) -> None:
-        name, message = failure(bench.workable(FactoryMethodCommand.from_("mailer").call(method)))
+        name, message = failure(bench.workable(FactoryMethodCommand.from_("post").call(method)))
 
         assert name == INVALID_ARGUMENTS
         assert f"a Mailer, which has no method {method!r}" in message
@@ -480,11 +480,11 @@ class TestFactoryMethodCommand:
             {},
             {"factory": 5},
             {"factory": "$where"},
-            {"factory": "mailer", "calls": "to"},
-            {"factory": "mailer", "calls": ["to"]},
-            {"factory": "mailer", "calls": [{"method": "to", "args": "a"}]},
-            {"factory": "mailer", "calls": [{"method": "to", "kwargs": ["a"]}]},
-            {"factory": "mailer", "args": {"a": 1}},
+            {"factory": "post", "calls": "to"},
+            {"factory": "post", "calls": ["to"]},
+            {"factory": "post", "calls": [{"method": "to", "args": "a"}]},
+            {"factory": "post", "calls": [{"method": "to", "kwargs": ["a"]}]},
+            {"factory": "post", "args": {"a": 1}},
         ],
         ids=repr,
     )
@@ -496,12 +496,12 @@ class TestFactoryMethodCommand:
 
     @pytest.mark.parametrize("method", ["register", "factory", "from_", "call", "import_", "export"])
     def test_its_own_methods_are_no_jobs(self, bench: Runner, method: str) -> None:
-        assert not bench.document("FactoryMethodCommand", {"factory": "mailer"}, method=method)["done"]
+        assert not bench.document("FactoryMethodCommand", {"factory": "post"}, method=method)["done"]
 
     def test_one_name_is_one_factory(self) -> None:
-        FactoryMethodCommand.register("mailer", mailer)
-        with pytest.raises(TaskExists, match="'mailer' exists already"):
-            FactoryMethodCommand.register("mailer", Mailer)
+        FactoryMethodCommand.register("post", mailer)
+        with pytest.raises(TaskExists, match="'post' exists already"):
+            FactoryMethodCommand.register("post", Mailer)
         with pytest.raises(InvalidName):
             FactoryMethodCommand.register("my mailer", Mailer)
 

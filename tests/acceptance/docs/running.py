@@ -22,6 +22,7 @@ from pymongo import MongoClient
 from recruiter import Recruiter
 from recruiter.registry import RegistryOwner
 from recruiter.workable import WORKABLES
+from recruiter.workables.shell import ShellCommand
 from tests.acceptance.docs.pages import Block, Expectation, Page, Step
 
 Rewrite = Callable[[str], str]
@@ -151,6 +152,7 @@ def _left_as_it_was() -> Iterator[set[Recruiter | MongoClient[Any]]]:
         opened.update(owner for owner in RegistryOwner.alive if isinstance(owner, Recruiter))
         for connected in opened - owners:
             connected.close()
+        ShellCommand.disable()
         for name in set(sys.modules) - modules:
             if "/pytest-" in str(getattr(sys.modules[name], "__file__", "")):  # in a test's own folder
                 del sys.modules[name]
