@@ -1131,6 +1131,8 @@ class TestTimeout:
 
         eventually(lambda: threading.active_count() <= before)
 
+    # Where the interpreter itself calls Python (a weak reference that dies), it swallows what is raised, and says so.
+    @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
     @pytest.mark.timeout(120, method="thread")
     @pytest.mark.parametrize("function", [stay_for, stay_for_async])
     def test_it_never_reaches_the_next_job_nor_the_worker(self, timed: Bench, function: Callable[..., Any]) -> None:
