@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import IO, NamedTuple
+from typing import IO, TypedDict
 
 import psutil
 
@@ -42,8 +42,8 @@ _LAST_WORDS = 4 * 1024
 OnLine = Callable[[str], object]
 
 
-class ProcessResult(NamedTuple):
-    """How a program has ended."""
+class CommandResult(TypedDict):
+    """How a program has ended. A document, so that it can be the result of a job as it is."""
 
     code: int
     """Its exit code; negative if a signal has ended it."""
@@ -69,7 +69,7 @@ class Program:
         ok_codes: Iterable[int] = (0,),
         keep: int = LONGEST_OUTPUT,
         on_line: OnLine | None = None,
-    ) -> ProcessResult:
+    ) -> CommandResult:
         """Runs it to its end. `on_line` is called with every line it prints, when it prints it.
 
         Raises CommandFailed if it cannot be started, or ends with a code that is not one of `ok_codes`. Whatever else
@@ -81,13 +81,13 @@ class Program:
         with _ended_with_the_job(process):
             _listen(process, given or b"", *outputs)
             code = _wait(process)
-        result = ProcessResult(code, *(output.text(keep) for output in outputs))
+        stdout, stderr = (output.text(keep) for output in outputs)
         if self._unwanted:
-            raise CommandFailed(f"{command[0]} was ended with its job", *result)
+            raise CommandFailed(f"{command[0]} was ended with its job", code, stdout, stderr)
         if code not in ok_codes:
             last_words = _last_lines(*(output.text(_LAST_WORDS) for output in outputs))
-            raise CommandFailed(f"{command[0]} {_how_it_ended(code)}; {last_words}", *result)
-        return result
+            raise CommandFailed(f"{command[0]} {_how_it_ended(code)}; {last_words}", code, stdout, stderr)
+        return CommandResult(code=code, stdout=stdout, stderr=stderr)
 
     def end(self) -> None:
         """Ends it with everything it has started, or keeps it from starting."""

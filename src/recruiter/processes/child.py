@@ -18,6 +18,7 @@ from recruiter import interruption
 from recruiter.application import load_application
 from recruiter.clock import SystemClock
 from recruiter.processes import parent, wire
+from recruiter.processes.courier import Courier
 from recruiter.processes.juggler import Juggler
 from recruiter.processes.ledger import Ledger
 from recruiter.processes.parent import die_with_parent
@@ -57,7 +58,7 @@ def child_main(
     )
     wire.write_all(out, wire.frame(wire.HELLO, 0, encode({"tasks": sorted(application.registry.names())})))
     if concurrency == 1:
-        _work(inbox.fileno(), out, ledger, executor)
+        _work(inbox.fileno(), out, ledger, executor, Courier(partial(wire.tell, out)))
     else:
         Juggler(inbox.fileno(), out, ledger, executor, concurrency).work()
 
@@ -70,13 +71,15 @@ def report_application(answer: Connection, bootstrap: str | None) -> None:
         answer.send((None, traceback.format_exc()))
 
 
-def _work(inbox: int, out: int, ledger: Ledger, executor: Executor) -> None:
+def _work(inbox: int, out: int, ledger: Ledger, executor: Executor, courier: Courier[int]) -> None:
     frames = wire.Frames()
     while data := os.read(inbox, wire.READ_AT_ONCE):
         for _, number, raw in frames.feed(data):
             if ledger.claim(number):
                 # Each answer leaves at once: what is done must not be lost with the next job's crash.
-                ended = executor.run(raw, hard=partial(ledger.deadline, number))
+                # The courier writes while a job runs, and only then; so the two are never in the pipe together.
+                tells = partial(courier.call, number)
+                ended = executor.run(raw, hard=partial(ledger.deadline, number), tells=tells)
                 wire.write_all(out, wire.answer(number, ended))
     executor.close()
 

@@ -61,6 +61,7 @@ class Floor:
         memory_limit: int | None,
         told: Callable[[], None],
         starving: Callable[[], None],
+        heard: Callable[[], None],
         tell_all: bool,
     ) -> None:
         self._nursery = nursery
@@ -76,6 +77,8 @@ class Floor:
         """Called when there are outcomes to settle."""
         self._starving = starving
         """Called when a child becomes free and nothing is here for it."""
+        self._heard = heard
+        """Called when jobs have said something of themselves."""
         self._was_hungry = False
         self._closed = False
         self._selector = selectors.DefaultSelector()
@@ -236,6 +239,7 @@ class Floor:
         if child.silent:
             child.kill()  # its pipe is closed: it is ending, or a job has closed what was not its own
             self._stop_listening(child)
+        self._note(child)
         outcomes: list[Outcome] = []
         for answer in answers:
             if answer.kind < wire.ARCHIVE:
@@ -246,6 +250,14 @@ class Floor:
                 self._tell(answer.job.id, move)
         if outcomes:
             self._end(outcomes)
+
+    def _note(self, child: Child) -> None:
+        """What its jobs have said of themselves."""
+        if child.said:
+            said, child.said = child.said, []
+            for job, since, payload in said:
+                self._holdings.tracks.heard(job, self._moment(since), payload)
+            self._heard()
 
     def _tell(self, id: JobId, move: moves.Move) -> None:
         """Emits what became of a job. Successes are only looked into when somebody wants to hear of each."""
@@ -308,7 +320,7 @@ class Floor:
 
     def crash(self, job: HeldJob, at: datetime, how: str) -> moves.Move:
         """What the death of its process means for a job, whatever is in it."""
-        return crashed(job, self._policies, self._holdings.worker, at, how)
+        return crashed(job, self._policies, self._holdings.worker, at, how, self._holdings.tracks.said(job.id))
 
     def _stop_listening(self, child: Child) -> None:
         with contextlib.suppress(KeyError):
@@ -390,7 +402,7 @@ class Floor:
     def _overran(self, job: HeldJob, since: datetime, at: datetime) -> moves.Move:
         how = "its time was over, it did not end when told so, and its process was ended"
         try:
-            worker, document = self._holdings.worker, decode(job.raw)
+            worker, document = self._holdings.worker, decode(job.raw) | self._holdings.tracks.said(job.id)
             return moves.overran(document, self._policies, worker=worker, started_at=since, at=at, message=how)
         except Exception as error:
             return moves.unreadable(job.id, job.raw, at, f"{how}, and the job cannot be read: {error}")

@@ -16,8 +16,9 @@ from datetime import datetime
 from recruiter.domain.job import JobId
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.processes.children import HeldJob
+from recruiter.processes.tracks import Tracks
 from recruiter.store import moves
-from recruiter.store.codec import decode
+from recruiter.store.codec import Document, decode
 from recruiter.store.moves import Move
 from recruiter.store.roster import Holding
 
@@ -44,6 +45,7 @@ class Holdings:
         self._to_fetch: list[JobId] = []
         self._outcomes: deque[Outcome] = deque()
         self.settling = 0
+        self.tracks = Tracks()
 
     def hear(self, holding: Holding) -> bool:
         """Takes note of an answer of the roster; true when there are new jobs to fetch."""
@@ -137,9 +139,13 @@ class Holdings:
             return not self._outcomes and not self.settling
 
 
-def crashed(job: HeldJob, policies: PolicyRegistry, worker: str, at: datetime, how: str) -> Move:
-    """What it means for a job, whatever is in it, that it was started and will not come to its end."""
+def crashed(job: HeldJob, policies: PolicyRegistry, worker: str, at: datetime, how: str, said: Document) -> Move:
+    """What it means for a job, whatever is in it, that it was started and will not come to its end.
+
+    `said` is what it has said of itself before.
+    """
     try:
-        return moves.crashed(decode(job.raw), policies, worker=worker, started_at=None, at=at, message=how)
+        document = decode(job.raw) | said
+        return moves.crashed(document, policies, worker=worker, started_at=None, at=at, message=how)
     except Exception as error:
         return moves.unreadable(job.id, job.raw, at, f"{how}, and the job cannot be read: {error}")

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from recruiter.processes import wire
+from recruiter.processes.courier import Courier
 from recruiter.processes.ledger import Ledger
 from recruiter.steps.execute import Executor
 from recruiter.store.moves import Ended
@@ -31,6 +32,7 @@ class Juggler:
         self._frames = wire.Frames()
         self._open = True
         self._writing = threading.Lock()
+        self._courier: Courier[int] = Courier(self._tell)
         self._tasks: set[asyncio.Task[None]] = set()
         self._threads = ThreadPoolExecutor(places, thread_name_prefix="job")
 
@@ -73,16 +75,22 @@ class Juggler:
             self._threads.submit(self._run, number, raw)
 
     def _run(self, number: int, raw: bytes) -> None:
-        self._answer(number, self._executor.run(raw, hard=partial(self._ledger.deadline, number)))
+        tells = partial(self._courier.call, number)
+        self._answer(number, self._executor.run(raw, hard=partial(self._ledger.deadline, number), tells=tells))
         self._loop.call_soon_threadsafe(self._ended)
 
     async def _run_async(self, number: int, raw: bytes) -> None:
-        self._answer(number, await self._executor.run_async(raw, hard=partial(self._ledger.deadline, number)))
+        hard, tells = partial(self._ledger.deadline, number), partial(self._courier.call, number)
+        self._answer(number, await self._executor.run_async(raw, hard=hard, tells=tells))
         self._ended()
 
     def _answer(self, number: int, ended: Ended) -> None:
         with self._writing:
             wire.write_all(self._out, wire.answer(number, ended))
+
+    def _tell(self, number: int, progress: bytes) -> None:
+        with self._writing:
+            wire.tell(self._out, number, progress)
 
     def _ended(self) -> None:
         self._busy -= 1

@@ -34,6 +34,7 @@ from recruiter.store.roster import ROOM_MADE
 _ARRIVED = {
     "ns.coll": {"$in": [scheduled.NAME, schedulers.NAME]},
     "operationType": {"$in": ["insert", "update", "replace"]},
+    **scheduled.NOT_A_SIGN,
 }
 _UNSERVED_GRACE = 30.0
 _DEAF_PAUSE = 0.2

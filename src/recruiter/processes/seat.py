@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import NamedTuple
 
 from recruiter.clock import Clock
@@ -16,6 +17,7 @@ from recruiter.domain.report import JobReport
 from recruiter.domain.schedule_registry import SchedulePolicyRegistry
 from recruiter.events import Events
 from recruiter.processes.children import HeldJob
+from recruiter.processes.courier import Courier
 from recruiter.processes.holdings import Holdings, crashed
 from recruiter.processes.signals import Signals
 from recruiter.registry import Registry
@@ -47,6 +49,7 @@ class Seat:
         *,
         patient: bool = False,
         starving: Callable[[], None] = lambda: None,
+        heard: Callable[[], None] = lambda: None,
     ) -> None:
         self.tasks: frozenset[str] | None = tasks
         self.signals = Signals(self.wake, patient=patient)
@@ -55,6 +58,9 @@ class Seat:
         self._events = events
         self._starving = starving
         """Called once when there is nothing more here to run."""
+        self._heard = heard
+        """Called when a job has said something of itself."""
+        self._courier: Courier[HeldJob] = Courier(self._note)
         self._was_hungry = False
         self._lock = threading.Lock()
         self._waiting: deque[HeldJob] = deque()
@@ -80,7 +86,7 @@ class Seat:
             return [(self._running, self._began)] if self._running is not None else []
 
     def crash(self, job: HeldJob, at: datetime, how: str) -> Move:
-        return crashed(job, self._crew.policies, self._holdings.worker, at, how)
+        return crashed(job, self._crew.policies, self._holdings.worker, at, how, self._holdings.tracks.said(job.id))
 
     def stale(self) -> list[HeldJob]:
         """Takes away what has waited too long behind the job that runs."""
@@ -99,6 +105,7 @@ class Seat:
         self._executor = self._crew.executor(holdings.worker)
 
     def close(self) -> None:
+        self._courier.close()
         if self._executor is not None:
             self._executor.close()
             self._executor = None
@@ -125,7 +132,7 @@ class Seat:
         self._begin(job)
         try:
             self.signals.in_job = True
-            ended = self._executor.run(job.raw)
+            ended = self._executor.run(job.raw, tells=partial(self._courier.call, job))
         except BaseException:  # a signal that found us just before or after the user's code
             self.signals.in_job = False  # at once: another one must not find us here
             if not self.signals.interrupted:
@@ -145,6 +152,10 @@ class Seat:
         """Everything that has not been started."""
         with self._lock:
             return self._all_waiting()
+
+    def _note(self, job: HeldJob, progress: bytes) -> None:
+        self._holdings.tracks.heard(job, self._began, progress)
+        self._heard()
 
     def _begin(self, job: HeldJob) -> None:
         with self._lock:

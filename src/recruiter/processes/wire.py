@@ -23,6 +23,7 @@ HELLO = 2  # child → supervisor: ready; the tasks I know
 BROKEN = 3  # child → supervisor: the application cannot be loaded
 ARCHIVE = 4  # child → supervisor: ended; the archived document
 RESCHEDULE = 5  # child → supervisor: to be tried again; the changes
+PROGRESS = 6  # child → supervisor: it still runs; what it has said of itself so far
 
 READ_AT_ONCE = 1 << 20
 NUMBERS = 1 << 32
@@ -63,6 +64,11 @@ def answer(number: int, move: Ended) -> bytes:
         "snoozes": move.snoozes,
     }
     return frame(RESCHEDULE, number, encode(change))
+
+
+def tell(fd: int, number: int, progress: bytes) -> None:
+    """What the job of this number has said of itself."""
+    write_all(fd, frame(PROGRESS, number, progress))
 
 
 def move_of(kind: int, payload: bytes) -> Ended:

@@ -40,8 +40,9 @@ from recruiter.errors import InvalidJob, RecruiterError, RetryLater
 from recruiter.events import Event
 from recruiter.registry import Call, Registry, RegistryOwner, TaskDefinition
 from recruiter.store import moves
-from recruiter.store.codec import Document, decode, id_of, job_from
+from recruiter.store.codec import Document, decode, id_of, job_from, progress_fields, progress_from
 from recruiter.store.moves import Ended
+from recruiter.tracker import Tells, Tracker, nobody
 
 LONGEST_TRACE = 8_000
 
@@ -77,12 +78,13 @@ class Executor:
         self._soft = soft
         self._loops = threading.local()
 
-    def run(self, raw: bytes, hard: Limit = no_limit) -> Ended:
+    def run(self, raw: bytes, hard: Limit = no_limit, tells: Tells = nobody) -> Ended:
         """Runs the job; never raises, whatever the document holds or the user's code does.
 
         `hard` is told when the clock of a job with a timeout starts and stops, for whoever ends those that overrun.
+        `tells` is called when the job has said something of its progress that can be carried away.
         """
-        attempt = self._attempt(raw, self._soft, hard)
+        attempt = self._attempt(raw, self._soft, hard, tells)
         try:
             coroutine = next(attempt)
             while True:
@@ -96,9 +98,9 @@ class Executor:
             ended: Ended = finished.value
             return ended
 
-    async def run_async(self, raw: bytes, hard: Limit = no_limit) -> Ended:
+    async def run_async(self, raw: bytes, hard: Limit = no_limit, tells: Tells = nobody) -> Ended:
         """Like `run`, in the running event loop; for jobs that `is_async` says are made for it."""
-        attempt = self._attempt(raw, no_limit, hard)
+        attempt = self._attempt(raw, no_limit, hard, tells)
         try:
             coroutine = next(attempt)
             while True:
@@ -133,7 +135,7 @@ class Executor:
 
     # -- one attempt ---------------------------------------------------------------------------------------------
 
-    def _attempt(self, raw: bytes, soft: Limit, hard: Limit) -> Awaiting:
+    def _attempt(self, raw: bytes, soft: Limit, hard: Limit, tells: Tells) -> Awaiting:
         started_at = self._clock.now()
         try:
             document = decode(raw)
@@ -142,17 +144,21 @@ class Executor:
                 return moves.misplaced(document, started_at)
         except Exception as error:
             return moves.unreadable(id_of(raw), raw, started_at, f"cannot be read: {error}")
+        attempt: current.Attempt | None = None
         token = current.running.set(None)
         try:
-            current.running.set(self._view(document, started_at))
+            attempt = self._view(document, started_at, tells)
+            current.running.set(attempt)
             return (yield from self._run(task, document, started_at, soft, hard))
         except Exception as error:  # of ours: a field of a kind that no job of ours has
             reason = f"cannot be run: {type(error).__name__}: {error}"
             return moves.unreadable(document["_id"], raw, self._clock.now(), reason)
         finally:
             current.running.reset(token)
+            if attempt is not None:
+                attempt.close()
 
-    def _view(self, document: Document, started_at: datetime) -> current.Attempt:
+    def _view(self, document: Document, started_at: datetime, tells: Tells) -> current.Attempt:
         """What `current_job` shows."""
         task = document["task"]
         return current.Attempt(
@@ -163,8 +169,12 @@ class Executor:
             partial(job_from, document),
             partial(self._policy, document),
             self._stop_asked,
+            partial(self._tracker, document, tells),
             next((owner for owner in self._owners if owner.registry.has(task)), *self._owners[:1] or (None,)),
         )
+
+    def _tracker(self, document: Document, tells: Tells) -> Tracker:
+        return Tracker(progress_from(document), self._clock.now, tells)
 
     def _run(
         self, task: TaskDefinition, document: Document, started_at: datetime, soft: Limit, hard: Limit
@@ -186,7 +196,7 @@ class Executor:
         )
         self._tell(call, "job.ended", document, seconds=(ended_at - started_at).total_seconds())
         execution = Execution(started_at, ended_at, self._worker, notes=notes)
-        return moves.succeeded(document, execution, ended_at, stored)
+        return moves.succeeded(_with_progress(document), execution, ended_at, stored)
 
     def _failed(self, document: Document, call: Call | None, started_at: datetime, error: BaseException) -> Awaiting:
         now = self._clock.now()
@@ -214,7 +224,7 @@ class Executor:
             self._tell(call, "job.failure.last", document, error=told, why=decision.why)
         else:
             self._tell(call, "job.failed", document, error=told, next=decision.at)
-        return moves.failed(document, execution, now, decision)
+        return moves.failed(_with_progress(document), execution, now, decision)
 
     def _later(self, document: Document, call: Call | None, started_at: datetime, later: RetryLater) -> Awaiting:
         """The job asked for it, and nothing has failed; unless what it asks for cannot be."""
@@ -228,7 +238,7 @@ class Executor:
         if call is not None:
             yield from _all(("finalize", call.finalizers.finalize, None))
         self._tell(call, "job.snoozed", document, next=until, reason=said_by(later))
-        return moves.snoozed(document, now, until, said_by(later))
+        return moves.snoozed(_with_progress(document), now, until, said_by(later))
 
     def _decide(self, document: Document, now: datetime, error: BaseException) -> Decision:
         try:
@@ -266,6 +276,14 @@ class Executor:
                     owner.events.emit(
                         "listener.failed", listener=repr(listener), event=name, error=said_by(error, repr)
                     )
+
+
+def _with_progress(document: Document) -> Document:
+    """With what this attempt has said of itself. From here on it has nothing more to say."""
+    attempt = current.running.get()
+    if attempt is None or attempt.said is None:
+        return document
+    return {**document, **progress_fields(attempt.said.close())}
 
 
 def _within(timeout: float | None, call: Call, soft: Limit, hard: Limit) -> Awaiting:

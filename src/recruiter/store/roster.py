@@ -209,6 +209,14 @@ class Roster:
         """Inside a transaction: takes the worker off the roster unless it has shown life since."""
         return self.collection.find_one_and_delete({"_id": worker, "beats": beats}, session=session)
 
+    @store_call
+    def holder(self, id: JobId) -> tuple[str, datetime | None] | None:
+        """Who holds this job, and since when it runs there as far as is known."""
+        found = self.collection.find_one({"assigned": id}, {"running": {"$elemMatch": {"job": id}}})
+        if found is None:
+            return None
+        return found["_id"], next((run["since"] for run in found.get("running", ())), None)
+
     # -- views -------------------------------------------------------------------------------------------------
 
     @store_call

@@ -188,7 +188,7 @@ class Settlement:
             started = [run["job"] for run in entry["running"]]
             suspects = {
                 "_id": {"$in": entry["assigned"]},
-                "$or": [{"_id": {"$in": started}}, {"started_by": worker}],
+                "$or": [{"_id": {"$in": started}}, {"started_by": worker}, {"locked_by": worker}],
             }
             readable = self._scheduled.collection.with_options(codec_options=LENIENT)
             jobs = list(readable.find(suspects, session=session))

@@ -12,20 +12,14 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Self, TypedDict
+from typing import Self
 
 from recruiter.current import current_job
 from recruiter.errors import CommandFailed, InvalidArguments
-from recruiter.programs import Program
+from recruiter.programs import CommandResult, Program
 from recruiter.workable import Workable
 
 _OPERATORS = frozenset(["|", "||", "&", "&&", ";", "<", "<<", ">", ">>", "2>", "2>>", "&>", "2>&1"])
-
-
-class CommandResult(TypedDict):
-    code: int
-    stdout: str
-    stderr: str
 
 
 @dataclass(frozen=True)
@@ -109,8 +103,7 @@ class ShellCommand(Workable):
 
     def execute(self) -> CommandResult:
         _permission.check(self)
-        ended = Program().run(self.command, cwd=self.cwd, env=self.env, input=self.input, ok_codes=self.ok_codes)
-        return CommandResult(code=ended.code, stdout=ended.stdout, stderr=ended.stderr)
+        return Program().run(self.command, cwd=self.cwd, env=self.env, input=self.input, ok_codes=self.ok_codes)
 
 
 class _Permission:
