@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
-import re
 import signal
 import time
 from pathlib import Path
@@ -44,14 +44,10 @@ async def chatter_later(gate: str) -> None:
 
 
 @recruiter.task
-def speak_and_hold(seconds: float) -> None:
+def speak_and_hold(seconds: int) -> None:
     """Says one thing, and then lets no other thread of its process run."""
     current_job.stage("holding", progress=0.25)
-    started = time.monotonic()
-    length = 18
-    while time.monotonic() - started < seconds:
-        re.match(r"(a+)+$", "a" * length + "b")
-        length = min(length + 1, 27)
+    ctypes.PyDLL(None).sleep(seconds)  # which keeps the interpreter's lock
 
 
 @recruiter.task

@@ -14,12 +14,17 @@ from typing import Any
 
 import pytest
 
-from recruiter import Recruiter, RetryLater, RetryManyTimes, current_job, track
+from recruiter import Job, Recruiter, RetryLater, RetryManyTimes, current_job, track
 from recruiter.clock import StoppedClock
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.progress import STATUS_KEPT, LogLine, Progress, StatusEntry
 from recruiter.domain.state import State
-from recruiter.errors import NoCurrentJob
+from recruiter.errors import NoCurrentJob, StoreUnreachable
+from recruiter.events import Event, Events
+from recruiter.processes.children import HeldJob
+from recruiter.processes.loop import Stop
+from recruiter.processes.membership import Membership, MembershipOptions
+from recruiter.processes.tracking import Tracking
 from recruiter.steps.cancel import archive_cancelled
 from recruiter.steps.find import find
 from recruiter.steps.rescue import Rescue
@@ -366,12 +371,15 @@ class TestSigns:
         job = a_job(attempts=1)
         insert(store, job)
         store.scheduled.sign([sign(job, "new", attempts=1, progress=0.2)])
-        before = document(store, job.id)
+        unsigned = a_job(attempts=1)
+        insert(store, unsigned)
+        before = document(store, job.id), document(store, unsigned.id)
 
-        store.scheduled.sign([sign(job, "old", attempts=0, progress=0.9)])
-        store.scheduled.unsign([sign(job, "old", attempts=0, progress=0.9)])
+        for each in (job, unsigned):
+            store.scheduled.sign([sign(each, "old", attempts=0, progress=0.9)])
+            store.scheduled.unsign([sign(each, "old", attempts=0, progress=0.9)])
 
-        assert document(store, job.id) == before
+        assert (document(store, job.id), document(store, unsigned.id)) == before
 
     def test_nor_of_the_same_attempt_once_somebody_else_has_signed(self, store: Store) -> None:
         """Given a job that was handed over with no attempt counted, then the last one who signs it has it."""
@@ -445,6 +453,126 @@ class TestSigns:
         assert gone is not None
         assert gone.status[-1] == StatusEntry("cancelled", "a", 0.5, None, LATER)
         assert gone.locked_by is None
+
+
+class TestTracking:
+    """The loop that writes the signs."""
+
+    @pytest.fixture
+    def tracking(self, store: Store) -> Tracking:
+        membership = Membership(store.clock, MembershipOptions(), lambda: None)
+        return Tracking(store, Events(), Stop(), membership)
+
+    def said(self, tracking: Tracking, job: Job, progress: float) -> Document:
+        """This job runs here and has said so."""
+        said = Progress((StatusEntry("running", None, progress, None, NOW),))
+        held = HeldJob(job.id, encode(job_document(job)))
+        tracking._membership.holdings.tracks.heard(held, NOW, encode(progress_fields(said)))
+        return progress_fields(said)
+
+    def test_it_writes_the_newest_word_once(self, store: Store, tracking: Tracking) -> None:
+        job = a_job()
+        insert(store, job)
+        for progress in (0.1, 0.2, 0.3):
+            self.said(tracking, job, progress)
+
+        assert tracking._step() > 1
+        assert document(store, job.id)["progress"] == 0.3
+        written = document(store, job.id)["reported_at"]
+        eventually(lambda: tracking._step() > 1)
+        assert document(store, job.id)["reported_at"] == written
+
+    def test_one_that_has_lost_its_place_writes_nothing(self, store: Store, tracking: Tracking) -> None:
+        job = a_job()
+        insert(store, job)
+        self.said(tracking, job, 0.5)
+        tracking._membership.lose(tracking._membership.holdings)
+
+        tracking._step()
+
+        assert document(store, job.id) == job_document(job)
+
+    def test_nor_one_that_has_been_silent_too_long(self, store: Store) -> None:
+        clock = StoppedClock(NOW)
+        membership = Membership(clock, MembershipOptions(dead_after=15.0), lambda: None)
+        membership.joined = True
+        tracking = Tracking(store, Events(), Stop(), membership)
+        job = a_job()
+        insert(store, job)
+        self.said(tracking, job, 0.5)
+        clock.move(timedelta(seconds=15))
+
+        tracking._step()
+
+        assert document(store, job.id) == job_document(job)
+
+    def test_what_could_not_be_written_is_written_later(
+        self, store: Store, tracking: Tracking, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        job = a_job()
+        insert(store, job)
+        self.said(tracking, job, 0.5)
+        monkeypatch.setattr(store.scheduled, "sign", _unreachable)
+        with pytest.raises(StoreUnreachable):
+            tracking._step()
+        monkeypatch.undo()
+
+        eventually(lambda: tracking._step() > 1)
+
+        assert document(store, job.id)["progress"] == 0.5
+
+    def test_what_mongodb_refuses_is_given_up_and_said(self, store: Store) -> None:
+        """Given a job so large that nothing can be added to it, then the others are still written."""
+        told: list[Event] = []
+        events = Events()
+        events.listen(told.append)
+        tracking = Tracking(store, events, Stop(), Membership(store.clock, MembershipOptions(), lambda: None))
+        large, other = a_job(), a_job()
+        insert(store, large, other)
+        room = 16 * 1024 * 1024 - len(encode(job_document(large))) - 100
+        store.scheduled.collection.update_one({"_id": large.id}, {"$set": {"more": "x" * room}})
+        self.said(tracking, large, 0.5)
+        self.said(tracking, other, 0.5)
+
+        assert tracking._step() > 1
+
+        assert [event.name for event in told] == ["progress.refused"]
+        assert document(store, other.id)["progress"] == 0.5
+        assert "progress" not in document(store, large.id)
+
+    def test_no_sign_comes_after_a_job_is_settled(self, store: Store, tracking: Tracking) -> None:
+        """Given a sign on its way, when the job is about to be settled, then settling waits for it."""
+        job = a_job()
+        insert(store, job)
+        self.said(tracking, job, 0.5)
+        tracks = tracking._membership.holdings.tracks
+        assert [each.id for each in tracks.take("w1")] == [job.id]
+        stopped = threading.Event()
+
+        def stop() -> None:
+            tracks.stop([job.id])
+            stopped.set()
+
+        thread = threading.Thread(target=stop)
+        thread.start()
+        assert not stopped.wait(0.1)
+        tracks.landed(True)
+        thread.join(10)
+
+        assert stopped.is_set()
+        self.said(tracking, job, 0.9)
+        assert tracks.take("w1") == []
+
+    def test_a_job_that_cannot_be_read_is_passed_over(self, tracking: Tracking) -> None:
+        tracks = tracking._membership.holdings.tracks
+        tracks.saw([(HeldJob("x", b"nonsense"), NOW)], LATER, 1.0)
+
+        assert tracks.take("w1") == []
+        assert tracking._step() > 1
+
+
+def _unreachable(*_: object) -> None:
+    raise StoreUnreachable("no server answers")
 
 
 class TestViews:
