@@ -45,7 +45,9 @@ async def chatter_later(gate: str) -> None:
 
 @recruiter.task
 def speak_and_hold(seconds: int) -> None:
-    """Says one thing, and then lets no other thread of its process run."""
+    """Says one thing, later another, and then lets no other thread of its process run."""
+    current_job.stage("beginning")
+    time.sleep(0.5)
     current_job.stage("holding", progress=0.25)
     ctypes.PyDLL(None).sleep(seconds)  # which keeps the interpreter's lock
 
