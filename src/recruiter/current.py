@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_changing = threading.Lock()
+_making = threading.Lock()
 """For what an attempt gets only when it asks for it; seldom, so that one will do for all."""
 
 
@@ -62,21 +62,20 @@ class Attempt:
 
     def tracker(self) -> Tracker:
         if self.said is None:
-            with _changing:
+            with _making:
                 self.said = self.said or self.new_tracker()
         return self.said
 
     def begin(self, program: Program) -> None:
         """It lives no longer than this attempt, whatever thread it was started from."""
-        with _changing:
-            if self.over:
-                raise NoCurrentJob(f"job {self.id!r} has ended and can run no more programs")
-            self.programs.add(program)
+        self.programs.add(program)
+        if self.over:  # in this order, and in the other one in `close`: one of the two sees the other
+            self.programs.discard(program)
+            raise NoCurrentJob(f"job {self.id!r} has ended and can run no more programs")
 
     def close(self) -> None:
         """It is over: it has nothing more to say, and what it has started and left alone ends."""
-        with _changing:
-            self.over = True
+        self.over = True
         if self.said is not None:
             self.said.close()
         if self.programs:

@@ -263,8 +263,9 @@ def archived_document(document: Document, why: str, at: datetime, fields: Docume
     archived.pop("lane", None)
     archived.pop("postponed", None)
     archived.pop("started_by", None)
-    for name in LOCK:
-        archived.pop(name, None)
+    if "started_at" in archived or "locked_by" in archived:  # most never had any of it
+        for name in LOCK:
+            archived.pop(name, None)
     return archived
 
 
