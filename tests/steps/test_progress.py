@@ -30,6 +30,7 @@ from recruiter.steps.find import find
 from recruiter.steps.rescue import Rescue
 from recruiter.store.codec import LOCK, SAID, Document, encode, job_document, progress_fields
 from recruiter.store.database import Store
+from recruiter.store.roster import Holding
 from recruiter.store.scheduled import Sign
 from recruiter.store.settlement import Movement, Rescheduled
 from recruiter.tracker import Tracker
@@ -562,6 +563,25 @@ class TestTracking:
         assert stopped.is_set()
         self.said(tracking, job, 0.9)
         assert tracks.take("w1") == []
+
+    def test_nor_of_one_that_was_seen_running_before_it_was_settled(self, tracking: Tracking) -> None:
+        """Given a heartbeat that looked before and speaks after, then the job is not signed, also where it waits."""
+        holdings = tracking._membership.holdings
+        job = a_job()
+        seen = [(HeldJob(job.id, encode(job_document(job))), NOW)]
+        holdings.hear(Holding([job.id], 0))
+        holdings.tracks.stop([job.id])
+        assert not holdings.saw(seen, LATER, 1.0)
+        assert holdings.tracks.take("w1") == []
+
+        holdings.settled([(job.id, None)], Holding([], 1))
+        assert not holdings.saw(seen, LATER, 1.0)
+        assert holdings.tracks.said(job.id) == {}
+
+        # and if it comes again it is
+        holdings.hear(Holding([job.id], 1))
+        assert holdings.saw(seen, LATER, 1.0)
+        assert [sign.id for sign in holdings.tracks.take("w1")] == [job.id]
 
     def test_a_job_that_cannot_be_read_is_passed_over(self, tracking: Tracking) -> None:
         tracks = tracking._membership.holdings.tracks

@@ -206,6 +206,6 @@ class Flushing:
 
     def _settle(self, id: JobId, move: Move) -> None:
         holdings = self._membership.holdings
-        let_go(self._store, holdings, [(id, move)])
-        settle_all(self._store, self._events, holdings.worker, [(id, move)], {})
-        holdings.tracks.forget([id])
+        outcomes = [(id, move)]
+        let_go(self._store, holdings, outcomes)
+        holdings.settled(outcomes, settle_all(self._store, self._events, holdings.worker, outcomes, {}))

@@ -102,7 +102,7 @@ class Heartbeat:
         self._set_clock(server_time - self._clock.now(), self._clock.monotonic() - asked_at)
         if holdings.hear(holding):
             self._given()
-        if holdings.tracks.saw(runs, self._clock.now(), self._options.heartbeat):
+        if holdings.saw(runs, self._clock.now(), self._options.heartbeat):
             self._noticed()
         return self._options.heartbeat
 

@@ -117,10 +117,17 @@ class Holdings:
 
     def settled(self, outcomes: Iterable[Outcome], holding: Holding) -> bool:
         """These are no longer ours; takes note of what still is. True when there are new jobs to fetch."""
-        with self._lock:  # one lock for both: in between, an old answer would bring the jobs back
-            self._known.difference_update(id for id, _ in outcomes)
+        ids = [id for id, _ in outcomes]
+        with self._lock:  # one lock for all: in between, an old answer would bring the jobs back
+            self._known.difference_update(ids)
+            self.tracks.forget(ids)
             self.settling = 0
             return self._hear(holding)
+
+    def saw(self, running: Iterable[tuple[HeldJob, datetime]], now: datetime, after: float) -> bool:
+        """Notes which jobs have run for longer than so many seconds; true when that is to be written on them."""
+        with self._lock:
+            return self.tracks.saw([run for run in running if run[0].id in self._known], now, after)
 
     def not_settled(self, outcomes: list[Outcome]) -> None:
         with self._lock:

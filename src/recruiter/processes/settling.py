@@ -60,7 +60,6 @@ class Settling:
             holdings.not_settled(outcomes)
             raise
         self._throughput.count(sum(1 for _, move in outcomes if move is not None), self._clock.monotonic())
-        holdings.tracks.forget(id for id, _ in outcomes)
         holdings.settled(outcomes, holding)
         self._settled()
         return 0.0
@@ -69,7 +68,7 @@ class Settling:
 def let_go(store: Store, holdings: Holdings, outcomes: list[Outcome]) -> None:
     """Takes our marks off what is about to be settled: no sign of life may come after that, and what is handed back
     looks as if it had never been here, but for what it has said."""
-    signed = holdings.tracks.stop(id for id, _ in outcomes)
+    signed = holdings.tracks.stop([id for id, _ in outcomes])
     released = {id for id, move in outcomes if move is None}
     if released:
         store.scheduled.unmark_started(list(released), holdings.worker)

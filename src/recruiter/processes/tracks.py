@@ -5,13 +5,16 @@ something of themselves, and those that have run for longer than a heartbeat.
     the heartbeat    saw(…)                  what runs, and since when
     tracking         take() … landed()       what is to be written; in between it is on its way
     settling         stop(…) … forget(…)     these have ended: nothing more is written about them, and nothing is
-                                             on its way any more
+                                             on its way any more, until they are settled
+
+Whoever sees a job run may say so late, when it has been settled and perhaps waits again. So whoever asks about what
+runs (`Holdings.saw`) also knows what is held.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -28,7 +31,6 @@ class _Track:
     said: bytes | None = None
     fresh: bool = True
     """Not written yet."""
-    stopped: bool = False
     _stored: tuple[int, str | None] | None = None
 
     def fields(self) -> Document:
@@ -51,6 +53,7 @@ class Tracks:
         self._landed = threading.Condition(self._lock)
         self._tracks: dict[JobId, _Track] = {}
         self._on_the_way: set[JobId] = set()
+        self._ending: set[JobId] = set()
 
     def heard(self, job: HeldJob, since: datetime, said: bytes) -> None:
         with self._lock:
@@ -64,7 +67,7 @@ class Tracks:
             for job, since in running:
                 if since < long_ago and job.id not in self._tracks:
                     self._tracks[job.id] = _Track(job, since)
-            return any(track.fresh for track in self._tracks.values())
+            return any(self._is_due(track) for track in self._tracks.values())
 
     def said(self, id: JobId) -> Document:
         """The fields that hold what this job has said."""
@@ -75,7 +78,7 @@ class Tracks:
     def take(self, worker: str) -> list[Sign]:
         """What is to be written now."""
         with self._lock:
-            tracks = [track for track in self._tracks.values() if track.fresh and not track.stopped]
+            tracks = [track for track in self._tracks.values() if self._is_due(track)]
             for track in tracks:
                 track.fresh = False
             self._on_the_way = {track.job.id for track in tracks}
@@ -90,17 +93,13 @@ class Tracks:
             self._on_the_way = set()
             self._landed.notify_all()
 
-    def stop(self, ids: Iterable[JobId]) -> list[JobId]:
+    def stop(self, ids: Collection[JobId]) -> list[JobId]:
         """Nothing more will be written about these; returns those that were worth it."""
-        if not self._tracks:
-            return []
         with self._lock:
-            known = [id for id in ids if id in self._tracks]
-            for id in known:
-                self._tracks[id].stopped = True
-            while not self._on_the_way.isdisjoint(known):
+            self._ending.update(ids)
+            while not self._on_the_way.isdisjoint(ids):
                 self._landed.wait()
-        return known
+            return [id for id in ids if id in self._tracks] if self._tracks else []
 
     def last_words(self, ids: Iterable[JobId], worker: str) -> list[Sign]:
         """Of jobs that were stopped and are handed back."""
@@ -108,8 +107,12 @@ class Tracks:
             tracks = [self._tracks[id] for id in ids if id in self._tracks]
         return [sign for track in tracks if (sign := track.sign(worker)) is not None]
 
-    def forget(self, ids: Iterable[JobId]) -> None:
-        if self._tracks:
-            with self._lock:
-                for id in ids:
-                    self._tracks.pop(id, None)
+    def forget(self, ids: Collection[JobId]) -> None:
+        """These are settled; if they come again, they begin anew."""
+        with self._lock:
+            self._ending.difference_update(ids)
+            for id in ids if self._tracks else ():
+                self._tracks.pop(id, None)
+
+    def _is_due(self, track: _Track) -> bool:
+        return track.fresh and track.job.id not in self._ending
