@@ -17,6 +17,9 @@ from recruiter.store.target import Target
 
 Command = dict[str, Any]
 
+WHOLE_DATABASE = "$cmd.aggregate"
+"""What MongoDB calls the place when somebody listens to all collections at once."""
+
 _EXPLAINABLE = ("find", "distinct", "aggregate", "count", "update", "delete", "findAndModify")
 _NOT_IN_EXPLAIN = {"lsid", "$clusterTime", "$db", "txnNumber", "startTransaction", "autocommit", "ordered"}
 _NOT_IN_EXPLAIN |= {"readConcern", "writeConcern", "$readPreference"}

@@ -15,6 +15,7 @@ from typing import TypeVar
 import psutil
 import pytest
 from bson import ObjectId
+from hypothesis import HealthCheck, settings
 
 from recruiter import Recruiter
 from recruiter.embedded import EmbeddedServer
@@ -22,6 +23,10 @@ from recruiter.store.database import Store
 from recruiter.store.target import Target
 
 T = TypeVar("T")
+
+# How long an example takes says something about the machine, not about the code.
+settings.register_profile("recruiter", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("recruiter")
 
 
 def eventually(fact: Callable[[], T], within: float = 20.0) -> T:

@@ -21,7 +21,7 @@ from recruiter.domain.schedule_policies import Every, EveryMinutes
 from recruiter.domain.scheduler import Overlap, Scheduler
 from recruiter.domain.state import State
 from recruiter.domain.why import Why
-from recruiter.errors import JobTimedOut, RecruiterError, RetryLater
+from recruiter.errors import JobCancelled, JobTimedOut, RecruiterError, RetryLater
 from recruiter.events import Event
 from recruiter.repeatable import RepeatableJob, SchedulerHandle
 from recruiter.results import JobHandle
@@ -41,6 +41,7 @@ __all__ = [
     "ExponentialBackoff",
     "Failure",
     "Job",
+    "JobCancelled",
     "JobHandle",
     "JobId",
     "JobReport",

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from recruiter.builder import JobBuilder, Wishes, WorkableJob
 from recruiter.clock import SystemClock
+from recruiter.controls import Controls
 from recruiter.decorators import AsRepeated, AsTask
 from recruiter.domain.defaults import Defaults
 from recruiter.domain.duration import DurationLike, to_seconds
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import DEFAULT_GROUP, check_name
+from recruiter.domain.needs import AmountLike
 from recruiter.domain.report import JobReport
 from recruiter.domain.retry import RetryPolicy
 from recruiter.domain.schedule import WINDOW, Late, SchedulePolicy
 from recruiter.domain.schedule_registry import schedule_policy
 from recruiter.domain.scheduler import Scheduler
 from recruiter.domain.values import to_bson
-from recruiter.errors import JobExists, JobNotFound, RecruiterError, UnknownTask
+from recruiter.errors import InvalidJob, JobExists, JobNotFound, RecruiterError, UnknownTask
 from recruiter.events import Listener
 from recruiter.processes.caller import CallingOptions
 from recruiter.processes.calling import Calling, StopWish
@@ -33,7 +36,9 @@ from recruiter.settings import Settings, TargetSettings
 from recruiter.steps.cancel import cancel
 from recruiter.steps.enqueue import Enqueuer, refusal
 from recruiter.steps.execute import Executor
+from recruiter.steps.explain import explain
 from recruiter.steps.find import find
+from recruiter.steps.recover import recover
 from recruiter.steps.run_here import run_here
 from recruiter.store.codec import checked_size, decode, encode_job
 from recruiter.store.database import Store
@@ -91,6 +96,7 @@ class Recruiter(RegistryOwner):
         only: Iterable[type[BaseException]] = (),
         at_most_once: bool = False,
         timeout: DurationLike | None = None,
+        needs: Mapping[str, AmountLike] | None = None,
         aliases: Iterable[str] = (),
     ) -> AsTask: ...
     def task(
@@ -105,6 +111,7 @@ class Recruiter(RegistryOwner):
         only: Iterable[type[BaseException]] = (),
         at_most_once: bool = False,
         timeout: DurationLike | None = None,
+        needs: Mapping[str, AmountLike] | None = None,
         aliases: Iterable[str] = (),
     ) -> Any:
         """Makes a function a task. What is given here holds for its jobs unless they say otherwise.
@@ -112,8 +119,8 @@ class Recruiter(RegistryOwner):
         `name` is what is stored (the function's own name by default); `aliases` are names it had before, under which
         jobs may still be waiting.
         """
-        defaults = Defaults.of(group, priority, tags, retry, only, at_most_once, timeout)
-        decorator = AsTask(self, name, tuple(aliases), defaults)
+        defaults = Defaults.of(group, priority, tags, retry, only, at_most_once, timeout, needs)
+        decorator = AsTask(self, name, aliases, defaults)
         return decorator if function is None else decorator(function)
 
     def job_of(self, workable: W) -> WorkableJob[W]:
@@ -133,13 +140,18 @@ class Recruiter(RegistryOwner):
         """
         definition = self.registry.find(check_name("task", task))
         if definition is None:
-            return JobBuilder(self, Wishes(task, to_bson(data, "data"), Defaults()))
+            plain = dict(data) if isinstance(data, Mapping) else list(data)
+            return JobBuilder(self, Wishes(task, to_bson(plain, "data"), Defaults()))
         return JobBuilder(self, Wishes(definition.name, definition.store(data), definition.defaults))
 
     # -- jobs ----------------------------------------------------------------------------------------------------
 
-    def send(self, job: Job, returns: Any = Any, session: ClientSession | None = None) -> JobHandle[Any]:
+    def send(
+        self, job: Job, returns: Any = Any, session: ClientSession | None = None, *, check_id: bool = False
+    ) -> JobHandle[Any]:
         """Stores a job; returns when it is durable, or with the caller's own transaction."""
+        if check_id and session is not None and self.store.archived.exists(job.id, session):
+            raise JobExists(f"a job with id {job.id!r} has ended already; it was left as it is")
         if session is None:
             self._enqueuer.one(job)
             self.after_send()
@@ -180,8 +192,10 @@ class Recruiter(RegistryOwner):
 
     acreate = twin(create)
 
-    def run_here(self, job: Job, returns: Any = Any) -> JobHandle[Any]:
+    def run_here(self, job: Job, returns: Any = Any, *, check_id: bool = False) -> JobHandle[Any]:
         """Runs a job in this process, now; only its retries go to the background."""
+        if check_id and (self.store.scheduled.exists(job.id) or self.store.archived.which_exist([job.id])):
+            raise JobExists(f"a job with id {job.id!r} exists already; it was left as it is, and this one did not run")
         run_here(self.store, self._executor.run, job)
         return self.handle(job.id, returns)
 
@@ -202,6 +216,30 @@ class Recruiter(RegistryOwner):
         cancel(self.store, self.clock, id, by, reason)
 
     acancel = twin(cancel)
+
+    def recover(self, id: JobId, *, schedule_at: datetime | None = None) -> JobHandle[Any]:
+        """Runs a job that has ended once more, now or then: a new job, which says in `recovered_from` which it repeats.
+
+        What became of the old one stays in the archive. Raises JobNotFound when it has not ended, or never was.
+        """
+        if schedule_at is not None and schedule_at.utcoffset() is None:
+            raise InvalidJob(f"schedule_at needs a datetime with a time zone, not {schedule_at!r}; add tzinfo=UTC")
+        job = recover(self.store, id, self.clock.now(), schedule_at)
+        self.after_send()
+        return self.handle(job.id)
+
+    arecover = twin(recover)
+
+    def explain(self, id: JobId) -> str:
+        """Why this job is not running, in words; or where it runs, or how it ended. Raises JobNotFound."""
+        return explain(self.store, id, self.clock.now())
+
+    aexplain = twin(explain)
+
+    @cached_property
+    def controls(self) -> Controls:
+        """Limits, pauses, and workers that are to be given nothing."""
+        return Controls(lambda: self.store)
 
     # -- jobs that repeat ----------------------------------------------------------------------------------------
 
@@ -323,8 +361,10 @@ class Recruiter(RegistryOwner):
     def point_at(self, address: str | None) -> None:
         """Uses another MongoDB from now on, over a new connection, or with None the one it was made for; for processes
         that were started with --target, and for tests."""
-        for name in _ON_THIS_CONNECTION:
-            self.__dict__.pop(name, None)
+        store: Store | None = self.__dict__.get("store")
+        self._forget_connection()
+        if store is not None:
+            store.abandon()
         self._target = None if address is None else Target.parse(address)
 
     @property
@@ -334,7 +374,11 @@ class Recruiter(RegistryOwner):
     @cached_property
     def store(self) -> Store:
         store = Store(self.target)
-        store.check()
+        try:
+            store.check()
+        except BaseException:
+            store.close()
+            raise
         return store
 
     def listen(self, listener: Listener) -> Listener:
@@ -342,11 +386,17 @@ class Recruiter(RegistryOwner):
         return self.events.listen(listener)
 
     def close(self) -> None:
-        store = self.__dict__.pop("store", None)
-        for name in _ON_THIS_CONNECTION:
-            self.__dict__.pop(name, None)
+        store: Store | None = self.__dict__.get("store")
+        self._forget_connection()
         if store is not None:
             store.close()
+
+    def _forget_connection(self) -> None:
+        executor: Executor | None = self.__dict__.get("_executor")
+        if executor is not None:
+            executor.close()
+        for name in _ON_THIS_CONNECTION:
+            self.__dict__.pop(name, None)
 
     def __enter__(self) -> Recruiter:
         return self

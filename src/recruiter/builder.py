@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from recruiter.domain.defaults import Defaults, seconds_to_run
 from recruiter.domain.duration import DurationLike, to_timedelta
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import DEFAULT_METHOD, check_name, check_priority, check_tags
+from recruiter.domain.needs import AmountLike, Needs
 from recruiter.domain.retry import RetryPolicy, after
 from recruiter.domain.schedule import SchedulePolicy
 from recruiter.domain.scheduler import Overlap
-from recruiter.errors import InvalidJob
+from recruiter.errors import InvalidArguments, InvalidJob
 from recruiter.repeatable import RepeatableJob
 from recruiter.results import JobHandle
 from recruiter.store.codec import is_job_id, new_id
@@ -41,6 +42,7 @@ class Wishes:
     returns: Any = Any
     id: JobId | None = None
     at: datetime | None = None
+    delay: timedelta | None = None
     background: bool = False
     method: str = DEFAULT_METHOD
     group: str | None = None
@@ -52,6 +54,8 @@ class Wishes:
     only: tuple[type[BaseException], ...] = ()
     at_most_once: bool | None = None
     timeout: float | None = None
+    needs: Needs | None = None
+    key: str | None = None
     unique: bool = False
     """For repeatable jobs only."""
 
@@ -77,11 +81,11 @@ class JobBuilder(Generic[R]):
         """Not before this moment; implies the background."""
         if not isinstance(moment, datetime) or moment.utcoffset() is None:
             raise InvalidJob(f"schedule_at needs a datetime with a time zone, not {moment!r}; add tzinfo=UTC or yours")
-        return self._with(at=moment.astimezone(UTC), background=True)
+        return self._with(at=moment.astimezone(UTC), delay=None, background=True)
 
     def schedule_in(self, delay: DurationLike) -> Self:
         """Not before this long from now; implies the background."""
-        return self._with(at=after(self._recruiter.clock.now(), to_timedelta(delay)), background=True)
+        return self._with(at=None, delay=to_timedelta(delay), background=True)
 
     def in_group(self, group: str) -> Self:
         """Only workers of this group, or of all groups, will run it. At most one group a job."""
@@ -111,8 +115,11 @@ class JobBuilder(Generic[R]):
 
     def retry_with_policy(self, policy: RetryPolicy, only: Iterable[type[BaseException]] = ()) -> Self:
         """How to try again after a failure; `only` on these exceptions and their subclasses."""
-        self._recruiter.policies.dump(policy, only)  # what cannot be stored is refused here, where it is said
-        return self._with(retry=policy, only=tuple(only))
+        if not isinstance(policy, RetryPolicy):
+            raise InvalidJob(f"a retry policy is needed, as in RetryManyTimes(3, '1 minute'), not {policy!r:.80}")
+        classes = only if isinstance(only, str | type) else tuple(only)
+        self._recruiter.policies.dump(policy, classes)  # what cannot be stored is refused here, where it is said
+        return self._with(retry=policy, only=classes)
 
     def at_most_once(self) -> Self:
         """Never started twice, even if that means that it is lost when its worker dies."""
@@ -122,13 +129,21 @@ class JobBuilder(Generic[R]):
         """How long one attempt may take: then JobTimedOut is raised in it, and soon after its process is ended."""
         return self._with(timeout=seconds_to_run(duration))
 
+    def needing(self, **resources: AmountLike) -> Self:
+        """What it takes while it runs: `.needing(proc=2, mem="4GiB", gpu=1)`. It waits for a host that has it free."""
+        return self._with(needs=Needs.of(resources))
+
+    def limited_by(self, key: str) -> Self:
+        """Counts it by a key of your own, such as "customer:42", which a limit on `key:customer` is about."""
+        return self._with(key=check_name("key", key))
+
     def execute(self, *, session: ClientSession | None = None) -> JobHandle[R]:
         """Makes the job. With a `session` it is part of the caller's own transaction, and runs in the background."""
         job, wishes = self.build(), self._wishes
         if session is not None:
-            return self._recruiter.send(job, wishes.returns, session)
+            return self._recruiter.send(job, wishes.returns, session, check_id=wishes.id is not None)
         if not wishes.background:
-            return self._recruiter.run_here(job, wishes.returns)
+            return self._recruiter.run_here(job, wishes.returns, check_id=wishes.id is not None)
         if wishes.id is not None:
             return self._recruiter.send_unused(job, wishes.returns)
         return self._recruiter.send(job, wishes.returns)
@@ -139,7 +154,7 @@ class JobBuilder(Generic[R]):
         """Makes the job in the background, once, ever: its id is made of what it is, its task and its arguments, unless
         `with_id` says otherwise. The handle's `created` says whether there was one already; then nothing is stored."""
         wishes = self._wishes
-        id = wishes.id if wishes.id is not None else content_id(wishes.task, wishes.args)
+        id = wishes.id if wishes.id is not None else content_id(wishes.task, wishes.args, wishes.method)
         return self._recruiter.send_once(self._with(id=id).build(), wishes.returns)
 
     acreate = twin(create)
@@ -159,7 +174,7 @@ class JobBuilder(Generic[R]):
             task=wishes.task,
             args=wishes.args,
             created_at=now,
-            scheduled_at=wishes.at or now,
+            scheduled_at=wishes.at or (now if wishes.delay is None else after(now, wishes.delay)),
             method=wishes.method,
             group=wishes.group or defaults.group,
             priority=wishes.priority if wishes.priority is not None else defaults.priority,
@@ -168,6 +183,8 @@ class JobBuilder(Generic[R]):
             username=wishes.username,
             at_most_once=wishes.at_most_once if wishes.at_most_once is not None else defaults.at_most_once,
             timeout=wishes.timeout if wishes.timeout is not None else defaults.timeout,
+            needs=wishes.needs if wishes.needs is not None else defaults.needs,
+            key=wishes.key,
             retry_policy=self._recruiter.policies.dump(policy, only) if policy is not None else None,
         )
 
@@ -187,7 +204,14 @@ class WorkableJob(JobBuilder[Any], Generic[W]):
     def __getattr__(self, method: str) -> Callable[..., JobHandle[Any]]:
         if method.startswith("_"):
             raise AttributeError(method)
-        return self.with_method(method).execute
+        execute = self.with_method(method).execute
+
+        def last_word(*args: Any, **kwargs: Any) -> JobHandle[Any]:
+            if args or kwargs.keys() - {"session"}:
+                raise InvalidArguments(f"{method}() takes no arguments as a job: what it needs belongs to the workable")
+            return execute(**kwargs)
+
+        return last_word
 
     def build(self) -> Job:
         self._recruiter.registry.get(self._wishes.task).check_method(self._wishes.method)

@@ -17,18 +17,17 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from recruiter.domain.job import Execution, Job, JobId
 from recruiter.domain.retry import Failure, RetryPolicy, is_last
-from recruiter.errors import InvalidArguments, NoCurrentJob
+from recruiter.errors import InvalidArguments, NoCurrentJob, RecruiterError
 from recruiter.programs import LONGEST_OUTPUT, CommandResult, OnLine, Program, end_all
-from recruiter.tracker import Tracker
+from recruiter.tracker import Tells, Tracker, nobody
 from recruiter.twins import in_its_own_thread
 
 if TYPE_CHECKING:
@@ -40,30 +39,55 @@ _making = threading.Lock()
 """For what an attempt gets only when it asks for it; seldom, so that one will do for all."""
 
 
-@dataclass(slots=True)
-class Attempt:
-    """One run of a job, from where it stands. What costs something is found out when somebody asks."""
+class Runner(Protocol):
+    """Whoever runs jobs here, to be asked about one of them."""
 
-    id: JobId
-    number: int
-    """1 for the first attempt."""
-    started_at: datetime
-    worker: str
-    job: Callable[[], Job]
-    policy: Callable[[], RetryPolicy | None]
-    stop_asked: Callable[[], bool]
-    new_tracker: Callable[[], Tracker]
-    owner: Any = None
-    said: Tracker | None = None
-    """What it has said of itself; None as long as it has said nothing."""
-    programs: set[Program] = field(default_factory=set)
-    """What it runs at this moment."""
-    over: bool = False
+    @property
+    def worker(self) -> str: ...
+
+    def job(self, document: Mapping[str, Any]) -> Job: ...
+
+    def policy(self, document: Mapping[str, Any]) -> RetryPolicy | None: ...
+
+    def owner(self, task: str) -> Any: ...
+
+    def tracker(self, document: Mapping[str, Any], tells: Tells) -> Tracker: ...
+
+    def stop_asked(self) -> bool: ...
+
+
+class Attempt:
+    """One run of a job. Cheap to make: everything is found out, and made, when somebody asks."""
+
+    __slots__ = ("document", "over", "programs", "runner", "said", "started_at", "tells")
+
+    def __init__(
+        self, document: Mapping[str, Any], started_at: datetime, runner: Runner, tells: Tells = nobody
+    ) -> None:
+        self.document = document
+        self.started_at = started_at
+        self.runner = runner
+        self.tells = tells
+        self.said: Tracker | None = None
+        """What it has said of itself; None as long as it has said nothing."""
+        self.programs: set[Program] = set()
+        """What it runs at this moment."""
+        self.over = False
+
+    @property
+    def id(self) -> JobId:
+        identity: JobId = self.document["_id"]
+        return identity
+
+    @property
+    def number(self) -> int:
+        """1 for the first attempt."""
+        return int(self.document.get("attempts") or 0) + 1
 
     def tracker(self) -> Tracker:
         if self.said is None:
             with _making:
-                self.said = self.said or self.new_tracker()
+                self.said = self.said or self.runner.tracker(self.document, self.tells)
         return self.said
 
     def begin(self, program: Program) -> None:
@@ -98,7 +122,8 @@ class CurrentJob:
     @property
     def job(self) -> Job:
         """The whole job, as it waited."""
-        return self._attempt.job()
+        attempt = self._attempt
+        return attempt.runner.job(attempt.document)
 
     @property
     def task(self) -> str:
@@ -129,7 +154,7 @@ class CurrentJob:
     @property
     def worker(self) -> str:
         """Where it runs: the worker's id on the roster, or "here" in the process that made it."""
-        return self._attempt.worker
+        return self._attempt.runner.worker
 
     @property
     def attempt(self) -> int:
@@ -150,7 +175,11 @@ class CurrentJob:
             scheduled_at=job.scheduled_at,
             failed_at=attempt.started_at,
         )
-        return job.at_most_once or is_last(attempt.policy(), failure)
+        try:
+            policy = attempt.runner.policy(attempt.document)
+        except RecruiterError:
+            return True  # one that cannot be loaded does not let it run again
+        return job.at_most_once or is_last(policy, failure)
 
     @property
     def previous_failure(self) -> Execution | None:
@@ -160,12 +189,12 @@ class CurrentJob:
     @property
     def stop_asked(self) -> bool:
         """Whether its worker is about to stop: a long job can save what it has, and raise RetryLater."""
-        return self._attempt.stop_asked()
+        return self._attempt.runner.stop_asked()
 
     @property
     def recruiter(self) -> Recruiter:
         """The application it belongs to, to enqueue more jobs with."""
-        owner = self._attempt.owner
+        owner = self._attempt.runner.owner(self.task)
         if owner is None:
             raise NoCurrentJob("this job runs without an application")
         recruiter: Recruiter = owner

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from recruiter.domain.defaults import Defaults
+from recruiter.domain.names import check_aliases
 from recruiter.domain.schedule import SchedulePolicy
 from recruiter.registry import FunctionTask
 from recruiter.repeatable import RepeatableJob
@@ -44,7 +45,7 @@ class AsRepeated:
 class AsTask:
     """What `@recruiter.task(...)` leaves to be put on a function."""
 
-    def __init__(self, recruiter: Recruiter, name: str | None, aliases: tuple[str, ...], defaults: Defaults) -> None:
+    def __init__(self, recruiter: Recruiter, name: str | None, aliases: Iterable[str], defaults: Defaults) -> None:
         self._recruiter = recruiter
         self._name = name
         self._aliases = aliases
@@ -55,6 +56,8 @@ class AsTask:
     @overload
     def __call__(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
     def __call__(self, function: Callable[..., Any], /) -> Any:
-        definition = FunctionTask(self._name or function.__name__, function, self._defaults, self._aliases)
+        definition = FunctionTask(
+            self._name or function.__name__, function, self._defaults, check_aliases(self._aliases)
+        )
         self._recruiter.registry.add(definition)
         return Task(self._recruiter, definition, function)

@@ -13,9 +13,12 @@ RecruiterError
 ├── TaskExists                     two different functions want one name
 ├── JobNotFound                    no job with this id
 ├── SchedulerNotFound              no scheduler with this urn
+├── WorkerNotFound                 no worker with this id is on the roster
+├── LimitNotFound                  no limit on this subject
 ├── JobFailed                      waited for a result; the job ended without one
 ├── ResultTimeout                  waited for a result; the time is over
 ├── JobTimedOut                    raised inside a job whose time is over
+├── JobOutOfMemory                 a job used more memory than it may, and was ended with its process
 ├── RetryLater                     raised by a job that wants to be run again later
 ├── CommandFailed                  a program was not allowed, could not be started, or ended badly
 ├── NoCurrentJob                   current_job was asked outside of a job
@@ -31,6 +34,7 @@ RecruiterError
 │   ├── NoServerBinary             no mongod anywhere on this machine
 │   └── ServerDidNotStart          mongod was started and did not come up
 ├── NotAlone                       wanted to work alone on a database where others work
+├── JobCancelled                   raised inside a job that somebody has cancelled (a BaseException)
 └── Superseded                     this process lost its place: its worker was retired or its term is over
 """
 
@@ -91,6 +95,14 @@ class SchedulerNotFound(RecruiterError):
     """No scheduler with this urn."""
 
 
+class WorkerNotFound(RecruiterError):
+    """No worker with this id is on the roster."""
+
+
+class LimitNotFound(RecruiterError):
+    """No limit on this subject."""
+
+
 class JobFailed(RecruiterError):
     """The job ended without a result; the message says why, `recruiter job show ID` says everything."""
 
@@ -107,6 +119,24 @@ class JobTimedOut(RecruiterError):
 
     def __str__(self) -> str:
         return super().__str__() or "the job's time is over"
+
+
+class JobOutOfMemory(RecruiterError):
+    """The job used more memory than it asked for, or than the worker allows; its process was ended."""
+
+
+class JobCancelled(BaseException):
+    """Somebody has cancelled the job. Raised inside it, to clean up and leave; whoever stays is ended with the process.
+
+    Not an Exception, like asyncio's CancelledError: code that catches everything must not go on as if nothing happened.
+    """
+
+    def __init__(self, by: str | None = None, reason: str | None = None, at: datetime | None = None) -> None:
+        told = f"cancelled by {by or 'somebody'}" + (f": {reason}" if reason else "")
+        super().__init__(told)
+        self.by = by
+        self.reason = reason
+        self.at = at
 
 
 class RetryLater(RecruiterError):

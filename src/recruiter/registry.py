@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 from weakref import WeakSet
 
 from pydantic import BaseModel
@@ -32,6 +32,9 @@ class Finalizers:
         self.after_last_failure: list[Callable[[BaseException], Any]] = []
         self.finalize: list[Callable[[BaseException | None], Any]] = []
 
+    def __bool__(self) -> bool:
+        return bool(self.after_success or self.after_failure or self.after_last_failure or self.finalize)
+
     @classmethod
     def of(cls, workable: Workable) -> Finalizers:
         finalizers = cls()
@@ -42,8 +45,7 @@ class Finalizers:
         return finalizers
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """A stored job, rebuilt and ready to run."""
 
     run: Callable[[], Any]
@@ -149,6 +151,8 @@ class WorkableTask:
     def call(self, args: Mapping[str, Any] | Sequence[Any], method: str) -> Call:
         self.check_method(method)
         workable = rebuilt(self.workable, self._named(args))
+        if not isinstance(workable, self.workable):
+            raise InvalidArguments(f"{self.name}.import_() must return a {self.name}, not {type(workable).__name__}")
         listens = type(workable).on_event is not Workable.on_event
         return Call(getattr(workable, method), Finalizers.of(workable), workable.on_event if listens else None)
 
@@ -193,6 +197,8 @@ class Registry:
 
     def add(self, task: FunctionTask) -> None:
         for known_as in (task.name, *task.aliases):
+            if known_as in WORKABLES:
+                raise TaskExists(f"{known_as!r} is a workable already; give {task.function.__qualname__} another name=")
             known = self._tasks.get(known_as)
             if known is not None and not _same_place(known.function, task.function):
                 raise TaskExists(

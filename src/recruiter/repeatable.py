@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from recruiter.domain.duration import DurationLike, humanize, to_timedelta
 from recruiter.domain.job import ArchivedJob, Job
+from recruiter.domain.needs import AmountLike
 from recruiter.domain.retry import RetryPolicy
 from recruiter.domain.schedule import WINDOW, Late, SchedulePolicy, next_occurrence
 from recruiter.domain.scheduler import Overlap, Scheduler
@@ -66,6 +67,12 @@ class RepeatableJob:
     def retry_with_policy(self, policy: RetryPolicy, only: Iterable[type[BaseException]] = ()) -> Self:
         """How to try an occurrence again after a failure; the next occurrence does not wait for it."""
         return self._as(self._job.retry_with_policy(policy, only))
+
+    def needing(self, **resources: AmountLike) -> Self:
+        return self._as(self._job.needing(**resources))
+
+    def limited_by(self, key: str) -> Self:
+        return self._as(self._job.limited_by(key))
 
     def timeout(self, duration: DurationLike) -> Self:
         return self._as(self._job.timeout(duration))

@@ -113,8 +113,8 @@ class JobHandle(Generic[R]):
         try:
             return future.result(seconds)
         except TimeoutError:
-            if future.done():  # the error is the store's own
-                raise
+            if future.done():  # it came in this very moment, or the error is the store's own
+                return future.result()
             raise self._too_late(seconds) from None
         finally:
             self._results.dismiss(self.id, future)
@@ -127,7 +127,7 @@ class JobHandle(Generic[R]):
             return await asyncio.wait_for(asyncio.wrap_future(future), seconds)
         except TimeoutError:
             if future.done() and not future.cancelled():
-                raise
+                return future.result()
             raise self._too_late(seconds) from None
         finally:
             self._results.dismiss(self.id, future)

@@ -22,8 +22,9 @@ from pydantic_settings import (
 
 from recruiter.domain.duration import to_timedelta
 from recruiter.domain.names import check_name
+from recruiter.domain.needs import Needs
 from recruiter.domain.text import mask
-from recruiter.errors import InvalidDuration, InvalidName, SettingsError
+from recruiter.errors import InvalidDuration, InvalidJob, InvalidName, SettingsError
 
 CONFIG_VARIABLE = "RECRUITER_CONFIG"
 CONFIG_FILE = "recruiter.toml"
@@ -50,6 +51,16 @@ def _groups(value: Any) -> Any:
 
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
 Groups = Annotated[tuple[str, ...] | None, NoDecode, BeforeValidator(_groups)]
+
+
+def _resources(value: Any) -> str:
+    try:
+        return str(Needs.parse(value) if isinstance(value, str) else Needs.of(value))
+    except InvalidJob as error:
+        raise ValueError(str(error)) from None
+
+
+Resources = Annotated[str, NoDecode, BeforeValidator(_resources)]
 
 
 class TargetSettings(BaseSettings):
@@ -89,6 +100,9 @@ class Settings(TargetSettings):
     processes: int = Field(default=1, ge=1, le=1024)
     concurrency: int = Field(default=1, ge=1, le=2000)
     memory_limit: ByteSize | None = None
+    memory_hard_limit: ByteSize | None = None
+    resources: Resources = ""
+    host: str = ""
     grace: Duration = timedelta(seconds=30)
     clean_after: Duration = timedelta(days=5)
     wait_at_least: Duration = timedelta(minutes=1)

@@ -8,17 +8,21 @@ with its type; or it is what your own `export` returns, and `import_` gets it ba
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import InitVar, is_dataclass
+from dataclasses import fields as dataclass_fields
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 from weakref import WeakKeyDictionary
 
-from pydantic import BaseModel
+from pydantic import BaseModel, RootModel
 
 from recruiter.domain.arguments import Signature
 from recruiter.domain.defaults import Defaults
 from recruiter.domain.duration import DurationLike
-from recruiter.domain.names import DEFAULT_GROUP, check_name, check_tags
+from recruiter.domain.names import check_aliases, check_name, check_tags
+from recruiter.domain.needs import AmountLike
 from recruiter.domain.retry import RetryPolicy
 from recruiter.domain.typed import Mismatch, slot_of
 from recruiter.domain.values import Refused, from_bson, to_bson
@@ -51,39 +55,64 @@ class Workable:
         *,
         name: str | None = None,
         aliases: Iterable[str] = (),
-        group: str = DEFAULT_GROUP,
-        priority: int | float = 0,
-        tags: Iterable[str] = (),
+        group: str | None = None,
+        priority: int | float | None = None,
+        tags: Iterable[str] | None = None,
         retry: RetryPolicy | None = None,
-        only: Iterable[type[BaseException]] = (),
-        at_most_once: bool = False,
+        only: Iterable[type[BaseException]] | None = None,
+        at_most_once: bool | None = None,
         timeout: DurationLike | None = None,
+        needs: Mapping[str, AmountLike] | None = None,
         **others: Any,
     ) -> None:
         super().__init_subclass__(**others)
+        if "task_defaults" in vars(cls):  # it is made again, by @dataclass(slots=True), and has what it was given
+            WORKABLES.update(dict.fromkeys((cls.task_name, *cls.task_aliases), cls))
+        else:
+            cls._introduce(name, aliases, group, priority, tags, retry, only, at_most_once, timeout, needs)
+
+    @classmethod
+    def _introduce(
+        cls,
+        name: str | None,
+        aliases: Iterable[str],
+        group: str | None,
+        priority: int | float | None,
+        tags: Iterable[str] | None,
+        retry: RetryPolicy | None,
+        only: Iterable[type[BaseException]] | None,
+        at_most_once: bool | None,
+        timeout: DurationLike | None,
+        needs: Mapping[str, AmountLike] | None,
+    ) -> None:
+        base = cls.task_defaults  # what it does not say is as in the class it extends
         cls.task_name = check_name("task", name or cls.__name__)
-        cls.task_aliases = tuple(check_name("alias", alias) for alias in aliases)
-        cls.task_defaults = Defaults.of(group, priority, tags, retry, only, at_most_once, timeout)
-        for known_as in (cls.task_name, *cls.task_aliases):
+        cls.task_aliases = check_aliases(aliases)
+        cls.task_defaults = Defaults.of(
+            base.group if group is None else group,
+            base.priority if priority is None else priority,
+            base.tags if tags is None else tags,
+            base.retry if retry is None else retry,
+            (base.only if retry is None else ()) if only is None else only,
+            base.at_most_once if at_most_once is None else at_most_once,
+            base.timeout if timeout is None else timeout,
+            base.needs.amounts() if needs is None else needs,
+        )
+        names = (cls.task_name, *cls.task_aliases)
+        for known_as in names:
             known = WORKABLES.get(known_as)
             if known is not None and not _same_place(known, cls):
                 raise TaskExists(
                     f"workable {known_as!r} is {known.__module__}.{known.__qualname__} already; "
                     f"give {cls.__module__}.{cls.__qualname__} another name="
                 )
-            WORKABLES[known_as] = cls
+        WORKABLES.update(dict.fromkeys(names, cls))
 
     # -- what travels --------------------------------------------------------------------------------------------
 
     def export(self) -> Mapping[str, Any]:
         """What to store: the constructor's arguments, taken from the attributes of the same names."""
-        try:
-            return {name: getattr(self, name) for name in parameters_of(type(self))}
-        except AttributeError as error:
-            raise InvalidArguments(
-                f"{type(self).__name__} keeps no attribute {error.name!r} for its constructor's argument of that name; "
-                "keep it, or define export() and import_()"
-            ) from None
+        return {name: _kept(self, name) for name in parameters_of(type(self))}
 
     @classmethod
     def import_(cls, parameters: Mapping[str, Any]) -> Self:
@@ -125,6 +154,41 @@ class Workable:
         return recruiter.repeatable_job_of(self, _told(self, "urn", None), bool(_told(self, "unique", False)))
 
 
+def _kept(workable: Workable, name: str) -> Any:
+    """What the workable itself keeps under this name: not a default of its class, which would be stored instead."""
+    static = inspect.getattr_static(workable, name, _MISSING)
+    own = name in getattr(workable, "__dict__", {}) or hasattr(type(static), "__get__")
+    try:
+        if own and not _init_only(type(workable), name):
+            return getattr(workable, name)
+    except AttributeError:
+        pass  # a slot that nothing was put in
+    raise InvalidArguments(
+        f"{type(workable).__name__} keeps no attribute {name!r} for its constructor's argument of that name; "
+        "keep it, or define export() and import_()"
+    )
+
+
+def _init_only(cls: type, name: str) -> bool:
+    fields: Mapping[str, Any] = getattr(cls, "__dataclass_fields__", {})
+    return (
+        name in fields and isinstance(fields[name].type, InitVar | str) and name not in {f.name for f in _fields(cls)}
+    )
+
+
+def _has_root(cls: type) -> bool:
+    """A model that is one value and not a document of several."""
+    return issubclass(cls, RootModel)
+
+
+def _fields(cls: type) -> tuple[Any, ...]:
+    return dataclass_fields(cls) if is_dataclass(cls) else ()
+
+
+_MISSING = object()
+_ROOT = "root"
+
+
 def _same_place(one: type, other: type) -> bool:
     """The same definition loaded twice, as __main__ and as a module, or reloaded."""
     if one.__qualname__ != other.__qualname__:
@@ -145,10 +209,10 @@ def stored(workable: Workable) -> dict[str, Any]:
         if cls.export is not Workable.export:
             return _document(cls, workable.export())
         if isinstance(workable, BaseModel):
-            document: dict[str, Any] = slot_of(cls).store(workable)
-            return document
+            document = slot_of(cls).store(workable)
+            return {_ROOT: document} if _has_root(cls) else dict(document)
         constructor = _constructor(cls)
-        return constructor.bind((), workable.export()) if constructor is not None else {}
+        return constructor.bind_kept(workable.export()) if constructor is not None else {}
     except InvalidJob:
         raise
     except (Mismatch, Refused) as error:
@@ -184,7 +248,8 @@ def rebuilt(cls: type[Workable], parameters: Mapping[str, Any]) -> Workable:
         return cls.import_(from_bson(dict(parameters)))
     if issubclass(cls, BaseModel):
         try:
-            model: Workable = slot_of(cls).restore(dict(parameters))
+            plain = parameters.get(_ROOT) if _has_root(cls) else dict(parameters)
+            model: Workable = slot_of(cls).restore(plain)
         except Mismatch as mismatch:
             raise InvalidArguments(f"{cls.__name__}: {mismatch}") from None
         return model
@@ -223,5 +288,5 @@ def _constructor(cls: type[Workable]) -> Signature | None:
     if cls.__init__ is object.__init__:
         return None
     if cls not in _constructors:
-        _constructors[cls] = Signature.of(cls.__init__, skip_first=True)
+        _constructors[cls] = Signature.of(cls.__init__, skip_first=True, owner=cls)
     return _constructors[cls]

@@ -103,3 +103,16 @@ def run_family(folder: str) -> None:
 async def arun_family(folder: str) -> None:
     script = "sh -c 'echo $$ > grandchild; sleep 600; true' & echo $$ > child; echo begun; wait"
     await current_job.arun_process(["sh", "-c", script], cwd=folder)
+
+
+@recruiter.task
+def stays(folder: str) -> None:
+    """Does not leave when it is told to."""
+    current_job.stage("staying", progress=0.5)
+    current_job.log("begun")
+    Path(folder, "child").write_text(str(os.getpid()))
+    while True:
+        try:
+            time.sleep(600)
+        except BaseException:
+            current_job.log("no")

@@ -1,61 +1,23 @@
-"""Jobs in the calling process: with no other process, and beside a fleet."""
+"""Jobs in the calling process beside others, and what signals mean for it."""
 
 from __future__ import annotations
 
 import os
 import signal
-import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from recruiter import JobReport, Recruiter, RetryManyTimes, Workable
-from recruiter.errors import NotAlone, Superseded, UnknownTask
+from recruiter.errors import NotAlone
 from recruiter.store.codec import Document
 from recruiter.store.database import Store
 from tests.applications import jobs
-from tests.commands import Recorder, recorded
 from tests.conftest import Starter, eventually
-from tests.inbox import by_hand
 from tests.samples import document
 
 JOBS = jobs.__file__
-QUICK = {"RECRUITER_CONSIDERED_DEAD_AFTER": "2s", "RECRUITER_HEARTBEAT": "300ms", "RECRUITER_LEASE_TIME": "1s"}
 CALLS = str(Path(JOBS).with_name("calls.py"))
-
-
-class Parcel(Workable):
-    def __init__(self, to: str) -> None:
-        self.to = to
-
-    def execute(self) -> str:
-        return f"to {self.to}"
-
-
-class Background:
-    """A call in a thread of its own, and what it returned or raised."""
-
-    def __init__(self, call: Callable[[], Any]) -> None:
-        self.answer: Any = None
-        self.error: BaseException | None = None
-        self._call = call
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self.answer = self._call()
-        except BaseException as error:
-            self.error = error
-
-    def join(self) -> Any:
-        self._thread.join(timeout=20)
-        assert not self._thread.is_alive()
-        if self.error is not None:
-            raise self.error
-        return self.answer
+QUICK = {"RECRUITER_CONSIDERED_DEAD_AFTER": "2s", "RECRUITER_HEARTBEAT": "300ms", "RECRUITER_LEASE_TIME": "1s"}
 
 
 def nothing_is_left_behind(store: Store) -> bool:
@@ -67,331 +29,6 @@ def archived(store: Store) -> list[Document]:
     return list(store.archived.collection.find({}))
 
 
-@pytest.fixture
-def add(recruiter: Recruiter) -> Any:
-    @recruiter.task
-    def add(a: int, b: int) -> int:
-        return a + b
-
-    return add
-
-
-class TestRun:
-    def test_it_runs_one_job_and_reports(self, recruiter: Recruiter, store: Store, add: Any) -> None:
-        first, second = add.enqueue(1, 2), add.enqueue(3, 4)
-
-        assert recruiter.run("add") == JobReport(first.id, "add", done=True, why="done", result=3)
-
-        assert document(store, second.id)["attempts"] == 0
-        assert nothing_is_left_behind(store)
-
-    def test_it_returns_nothing_when_there_is_nothing_to_do_now(
-        self, recruiter: Recruiter, store: Store, add: Any
-    ) -> None:
-        @recruiter.task
-        def other() -> None: ...
-
-        other.enqueue()
-        add.job(1, 2).schedule_in("1h").execute()
-
-        assert recruiter.run(add) is None
-        assert nothing_is_left_behind(store)
-
-    def test_it_needs_no_prepared_database(self, target: str) -> None:
-        with Recruiter(target.replace("/test_", "/test_fresh_")) as recruiter:
-
-            @recruiter.task
-            def greet() -> str:
-                return "hello"
-
-            assert recruiter.run(greet) is None
-            greet.enqueue()
-            report = recruiter.run(greet)
-            recruiter.store.client.drop_database(recruiter.target.database)
-
-        assert report is not None
-        assert report.result == "hello"
-
-    def test_a_task_is_a_name_a_function_or_a_workable_class(self, recruiter: Recruiter, add: Any) -> None:
-        for task in ("add", add):
-            add.enqueue(1, 2)
-            assert recruiter.run(task) is not None
-        Parcel("Ada").as_job_of(recruiter).in_background().execute()
-        report = recruiter.run(Parcel)
-        assert report is not None
-        assert report.result == "to Ada"
-
-    @pytest.mark.parametrize("task", ["nobody_knows", jobs.add, 7])
-    def test_a_task_must_be_known_here(self, recruiter: Recruiter, task: Any) -> None:
-        for call in (recruiter.run, recruiter.run_all, recruiter.watch):
-            with pytest.raises(UnknownTask):
-                call(task)
-
-    def test_a_result_comes_back_as_its_type(self, recruiter: Recruiter) -> None:
-        @recruiter.task
-        def pair() -> tuple[int, str]:
-            return 1, "a"
-
-        pair.enqueue()
-        report = recruiter.run(pair)
-        assert report is not None
-        assert report.result == (1, "a")
-
-    def test_a_document_of_another_program_is_adopted_and_run(
-        self, recruiter: Recruiter, store: Store, add: Any
-    ) -> None:
-        del add
-        by_hand(store, {"_id": 7, "task": "add", "args": {"a": 1, "b": 2}})
-
-        report = recruiter.run("add")
-
-        assert report is not None
-        assert (report.id, report.result) == (7, 3)
-
-    def test_a_failure_is_reported(self, recruiter: Recruiter, store: Store) -> None:
-        @recruiter.task
-        def fail() -> None:
-            raise ValueError("no good")
-
-        handle = fail.enqueue()
-
-        report = recruiter.run(fail)
-
-        assert report == JobReport(
-            handle.id, "fail", done=False, why="not-scheduled-by-retry-policy", error="ValueError: no good"
-        )
-        (ended,) = archived(store)
-        assert ended["last_execution"]["class"] == "ValueError"
-
-    def test_a_job_to_be_tried_again_is_reported_as_such(self, recruiter: Recruiter, store: Store) -> None:
-        @recruiter.task(retry=RetryManyTimes(3, 60))
-        def fail() -> None:
-            raise ValueError("no good")
-
-        handle = fail.enqueue()
-
-        report = recruiter.run(fail)
-
-        waiting = document(store, handle.id)
-        assert waiting["attempts"] == 1
-        assert report == JobReport(
-            handle.id, "fail", done=False, error="ValueError: no good", next_at=waiting["scheduled_at"]
-        )
-        assert recruiter.run(fail) is None
-
-    def test_an_at_most_once_job_is_marked_before_it_starts(self, recruiter: Recruiter, store: Store) -> None:
-        seen: list[Document] = []
-
-        @recruiter.task(at_most_once=True)
-        def once() -> None:
-            seen.extend(store.scheduled.collection.find({}))
-
-        once.enqueue()
-        once.enqueue()
-
-        assert recruiter.run(once) is not None
-
-        assert sorted("started_by" in job for job in seen) == [False, True]
-        assert [job for job in store.scheduled.collection.find({}) if "started_by" in job] == []
-        assert recruiter.run(once) is not None
-
-    def test_an_at_most_once_job_that_started_elsewhere_is_lost(self, recruiter: Recruiter, store: Store) -> None:
-        @recruiter.task(at_most_once=True)
-        def once() -> None: ...
-
-        handle = once.enqueue()
-        store.scheduled.mark_started([handle.id], "a worker that is no more", store.clock.now())
-
-        assert recruiter.run(once) is None
-
-        (ended,) = archived(store)
-        assert (ended["_id"], ended["why"]) == (handle.id, "lost")
-
-    def test_it_leads_when_the_lease_of_a_killed_leader_has_run_out(
-        self, recruiter: Recruiter, store: Store, add: Any, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("RECRUITER_LEASE_TIME", "1s")
-        store.leases.acquire(None, "a leader that was killed", {})
-        add.enqueue(1, 2)
-
-        assert recruiter.run(add, wait=0.1) is None  # nobody can have given it to us yet
-        report = recruiter.run(add)
-
-        assert report is not None
-        assert report.result == 3
-
-    def test_a_result_after_the_registration_is_lost_is_refused(self, recruiter: Recruiter, store: Store) -> None:
-        @recruiter.task
-        def freeze() -> None:
-            for entry in store.roster.entries():
-                store.roster.leave(entry.id)  # as if it had been silent for too long
-
-        handle = freeze.enqueue()
-
-        with pytest.raises(Superseded, match=str(handle.id)):
-            recruiter.run(freeze)
-
-        assert document(store, handle.id)["attempts"] == 0
-        assert archived(store) == []
-        assert nothing_is_left_behind(store)
-
-
-class TestRunAll:
-    def test_it_runs_everything_that_is_due(self, recruiter: Recruiter, store: Store, add: Any) -> None:
-        add.enqueue_many([(number, 1) for number in range(500)])
-        later = add.job(1, 2).schedule_in("1h").execute()
-
-        reports = recruiter.run_all(add)
-
-        assert sorted(report.result for report in reports) == list(range(1, 501))
-        assert len(archived(store)) == 500
-        assert [job["_id"] for job in store.scheduled.collection.find({})] == [later.id]
-        assert nothing_is_left_behind(store)
-        assert recruiter.run_all(add) == []
-
-    def test_retries_that_are_due_at_once_are_run_too(self, recruiter: Recruiter) -> None:
-        attempts: list[int] = []
-
-        @recruiter.task(retry=RetryManyTimes(5, 0))
-        def stubborn() -> str:
-            attempts.append(1)
-            if len(attempts) < 3:
-                raise ConnectionError("not yet")
-            return "at last"
-
-        handle = stubborn.enqueue()
-
-        reports = recruiter.run_all(stubborn)
-
-        assert [report.id for report in reports] == [handle.id] * 3
-        assert [report.error for report in reports] == ["ConnectionError: not yet"] * 2 + [None]
-        assert reports[-1].result == "at last"
-
-    def test_jobs_that_are_enqueued_meanwhile_are_run_too(self, recruiter: Recruiter) -> None:
-        @recruiter.task
-        def count_down(number: int) -> int:
-            if number:
-                count_down.enqueue(number - 1)
-            return number
-
-        count_down.enqueue(3)
-
-        assert [report.result for report in recruiter.run_all(count_down)] == [3, 2, 1, 0]
-
-    def test_it_goes_on_under_a_new_id_when_its_registration_is_lost(self, recruiter: Recruiter, store: Store) -> None:
-        workers: list[str] = []
-
-        @recruiter.task
-        def freeze_once(number: int) -> int:
-            workers.extend(entry.id for entry in store.roster.entries())
-            if len(workers) == 1:
-                store.roster.leave(workers[0])
-            return number
-
-        freeze_once.enqueue_many([(1,), (2,), (3,)])
-
-        reports = recruiter.run_all(freeze_once)
-
-        assert len(workers) == 4  # the result of the first run was refused
-        assert len(set(workers)) == 2
-        assert sorted(report.result for report in reports) == [1, 2, 3]
-        assert len(archived(store)) == 3
-        assert {job["last_execution"]["worker"] for job in archived(store)} == {workers[-1]}
-        assert nothing_is_left_behind(store)
-
-    def test_nothing_waits_behind_a_slow_job(self, recruiter: Recruiter, store: Store) -> None:
-        # given a caller that has seen only quick jobs, and so takes many at once
-        slow = threading.Event()
-
-        @recruiter.task
-        def work(number: int) -> int:
-            if number == 500:
-                assert slow.wait(20)
-            return number
-
-        work.enqueue_many([(number,) for number in range(1000)])
-        calling = Background(lambda: recruiter.run_all(work))
-
-        # when one does not end, what is behind it goes back to the roster
-        eventually(lambda: store.roster.held() == {only(store.roster.entries()).running[0]["job"]}, within=10)
-        slow.set()
-
-        # and everything has run once at the end
-        assert sorted(report.result for report in calling.join()) == list(range(1000))
-        assert store.archived.collection.count_documents({"attempts": {"$ne": 1}}) == 0
-
-
-def only(entries: list[Any]) -> Any:
-    """The one entry that runs something, or one that runs nothing we know of."""
-    running = [entry for entry in entries if entry.running]
-    return running[0] if running else _Idle
-
-
-class _Idle:
-    running = ({"job": None},)
-
-
-class TestWatch:
-    @pytest.fixture
-    def stop(self) -> Iterator[threading.Event]:
-        stop = threading.Event()
-        yield stop
-        stop.set()
-
-    def test_it_runs_jobs_as_they_come_until_it_is_stopped(
-        self, recruiter: Recruiter, store: Store, add: Any, stop: threading.Event
-    ) -> None:
-        earlier = add.enqueue(1, 2)
-        Parcel("Ada").as_job_of(recruiter).in_background().execute()
-        watching = Background(lambda: recruiter.watch(add, Parcel, stop=stop))
-        assert earlier.result(timeout=20) == 3
-        eventually(lambda: len(archived(store)) == 2)
-
-        assert add.enqueue(3, 4).result(timeout=20) == 7
-
-        stop.set()
-        assert watching.join() is None
-        assert nothing_is_left_behind(store)
-
-    def test_a_new_job_wakes_it_and_nobody_asks_all_the_time(
-        self, target: str, stop: threading.Event, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        # given one that only a doorbell can wake, and that has heard nothing for some heartbeats
-        for name in ("BACKOFF_FROM", "BACKOFF_TO", "LEASE_TIME", "CONSIDERED_DEAD_AFTER"):
-            monkeypatch.setenv(f"RECRUITER_{name}", "100s")
-        monkeypatch.setenv("RECRUITER_HEARTBEAT", "100ms")
-        recruiter, recorder = Recruiter(target), Recorder()
-        recruiter.__dict__["store"] = recorded(target, recorder)
-
-        @recruiter.task
-        def add(a: int, b: int) -> int:
-            return a + b
-
-        watching = Background(lambda: recruiter.watch(add, stop=stop))
-        eventually(lambda: {c["collection"] for c in recorder.named("getMore")} == {"roster", "scheduled"})
-        with recorder.only_these():
-            eventually(lambda: len(recorder.named("findAndModify")) >= 10)
-            asked = recorder.named("find", "distinct", "aggregate")
-
-        # then it has hardly asked, and a new job is done all the same
-        assert len(asked) <= 5
-        assert add.enqueue(1, 2).result(timeout=10) == 3
-        stop.set()
-        watching.join()
-        recruiter.close()
-
-    def test_whatever_happens_it_leaves_the_roster(self, recruiter: Recruiter, store: Store, add: Any) -> None:
-        class Broken:
-            def is_set(self) -> bool:
-                assert len(store.roster.entries()) == 1
-                raise RuntimeError("broken")
-
-        with pytest.raises(RuntimeError, match="broken"):
-            recruiter.watch(add, stop=Broken())
-
-        assert nothing_is_left_behind(store)
-
-
 class TestSignals:
     """In the main thread of a program of its own."""
 
@@ -401,7 +38,7 @@ class TestSignals:
     ) -> None:
         gate = tmp_path / "gate"
         running, waiting = (jobs.wait_for_file.enqueue(str(gate)) for _ in range(2))
-        caller = start("watch", "wait_for_file", script=CALLS)
+        caller = start("watch", "wait_for_file", script=CALLS, **QUICK)
         eventually(lambda: [run for entry in store.roster.entries() for run in entry.running])
 
         caller.signal(number)
@@ -415,7 +52,7 @@ class TestSignals:
 
     def test_ctrl_c_interrupts_the_job_which_is_handed_back(self, start: Starter, store: Store, tmp_path: Path) -> None:
         handle = jobs.wait_for_file.enqueue(str(tmp_path / "never"))
-        caller = start("run", "wait_for_file", script=CALLS)
+        caller = start("run", "wait_for_file", script=CALLS, **QUICK)
         eventually(lambda: [run for entry in store.roster.entries() for run in entry.running])
 
         caller.signal(signal.SIGINT)
@@ -427,7 +64,7 @@ class TestSignals:
 
     def test_a_second_ctrl_c_interrupts_the_job_of_a_watch(self, start: Starter, store: Store, tmp_path: Path) -> None:
         handle = jobs.once.enqueue(str(tmp_path), str(tmp_path / "never"))
-        caller = start("watch", "once", script=CALLS)
+        caller = start("watch", "once", script=CALLS, **QUICK)
         eventually(lambda: (tmp_path / "once").exists())
         caller.signal(signal.SIGINT)
 
@@ -448,7 +85,7 @@ class TestSignals:
     ) -> None:
         gate = tmp_path / "gate"
         running, waiting = (jobs.wait_for_file.enqueue(str(gate)) for _ in range(2))
-        caller = start("run_all", "wait_for_file", script=CALLS)
+        caller = start("run_all", "wait_for_file", script=CALLS, **QUICK)
         eventually(lambda: [run for entry in store.roster.entries() for run in entry.running])
 
         caller.signal(signal.SIGTERM)
@@ -464,7 +101,7 @@ class TestBesideAFleet:
     def test_every_job_runs_once_whoever_runs_it(self, start: Starter, store: Store, tmp_path: Path) -> None:
         # given 2,000 jobs, and three who want them
         jobs.mark.enqueue_many([(str(tmp_path), str(number)) for number in range(2000)])
-        callers = [start("run_all", "mark", script=CALLS) for _ in range(2)]
+        callers = [start("run_all", "mark", script=CALLS, **QUICK) for _ in range(2)]
         fleet = start("start", "all", "--bootstrap", JOBS, "--processes", "2")
 
         # when all are done

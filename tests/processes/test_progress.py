@@ -336,3 +336,24 @@ def test_a_program_and_its_own_programs_end_with_the_job(
     assert end.status[-1].error is not None
     eventually(lambda: all(is_gone(int(file.read_text())) for file in files), within=2)
     assert worker.children() == children
+
+
+@pytest.mark.parametrize("job", ["run_family", "arun_family", "stays"])
+def test_a_cancelled_job_keeps_what_it_said(start: Starter, store: Store, tmp_path: Path, job: str) -> None:
+    """Given a job that runs a program, or one that does not leave, when it is cancelled, then its last word says so."""
+    start_recruiter(start)
+    start_worker(start)
+    handle = getattr(app, job).enqueue(str(tmp_path))
+    eventually(lambda: document(store, handle.id).get("log"))
+    families = [tmp_path / "child", tmp_path / "grandchild"] if job != "stays" else [tmp_path / "child"]
+    eventually(lambda: all(file.exists() and file.read_text().strip() for file in families))
+
+    app.recruiter.cancel(handle.id, by="ada")
+
+    end = handle.wait(timeout=20)
+    assert end.state is State.CANCELLED
+    assert end.log[0].text == "begun"
+    assert end.status[-1].state == "cancelled"
+    assert (end.status[-1].stage, end.progress) == (("staying", 0.5) if job == "stays" else (None, 0.0))
+    assert end.locked_by is None
+    eventually(lambda: all(is_gone(int(file.read_text())) for file in families), within=5)

@@ -13,7 +13,7 @@ from recruiter.events import Events
 from recruiter.processes.loop import Stop
 from recruiter.processes.recruiter import RecruiterOptions, RecruiterProcess
 from recruiter.store.database import Store
-from tests.commands import Recorder, recorded
+from tests.commands import WHOLE_DATABASE, Recorder, recorded
 from tests.conftest import eventually
 from tests.samples import a_job, insert, on_the_roster
 
@@ -46,7 +46,7 @@ def test_a_worker_that_joins_is_given_the_jobs_that_only_it_can_run(sleepy_leade
     # given an idle worker for everything but one task, and a leader that has gone to sleep over a job of that task
     on_the_roster(store, "other", tasks=["subtract"])
     (job,) = insert(store, a_job(scheduled_at=store.clock.now()))
-    eventually(lambda: listens_to(sleepy_leader, "roster") and listens_to(sleepy_leader, "scheduled"))
+    eventually(lambda: listens_to(sleepy_leader, "roster") and listens_to(sleepy_leader, WHOLE_DATABASE))
 
     # when one joins that knows the task
     on_the_roster(store, "mine", term=store.leases.term(), tasks=["add"])

@@ -18,12 +18,6 @@ from tests.samples import beat, document, on_the_roster, places, running
 
 
 @pytest.fixture
-def recruiter(target: str) -> Iterator[Recruiter]:
-    with Recruiter(target) as recruiter:
-        yield recruiter
-
-
-@pytest.fixture
 def note(recruiter: Recruiter) -> Any:
     @recruiter.task
     def note(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -9,13 +10,15 @@ import pytest
 from bson.raw_bson import RawBSONDocument
 
 from recruiter.clock import StoppedClock
-from recruiter.domain.job import Job
+from recruiter.domain.job import Execution, Job
 from recruiter.domain.policies import DoNotDoItAgain, RetryManyTimes
 from recruiter.domain.policy_registry import PolicyRegistry
-from recruiter.domain.retry import MAX_CRASHES
+from recruiter.domain.retry import MAX_CRASHES, Retry
 from recruiter.steps.rescue import Rescue, Retired
+from recruiter.store import moves
 from recruiter.store.codec import encode, job_document
 from recruiter.store.database import Store
+from recruiter.store.settlement import Rescheduled
 from tests.samples import NOW, a_job, beat, document, insert, on_the_roster, places, running
 
 DEAD_AFTER = 15.0
@@ -100,7 +103,7 @@ def test_an_outage_retires_nobody(store: Store, watch: Watch) -> None:
 
 
 def test_what_it_ran_crashed_and_what_it_held_is_free(store: Store, watch: Watch) -> None:
-    """Given one running and two waiting jobs, when retired, then one attempt is burnt and two are untouched."""
+    """Given one running and two waiting jobs, when retired, then one attempt is burnt; the others only run alone."""
     ran, held, other = jobs = [a_job() for _ in range(3)]
     ids = insert(store, *jobs)
     on_the_roster(store, "w1")
@@ -111,8 +114,8 @@ def test_what_it_ran_crashed_and_what_it_held_is_free(store: Store, watch: Watch
 
     assert (retired.crashed, retired.released) == ((ran.id,), 2)
     assert store.roster.held() == set()
-    assert document(store, held.id) == job_document(held)
-    assert document(store, other.id) == job_document(other)
+    for each in (held, other):
+        assert document(store, each.id) == job_document(replace(each, suspect=True))
     again = store.scheduled.get(ran.id)
     assert again is not None
     assert (again.attempts, again.crashes) == (1, 1)
@@ -216,3 +219,45 @@ def test_a_job_that_cannot_be_read_does_not_keep_its_worker_on_the_roster(
 
     assert store.roster.read() == []
     assert store.roster.held() == set()
+
+
+class TestSuspects:
+    def test_one_that_kills_its_worker_before_the_next_heartbeat_is_set_aside_at_the_third_death(
+        self, store: Store, watch: Watch
+    ) -> None:
+        poison, innocent = a_job(), a_job()
+        insert(store, poison, innocent)
+        on_the_roster(store, "w1")
+        store.roster.assign({"w1": [poison.id, innocent.id]}, 1)
+
+        # when its worker dies, and nobody knows what it ran
+        watch.for_seconds(DEAD_AFTER + 3)
+        suspects = [store.scheduled.get(each.id) for each in (poison, innocent)]
+        assert [(each.suspect, each.attempts) for each in suspects if each] == [(True, 0), (True, 0)]
+
+        # and the next one, which has only the poison, and the third
+        for worker, crashes in (("w2", 2), ("w3", 3)):
+            on_the_roster(store, worker)
+            store.roster.assign({worker: [poison.id]}, 1)
+            watch.for_seconds(DEAD_AFTER + 3)
+            ended = store.archived.get(poison.id) or store.scheduled.get(poison.id)
+            assert ended is not None
+            assert ended.crashes == crashes
+
+        # then it is set aside, and the other has lost nothing
+        ended = store.archived.get(poison.id)
+        assert ended is not None
+        assert ended.why == "crashed-too-many-times"
+        assert document(store, innocent.id)["attempts"] == 0
+
+    def test_one_that_fails_by_itself_is_cleared(self) -> None:
+        policies = PolicyRegistry()
+        job = a_job(suspect=True, retry_policy=policies.dump(RetryManyTimes(3, 1)))
+        assert job.lane == "generic/add///alone"
+        execution = Execution(NOW, NOW, "w1", exception="ValueError", message="no good")
+
+        move = moves.failed(job_document(job), execution, NOW, Retry(NOW))
+
+        assert isinstance(move, Rescheduled)
+        assert move.fields["lane"] == "generic/add"
+        assert "suspect" in move.unset

@@ -16,7 +16,7 @@ from bson import ObjectId
 from recruiter.domain.job import Job
 from recruiter.embedded import EmbeddedServer
 from recruiter.steps.clean import clean
-from recruiter.store.codec import encode_job
+from recruiter.store.codec import decode, encode_job
 from recruiter.store.database import Store
 from recruiter.store.settlement import Movement
 from tests.commands import Command, Recorder, explain, recorded, stage_names, stages, statistics
@@ -263,6 +263,20 @@ def test_moving_jobs_goes_by_id(full: Store, plan: Plan) -> None:
     for explained in deleted + updated + released:
         _uses_an_index(explained)
         assert statistics(explained)[1] <= 20
+
+
+@pytest.mark.parametrize("collection", ["scheduled", "archived"])
+@pytest.mark.parametrize("query", [{"tags": "user:7"}, {"urn": "report:7"}])
+def test_tags_and_urns_are_found_by_an_index(full: Store, collection: str, query: dict[str, str]) -> None:
+    jobs = [a_job(group="mail", tags=(f"user:{n}", "all"), urn=f"report:{n}") for n in range(20)]
+    insert(full, *jobs)
+    full.archived.collection.insert_many([decode(done(job)) for job in jobs])
+
+    (explained,) = explain(full, {"find": collection, "filter": query})
+
+    _uses_an_index(explained)
+    assert statistics(explained)[2] >= 1
+    assert statistics(explained)[1] == statistics(explained)[2]  # no other document is looked at
 
 
 def test_the_roster_is_small_and_read_without_sorting(full: Store, plan: Plan) -> None:

@@ -29,7 +29,7 @@ class TestPrepare:
         store.prepare()
 
         assert {name: sorted(c.index_information()) for name, c in _collections(store).items()} == before
-        assert before["scheduled"] == ["_id_", "by_urn", "due", "inbox", "postponed"]
+        assert before["scheduled"] == ["_id_", "by_tag", "by_urn", "due", "inbox", "postponed"]
         assert store.scheduled.get("x") is not None
 
     def test_by_eight_at_once(self, server: EmbeddedServer) -> None:
@@ -47,7 +47,15 @@ class TestPrepare:
             list(threads.map(prepare, range(8)))
 
         with closing(Store(fresh)) as store:
-            assert set(_collections(store)) == {"scheduled", "archived", "roster", "schedulers", "leases", "creations"}
+            assert set(_collections(store)) == {
+                "scheduled",
+                "archived",
+                "roster",
+                "schedulers",
+                "leases",
+                "creations",
+                "limits",
+            }
             assert insert(store, a_job("x")) == ["x"]
             assert store.scheduled.due(["generic/add"], NOW, 1, set()) == ["x"]
             store.client.drop_database(fresh.database)

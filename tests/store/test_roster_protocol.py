@@ -34,7 +34,9 @@ class TestJoining:
 
         assert store.roster.become_ready("w1", term=4)
 
-        expected = Registration("w1", frozenset({"mail"}), frozenset({"add", "sub"}), 3, 9, holds=0, beats=1)
+        expected = Registration(
+            "w1", frozenset({"mail"}), frozenset({"add", "sub"}), 3, 9, holds=0, beats=1, host="here"
+        )
         assert store.roster.read() == [expected]
         assert not store.roster.assign({"w1": ["a"]}, term=3)
         assert store.roster.assign({"w1": ["a"]}, term=4)

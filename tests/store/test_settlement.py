@@ -159,8 +159,8 @@ class TestRetire:
 
         assert store.settlement.retire("w1", seen.beats, nothing_happens) is None
 
-    def test_it_is_told_what_the_worker_ran_and_nothing_else(self, store: Store) -> None:
-        """Given one running, one marked and one waiting job, when retired, then fate hears of the first two."""
+    def test_it_is_told_what_the_worker_held_and_nothing_else(self, store: Store) -> None:
+        """Given one running, one marked, one waiting and one elsewhere, then fate hears of the first three."""
         ran, marked, waited, elsewhere = jobs = [a_job() for _ in range(4)]
         hold(store, *jobs[:3])
         insert(store, elsewhere)
@@ -177,7 +177,7 @@ class TestRetire:
 
         assert entry is not None
         assert set(entry["assigned"]) == {ran.id, marked.id, waited.id}
-        assert set(told) == {ran.id, marked.id}
+        assert set(told) == {ran.id, marked.id, waited.id}
         assert store.roster.read() == []
         assert places(store, [ran.id, marked.id, waited.id]) == {
             ran.id: "archived",

@@ -510,9 +510,9 @@ def itself() -> list[Any]:
         (int, "the class int cannot travel"),
         (Color.RED, "needs an annotation"),
         (Size.SMALL, "needs an annotation"),
-        (Point(1), "a Point needs an annotation"),
-        (Address(Street="a"), "a Address needs an annotation"),
-        (Person("a", date(2030, 1, 1)), "a Person needs an annotation"),
+        (Point(1), "the class Point needs an annotation"),
+        (Address(Street="a"), "the class Address needs an annotation"),
+        (Person("a", date(2030, 1, 1)), "the class Person needs an annotation"),
         ({1: 2}, "a key must be text, not 1"),
         ({Size.SMALL: 2}, "a key must be text"),
         ({"a\0": 2}, "NUL"),
@@ -615,7 +615,7 @@ class TestResults:
     def test_a_result_that_cannot_travel_is_named(self) -> None:
         with pytest.raises(UnsupportedValue, match=r"^result\.a\[0\]: a function"):
             encode_result({"a": [print]})
-        with pytest.raises(UnsupportedValue, match=r"^result: a Point needs an annotation"):
+        with pytest.raises(UnsupportedValue, match=r"^result: the class Point needs an annotation"):
             encode_result(Point(1), int)
 
     def test_a_stored_result_that_does_not_fit_is_refused(self) -> None:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recruiter.domain.names import CANCELLED_LANE, check_name, group_and_task, lane_of
+from recruiter.domain.lanes import Lane
+from recruiter.domain.names import CANCELLED_LANE, check_name, group_and_task
 from recruiter.errors import InvalidName
 
 GOOD = ["add", "a", "send_welcome", "shop.mail.send", "Größe", "日本", "a$b", "-x", "1", "x" * 200, "a:b", "a\\b"]
@@ -52,6 +53,6 @@ def test_a_lane_says_its_group_and_task(group: str, task: str) -> None:
         check_name("task", task)
     except InvalidName:
         return
-    lane = lane_of(group, task)
+    lane = str(Lane(group, task))
     assert group_and_task(lane) == (group, task)
     assert lane != CANCELLED_LANE

@@ -14,8 +14,10 @@ from rich.console import Console
 from recruiter.cli.options import settings_from
 from recruiter.cli.start import run_fleet
 from recruiter.embedded import EmbeddedServer
+from recruiter.processes.children import Nursery
 from recruiter.processes.loop import Stop
 from recruiter.settings import Settings
+from recruiter.store.target import DEFAULT_DATABASE, Target
 
 _FOLDER = Path(".recruiter") / "mongodb"
 _USUAL_PORT = 27017
@@ -49,8 +51,9 @@ def dev(
     if target is not None:
         return _run(file, target, processes, stop)
     port = _USUAL_PORT if _is_free(_USUAL_PORT) else None
+    database = _database_of(file)
     server = EmbeddedServer(folder.absolute(), port=port, binary=mongod)
-    uri = server.start()
+    uri = Target.parse(server.start()).in_database(database).uri
     console.print(f"private MongoDB at [bold]{uri}[/bold], data in {folder} (for development only)", soft_wrap=True)
     if f":{_USUAL_PORT}" not in uri:
         console.print(
@@ -61,6 +64,12 @@ def dev(
         return _run(file, uri, processes, stop)
     finally:
         server.stop()
+
+
+def _database_of(file: str | None) -> str:
+    """The database that the application names itself: whoever enqueues with it will use that one on this server too."""
+    address = Nursery.open(file).ask_address() if file is not None else None
+    return Target.parse(address).database if address is not None else DEFAULT_DATABASE
 
 
 def _run(file: str | None, target: str, processes: int, stop: Stop) -> int:

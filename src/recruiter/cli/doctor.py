@@ -23,7 +23,11 @@ def doctor(*, target: TargetOptions = TargetOptions()) -> int:
     settings = settings_from(target)
     store = Store(Target.parse(settings.target), patience=5.0)
     try:
-        findings = [*_server(store), *_leader(store), *_workers(store), *_jobs(store), *_schedulers(store)]
+        findings = _server(store)
+        if store.is_prepared():
+            findings += [*_leader(store), *_workers(store), *_jobs(store), *_schedulers(store)]
+        else:
+            findings.append((False, "no process has ever run on this database. Start one: recruiter start all"))
     finally:
         store.close()
     console = Console(highlight=False)

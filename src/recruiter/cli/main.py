@@ -7,7 +7,7 @@ import sys
 from cyclopts import App, CycloptsError
 
 import recruiter
-from recruiter.cli import dev, doctor, scheduler, start
+from recruiter.cli import dev, doctor, group, job, limit, scheduler, start, worker
 from recruiter.errors import ApplicationError, RecruiterError, SettingsError, StoreError
 
 app = App(
@@ -16,7 +16,11 @@ app = App(
     version=recruiter.__version__,
 )
 app.command(start.app)
+app.command(job.app)
 app.command(scheduler.app)
+app.command(worker.app)
+app.command(group.app)
+app.command(limit.app)
 app.command(dev.dev)
 app.command(doctor.doctor)
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from recruiter.app import Recruiter
 from recruiter.settings import CONFIG_VARIABLE, LogFormat, LogLevel, Settings
 
 
@@ -58,8 +61,14 @@ class WorkerOptions:
     "How many child processes run jobs (default 1)."
     concurrency: int | None = None
     "How many jobs run at once in each child: async ones in one event loop, others in threads (default 1)."
+    resources: str | None = None
+    "What jobs may take of this host, e.g. proc=8,mem=32GiB,gpu=1 (default: all processors and all memory)."
+    host: str | None = None
+    "What to call this host (default: its own name); workers of one host share its resources."
     memory_limit: str | None = None
     "A child process larger than this is replaced after its job, e.g. 512MB."
+    memory_hard_limit: str | None = None
+    "A child process that grows larger than this, with all it started, is ended at once; its job has failed."
     grace: str | None = None
     "How long running jobs may take to finish when asked to stop (default 30s)."
     heartbeat: str | None = None
@@ -82,6 +91,13 @@ class CleanerOptions:
     "Shortest pause between two cleanings (default 1m)."
     wait_at_most: str | None = None
     "Longest pause between two cleanings (default 3m)."
+
+
+@contextmanager
+def recruiter_on(target: TargetOptions) -> Iterator[Recruiter]:
+    """A Recruiter on the database that the options name, for commands that look and control."""
+    with Recruiter(settings_from(target).target) as recruiter:
+        yield recruiter
 
 
 def settings_from(*groups: object) -> Settings:

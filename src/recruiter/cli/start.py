@@ -18,6 +18,7 @@ from recruiter.log import configure, log_events
 from recruiter.processes.children import Nursery
 from recruiter.processes.cleaner import CleanerOptions, CleanerProcess
 from recruiter.processes.fleet import PARENT_VARIABLE, Fleet
+from recruiter.processes.host import measured_resources
 from recruiter.processes.loop import Stop
 from recruiter.processes.parent import die_with_parent
 from recruiter.processes.recruiter import RecruiterOptions, RecruiterProcess
@@ -80,10 +81,13 @@ def start_worker(
                 groups=settings.work_on,
                 processes=settings.processes,
                 concurrency=settings.concurrency,
+                resources=settings.resources or measured_resources(),
+                host=settings.host,
                 heartbeat=settings.heartbeat.total_seconds(),
                 dead_after=settings.considered_dead_after.total_seconds(),
                 grace=settings.grace.total_seconds(),
                 memory_limit=settings.memory_limit,
+                memory_hard_limit=settings.memory_hard_limit,
                 tell_all=settings.log_level == "debug",
             ),
             nursery,

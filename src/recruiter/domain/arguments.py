@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import InitVar, dataclass
+from dataclasses import InitVar, dataclass, is_dataclass
 from functools import cached_property, partial
 from inspect import Parameter
 from types import SimpleNamespace
@@ -47,15 +47,17 @@ class _Plan:
 class Signature:
     """What a function takes. Making one costs nothing; reading the annotations waits for the first use."""
 
-    def __init__(self, function: Callable[..., Any], skip_first: bool = False) -> None:
+    def __init__(self, function: Callable[..., Any], skip_first: bool = False, owner: type | None = None) -> None:
         self._function = function
+        self._owner = owner
         self._skip_first = skip_first
         self._unresolved: list[str] = []
 
     @classmethod
-    def of(cls, function: Callable[..., Any], *, skip_first: bool = False) -> Signature:
-        """The signature of a function or class; `skip_first` leaves out `self`."""
-        return cls(function, skip_first)
+    def of(cls, function: Callable[..., Any], *, skip_first: bool = False, owner: type | None = None) -> Signature:
+        """The signature of a function or class; `skip_first` leaves out `self`. Of a dataclass's constructor, `owner`
+        is the dataclass: its fields may be annotated in the words of other modules."""
+        return cls(function, skip_first, owner)
 
     @property
     def name(self) -> str:
@@ -97,6 +99,16 @@ class Signature:
             if kind not in plain or (kind is str and not value.isascii()) or (kind is int and not _fits(value)):
                 document[name] = self._store(name, value)
         return document
+
+    def bind_kept(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The document of arguments that somebody kept by the names of the parameters, `*args` and `**kwargs` too."""
+        plan, named = self._plan, dict(values)
+        rest = named.pop(plan.rest, ()) if plan.rest is not None else ()
+        options = named.pop(plan.options, {}) if plan.options is not None else {}
+        if not rest:
+            return self.bind((), {**named, **options})
+        positional = [named.pop(name) for name in plan.positional]
+        return self.bind((*positional, *rest), {**named, **options})
 
     def unbind(self, document: Mapping[str, Any] | list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments to call with, rebuilt from a document of names or a list of positions."""
@@ -145,6 +157,8 @@ class Signature:
         """The annotations, resolved; those that cannot be are left out."""
         function = _annotated(self._function)
         try:
+            if self._owner is not None and is_dataclass(self._owner):
+                return get_type_hints(self._owner, include_extras=True)
             return get_type_hints(function, include_extras=True)
         except Exception:
             return self._hints_one_by_one(function)

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from recruiter.domain.job import JobId
 from recruiter.domain.names import group_and_task
+from recruiter.domain.needs import NOTHING, Needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,11 @@ class Registration:
     draining: bool = False
     session: UUID | None = None
     """Where its transactions run."""
+    host: str = ""
+    resources: Needs = NOTHING
+    """What its host has."""
+    metered: tuple[tuple[JobId, str], ...] = ()
+    """Jobs that were given to it and that count against limits or resources, with their lanes; some have ended."""
 
     @property
     def free_slots(self) -> int:

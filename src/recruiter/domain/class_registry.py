@@ -65,7 +65,14 @@ class ClassRegistry(Generic[S]):
 
     def dump(self, policy: S) -> dict[str, Any]:
         """The document to store."""
-        return {"class": self._name_of(policy), "parameters": self._exported(policy.export())}
+        name = self._name_of(policy)
+        try:
+            parameters = policy.export()
+        except self.error:
+            raise
+        except Exception as error:
+            raise self.error(f"{name}.export() raised {type(error).__name__}: {said_by(error)}") from error
+        return {"class": name, "parameters": self._exported(parameters)}
 
     def load(self, document: Any) -> S:
         """The policy a document describes; an error if it describes none, whatever the document holds."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from recruiter.domain.duration import DurationLike, humanize, to_timedelta
 from recruiter.domain.names import DEFAULT_GROUP, check_name, check_priority, check_tags
+from recruiter.domain.needs import NOTHING, AmountLike, Needs
 from recruiter.domain.retry import RetryPolicy, only_names
 from recruiter.errors import InvalidDuration, InvalidJob
 
@@ -23,6 +24,7 @@ class Defaults:
     at_most_once: bool = False
     timeout: float | None = None
     """Seconds."""
+    needs: Needs = NOTHING
 
     @classmethod
     def of(
@@ -34,9 +36,11 @@ class Defaults:
         only: Iterable[type[BaseException]] = (),
         at_most_once: bool = False,
         timeout: DurationLike | None = None,
+        needs: Mapping[str, AmountLike] | None = None,
     ) -> Defaults:
         if retry is not None and not isinstance(retry, RetryPolicy):
             raise InvalidJob(f"retry is a policy such as RetryManyTimes(3, '1 minute'), not {retry!r}")
+        only = only if isinstance(only, str | type) else tuple(only)
         only_names(only)
         return cls(
             check_name("group", group),
@@ -46,6 +50,7 @@ class Defaults:
             tuple(only),
             at_most_once,
             None if timeout is None else seconds_to_run(timeout),
+            Needs.of(needs),
         )
 
 

@@ -10,7 +10,9 @@ from uuid import UUID
 
 from bson import ObjectId
 
-from recruiter.domain.names import DEFAULT_GROUP, DEFAULT_METHOD, lane_of
+from recruiter.domain.lanes import Lane
+from recruiter.domain.names import DEFAULT_GROUP, DEFAULT_METHOD
+from recruiter.domain.needs import NOTHING, Needs
 from recruiter.domain.progress import LogLine, StatusEntry
 from recruiter.domain.state import State
 
@@ -53,11 +55,19 @@ class Job:
     at_most_once: bool = False
     timeout: float | None = None
     """Seconds that one attempt may take."""
+    needs: Needs = NOTHING
+    """What it takes of its host, or of the fleet, while it runs."""
+    key: str | None = None
+    """What it is counted by, beside its task and group: "customer:42"."""
+    suspect: bool = False
+    """Its worker died and it may have been the cause: it runs alone."""
     attempts: int = 0
     crashes: int = 0
     snoozes: int = 0
     """How often it asked to be run later; that counts as no attempt."""
     retry_policy: Mapping[str, Any] | None = None
+    recovered_from: JobId | None = None
+    """The job that this one repeats, if somebody recovered it."""
     executions: tuple[Execution, ...] = ()
     status: tuple[StatusEntry, ...] = ()
     """What it has said of its stages, in all attempts; the last 100 entries."""
@@ -77,7 +87,9 @@ class Job:
 
     @property
     def lane(self) -> str:
-        return lane_of(self.group, self.task)
+        if not self.needs and self.key is None and not self.suspect:
+            return f"{self.group}/{self.task}"  # nearly always, and it is asked for every job
+        return str(Lane(self.group, self.task, self.needs, self.key, self.suspect))
 
     @property
     def state(self) -> State:

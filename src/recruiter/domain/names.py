@@ -1,8 +1,8 @@
 """Names of tasks, groups and lanes.
 
-A *lane* is the set of jobs that are alike to whoever plans: same group, same task. It is written on each job as
-`group/task`, so that one index serves "the next due jobs of these lanes, by priority then time" without sorting, and
-a lane that nobody can serve now (task at its limit, group paused, unknown task) is left out instead of walked past.
+A *lane* (lanes.py) is the set of jobs that are alike to whoever plans. It is written on each job, so that one index
+serves "the next due jobs of these lanes, by priority then time" without sorting, and a lane that nobody can serve now
+(task at its limit, group paused, unknown task) is left out instead of walked past.
 """
 
 from __future__ import annotations
@@ -38,9 +38,18 @@ def check_tags(tags: Iterable[object]) -> tuple[str, ...]:
     checked: dict[str, None] = {}
     for tag in tags:
         if not isinstance(tag, str) or not tag:
-            raise InvalidName(f"a tag must be a text, not {said_by(tag, repr)[:200]}")
+            several = (
+                "; write them one by one, as in tagged_as('a', 'b')" if isinstance(tag, list | tuple | set) else ""
+            )
+            raise InvalidName(f"a tag must be a text, not {said_by(tag, repr)[:200]}{several}")
         checked[tag] = None
     return tuple(checked)
+
+
+def check_aliases(aliases: Iterable[object]) -> tuple[str, ...]:
+    if isinstance(aliases, str):
+        raise InvalidName(f"aliases are a list of names, as in [{aliases!r}], not one text")
+    return tuple(check_name("alias", alias) for alias in aliases)
 
 
 def check_priority(priority: object) -> int | float:
@@ -49,10 +58,6 @@ def check_priority(priority: object) -> int | float:
     return priority
 
 
-def lane_of(group: str, task: str) -> str:
-    return f"{group}/{task}"
-
-
 def group_and_task(lane: str) -> tuple[str, str]:
-    group, _, task = lane.partition("/")
-    return group, task
+    group, _, rest = lane.partition("/")
+    return group, rest.partition("/")[0]

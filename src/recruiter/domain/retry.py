@@ -32,6 +32,7 @@ from recruiter.errors import InvalidJob
 MAX_CRASHES = 3
 """How often one job may take its process down with it; then it is set aside, whatever its policy says."""
 
+_EARLIEST = datetime(1, 1, 2, tzinfo=UTC)
 LATEST = datetime(9999, 1, 1, tzinfo=UTC)
 """No retry is scheduled after this: past it, datetimes overflow when they are shown in another time zone."""
 
@@ -46,6 +47,7 @@ class Retry:
     def __post_init__(self) -> None:
         if not isinstance(self.at, datetime) or self.at.utcoffset() is None:
             raise InvalidJob(f"a retry needs a datetime with a time zone, not {self.at!r}")
+        object.__setattr__(self, "at", _storable(self.at))
         if self.group is not None:
             check_name("group", self.group)
 
@@ -167,6 +169,14 @@ def after(moment: datetime, delay: timedelta) -> datetime:
         return min(moment + delay, LATEST)
     except OverflowError:
         return LATEST
+
+
+def _storable(moment: datetime) -> datetime:
+    """In UTC, and never later than LATEST nor earlier than MongoDB can keep."""
+    try:
+        return max(min(moment.astimezone(UTC), LATEST), _EARLIEST)
+    except OverflowError:
+        return LATEST if moment.year > 1 else _EARLIEST
 
 
 def _exception_name(each: type[BaseException] | str) -> str:

@@ -209,7 +209,7 @@ def _plain_equal(value: Any) -> Any:
 def _why_not(value: Any) -> str:
     kind = type(value)
     if isinstance(value, tuple) or hasattr(kind, "__dataclass_fields__") or hasattr(kind, "model_fields"):
-        return f"a {kind.__name__} needs an annotation to be rebuilt; annotate it, or pass a dict"
+        return f"the class {kind.__name__} needs an annotation to be rebuilt; annotate it, or pass a dict"
     if isinstance(value, type):
         return f"the class {value.__name__} cannot travel; pass its name"
     if callable(value):

@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass
+from datetime import timedelta
 
 from recruiter.domain.job import JobId
 from recruiter.domain.report import JobReport
@@ -34,6 +35,8 @@ from recruiter.steps.look import anything_to_do
 from recruiter.store.database import Store
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.1
+_CLOCKS_DISAGREE = timedelta(milliseconds=100)
+"""What is due in the next moment may be due already by the clock of whoever made it, or of the leader."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +149,7 @@ class Caller:
             # Nothing new from here on: what would arrive after the last look would be neither run nor handed back.
             self._fetch_stop.ask()
             self._join_threads(2)
-            self._give_back(self._seat.withdraw())
+            self._give_back_waiting()
             self._wait_until_settled(LAST_WORDS)
         finally:
             self._threads_stop.ask()
@@ -203,17 +206,21 @@ class Caller:
     def conclude(self) -> list[JobReport]:
         """The reports of everything that has been run and written. Raises when something could not be written."""
         self._wait_until_settled(self._store.patience + LAST_WORDS)
-        if self._membership.lost:
-            self._drop_superseded(self._membership.holdings)
-        elif not self._membership.holdings.all_settled:
-            ids = ", ".join(map(repr, self._membership.holdings.results))
+        holdings = self._membership.holdings
+        if not holdings.all_settled and self._membership.lost:
+            self._drop_superseded(holdings)
+        elif not holdings.all_settled:
+            ids = ", ".join(map(repr, holdings.results))
             raise StoreUnreachable(f"MongoDB does not take the results of these jobs; they will be run again: {ids}")
         return self.reports
 
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _anything_to_do(self) -> bool:
-        return anything_to_do(self._store, self._membership.holdings.worker, self._tasks, self._clock.now())
+        """Asked while nothing runs here. What is being settled may be due again as soon as it is."""
+        holdings = self._membership.holdings
+        soon = self._clock.now() + _CLOCKS_DISAGREE
+        return not holdings.all_settled or anything_to_do(self._store, holdings.worker, self._tasks, soon)
 
     def _begin_again(self) -> None:
         """The registration is gone: what was prefetched is not ours any more, and what was run does not count."""
@@ -263,11 +270,12 @@ class Caller:
 
     def _give_back_stale(self) -> None:
         """So that nothing waits behind a slow job while somebody else is free. Called by the fetch thread."""
-        stale = self._seat.stale()
-        if stale:
-            self._give_back(stale)
+        if self._seat.slow:
+            self._give_back_waiting()
 
-    def _give_back(self, jobs: list[HeldJob]) -> None:
+    def _give_back_waiting(self) -> None:
         holdings = self._membership.holdings
-        holdings.ended([(id, None) for id in [*(job.id for job in jobs), *holdings.not_begun()]])
-        self._settling.ring()
+        ids = [*(job.id for job in self._seat.withdraw()), *holdings.not_begun()]
+        if ids:
+            holdings.ended([(id, None) for id in ids])
+            self._settling.ring()

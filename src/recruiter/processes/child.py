@@ -7,6 +7,7 @@ its jobs start can be ended with it, and dies with its supervisor whatever the j
 
 from __future__ import annotations
 
+import contextvars
 import os
 import signal
 import traceback
@@ -16,8 +17,9 @@ from multiprocessing.connection import Connection
 
 from recruiter import interruption
 from recruiter.application import load_application
-from recruiter.clock import SystemClock
-from recruiter.processes import parent, wire
+from recruiter.clock import Clock, SystemClock
+from recruiter.processes import group, parent, wire
+from recruiter.processes.control import Control
 from recruiter.processes.courier import Courier
 from recruiter.processes.juggler import Juggler
 from recruiter.processes.ledger import Ledger
@@ -29,6 +31,7 @@ from recruiter.store.codec import encode
 def child_main(
     inbox: Connection,
     outbox: Connection,
+    control_pipe: Connection,
     ledger: Ledger,
     bootstrap: str | None,
     address: str,
@@ -54,13 +57,14 @@ def child_main(
         worker,
         owners=application.owners,
         stop_asked=ledger.stop_asked,
-        soft=interruption.alarm if concurrency == 1 else interruption.throw,
     )
+    control = Control(control_pipe.fileno(), by_signal=concurrency == 1)
     wire.write_all(out, wire.frame(wire.HELLO, 0, encode({"tasks": sorted(application.registry.names())})))
     if concurrency == 1:
-        _work(inbox.fileno(), out, ledger, executor, Courier(partial(wire.tell, out)))
+        interruption.obey_signals()
+        _work(inbox.fileno(), out, ledger, executor, control, clock)
     else:
-        Juggler(inbox.fileno(), out, ledger, executor, concurrency).work()
+        Juggler(inbox.fileno(), out, ledger, executor, control, clock, concurrency).work()
 
 
 def report_application(answer: Connection, bootstrap: str | None) -> None:
@@ -71,22 +75,28 @@ def report_application(answer: Connection, bootstrap: str | None) -> None:
         answer.send((None, traceback.format_exc()))
 
 
-def _work(inbox: int, out: int, ledger: Ledger, executor: Executor, courier: Courier[int]) -> None:
-    frames = wire.Frames()
+def _work(inbox: int, out: int, ledger: Ledger, executor: Executor, control: Control, clock: Clock) -> None:
+    frames, context = wire.Frames(), contextvars.copy_context()
+    courier: Courier[int] = Courier(partial(wire.tell, out))
     while data := os.read(inbox, wire.READ_AT_ONCE):
         for _, number, raw in frames.feed(data):
             if ledger.claim(number):
                 # Each answer leaves at once: what is done must not be lost with the next job's crash.
+                reach, hard = control.begin(number), partial(ledger.deadline, number)
                 # The courier writes while a job runs, and only then; so the two are never in the pipe together.
                 tells = partial(courier.call, number)
-                ended = executor.run(raw, hard=partial(ledger.deadline, number), tells=tells)
-                wire.write_all(out, wire.answer(number, ended))
+                # In a context of its own: what a job sets there must not be seen by the next.
+                ended = context.copy().run(executor.run, raw, reach, hard, tells)
+                control.end(number)
+                if reach.error is not None:
+                    group.end_others()
+                wire.write_all(out, wire.safe_answer(number, raw, ended, clock.now()))
     executor.close()
 
 
 def _detach() -> None:
     """Own process group; the terminal's and the service manager's signals are for the supervisor alone."""
-    os.setpgid(0, 0)
+    group.lead()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP):
         # A handler that does nothing, not SIG_IGN: that one would be inherited by what jobs start.
         signal.signal(number, lambda *_: None)

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import islice
 from multiprocessing.context import ForkServerContext
@@ -23,7 +23,7 @@ from recruiter.errors import ApplicationError
 from recruiter.processes import wire
 from recruiter.processes.child import child_main, report_application
 from recruiter.processes.ledger import Ledger
-from recruiter.store.codec import decode
+from recruiter.store.codec import Document, decode, encode
 
 _HORIZON = 0.03
 """Seconds of work that a child may have in its pipe: enough not to starve, little enough to be taken back."""
@@ -47,6 +47,17 @@ class HeldJob(NamedTuple):
             return bool(decode(self.raw).get("at_most_once"))
         except Exception:
             return False  # it cannot be read; the child will say so
+
+    @property
+    def memory(self) -> int | None:
+        """How many bytes of memory it asked for, if it did; it may not use more."""
+        if b"mem\x00" not in self.raw:
+            return None
+        try:
+            asked = decode(self.raw).get("mem")
+            return int(asked) if isinstance(asked, int | float) and asked > 0 else None
+        except Exception:
+            return None
 
 
 class Said(NamedTuple):
@@ -108,14 +119,26 @@ class Child:
         self.ledger = Ledger(context)
         child_in, self._to_child = context.Pipe(duplex=False)
         self._from_child, child_out = context.Pipe(duplex=False)
+        control, self._control = context.Pipe(duplex=False)
         self.process: BaseProcess = context.Process(
             target=child_main,
-            args=(child_in, child_out, self.ledger, nursery.bootstrap, address, worker, clock_offset, concurrency),
+            args=(
+                child_in,
+                child_out,
+                control,
+                self.ledger,
+                nursery.bootstrap,
+                address,
+                worker,
+                clock_offset,
+                concurrency,
+            ),
             daemon=False,
         )
         _start(self.process)
         child_in.close()
         child_out.close()
+        control.close()
         os.set_blocking(self._to_child.fileno(), False)
         os.set_blocking(self._from_child.fileno(), False)
         self.tasks: frozenset[str] | None = None
@@ -132,6 +155,8 @@ class Child:
         self._outgoing: deque[memoryview] = deque()
         self._head_is_cut = False
         self._sent: dict[int, HeldJob] = {}
+        self.cancelling: dict[int, tuple[Document, float]] = {}
+        """Numbers of jobs that it has been asked to cancel, by whom, and when."""
         self._next_number = 0
         self._pace = _HORIZON
 
@@ -200,11 +225,23 @@ class Child:
         """The job of this number, which it will not answer for any more, and since when it ran."""
         return self._sent.pop(number), self.ledger.claimed_at(number)
 
+    def numbers_running(self) -> list[int]:
+        return [number for number in list(self._sent) if self.ledger.claimed(number)]
+
+    def memory_asked(self, number: int) -> int | None:
+        """How much memory the job of this number may use, if it says so and has the child to itself."""
+        return self._sent[number].memory if self._places == 1 else None
+
     def memory(self) -> int:
+        return _memory(psutil.Process, self.pid)
+
+    def memory_of_all(self) -> int:
+        """With everything that its jobs have started."""
         try:
-            return int(psutil.Process(self.pid).memory_info().rss)
+            family = psutil.Process(self.pid).children(recursive=True)
         except psutil.Error:
-            return 0
+            family = []
+        return self.memory() + sum(_memory(lambda each=each: each) for each in family)
 
     # -- talking -------------------------------------------------------------------------------------------------
 
@@ -249,6 +286,7 @@ class Child:
                 self._note(number, payload)
                 continue
             job = self._sent.pop(number, None) if kind >= wire.ARCHIVE else _NOBODY
+            self.cancelling.pop(number, None)
             if job is not None:
                 answers.append(Answer(job, kind, payload))
         if answers and self.tasks is not None:
@@ -260,6 +298,24 @@ class Child:
         """No answer: a job that says how far it is may hold up others all the same."""
         if number in self._sent:
             self.said.append(Said(self._sent[number], self.ledger.claimed_at(number), payload))
+
+    def cancel(self, id: JobId, flag: Document, now: float) -> bool:
+        """Asks it to cancel a job that it runs; false when it runs no such job, or was asked before."""
+        for number, job in self._sent.items():
+            if job.id == id and number not in self.cancelling and self.ledger.claimed(number):
+                self.cancelling[number] = (flag, now)
+                with contextlib.suppress(BlockingIOError, BrokenPipeError):
+                    os.write(self._control.fileno(), wire.frame(wire.CANCEL, number, encode(flag)))
+                return True
+        return False
+
+    def withdraw_one(self, id: JobId) -> bool:
+        """Takes back this job, if it has not started."""
+        for number, job in list(self._sent.items()):
+            if job.id == id and self.ledger.withdraw([number]):
+                del self._sent[number]
+                return True
+        return False
 
     def withdraw(self) -> list[HeldJob]:
         """Takes back what it has not started, in order."""
@@ -292,6 +348,7 @@ class Child:
         innocent = [job for number, job in self._sent.items() if not self.ledger.claimed(number)]
         self._sent.clear()
         self._from_child.close()
+        self._control.close()
         if not self.recycling:
             self._to_child.close()
         self.process.join(timeout=5.0)
@@ -309,6 +366,13 @@ class Child:
 
 
 _NOBODY = HeldJob("", b"")
+
+
+def _memory(process: Callable[..., psutil.Process], *args: int) -> int:
+    try:
+        return int(process(*args).memory_info().rss)
+    except psutil.Error:
+        return 0
 
 
 def _start(process: BaseProcess) -> None:

@@ -9,18 +9,20 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import queue
 import selectors
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 
 from recruiter.clock import SystemClock
-from recruiter.domain.job import JobId
+from recruiter.domain.job import Execution, JobId
 from recruiter.domain.policy_registry import PolicyRegistry
-from recruiter.errors import ApplicationError
+from recruiter.domain.why import Why
+from recruiter.errors import ApplicationError, JobOutOfMemory, JobTimedOut, RecruiterError
 from recruiter.events import Events
 from recruiter.processes import wire
 from recruiter.processes.children import STUCK, Answer, Child, HeldJob, Nursery
@@ -47,6 +49,10 @@ _FAREWELL = 5.0
 """Seconds that a child may take to end once it has been told to and runs nothing."""
 
 
+Fate = Callable[[Document, datetime, datetime], moves.Move]
+"""What becomes of a job, which has run since then until then, because its process was ended."""
+
+
 class Floor:
     def __init__(
         self,
@@ -59,6 +65,7 @@ class Floor:
         children: int,
         concurrency: int,
         memory_limit: int | None,
+        hard_limit: int | None,
         told: Callable[[], None],
         starving: Callable[[], None],
         heard: Callable[[], None],
@@ -72,6 +79,7 @@ class Floor:
         self._wanted = children
         self._concurrency = concurrency
         self._memory_limit = memory_limit
+        self._hard_limit = hard_limit
         self._tell_all = tell_all
         self._told = told
         """Called when there are outcomes to settle."""
@@ -90,6 +98,7 @@ class Floor:
         self._blocked: set[Child] = set()
         self._buffer: deque[HeldJob] = deque()
         self._holdings = Holdings("")
+        self._flags: queue.SimpleQueue[Mapping[JobId, Document]] = queue.SimpleQueue()
         self._accepting = True
         self._fed_at = 0.0
         self._watched_at = 0.0
@@ -113,6 +122,11 @@ class Floor:
         """What the children run, and since when."""
         return [(job, self._moment(since)) for child in list(self._children) for job, since in child.running()]
 
+    def cancel(self, flags: Mapping[JobId, Document]) -> None:
+        """These have been cancelled, whoever holds them; acts on those that are here, in the floor's own time."""
+        self._flags.put(flags)
+        self.wake()
+
     def ask_to_stop(self) -> None:
         """Lets the jobs know, if they ask, that the worker is about to stop."""
         for child in list(self._children):
@@ -130,6 +144,7 @@ class Floor:
     def turn(self) -> None:
         """Once around: take what arrived, feed the children, wait a little for whatever happens."""
         self._accept()
+        self._obey_flags()
         self._feed()
         hungry = self.hungry
         if hungry and not self._was_hungry:
@@ -208,6 +223,21 @@ class Floor:
             self._give_back(self._buffer)
             self._buffer.clear()
 
+    def _obey_flags(self) -> None:
+        """Cancelled jobs that have not started are let go: the leader archives them. Those that run are told."""
+        while not self._flags.empty():
+            flags = self._flags.get()
+            waiting = [job for job in self._buffer if job.id in flags]
+            for job in waiting:
+                self._buffer.remove(job)
+            self._give_back(waiting)
+            for id, flag in flags.items():
+                for child in self._children:
+                    if child.withdraw_one(id):
+                        self._end([(id, None)])
+                    elif child.cancel(id, flag, self._clock.monotonic()):
+                        self._events.emit("job.cancelling", job=id, by=flag.get("by"), reason=flag.get("reason"))
+
     def _feed(self) -> None:
         now = self._clock.monotonic()
         hungry = sorted((c for c in self._children if c.appetite(now) > 0), key=lambda child: child.load)
@@ -280,6 +310,8 @@ class Floor:
             if ended["done"]:
                 seconds = (last["ended_at"] - last["started_at"]).total_seconds()
                 self._events.emit("job.ended", job=id, task=ended["task"], seconds=seconds)
+            elif ended["why"] == Why.CANCELLED:
+                self._events.emit("job.cancelled", job=id)
             else:
                 task, why = ended.get("task"), ended["why"]
                 self._events.emit("job.failure.last", job=id, task=task, why=why, error=_error(last))
@@ -363,31 +395,71 @@ class Floor:
             self._buffer.clear()
         if now - self._timed_at > STUCK:
             self._timed_at = now
-            self._end_overrunning(now)
+            self._end_those_who_stay(now)
+            self._end_too_large()
         if self._memory_limit is not None and now - self._watched_at > 1.0:
             self._watched_at = now
             self._recycle_large()
 
-    def _end_overrunning(self, now: float) -> None:
+    def _end_those_who_stay(self, now: float) -> None:
+        """Jobs whose time is over, or that were cancelled, and that have been told so and go on."""
         for child in list(self._children):
-            late = [number for moment, number in child.deadlines() if moment + _TIME_TO_LEAVE < now]
-            if late:
-                self._end_child_of(child, late)
+            fates: dict[int, Fate] = {
+                number: partial(self._by_force, error=JobTimedOut("its time was over, and it did not end when told so"))
+                for moment, number in child.deadlines()
+                if moment + _TIME_TO_LEAVE < now
+            }
+            for number, (flag, since) in child.cancelling.items():
+                if since + _TIME_TO_LEAVE < now:
+                    fates[number] = partial(self._cancelled, flag=flag)
+            if fates:
+                self._end_child_of(child, fates)
 
-    def _end_child_of(self, child: Child, late: list[int]) -> None:
-        """Ends a child whose job did not leave when its time was over. What else ran in there is handed back."""
+    def _end_too_large(self) -> None:
+        """Jobs that use more memory than they may."""
+        for child in list(self._children):
+            numbers = child.numbers_running()
+            limits = [limit for limit in (self._hard_limit, *map(child.memory_asked, numbers)) if limit is not None]
+            if not numbers or not limits:
+                continue
+            used = child.memory_of_all()
+            if used > min(limits):
+                told = f"used {used:,} bytes of memory; {min(limits):,} are allowed"
+                fate = partial(self._by_force, error=JobOutOfMemory(told))
+                self._end_child_of(child, dict.fromkeys(numbers, fate))
+
+    def _end_child_of(self, child: Child, fates: Mapping[int, Fate]) -> None:
+        """Ends a child because of some of its jobs. What else ran in there is handed back."""
         child.kill()
         child.process.join(timeout=5.0)
         self._drain(child)
-        overran = [child.take(number) for number in late if child.was_sent(number)]
+        ended = [(*child.take(number), fate) for number, fate in fates.items() if child.was_sent(number)]
         others, innocent = self._remove(child)
         self._children.remove(child)
         self._buffer.extendleft(reversed(innocent))
         now = self._clock.now()
-        for job, since in overran:
-            self._events.emit("job.overran", job=job.id)
-            self._end([(job.id, self._overran(job, self._moment(since), now))])
-        self.interrupt(others, "its process was ended because of another job's timeout")
+        for job, since, fate in ended:
+            self._end([(job.id, self._fate_of(job, fate, self._moment(since), now))])
+        self.interrupt(others, "its process was ended because of another job")
+        self._replenish()
+
+    def _fate_of(self, job: HeldJob, fate: Fate, since: datetime, at: datetime) -> moves.Move:
+        try:
+            move = fate(decode(job.raw) | self._holdings.tracks.said(job.id), since, at)
+        except Exception as error:
+            return moves.unreadable(job.id, job.raw, at, f"its process was ended, and it cannot be read: {error}")
+        self._tell(job.id, move)
+        return move
+
+    def _by_force(self, document: Document, since: datetime, at: datetime, *, error: RecruiterError) -> moves.Move:
+        self._events.emit("job.ended_by_force", job=document["_id"], error=str(error))
+        worker = self._holdings.worker
+        return moves.ended_by_force(document, self._policies, error, worker=worker, started_at=since, at=at)
+
+    def _cancelled(self, document: Document, since: datetime, at: datetime, *, flag: Document) -> moves.Move:
+        how = "it was cancelled, did not end when told so, and its process was ended"
+        execution = Execution(since, at, self._holdings.worker, message=how)
+        return moves.cancelled({**document, "cancel": flag}, at, execution)
 
     def interrupt(self, jobs: Iterable[HeldJob], why: str) -> None:
         """Jobs that were ended by us, not by themselves: they are handed back and no attempt is counted.
@@ -398,14 +470,6 @@ class Floor:
         for job in jobs:
             self._events.emit("job.interrupted", job=job.id, why=why)
             self._end([(job.id, self.crash(job, now, why) if job.at_most_once else None)])
-
-    def _overran(self, job: HeldJob, since: datetime, at: datetime) -> moves.Move:
-        how = "its time was over, it did not end when told so, and its process was ended"
-        try:
-            worker, document = self._holdings.worker, decode(job.raw) | self._holdings.tracks.said(job.id)
-            return moves.overran(document, self._policies, worker=worker, started_at=since, at=at, message=how)
-        except Exception as error:
-            return moves.unreadable(job.id, job.raw, at, f"{how}, and the job cannot be read: {error}")
 
     def _moment(self, monotonic: float) -> datetime:
         return self._clock.now() - timedelta(seconds=self._clock.monotonic() - monotonic)

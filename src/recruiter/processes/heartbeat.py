@@ -16,6 +16,7 @@ from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.membership import Membership, Workplace
 from recruiter.store.codec import decode
 from recruiter.store.database import Store
+from recruiter.store.roster import Holding
 
 _UNTIL_READY = 0.02
 """Seconds between two looks whether the tasks are known."""
@@ -73,13 +74,14 @@ class Heartbeat:
     def _facts(self, tasks: frozenset[str]) -> dict[str, Any]:
         moment = self._clock.now()
         return {
-            "host": socket.gethostname(),
+            "host": self._options.host or socket.gethostname(),
             "pid": os.getpid(),
             "groups": list(self._options.groups) if self._options.groups is not None else None,
             "tasks": sorted(tasks),
             "slots": self._options.slots,
             "prefetch": 0,
             "session": self._store.settlement.session_id,
+            "resources": self._options.resources,
             "joined_at": moment,
             "seen_at": moment,
         }
@@ -104,12 +106,25 @@ class Heartbeat:
             self._given()
         if holdings.saw(runs, self._clock.now(), self._options.heartbeat):
             self._noticed()
+        if holding.assigned:
+            self._pass_on_flags(holding)
         return self._options.heartbeat
 
+    def _pass_on_flags(self, holding: Holding) -> None:
+        flags = self._store.scheduled.flags(_MOST_FLAGS)
+        mine = {id: flag for id, flag in flags.items() if id in holding.assigned}
+        if mine:
+            self._place.cancel(mine)
+
     def _set_clock(self, difference: timedelta, took: float) -> None:
-        difference += timedelta(seconds=took / 2)
-        if abs(difference) > _CLOCKS_AGREE:
+        half = timedelta(seconds=took / 2)
+        difference += half
+        # An answer that took long says little: user code may have held the interpreter meanwhile.
+        if abs(difference) > _CLOCKS_AGREE + half:
             self._clock.offset += difference
+
+
+_MOST_FLAGS = 1000
 
 
 def _task(job: HeldJob) -> str:

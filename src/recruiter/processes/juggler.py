@@ -7,13 +7,16 @@ written by whoever finished the job, under a lock, so that a job which blocks th
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import os
 import threading
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+from recruiter.clock import Clock
 from recruiter.processes import wire
+from recruiter.processes.control import Control
 from recruiter.processes.courier import Courier
 from recruiter.processes.ledger import Ledger
 from recruiter.steps.execute import Executor
@@ -21,11 +24,17 @@ from recruiter.store.moves import Ended
 
 
 class Juggler:
-    def __init__(self, inbox: int, out: int, ledger: Ledger, executor: Executor, places: int) -> None:
+    def __init__(
+        self, inbox: int, out: int, ledger: Ledger, executor: Executor, control: Control, clock: Clock, places: int
+    ) -> None:
         self._inbox = inbox
         self._out = out
         self._ledger = ledger
         self._executor = executor
+        self._control = control
+        self._clock = clock
+        self._context = contextvars.copy_context()
+        """What every job begins with: what one sets there must not be seen by the next."""
         self._places = places
         self._busy = 0
         self._waiting: deque[tuple[int, bytes]] = deque()
@@ -68,25 +77,27 @@ class Juggler:
 
     def _begin(self, number: int, raw: bytes) -> None:
         if self._executor.is_async(raw):
-            task = self._loop.create_task(self._run_async(number, raw))
+            task = self._loop.create_task(self._run_async(number, raw), context=self._context.copy())
             self._tasks.add(task)  # or it might be collected while it waits
             task.add_done_callback(self._tasks.discard)
         else:
-            self._threads.submit(self._run, number, raw)
+            self._threads.submit(self._context.copy().run, self._run, number, raw)
 
     def _run(self, number: int, raw: bytes) -> None:
-        tells = partial(self._courier.call, number)
-        self._answer(number, self._executor.run(raw, hard=partial(self._ledger.deadline, number), tells=tells))
+        reach, hard = self._control.begin(number), partial(self._ledger.deadline, number)
+        self._answer(number, raw, self._executor.run(raw, reach, hard, partial(self._courier.call, number)))
         self._loop.call_soon_threadsafe(self._ended)
 
     async def _run_async(self, number: int, raw: bytes) -> None:
-        hard, tells = partial(self._ledger.deadline, number), partial(self._courier.call, number)
-        self._answer(number, await self._executor.run_async(raw, hard=hard, tells=tells))
+        reach, hard = self._control.begin(number), partial(self._ledger.deadline, number)
+        tells = partial(self._courier.call, number)
+        self._answer(number, raw, await self._executor.run_async(raw, reach, hard, tells))
         self._ended()
 
-    def _answer(self, number: int, ended: Ended) -> None:
+    def _answer(self, number: int, raw: bytes, ended: Ended) -> None:
+        self._control.end(number)
         with self._writing:
-            wire.write_all(self._out, wire.answer(number, ended))
+            wire.write_all(self._out, wire.safe_answer(number, raw, ended, self._clock.now()))
 
     def _tell(self, number: int, progress: bytes) -> None:
         with self._writing:

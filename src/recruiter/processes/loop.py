@@ -18,7 +18,7 @@ from recruiter.errors import StoreError
 from recruiter.events import Events
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.2, 5.0
-_SAME_WISH = 0.5
+SAME_WISH = 0.5
 """Seconds in which further signals mean the same stop: a service manager signals a whole group, parents pass it on."""
 
 
@@ -66,7 +66,7 @@ class Stop:
             for number in numbers:
                 if not self.asked:
                     asked_at = time.monotonic()
-                elif time.monotonic() - asked_at > _SAME_WISH:
+                elif time.monotonic() - asked_at > SAME_WISH:
                     for call in self._calls_at_once:
                         call()
                     os._exit(128 + number)

@@ -12,16 +12,18 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from recruiter.clock import Clock
+from recruiter.domain.job import JobId
 from recruiter.errors import StoreError
 from recruiter.events import Events
 from recruiter.processes.children import HeldJob
 from recruiter.processes.holdings import Holdings
+from recruiter.store.codec import Document
 from recruiter.store.database import Store
 from recruiter.store.moves import Move
 
@@ -33,6 +35,10 @@ LAST_WORDS = 10.0
 class MembershipOptions:
     groups: tuple[str, ...] | None = None
     slots: int = 1
+    resources: str = ""
+    """What the host has, as a text: "mem=16GiB,proc=8"."""
+    host: str = ""
+    """Its name; workers of one name share its resources."""
     heartbeat: float = 1.0
     dead_after: float = 15.0
 
@@ -53,6 +59,9 @@ class Workplace(Protocol):
 
     def running(self) -> list[tuple[HeldJob, datetime]]:
         """What runs, and since when."""
+
+    def cancel(self, flags: Mapping[JobId, Document]) -> None:
+        """These jobs have been cancelled, here or elsewhere."""
 
     def crash(self, job: HeldJob, at: datetime, how: str) -> Move:
         """What becomes of a job whose process died under it."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 import queue
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 
+from recruiter.domain.job import JobId
 from recruiter.domain.names import CANCELLED_LANE, group_and_task
+from recruiter.domain.packing import NeverFits, Spot
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.schedule_registry import SchedulePolicyRegistry
 from recruiter.errors import StoreError, StoreUnreachable, Superseded
@@ -21,22 +23,31 @@ from recruiter.events import Events
 from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.repeating import Repeating
 from recruiter.steps.adopt import adopt
-from recruiter.steps.assign import Round, assign, lacks_takers, unserved
+from recruiter.steps.assign import Round, assign, lacks_takers, recount, unserved
 from recruiter.steps.cancel import archive_cancelled
 from recruiter.steps.lead import Leadership
 from recruiter.steps.rescue import Rescue
 from recruiter.steps.unblock import Unblock
-from recruiter.store import scheduled, schedulers
+from recruiter.store import limits, scheduled, schedulers
 from recruiter.store.database import Store
 from recruiter.store.doorbell import FLOW, LULL, Doorbell
+from recruiter.store.limits import Rules
 from recruiter.store.roster import ROOM_MADE
 
 _ARRIVED = {
-    "ns.coll": {"$in": [scheduled.NAME, schedulers.NAME]},
-    "operationType": {"$in": ["insert", "update", "replace"]},
-    **scheduled.NOT_A_SIGN,
+    "$or": [
+        {
+            "ns.coll": {"$in": [scheduled.NAME, schedulers.NAME]},
+            "operationType": {"$in": ["insert", "update", "replace"]},
+            **scheduled.NOT_A_SIGN,
+        },
+        {"ns.coll": limits.NAME},
+    ]
 }
 _UNSERVED_GRACE = 30.0
+_RULES_EVERY = 1.0
+_METERED_PAUSE = 0.2
+"""Seconds between two rounds at most, while jobs wait that limits or resources hold back."""
 _DEAF_PAUSE = 0.2
 """Seconds between two rounds at most, as long as no doorbell is heard."""
 
@@ -73,6 +84,9 @@ class RecruiterProcess:
         self._unblock = Unblock(store)
         self._rescue = Rescue(store, store.clock, options.dead_after, policies)
         self._repeating = Repeating(store, events, schedules)
+        self._rules = Rules()
+        self._rules_at = 0.0
+        self._reserved: Mapping[JobId, Spot] = {}
         self._hooks = _Hooks(events, became_master, stept_back)
         self._loop = Loop("recruiter", self._step, stop, events)
         self._led = False
@@ -82,6 +96,7 @@ class RecruiterProcess:
         self._rung = threading.Event()
         self._look_around_at = 0.0
         self._unserved_since: dict[str, float] = {}
+        self._never: set[str] = set()
         self._bells: tuple[Doorbell, Doorbell] | None = None
 
     def run(self) -> None:
@@ -128,7 +143,16 @@ class RecruiterProcess:
         try:
             self._carefully(self._repeat)
             look = self._clock.monotonic() >= self._look_around_at
-            round = assign(self._store, self._leadership.term, self._clock.now(), look=look)
+            self._learn_rules()
+            round = assign(
+                self._store,
+                self._leadership.term,
+                self._clock.now(),
+                self._rules,
+                look=look,
+                reserved=self._reserved,
+            )
+            self._reserved = round.reserved
             self._unblock.saw(round.roster)
             self._look_around(round)
         except Superseded:
@@ -151,6 +175,7 @@ class RecruiterProcess:
             return
         self._look_around_at = now + 1.0
         self._report_unserved(unserved(round), now)
+        self._report_never(round)
         self._carefully(lambda: self._retire_silent(round))
         self._carefully(self._adopt)
 
@@ -161,6 +186,17 @@ class RecruiterProcess:
             raise
         except Exception:
             self._events.emit("loop.failed", loop="recruiter", trace=traceback.format_exc())
+
+    def _learn_rules(self) -> None:
+        """About once a second; before every round where starts are counted, for the counts are read with them."""
+        now = self._clock.monotonic()
+        if now < self._rules_at and not any(limit.rate for limit in self._rules.limits):
+            return
+        self._rules_at = now + _RULES_EVERY
+        rules = self._store.limits.read()
+        if rules.limits and rules.limits != self._rules.limits:
+            recount(self._store, self._leadership.term, rules, self._clock.now())
+        self._rules = rules
 
     def _repeat(self) -> None:
         self._repeating.step(self._leadership.term, self._leadership.holder)
@@ -189,6 +225,14 @@ class RecruiterProcess:
                 self._events.emit("lane.unserved", group=group, task=task)
                 self._unserved_since[lane] = float("inf")
 
+    def _report_never(self, round: Round) -> None:
+        """Says once that jobs of a lane can never run as things are: no host has what they need."""
+        never = {str(lane): str(reason) for lane, reason in round.waiting.items() if isinstance(reason, NeverFits)}
+        for lane in never.keys() - self._never:
+            group, task = group_and_task(lane)
+            self._events.emit("lane.never_fits", group=group, task=task, reason=never[lane])
+        self._never = set(never)
+
     def _pause_after(self, round: Round) -> float:
         now = self._clock.monotonic()
         if round.assigned >= FLOW:
@@ -204,6 +248,8 @@ class RecruiterProcess:
         some_room = any(worker.room > 0 for worker in round.roster)
         if not self._listens_after(round):
             pause = min(pause, _DEAF_PAUSE)
+        if round.metered:
+            pause = min(pause, _METERED_PAUSE)  # a rate may allow the next one at any time
         if some_room and round.lanes:
             # Seen from the same moment as the round: what became due since then is the next, not missed between two.
             upcoming = self._store.scheduled.next_due(round.at)
@@ -231,7 +277,10 @@ class RecruiterProcess:
         return self._bells
 
     def _arrived(self) -> None:
+        """While idle: it may also be a scheduler, or a document that another program has inserted."""
         self._repeating.look_soon()
+        self._look_around_at = 0.0
+        self._rules_at = 0.0
         self.ring()
 
     def ring(self) -> None:
@@ -244,6 +293,7 @@ class RecruiterProcess:
 
     def _note_leadership(self, leading: bool) -> None:
         if leading and not self._led:
+            self._rules, self._rules_at = Rules(), 0.0  # what another leader counted is counted again
             self._events.emit("leader.elected", term=self._leadership.term)
             self._hooks.became_master()
         elif self._led and not leading:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import NamedTuple
 
 from recruiter.clock import Clock
+from recruiter.domain.job import JobId
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.report import JobReport
 from recruiter.domain.schedule_registry import SchedulePolicyRegistry
+from recruiter.errors import JobCancelled
 from recruiter.events import Events
+from recruiter.interruption import Reach
 from recruiter.processes.children import HeldJob
 from recruiter.processes.courier import Courier
 from recruiter.processes.holdings import Holdings, crashed
@@ -23,6 +26,7 @@ from recruiter.processes.signals import Signals
 from recruiter.registry import Registry
 from recruiter.steps.execute import Executor
 from recruiter.steps.report import report
+from recruiter.store.codec import Document
 from recruiter.store.moves import Move
 
 _STALE = 1.0
@@ -67,6 +71,7 @@ class Seat:
         self._running: HeldJob | None = None
         self._began = clock.now()
         self._began_at = 0.0
+        self._reach = Reach()
         # Signal handlers ring it too, and may interrupt the very thread that waits for it: only this queue allows that.
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._holdings = Holdings("")
@@ -85,14 +90,34 @@ class Seat:
         with self._lock:
             return [(self._running, self._began)] if self._running is not None else []
 
+    def cancel(self, flags: Mapping[JobId, Document]) -> None:
+        with self._lock:
+            self._accept()
+            waiting = [job for job in self._waiting if job.id in flags]
+            for job in waiting:
+                self._waiting.remove(job)
+            running = self._running.id if self._running is not None else None
+        self._holdings.ended((job.id, None) for job in waiting)
+        if running is not None and running in flags:
+            flag = flags[running]
+            self._reach.interrupt(JobCancelled(flag.get("by"), flag.get("reason"), flag.get("at")))
+
     def crash(self, job: HeldJob, at: datetime, how: str) -> Move:
         return crashed(job, self._crew.policies, self._holdings.worker, at, how, self._holdings.tracks.said(job.id))
 
-    def stale(self) -> list[HeldJob]:
-        """Takes away what has waited too long behind the job that runs."""
+    @property
+    def slow(self) -> bool:
+        """The job that runs takes so long that others should not wait behind it."""
         with self._lock:
-            slow = self._running is not None and self._clock.monotonic() - self._began_at > _STALE
-            return self._all_waiting() if slow else []
+            return self._running is not None and self._clock.monotonic() - self._began_at > _STALE
+
+    def withdraw(self) -> list[HeldJob]:
+        """Takes away everything that has not been started."""
+        with self._lock:
+            self._accept()
+            waiting = list(self._waiting)
+            self._waiting.clear()
+            return waiting
 
     # -- the calling thread --------------------------------------------------------------------------------------
 
@@ -132,7 +157,7 @@ class Seat:
         self._begin(job)
         try:
             self.signals.in_job = True
-            ended = self._executor.run(job.raw, tells=partial(self._courier.call, job))
+            ended = self._executor.run(job.raw, self._reach, tells=partial(self._courier.call, job))
         except BaseException:  # a signal that found us just before or after the user's code
             self.signals.in_job = False  # at once: another one must not find us here
             if not self.signals.interrupted:
@@ -148,11 +173,6 @@ class Seat:
             self.signals.note_interrupt()
         return ended, told
 
-    def withdraw(self) -> list[HeldJob]:
-        """Everything that has not been started."""
-        with self._lock:
-            return self._all_waiting()
-
     def _note(self, job: HeldJob, progress: bytes) -> None:
         self._holdings.tracks.heard(job, self._began, progress)
         self._heard()
@@ -160,6 +180,7 @@ class Seat:
     def _begin(self, job: HeldJob) -> None:
         with self._lock:
             self._running, self._began, self._began_at = job, self._clock.now(), self._clock.monotonic()
+            self._reach = Reach()
 
     def _end(self) -> None:
         with self._lock:
@@ -187,9 +208,3 @@ class Seat:
             self._waiting.append(arrivals.popleft())
         while marked:
             self._waiting.appendleft(marked.popleft())  # first: the less time from its mark to its start, the better
-
-    def _all_waiting(self) -> list[HeldJob]:
-        self._accept()
-        waiting = list(self._waiting)
-        self._waiting.clear()
-        return waiting

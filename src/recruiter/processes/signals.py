@@ -13,8 +13,11 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
+
+from recruiter.processes.loop import SAME_WISH
 
 _STOPS = (signal.SIGINT, signal.SIGTERM)
 _UNTOUCHED = (signal.SIG_DFL, signal.default_int_handler)
@@ -32,6 +35,7 @@ class Signals:
         """Set by whoever runs jobs: only there a signal is raised as an exception, nowhere in our own code."""
         self._wake = wake
         self._patient = patient
+        self._asked_at = 0.0
         self._pass_on: signal.Signals | None = None
         self._wants_out = False
         self._before: dict[signal.Signals, Callable[[int, FrameType | None], object] | int | None] = {}
@@ -59,7 +63,9 @@ class Signals:
 
     def _obey(self, number: int, _frame: FrameType | None) -> None:
         """Runs in the main thread between any two of its steps; so it only notes, and takes no lock."""
-        again, self.asked = self.asked, True
+        now = time.monotonic()
+        self._asked_at = self._asked_at or now
+        again, self.asked = now - self._asked_at > SAME_WISH, True
         self._wake()
         if again or not self._patient:
             self._pass_on = signal.Signals(number)

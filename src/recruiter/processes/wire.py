@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
+from datetime import datetime
 
-from recruiter.store.codec import decode, encode
+from recruiter.store import moves
+from recruiter.store.codec import decode, encode, id_of
 from recruiter.store.moves import Ended
 from recruiter.store.settlement import Rescheduled
 
@@ -23,7 +25,8 @@ HELLO = 2  # child → supervisor: ready; the tasks I know
 BROKEN = 3  # child → supervisor: the application cannot be loaded
 ARCHIVE = 4  # child → supervisor: ended; the archived document
 RESCHEDULE = 5  # child → supervisor: to be tried again; the changes
-PROGRESS = 6  # child → supervisor: it still runs; what it has said of itself so far
+CANCEL = 6  # supervisor → child, on a pipe of its own: cancel this one; who wants it, and why
+PROGRESS = 7  # child → supervisor: it still runs; what it has said of itself so far
 
 READ_AT_ONCE = 1 << 20
 NUMBERS = 1 << 32
@@ -64,6 +67,15 @@ def answer(number: int, move: Ended) -> bytes:
         "snoozes": move.snoozes,
     }
     return frame(RESCHEDULE, number, encode(change))
+
+
+def safe_answer(number: int, raw: bytes, move: Ended, at: datetime) -> bytes:
+    """The same, whatever is in it: an outcome that cannot be written must not end the process that tells it."""
+    try:
+        return answer(number, move)
+    except Exception as error:
+        told = f"its outcome cannot be written: {type(error).__name__}: {error}"
+        return frame(ARCHIVE, number, moves.unreadable(id_of(raw), raw, at, told))
 
 
 def tell(fd: int, number: int, progress: bytes) -> None:

@@ -37,7 +37,10 @@ class WorkerOptions:
     heartbeat: float = 1.0
     dead_after: float = 15.0
     grace: float = 30.0
+    resources: str = ""
+    host: str = ""
     memory_limit: int | None = None
+    memory_hard_limit: int | None = None
     tell_all: bool = False
     """Whether to emit an event for every job that succeeds, too."""
 
@@ -64,12 +67,20 @@ class WorkerProcess:
             children=options.processes,
             concurrency=options.concurrency,
             memory_limit=options.memory_limit,
+            hard_limit=options.memory_hard_limit,
             told=lambda: self._settling.ring(),
             starving=lambda: self._fetching.ring(),
             heard=lambda: self._tracking.ring(),
             tell_all=options.tell_all,
         )
-        roster = MembershipOptions(options.groups, options.slots, options.heartbeat, options.dead_after)
+        roster = MembershipOptions(
+            options.groups,
+            options.slots,
+            options.resources,
+            options.host,
+            options.heartbeat,
+            options.dead_after,
+        )
         self._membership = membership = Membership(store.clock, roster, self._floor.wake)
         throughput = Throughput()
         self._settling = Settling(

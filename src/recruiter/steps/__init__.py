@@ -1,1 +1,4 @@
-"""VERBS: enqueue, lead, assign, adopt, execute, settle, rescue, cancel, clean. Each runs once and returns a result."""
+"""VERBS: enqueue, lead, assign, adopt, execute, settle, report, rescue, cancel, clean.
+
+Each runs once and returns a result.
+"""

@@ -1,17 +1,33 @@
-"""Assign: one round of the leader. It keeps nothing between rounds; every round starts from the roster."""
+"""Assign: one round of the leader. It keeps nothing between rounds; every round starts from the roster.
+
+Most lanes are free: their jobs may run wherever a worker serves them. One query finds the next of all of them, and they
+are dealt like cards (domain/assignment.py). Lanes are *metered* whose jobs need something of their host, or are under a
+limit, or must run alone: these are planned one by one (domain/packing.py), together with the free ones that compete for
+the same slots; the buffers of the workers are then filled from the free lanes alone.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from recruiter.domain.assignment import Registration, openings
 from recruiter.domain.job import JobId
-from recruiter.domain.names import CANCELLED_LANE
+from recruiter.domain.lanes import Lane
+from recruiter.domain.limits import Meter, Reason
+from recruiter.domain.names import CANCELLED_LANE, group_and_task
+from recruiter.domain.needs import Needs
+from recruiter.domain.packing import Candidate, Held, Packing, Place, Spot, pack
 from recruiter.store.database import Store
+from recruiter.store.limits import Rules
 
 LARGEST_HAND = 2000
 """Jobs assigned in one round at most; more would make the write slow and help nobody."""
+MOST_OF_A_LANE = 100
+"""Jobs of one metered lane that are looked at in one round."""
+_TIDY_UP_AFTER = 200
+"""So many ended jobs may be noted on a worker as metered before somebody tidies up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,36 +42,181 @@ class Round:
     assigned: int
     refused: bool
     """A worker did not take its jobs: it is gone, or it has seen a newer term."""
+    metered: int = 0
+    """How many lanes had to be planned."""
+    reserved: Mapping[JobId, Spot] = field(default_factory=dict)
+    """Who waits for room where: a hint for the next round."""
+    waiting: Mapping[Lane, Reason] = field(default_factory=dict)
+    """Why the next job of a metered lane was given to nobody."""
 
 
-def assign(store: Store, term: int, now: datetime, *, look: bool = True) -> Round:
+def assign(
+    store: Store,
+    term: int,
+    now: datetime,
+    rules: Rules | None = None,
+    *,
+    look: bool = True,
+    reserved: Mapping[JobId, Spot] | None = None,
+) -> Round:
     """Reads the roster, finds due jobs that nobody holds, and gives them to workers that have room.
 
     Without `look` it does not ask which jobs wait when no worker could take one. Raises StoreError when the outcome
     is unknown; then no more may be assigned with this term.
     """
+    rules = rules or Rules()
     roster = tuple(store.roster.read())
     vacant = openings(roster)
-    if not vacant and not look:
-        return Round(now, roster, None, assigned=0, refused=False)
+    if (not vacant and not look) or rules.blocked:
+        return Round(now, roster, None if not look else tuple(store.scheduled.lanes()), assigned=0, refused=False)
     # Read after the roster and before the jobs: only this leader adds to it, so what is free now stays free.
     held = store.roster.held() if any(worker.holds for worker in roster) else set[JobId]()
     lanes = tuple(store.scheduled.lanes())
-    hands: dict[str, list[JobId]] = {}
-    for opening in vacant:
-        served = opening.lanes(lanes)
-        room = min(opening.room, LARGEST_HAND)
-        jobs = store.scheduled.due(served, now, room, held) if served else []
-        held.update(jobs)
-        hands.update(opening.deal(jobs))
+    planning = _Planning(store, term, now, rules, roster, held, lanes)
+    if planning.metered:
+        return planning.pack(reserved or {})
+    hands = planning.deal(roster, {})
     refused = bool(hands) and not store.roster.assign(hands, term)
     return Round(now, roster, lanes, sum(map(len, hands.values())), refused)
 
 
+class _Planning:
+    """One round, from what was read."""
+
+    def __init__(
+        self,
+        store: Store,
+        term: int,
+        now: datetime,
+        rules: Rules,
+        roster: Sequence[Registration],
+        held: set[JobId],
+        lanes: tuple[str, ...],
+    ) -> None:
+        self._store = store
+        self._term = term
+        self._now = now
+        self._rules = rules
+        self._roster = tuple(roster)
+        self._held = held
+        self._all_lanes = lanes
+        open_lanes = [lane for lane in lanes if rules.pauses(group_and_task(lane)[0]) is None]
+        self._meter = Meter(rules.limits, rules.starts, now)
+        self.metered = [lane for lane in open_lanes if lane != CANCELLED_LANE and self._counts(lane)]
+        known = set(self.metered)
+        self._free = [lane for lane in open_lanes if lane not in known]
+
+    def _counts(self, text: str) -> bool:
+        lane = Lane.parse(text)
+        return bool(lane.needs) or lane.alone or lane.key is not None or self._meter.meters(lane)
+
+    def deal(self, roster: Sequence[Registration], hands: dict[str, list[JobId]]) -> dict[str, list[JobId]]:
+        """Fills what room there is from the free lanes."""
+        for opening in openings(roster):
+            served = opening.lanes(self._free)
+            room = min(opening.room, LARGEST_HAND)
+            jobs = self._store.scheduled.due(served, self._now, room, self._held) if served else []
+            self._held.update(jobs)
+            for worker, dealt in opening.deal(jobs).items():
+                hands.setdefault(worker, []).extend(dealt)
+        return hands
+
+    def pack(self, reserved: Mapping[JobId, Spot]) -> Round:
+        places = [_place(worker) for worker in self._roster if worker.ready and not worker.draining]
+        holders = self._holders()
+        for each in holders:
+            self._meter.take(each.lane, each.id)
+        candidates = self._candidates(places)
+        capacities: dict[str, Needs] = {worker.host: worker.resources for worker in self._roster}
+        limits, starts = self._rules.limits, self._rules.starts
+        packing = pack(candidates, places, capacities, holders, limits, now=self._now, starts=starts, reserved=reserved)
+        self._note_starts(packing)
+        lane_of = {candidate.id: str(candidate.lane) for candidate in candidates}
+        metered = set(self.metered)
+        counted = {
+            worker: [(job, lane_of[job]) for job in jobs if lane_of[job] in metered]
+            for worker, jobs in packing.hands.items()
+        }
+        hands = {worker: list(jobs) for worker, jobs in packing.hands.items()}
+        self._held.update(job for jobs in hands.values() for job in jobs)
+        rest = [_after(worker, hands.get(worker.id, ())) for worker in self._roster if worker.id not in packing.kept]
+        self.deal(rest, hands)
+        refused = bool(hands) and not self._store.roster.assign(hands, self._term, counted)
+        self._tidy_up()
+        total = sum(map(len, hands.values()))
+        return Round(
+            self._now,
+            self._roster,
+            self._all_lanes,
+            total,
+            refused,
+            len(self.metered),
+            dict(packing.reserved),
+            packing.waiting,
+        )
+
+    def _holders(self) -> list[Held]:
+        """Who holds jobs that count. What has ended is not held any more, though it may still be noted."""
+        return [
+            Held(job, worker.id, worker.host, Lane.parse(lane))
+            for worker in self._roster
+            for job, lane in worker.metered
+            if job in self._held
+        ]
+
+    def _candidates(self, places: Sequence[Place]) -> list[Candidate]:
+        """The next jobs of each lane, as many as could start now; a lane at its limit is not looked at at all."""
+        slots = sum(place.free_slots for place in places)
+        if not slots:
+            return []
+        found: list[Candidate] = []
+        for lane in self.metered:
+            parsed = Lane.parse(lane)
+            room = min(self._meter.room(parsed), slots, MOST_OF_A_LANE)
+            if room > 0 and any(place.serves(parsed) for place in places):
+                found.extend(self._store.scheduled.candidates([lane], self._now, room, self._held))
+        served = [lane for lane in self._free if any(place.serves(Lane.parse(lane)) for place in places)]
+        if served:
+            found.extend(self._store.scheduled.candidates(served, self._now, min(slots, LARGEST_HAND), self._held))
+        return sorted(found, key=lambda candidate: candidate.rank)
+
+    def _note_starts(self, packing: Packing) -> None:
+        rates = {limit.subject: limit.rate for limit in self._rules.limits if limit.rate is not None}
+        logs = {}
+        for bucket, count in packing.starts.items():
+            subject = next(subject for subject in rates if bucket == subject or bucket.startswith(f"{subject}:"))
+            logs[bucket] = rates[subject].noted(self._rules.starts.get(bucket, ()), self._now, count)
+        if logs:
+            self._store.limits.note_starts(logs, self._term)
+
+    def _tidy_up(self) -> None:
+        for worker in self._roster:
+            ended = [job for job, _ in worker.metered if job not in self._held]
+            if len(ended) > _TIDY_UP_AFTER:
+                self._store.roster.forget_metered(worker.id, ended, self._term)
+
+
+def recount(store: Store, term: int, rules: Rules, now: datetime) -> None:
+    """Notes which of the jobs that are held count from now on: to be called when there are other limits than before."""
+    meter = Meter(rules.limits, rules.starts, now)
+    noted = {worker.id: {job for job, _ in worker.metered} for worker in store.roster.read()}
+    holders = store.roster.holders()
+    lanes = store.scheduled.lanes_of({job for jobs in holders.values() for job in jobs})
+    for worker, jobs in holders.items():
+        known = noted.get(worker, set())
+        entries = [
+            (job, lanes[job])
+            for job in jobs
+            if job in lanes and job not in known and meter.meters(Lane.parse(lanes[job]))
+        ]
+        if entries:
+            store.roster.meter(worker, entries, term)
+
+
 def lacks_takers(round: Round) -> bool:
     """Whether jobs may wait that no worker could take now: then it matters who joins, or makes room."""
-    if round.lanes is None:
-        return True  # there was no room at all
+    if round.lanes is None or round.metered:
+        return True  # there was no room at all, or not for everybody
     taken = {lane for opening in openings(round.roster) for lane in opening.lanes(round.lanes)}
     return not taken.issuperset(lane for lane in round.lanes if lane != CANCELLED_LANE)
 
@@ -64,3 +225,11 @@ def unserved(round: Round) -> list[str]:
     """Lanes with jobs that no worker on the roster serves: unknown task, or nobody works on the group."""
     waiting = (lane for lane in round.lanes or () if lane != CANCELLED_LANE)
     return [lane for lane in waiting if not any(worker.serves(lane) for worker in round.roster)]
+
+
+def _place(worker: Registration) -> Place:
+    return Place(worker.id, worker.host, worker.groups, worker.tasks, worker.slots, worker.holds)
+
+
+def _after(worker: Registration, given: Sequence[JobId]) -> Registration:
+    return replace(worker, holds=worker.holds + len(given)) if given else worker

@@ -7,21 +7,19 @@ one generator. It hands out every coroutine that user code returned, and whoever
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 import threading
 import traceback
-from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
-from functools import partial
 from types import CoroutineType
 from typing import Any
 
 from recruiter import current, interruption
 from recruiter.clock import Clock
+from recruiter.coroutines import Loops
 from recruiter.domain.duration import to_timedelta
-from recruiter.domain.job import Execution
+from recruiter.domain.job import Execution, Job
 from recruiter.domain.names import DEFAULT_METHOD
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.retry import (
@@ -36,8 +34,9 @@ from recruiter.domain.retry import (
 )
 from recruiter.domain.text import said_by
 from recruiter.domain.why import Why
-from recruiter.errors import InvalidJob, RecruiterError, RetryLater
+from recruiter.errors import InvalidJob, JobCancelled, RecruiterError, RetryLater
 from recruiter.events import Event
+from recruiter.interruption import Reach
 from recruiter.registry import Call, Registry, RegistryOwner, TaskDefinition
 from recruiter.store import moves
 from recruiter.store.codec import Document, decode, id_of, job_from, progress_fields, progress_from
@@ -67,29 +66,28 @@ class Executor:
         *,
         owners: Sequence[RegistryOwner] = (),
         stop_asked: Callable[[], bool] = lambda: False,
-        soft: Limit = interruption.throw,
     ) -> None:
         self._registry = registry
         self._policies = policies
         self._clock = clock
-        self._worker = worker
+        self.worker = worker
         self._owners = owners
-        self._stop_asked = stop_asked
-        self._soft = soft
-        self._loops = threading.local()
+        self.stop_asked = stop_asked
+        self._loops = Loops()
 
-    def run(self, raw: bytes, hard: Limit = no_limit, tells: Tells = nobody) -> Ended:
+    def run(self, raw: bytes, reach: Reach | None = None, hard: Limit = no_limit, tells: Tells = nobody) -> Ended:
         """Runs the job; never raises, whatever the document holds or the user's code does.
 
-        `hard` is told when the clock of a job with a timeout starts and stops, for whoever ends those that overrun.
-        `tells` is called when the job has said something of its progress that can be carried away.
+        `reach` is how others can interrupt it. `hard` is told when the clock of a job with a timeout starts and stops,
+        for whoever ends those that overrun. `tells` is called when the job has said something of its progress that can
+        be carried away.
         """
-        attempt = self._attempt(raw, self._soft, hard, tells)
+        attempt = self._attempt(raw, reach or Reach(), hard, tells)
         try:
             coroutine = next(attempt)
             while True:
                 try:
-                    result = self._own_loop().run(coroutine, context=contextvars.copy_context())
+                    result = self._loops.run(coroutine)
                 except BaseException as error:
                     coroutine = attempt.throw(_throwable(error))
                 else:
@@ -98,9 +96,11 @@ class Executor:
             ended: Ended = finished.value
             return ended
 
-    async def run_async(self, raw: bytes, hard: Limit = no_limit, tells: Tells = nobody) -> Ended:
+    async def run_async(
+        self, raw: bytes, reach: Reach | None = None, hard: Limit = no_limit, tells: Tells = nobody
+    ) -> Ended:
         """Like `run`, in the running event loop; for jobs that `is_async` says are made for it."""
-        attempt = self._attempt(raw, no_limit, hard, tells)
+        attempt = self._attempt(raw, reach or Reach(), hard, tells)
         try:
             coroutine = next(attempt)
             while True:
@@ -124,18 +124,11 @@ class Executor:
             return False  # it cannot be read; `run` will say so
 
     def close(self) -> None:
-        if runner := getattr(self._loops, "runner", None):
-            runner.close()
-
-    def _own_loop(self) -> asyncio.Runner:
-        if not hasattr(self._loops, "runner"):
-            self._loops.runner = asyncio.Runner()
-        runner: asyncio.Runner = self._loops.runner
-        return runner
+        self._loops.close()
 
     # -- one attempt ---------------------------------------------------------------------------------------------
 
-    def _attempt(self, raw: bytes, soft: Limit, hard: Limit, tells: Tells) -> Awaiting:
+    def _attempt(self, raw: bytes, reach: Reach, hard: Limit, tells: Tells) -> Awaiting:
         started_at = self._clock.now()
         try:
             document = decode(raw)
@@ -144,58 +137,65 @@ class Executor:
                 return moves.misplaced(document, started_at)
         except Exception as error:
             return moves.unreadable(id_of(raw), raw, started_at, f"cannot be read: {error}")
-        attempt: current.Attempt | None = None
-        token = current.running.set(None)
+        attempt = current.Attempt(document, started_at, self, tells)
+        token = current.running.set(attempt)
         try:
-            attempt = self._view(document, started_at, tells)
-            current.running.set(attempt)
-            return (yield from self._run(task, document, started_at, soft, hard))
+            return (yield from self._run(task, document, started_at, reach, hard))
         except Exception as error:  # of ours: a field of a kind that no job of ours has
             reason = f"cannot be run: {type(error).__name__}: {error}"
             return moves.unreadable(document["_id"], raw, self._clock.now(), reason)
         finally:
             current.running.reset(token)
-            if attempt is not None:
-                attempt.close()
+            attempt.close()
 
-    def _view(self, document: Document, started_at: datetime, tells: Tells) -> current.Attempt:
-        """What `current_job` shows."""
-        task = document["task"]
-        return current.Attempt(
-            document["_id"],
-            (document.get("attempts") or 0) + 1,
-            started_at,
-            self._worker,
-            partial(job_from, document),
-            partial(self._policy, document),
-            self._stop_asked,
-            partial(self._tracker, document, tells),
-            next((owner for owner in self._owners if owner.registry.has(task)), *self._owners[:1] or (None,)),
-        )
+    # -- for current_job -----------------------------------------------------------------------------------------
 
-    def _tracker(self, document: Document, tells: Tells) -> Tracker:
+    def job(self, document: Mapping[str, Any]) -> Job:
+        return job_from(document)
+
+    def policy(self, document: Mapping[str, Any]) -> RetryPolicy | None:
+        stored = document.get("retry_policy")
+        return self._policies.load(stored) if stored is not None else None
+
+    def owner(self, task: str) -> RegistryOwner | None:
+        """The application that this task is of; workables are the first one's."""
+        having = (owner for owner in self._owners if owner.registry.has(task))
+        return next(having, self._owners[0] if self._owners else None)
+
+    def tracker(self, document: Mapping[str, Any], tells: Tells) -> Tracker:
         return Tracker(progress_from(document), self._clock.now, tells)
 
+    # -- what happens --------------------------------------------------------------------------------------------
+
     def _run(
-        self, task: TaskDefinition, document: Document, started_at: datetime, soft: Limit, hard: Limit
+        self, task: TaskDefinition, document: Document, started_at: datetime, reach: Reach, hard: Limit
     ) -> Awaiting:
         call: Call | None = None
+        timeout = document.get("timeout")
         try:
-            call = task.call(document["args"], document.get("method") or DEFAULT_METHOD)
-            self._tell(call, "job.started", document)
-            result = yield from _within(document.get("timeout"), call, soft, hard)
+            with nullcontext() if timeout is None else _Timed(timeout, reach, hard):
+                with reach:
+                    call = task.call(document["args"], document.get("method") or DEFAULT_METHOD)
+                    self._tell(call, "job.started", document)
+                    result = call.run()
+                if isinstance(result, CoroutineType):
+                    result = yield reach.awaiting(result)
             stored = task.encode_result(result)
         except RetryLater as later:
             return (yield from self._later(document, call, started_at, later))
         except BaseException as error:  # SystemExit and KeyboardInterrupt are the job's, not the worker's
-            return (yield from self._failed(document, call, started_at, error))
+            if isinstance(reach.error, JobCancelled):  # whatever it raised on its way out
+                return (yield from self._cancelled(document, call, started_at, reach.error))
+            return (yield from self._failed(document, call, started_at, _as_meant(error, reach)))
         ended_at = self._clock.now()
         finalizers = call.finalizers
-        notes = yield from _all(
-            ("after_success", finalizers.after_success, result), ("finalize", finalizers.finalize, None)
-        )
+        notes: tuple[str, ...] = ()
+        if finalizers:
+            notes = yield from _all(
+                ("after_success", finalizers.after_success, result), ("finalize", finalizers.finalize, None)
+            )
         self._tell(call, "job.ended", document, seconds=(ended_at - started_at).total_seconds())
-        execution = Execution(started_at, ended_at, self._worker, notes=notes)
+        execution = Execution(started_at, ended_at, self.worker, notes=notes)
         return moves.succeeded(_with_progress(document), execution, ended_at, stored)
 
     def _failed(self, document: Document, call: Call | None, started_at: datetime, error: BaseException) -> Awaiting:
@@ -213,7 +213,7 @@ class Executor:
         execution = Execution(
             started_at,
             now,
-            self._worker,
+            self.worker,
             exception=exception_names(type(error))[0],
             message=said_by(error),
             trace=said_by(error, _trace, LONGEST_TRACE),
@@ -225,6 +225,18 @@ class Executor:
         else:
             self._tell(call, "job.failed", document, error=told, next=decision.at)
         return moves.failed(_with_progress(document), execution, now, decision)
+
+    def _cancelled(
+        self, document: Document, call: Call | None, started_at: datetime, cancelled: JobCancelled
+    ) -> Awaiting:
+        notes: tuple[str, ...] = ()
+        if call is not None:
+            notes = yield from _all(("finalize", call.finalizers.finalize, cancelled))
+        now = self._clock.now()
+        self._tell(call, "job.cancelled", document, by=cancelled.by, reason=cancelled.reason)
+        flag = {"at": cancelled.at or now, "by": cancelled.by, "reason": cancelled.reason}
+        execution = Execution(started_at, now, self.worker, message=str(cancelled), notes=notes)
+        return moves.cancelled({**_with_progress(document), "cancel": flag}, now, execution)
 
     def _later(self, document: Document, call: Call | None, started_at: datetime, later: RetryLater) -> Awaiting:
         """The job asked for it, and nothing has failed; unless what it asks for cannot be."""
@@ -242,7 +254,7 @@ class Executor:
 
     def _decide(self, document: Document, now: datetime, error: BaseException) -> Decision:
         try:
-            policy = self._policy(document)
+            policy = self.policy(document)
         except RecruiterError as broken:
             return Archive(Why.POLICY_FAILED, str(broken))
         failure = Failure(
@@ -255,16 +267,15 @@ class Executor:
         )
         return decide_failure(None if document.get("at_most_once") else policy, failure)
 
-    def _policy(self, document: Document) -> RetryPolicy | None:
-        stored = document.get("retry_policy")
-        return self._policies.load(stored) if stored is not None else None
+    def _heard(self) -> bool:
+        return any(owner.events.heard for owner in self._owners)
 
     def _tell(self, call: Call | None, name: str, document: Document, **fields: Any) -> None:
         """To the listeners of the application, and to the workable itself."""
         listener = call.listener if call is not None else None
-        owners = [owner for owner in self._owners if owner.events.heard]
-        if not owners and listener is None:
+        if listener is None and not self._heard():
             return
+        owners = self._owners
         fields = {"job": document["_id"], "task": document["task"], "attempt": document["attempts"] + 1, **fields}
         for owner in owners:
             owner.events.emit(name, **fields)
@@ -286,25 +297,21 @@ def _with_progress(document: Document) -> Document:
     return {**document, **progress_fields(attempt.said.close())}
 
 
-def _within(timeout: float | None, call: Call, soft: Limit, hard: Limit) -> Awaiting:
-    """What the user's code returns, if it returns in time."""
-    if timeout is None:
-        result = call.run()
-        return (yield result) if isinstance(result, CoroutineType) else result
-    with hard(timeout):
-        with soft(timeout):
-            result = call.run()
-        return (yield _in_time(result, timeout)) if isinstance(result, CoroutineType) else result
+class _Timed:
+    """What runs inside must be over in so many seconds: then it is interrupted, and whoever watches is told."""
 
+    def __init__(self, seconds: float, reach: Reach, hard: Limit) -> None:
+        self._timer = threading.Timer(seconds, reach.interrupt, (interruption.time_is_over(seconds),))
+        self._timer.daemon = True
+        self._hard = hard(seconds)
 
-async def _in_time(coroutine: CoroutineType[Any, Any, Any], timeout: float) -> Any:
-    try:
-        async with asyncio.timeout(timeout) as limit:
-            return await coroutine
-    except TimeoutError:
-        if limit.expired():
-            raise interruption.time_is_over(timeout) from None
-        raise
+    def __enter__(self) -> None:
+        self._hard.__enter__()
+        self._timer.start()
+
+    def __exit__(self, *error: Any) -> None:
+        self._timer.cancel()
+        self._hard.__exit__(*error)
 
 
 def _all(*finalizers: tuple[str, Iterable[Callable[[Any], Any]], Any]) -> Awaiting:
@@ -326,6 +333,14 @@ def _until(later: RetryLater, now: datetime) -> datetime:
         return Retry(later.at).at
     assert later.delay is not None
     return after(now, to_timedelta(later.delay))
+
+
+def _as_meant(error: BaseException, reach: Reach) -> BaseException:
+    """What it was interrupted with, where it could only be thrown as something like it."""
+    meant = reach.error
+    if meant is None or not isinstance(error, type(meant)):
+        return error
+    return meant.with_traceback(error.__traceback__)
 
 
 def _throwable(error: BaseException) -> BaseException:

@@ -13,7 +13,8 @@ def anything_to_do(store: Store, worker: str, tasks: Collection[str], now: datet
     """Whether a job of these tasks is due that nobody holds, or waits to be adopted, or is this worker's already.
 
     The order of the questions matters: a document that is adopted meanwhile is due then, and a due job that is given to
-    this worker meanwhile is its own then.
+    this worker meanwhile is its own then. To be asked while this worker settles nothing: a job that it lets go of
+    meanwhile, to be tried again, would be missed.
     """
     if store.scheduled.to_adopt(tasks):
         return True

@@ -1,11 +1,14 @@
 """Rescue: a worker that has been silent too long is retired, and what it ran is decided like any failed attempt.
 
-Only what it had *started* counts as a crashed attempt; what merely waited in its list is free again as it was.
+Only what it had *started* counts as a crashed attempt; what merely waited in its list is free again, with no attempt
+counted. But a job may have been started, and have killed its worker, before the next heartbeat could tell: so those
+next in the list are *suspects*. They run alone from now on, on a worker that holds nothing else. If that one dies too,
+there is no doubt any more who did it; if the job ends, well or not, it is cleared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -62,9 +65,13 @@ class Rescue:
         def fate(entry: Document, jobs: list[Document]) -> Movement:
             since = {run["job"]: run["since"] for run in entry["running"]}
             message = f"worker {worker.id} fell silent and was retired"
-            crashed[:] = [job["_id"] for job in jobs]
+            guilty = [job for job in jobs if _ran(job, entry, since)]
+            crashed[:] = [job["_id"] for job in guilty]
             return moves.gather(
-                (job["_id"], self._crashed(job, worker.id, since.get(job["_id"]), message)) for job in jobs
+                [
+                    *((job["_id"], self._crashed(job, worker.id, since.get(job["_id"]), message)) for job in guilty),
+                    *((job["_id"], _suspected(job)) for job in jobs if job["_id"] not in crashed),
+                ]
             )
 
         self._store.settlement.end_session_of(worker.session)  # it may have died in the middle of a settlement
@@ -81,3 +88,16 @@ class Rescue:
             return moves.crashed(job, self._policies, worker=worker, started_at=started_at, at=now, message=message)
         except Exception as error:
             return moves.unreadable(job["_id"], encode(job), now, f"{message}, and the job cannot be read: {error}")
+
+
+def _ran(job: Document, entry: Document, since: Mapping[JobId, datetime]) -> bool:
+    """Whether it was started, certainly: it was seen running, was marked as started or signed, or was there alone."""
+    alone = bool(job.get("suspect")) and entry["assigned"] == [job["_id"]]
+    return job["_id"] in since or entry["_id"] in (job.get("started_by"), job.get("locked_by")) or alone
+
+
+def _suspected(job: Document) -> moves.Move:
+    try:
+        return moves.suspected(job)
+    except Exception:
+        return None  # it cannot be read: whoever runs it next will say so

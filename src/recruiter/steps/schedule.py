@@ -15,7 +15,10 @@ from recruiter.store.database import Store
 
 _OWN = ("_id", "created_at", "scheduled_at", "postponed", "attempts", "urn")
 """What an occurrence has of its own, whatever its scheduler says."""
-_OPTIONAL = ("method", "tags", "username", "retry_policy", "timeout", "at_most_once")
+_OPTIONAL = (
+    *("method", "tags", "username", "retry_policy", "timeout", "at_most_once"),
+    *("proc", "mem", "resources", "key"),
+)
 
 
 def put(store: Store, scheduler: Scheduler) -> Scheduler | None:

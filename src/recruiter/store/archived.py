@@ -7,6 +7,7 @@ from datetime import datetime
 
 from bson.raw_bson import RawBSONDocument
 from pymongo import ASCENDING, DESCENDING, IndexModel
+from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 
 from recruiter.domain.job import ArchivedJob, JobId
@@ -15,11 +16,16 @@ from recruiter.store.translate import store_call
 
 NAME = "archived"
 
-BY_AGE, BY_URN = "by_age", "by_urn"
+BY_AGE, BY_URN, BY_TAG = "by_age", "by_urn", "by_tag"
 INDEXES = [
     IndexModel([("archived_at", ASCENDING)], name=BY_AGE),
     IndexModel(
         [("urn", ASCENDING), ("archived_at", DESCENDING)], name=BY_URN, partialFilterExpression={"urn": {"$gt": ""}}
+    ),
+    IndexModel(
+        [("tags", ASCENDING), ("archived_at", DESCENDING)],
+        name=BY_TAG,
+        partialFilterExpression={"tags": {"$exists": True}},
     ),
 ]
 
@@ -54,6 +60,13 @@ class Archived:
     @store_call
     def get_many(self, ids: Iterable[JobId]) -> dict[JobId, ArchivedJob]:
         return {d["_id"]: archived_from(d) for d in self._readable.find({"_id": {"$in": list(ids)}})}
+
+    @store_call
+    def exists(self, id: JobId, session: ClientSession) -> bool:
+        """Inside the caller's own transaction, on the caller's own client."""
+        database = session.client.get_database(self.collection.database.name)
+        found = database.get_collection(NAME).find_one({"_id": id}, {"_id": 1}, session=session)
+        return found is not None
 
     @store_call
     def which_exist(self, ids: Iterable[JobId]) -> set[JobId]:

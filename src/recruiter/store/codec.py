@@ -20,7 +20,9 @@ from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 
 from recruiter.domain.job import EXECUTIONS_KEPT, ArchivedJob, Execution, Job, JobId
-from recruiter.domain.names import CANCELLED_LANE, DEFAULT_GROUP, DEFAULT_METHOD, check_name, lane_of
+from recruiter.domain.lanes import Lane
+from recruiter.domain.names import CANCELLED_LANE, DEFAULT_GROUP, DEFAULT_METHOD, check_name
+from recruiter.domain.needs import Needs
 from recruiter.domain.progress import LINES_KEPT, STATUS_KEPT, LogLine, Progress, StatusEntry, between_0_and_1
 from recruiter.errors import InvalidJob, InvalidName, JobTooLarge
 
@@ -94,11 +96,38 @@ def job_document(job: Job) -> Document:
         document["tags"] = list(job.tags)
     if job.at_most_once:
         document["at_most_once"] = True
-    for name in ("urn", "username", "retry_policy", "timeout"):
+    for name in ("urn", "username", "retry_policy", "timeout", "key", "recovered_from"):
         value = getattr(job, name)
         if value is not None:
             document[name] = value
+    if job.needs:
+        document.update(needs_document(job.needs))
+    if job.suspect:
+        document["suspect"] = True
     return document
+
+
+def needs_document(needs: Needs) -> Document:
+    """The seeds' fields for what the seeds know, and one for the rest."""
+    amounts = needs.amounts()
+    document: Document = {name: amounts.pop(name) for name in ("proc", "mem") if name in amounts}
+    return {**document, "resources": amounts} if amounts else document
+
+
+def needs_of(document: Mapping[str, Any]) -> Needs:
+    """What a job asks for. Raises InvalidJob for what nobody can ask for."""
+    resources = document.get("resources")
+    return Needs.of(resources, proc=document.get("proc"), mem=document.get("mem"))
+
+
+def lane_of(document: Mapping[str, Any], **changes: Any) -> str:
+    """The lane where a job belongs, by its other fields; whatever makes no sense in them asks for nothing."""
+    job = {**document, **changes}
+    try:
+        needs = needs_of(job)
+    except InvalidJob:
+        needs = Needs()
+    return str(Lane(job["group"], job["task"], needs, job.get("key"), bool(job.get("suspect"))))
 
 
 def encode_job(job: Job) -> RawBSONDocument:
@@ -155,7 +184,11 @@ def _fields(document: Mapping[str, Any]) -> Document:
         "attempts": document.get("attempts") or 0,
         "crashes": document.get("crashes") or 0,
         "snoozes": document.get("snoozes") or 0,
+        "needs": needs_of(document),
+        "key": document.get("key"),
+        "suspect": bool(document.get("suspect")),
         "retry_policy": document.get("retry_policy"),
+        "recovered_from": document.get("recovered_from"),
         "executions": _executions(document),
         **progress._asdict(),
         "progress": _number(document.get("progress"), progress.reached),
@@ -263,6 +296,7 @@ def archived_document(document: Document, why: str, at: datetime, fields: Docume
     archived.pop("lane", None)
     archived.pop("postponed", None)
     archived.pop("started_by", None)
+    archived.pop("suspect", None)
     if "started_at" in archived or "locked_by" in archived:  # most never had any of it
         for name in LOCK:
             archived.pop(name, None)
@@ -300,6 +334,9 @@ _FIELDS: dict[str, tuple[type, ...]] = {
     "crashes": (int,),
     "snoozes": (int,),
     "timeout": (int, float),
+    "proc": (int, float),
+    "mem": (int, float),
+    "resources": (dict,),
     "at_most_once": (bool,),
     "method": (str,),
     "urn": (str,),
@@ -351,7 +388,7 @@ def plain_value(raw: bytes) -> Binary:
     return Binary(raw[: LARGEST_JOB // 2])
 
 
-NOT_BELIEVED = ("started_by", "result", "reason", "why", "done", "archived_at", "original", *LOCK, *SAID)
+NOT_BELIEVED = ("suspect", "started_by", "result", "reason", "why", "done", "archived_at", "original", *LOCK, *SAID)
 """What only the protocol writes; adopting a document removes it."""
 
 
@@ -364,7 +401,7 @@ def adopted_fields(document: Document, now: datetime) -> Document:
         raise InvalidJob(f"_id is {type(document['_id']).__name__}; it must be an ObjectId, text, integer or UUID")
     if "task" not in document:
         raise InvalidJob("task is missing")
-    task = check_name("task", document["task"])
+    check_name("task", document["task"])
     group = check_name("group", document.get("group", DEFAULT_GROUP))
     if not isinstance(document.get("args", {}), dict | list):
         raise InvalidJob(f"args is {type(document['args']).__name__}; it must be a document or an array")
@@ -381,13 +418,16 @@ def adopted_fields(document: Document, now: datetime) -> Document:
         raise InvalidJob(f"timeout is {document['timeout']}; it must be a number of seconds above zero")
     if not all(isinstance(tag, str) for tag in document.get("tags") or ()):
         raise InvalidName("tags must all be text")
+    needs_of(document)
+    if document.get("key") is not None:
+        check_name("key", document["key"])
     if not all(isinstance(execution, dict) for execution in document.get("executions") or ()):
         raise InvalidJob("executions must all be documents")
     cancelled = isinstance(document.get("cancel"), dict) and isinstance(document["cancel"].get("at"), datetime)
     fields: Document = {
         "args": document.get("args", {}),
         "group": group,
-        "lane": CANCELLED_LANE if cancelled else lane_of(group, task),
+        "lane": CANCELLED_LANE if cancelled else lane_of({**document, "group": group, "suspect": False}),
         "priority": document.get("priority") or 0,
         "created_at": document.get("created_at") or now,
         "scheduled_at": document.get("scheduled_at") or now,

@@ -8,6 +8,7 @@ from typing import Any
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 
+from recruiter.domain.names import DEFAULT_METHOD
 from recruiter.domain.values import TAG
 from recruiter.store.codec import Document, encode
 
@@ -24,9 +25,11 @@ class Creations:
         self.collection.insert_one({"_id": document["_id"], "at": document["created_at"]}, session=session)
 
 
-def content_id(task: str, args: Any) -> str:
-    """The id of a job by what it is: the same task with the same arguments, in any order of keys, is the same job."""
-    content = encode({"task": task, "args": _in_order(args)})
+def content_id(task: str, args: Any, method: str = DEFAULT_METHOD) -> str:
+    """The id of a job by what it is: the same task (and method) with the same arguments, in any order of keys, is the
+    same job."""
+    other = {} if method == DEFAULT_METHOD else {"method": method}
+    content = encode({"task": task, "args": _in_order(args), **other})
     return f"{task}:{hashlib.sha256(content).hexdigest()[:32]}"
 
 

@@ -6,6 +6,7 @@ acknowledged writes at a failover, and a job queue that loses jobs is not one.
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass, field
 from datetime import UTC, timedelta
@@ -22,7 +23,7 @@ from pymongo.read_concern import ReadConcern
 from recruiter.clock import SystemClock
 from recruiter.domain.text import mask
 from recruiter.errors import InvalidTarget, NotAReplicaSet, ServerTooOld
-from recruiter.store import archived, creations, leases, roster, scheduled, schedulers
+from recruiter.store import archived, creations, leases, limits, roster, scheduled, schedulers
 from recruiter.store.codec import OPTIONS, Document
 from recruiter.store.settlement import DURABLE, Settlement
 from recruiter.store.target import Target
@@ -38,6 +39,7 @@ _COLLECTIONS: dict[str, tuple[list[IndexModel], Document]] = {
     schedulers.NAME: (schedulers.INDEXES, schedulers.VALIDATOR),
     leases.NAME: ([], leases.VALIDATOR),
     creations.NAME: ([], creations.VALIDATOR),
+    limits.NAME: ([], limits.VALIDATOR),
 }
 
 
@@ -60,6 +62,7 @@ class Store:
 
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _client: MongoClient[Document] | None = field(default=None, repr=False)
+    _process: int | None = field(default=None, repr=False)
 
     @property
     def client(self) -> MongoClient[Document]:
@@ -70,6 +73,7 @@ class Store:
         return self._client
 
     def _connect(self) -> MongoClient[Document]:
+        self._process = os.getpid()
         options: dict[str, Any] = {"retryWrites": True, "retryReads": True, "appname": "recruiter"}
         if "serverselectiontimeoutms" not in self.target.uri.lower():
             options["serverSelectionTimeoutMS"] = int(self.patience * 1000)
@@ -116,6 +120,10 @@ class Store:
         return schedulers.Schedulers(self._collection(schedulers.NAME))
 
     @cached_property
+    def limits(self) -> limits.Limits:
+        return limits.Limits(self._collection(limits.NAME))
+
+    @cached_property
     def creations(self) -> creations.Creations:
         return creations.Creations(self._collection(creations.NAME))
 
@@ -158,6 +166,11 @@ class Store:
                 self.database.get_collection(name).create_indexes(indexes)
 
     @store_call
+    def is_prepared(self) -> bool:
+        """Whether somebody has prepared it, this version or another."""
+        return set(_COLLECTIONS) <= set(self.database.list_collection_names())
+
+    @store_call
     def empty(self) -> None:
         """Removes every job, worker and lease of this database; for tests."""
         for name in _COLLECTIONS:
@@ -167,6 +180,11 @@ class Store:
     def drop(self) -> None:
         """Removes the whole database; for tests."""
         self.client.drop_database(self.target.database)
+
+    def abandon(self) -> None:
+        """Closes it, unless the process that this one was forked from has opened it: then it is not ours to close."""
+        if self._process == os.getpid():
+            self.close()
 
     def close(self) -> None:
         with self._lock:
@@ -180,6 +198,7 @@ class Store:
                 "leases",
                 "schedulers",
                 "creations",
+                "limits",
                 "settlement",
             ):
                 self.__dict__.pop(name, None)

@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from recruiter.domain.job import Execution, JobId
-from recruiter.domain.names import lane_of
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.retry import (
     Archive,
@@ -25,7 +24,7 @@ from recruiter.domain.retry import (
 )
 from recruiter.domain.state import State
 from recruiter.domain.why import Why
-from recruiter.errors import JobTimedOut, RecruiterError
+from recruiter.errors import RecruiterError
 from recruiter.store.codec import (
     LARGEST_JOB,
     LOCK,
@@ -33,6 +32,7 @@ from recruiter.store.codec import (
     archived_document,
     decode,
     encode,
+    lane_of,
     plain_value,
     progress_fields,
     progress_from,
@@ -77,9 +77,14 @@ def failed(document: Document, execution: Execution, at: datetime, decision: Dec
         return encode(archived_document(document, decision.why, at, fields))
     fields |= _concluded(document, State.WAITING, at, error)
     fields.update(scheduled_at=decision.at, postponed=decision.at > at)
-    if decision.group is not None:
-        fields.update(group=decision.group, lane=lane_of(decision.group, document["task"]))
-    return Rescheduled(document["_id"], document["attempts"], fields, _UNLOCKED)
+    unset: tuple[str, ...] = _UNLOCKED
+    cleared = bool(document.get("suspect")) and not execution.crashed
+    if cleared:
+        unset += ("suspect",)
+    if decision.group is not None or cleared:
+        group = decision.group or document["group"]
+        fields.update(group=group, lane=lane_of(document, group=group, suspect=not cleared and document.get("suspect")))
+    return Rescheduled(document["_id"], document["attempts"], fields, unset)
 
 
 def crashed(
@@ -100,7 +105,9 @@ def crashed(
         failed_at=at,
         crashed=True,
     )
-    crashes = (document.get("crashes") or 0) + 1
+    # The death that made it a suspect was its doing too, it turns out.
+    document = {**document, "crashes": max(document.get("crashes") or 0, 1 if document.get("suspect") else 0)}
+    crashes = document["crashes"] + 1
     decision = decide_crash(
         _policy(document, policies), failure, crashes=crashes, at_most_once=bool(document.get("at_most_once"))
     )
@@ -115,42 +122,52 @@ def snoozed(document: Document, at: datetime, until: datetime, reason: str) -> R
     return Rescheduled(document["_id"], document["attempts"], fields, _UNLOCKED, snoozes)
 
 
-def overran(
+def ended_by_force(
     document: Document,
     policies: PolicyRegistry,
+    error: RecruiterError,
     *,
     worker: str,
     started_at: datetime,
     at: datetime,
-    message: str,
 ) -> Ended:
-    """What it means for a job that its time was over, it did not leave, and its process was ended."""
-    names = exception_names(JobTimedOut)
+    """What it means for a job that it broke a limit, and its process was ended for that: a failure of this kind."""
     policy = _policy(document, policies)
     if isinstance(policy, _DecidedLater):  # counted like a crash, which is bounded
-        return crashed(document, policies, worker=worker, started_at=started_at, at=at, message=message)
+        return crashed(document, policies, worker=worker, started_at=started_at, at=at, message=str(error))
+    names = exception_names(type(error))
     failure = Failure(
         attempt=document["attempts"] + 1,
         created_at=document["created_at"],
         scheduled_at=document["scheduled_at"],
         failed_at=at,
-        exception=JobTimedOut(message),
+        exception=error,
         exception_classes=names,
     )
     decision = decide_failure(None if document.get("at_most_once") else policy, failure)
-    execution = Execution(started_at, at, worker, exception=names[0], message=message)
+    execution = Execution(started_at, at, worker, exception=names[0], message=str(error))
     return failed(document, execution, at, decision)
 
 
-def cancelled(document: Document, at: datetime) -> bytes:
+def suspected(document: Document) -> Rescheduled:
+    """A job that may have killed its worker: it runs alone from now on, and no attempt is counted."""
+    fields = {"suspect": True, "lane": lane_of(document, suspect=True)}
+    return Rescheduled(document["_id"], document["attempts"], fields)
+
+
+def cancelled(document: Document, at: datetime, execution: Execution | None = None) -> bytes:
+    """A job that was cancelled, while it waited or, with an execution, while it ran."""
     flag = document.get("cancel")
-    fields = {"reason": flag.get("reason") if flag else None, **_concluded(document, State.CANCELLED, at)}
+    reason = flag.get("reason") if isinstance(flag, dict) else None
+    fields = {"reason": reason, **_concluded(document, State.CANCELLED, at)}
+    if execution is not None:
+        fields |= remember(document, execution)
     return encode(archived_document(document, Why.CANCELLED, at, fields))
 
 
 def misplaced(document: Document, at: datetime) -> Rescheduled:
     """A job that came to a process which does not know its task: to the lane where it belongs, or to wait a while."""
-    lane = lane_of(document["group"], document["task"])
+    lane = lane_of(document)
     later = {"scheduled_at": at + _UNKNOWN_TASK_PAUSE, "postponed": True}
     fields = {"lane": lane} if document.get("lane") != lane else later
     return Rescheduled(document["_id"], document["attempts"], fields)

@@ -1,7 +1,7 @@
 """`roster`: the workers, and who holds which job. **This is the lock table.**
 
     {_id: "host:pid:1f3a", host, pid, groups, tasks, slots, prefetch, ready, draining, term, beats, settled, given,
-     session, joined_at, seen_at, running: [{job, task, since}], assigned: [job ids]}
+     session, resources, metered: [{job, lane}], joined_at, seen_at, running: [{job, task, since}], assigned: [job ids]}
 
 A worker holds exactly the jobs in its own `assigned`. Only the leader adds to it, and only while no newer term has
 been written there; only the worker itself takes from it, by settling or handing back; and retiring a worker removes
@@ -15,6 +15,8 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import pymongo
@@ -25,6 +27,8 @@ from pymongo.errors import DuplicateKeyError
 
 from recruiter.domain.assignment import Registration
 from recruiter.domain.job import JobId
+from recruiter.domain.needs import NOTHING, Needs
+from recruiter.errors import InvalidJob
 from recruiter.store.codec import Document
 from recruiter.store.translate import store_call
 
@@ -65,7 +69,23 @@ VALIDATOR = {
 
 
 _PLANNING_FIELDS: Document = {
-    **dict.fromkeys(("groups", "tasks", "slots", "prefetch", "ready", "draining", "beats", "session"), 1),
+    **dict.fromkeys(
+        (
+            "groups",
+            "tasks",
+            "slots",
+            "prefetch",
+            "ready",
+            "draining",
+            "beats",
+            "session",
+            "host",
+            "resources",
+            "metered",
+            "kept_idle",
+        ),
+        1,
+    ),
     "holds": {"$size": "$assigned"},
 }
 _VIEW_FIELDS: Document = {**_PLANNING_FIELDS, **dict.fromkeys(("host", "pid", "joined_at", "seen_at", "running"), 1)}
@@ -193,21 +213,50 @@ class Roster:
         return {job for document in self.collection.find({}, {"assigned": 1}) for job in document["assigned"]}
 
     @store_call
-    def assign(self, hands: Mapping[str, Sequence[JobId]], term: int) -> bool:
-        """Gives jobs to workers. False when a worker is gone or has seen a newer term: look at the lease again."""
+    def assign(
+        self,
+        hands: Mapping[str, Sequence[JobId]],
+        term: int,
+        metered: Mapping[str, Sequence[tuple[JobId, str]]] = MappingProxyType({}),
+    ) -> bool:
+        """Gives jobs to workers, and notes the lanes of those that count against limits or resources. False when a
+        worker is gone or has seen a newer term: look at the lease again."""
         writes = [
             UpdateOne(
                 {"_id": worker, "ready": True, "term": {"$lte": term}},
-                {"$set": {"term": term}, "$push": {"assigned": {"$each": list(jobs)}}, "$inc": {"given": 1}},
+                {"$set": {"term": term}, "$push": _given(jobs, metered.get(worker, ())), "$inc": {"given": 1}},
             )
             for worker, jobs in hands.items()
         ]
         with pymongo.timeout(_PATIENCE):
             return self.collection.bulk_write(writes, ordered=False).matched_count == len(writes)
 
+    @store_call
+    def meter(self, worker: str, entries: Sequence[tuple[JobId, str]], term: int) -> None:
+        """Notes that jobs which this worker holds count from now on: a limit is new."""
+        update = {"$push": {"metered": {"$each": _entries(entries)}}}
+        self.collection.update_one({"_id": worker, "term": {"$lte": term}}, update)
+
+    @store_call
+    def forget_metered(self, worker: str, ended: Sequence[JobId], term: int) -> None:
+        """These have ended. Nobody else tidies up here: settling has better things to do."""
+        update = {"$pull": {"metered": {"job": {"$in": list(ended)}}}}
+        self.collection.update_one({"_id": worker, "term": {"$lte": term}}, update)
+
+    @store_call
+    def holders(self) -> dict[str, list[JobId]]:
+        """Every job that somebody holds, by worker."""
+        return {document["_id"]: document["assigned"] for document in self.collection.find({}, {"assigned": 1})}
+
     def remove(self, worker: str, beats: int, session: ClientSession) -> Document | None:
         """Inside a transaction: takes the worker off the roster unless it has shown life since."""
         return self.collection.find_one_and_delete({"_id": worker, "beats": beats}, session=session)
+
+    @store_call
+    def keep_idle(self, worker: str, why: Mapping[str, Any] | None) -> bool:
+        """No more jobs for this worker, or with None: jobs again. What it holds it finishes."""
+        update = {"$set": {"kept_idle": dict(why)}} if why is not None else {"$unset": {"kept_idle": ""}}
+        return self.collection.update_one({"_id": worker}, update).matched_count == 1
 
     @store_call
     def holder(self, id: JobId) -> tuple[str, datetime | None] | None:
@@ -235,6 +284,17 @@ class Roster:
         ]
 
 
+def _given(jobs: Sequence[JobId], metered: Sequence[tuple[JobId, str]]) -> Document:
+    push: Document = {"assigned": {"$each": list(jobs)}}
+    if metered:
+        push["metered"] = {"$each": _entries(metered)}
+    return push
+
+
+def _entries(metered: Sequence[tuple[JobId, str]]) -> list[Document]:
+    return [{"job": job, "lane": lane} for job, lane in metered]
+
+
 def _holding(document: Document) -> Holding:
     return Holding(document["assigned"], document["settled"])
 
@@ -250,6 +310,17 @@ def _registration(document: Document) -> Registration:
         holds=document["holds"],
         beats=document["beats"],
         ready=document["ready"],
-        draining=document["draining"],
+        draining=document["draining"] or bool(document.get("kept_idle")),
         session=document.get("session"),
+        host=document.get("host", ""),
+        resources=_resources(document.get("resources")),
+        metered=tuple((entry["job"], entry["lane"]) for entry in document.get("metered") or ()),
     )
+
+
+@lru_cache(maxsize=1000)
+def _resources(text: str | None) -> Needs:
+    try:
+        return Needs.parse(text or "")
+    except InvalidJob:
+        return NOTHING

@@ -24,14 +24,16 @@ from pymongo.cursor import Cursor
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from recruiter.domain.job import Job, JobId
+from recruiter.domain.lanes import Lane
 from recruiter.domain.names import CANCELLED_LANE
-from recruiter.errors import StoreError
+from recruiter.domain.packing import Candidate
+from recruiter.errors import JobExists, StoreError
 from recruiter.store.codec import LENIENT, LOCK, MOST_ATTEMPTS, NOT_BELIEVED, Document, id_of, job_from, split_batch
 from recruiter.store.translate import store_call
 
 NAME = "scheduled"
 
-DUE, POSTPONED, INBOX, BY_URN = "due", "postponed", "inbox", "by_urn"
+DUE, POSTPONED, INBOX, BY_URN, BY_TAG = "due", "postponed", "inbox", "by_urn", "by_tag"
 _HAS_LANE = {"lane": {"$gt": ""}}
 INDEXES = [
     IndexModel(
@@ -43,6 +45,7 @@ INDEXES = [
     IndexModel([("scheduled_at", ASCENDING)], name=POSTPONED, partialFilterExpression={"postponed": True}),
     IndexModel([("lane", ASCENDING)], name=INBOX, partialFilterExpression={"lane": None}),
     IndexModel([("urn", ASCENDING)], name=BY_URN, partialFilterExpression={"urn": {"$gt": ""}}),
+    IndexModel([("tags", ASCENDING)], name=BY_TAG, partialFilterExpression={"tags": {"$exists": True}}),
 ]
 
 VALIDATOR = {
@@ -127,9 +130,10 @@ class Scheduled:
                 collection.insert_one(documents[0], session=session)
             else:
                 collection.bulk_write([InsertOne(d) for d in documents], ordered=session is not None, session=session)
-        except DuplicateKeyError:
+        except DuplicateKeyError as error:
             if session is not None:
-                raise
+                taken = (error.details or {}).get("keyValue", {}).get("_id")
+                raise JobExists(f"a job with id {taken!r} exists already; it was left as it is") from error
             return {0: "duplicate"}
         except BulkWriteError as error:
             failures = error.details["writeErrors"]
@@ -185,6 +189,22 @@ class Scheduled:
             query["scheduled_at"] = {"$lte": until}
         found = self._readable.find_one(query, {"task": 1}, sort=_BY_TIME)
         return (found["_id"], found["task"]) if found else None
+
+    @store_call
+    def candidates(self, lanes: Sequence[str], now: datetime, limit: int, held: Ids[JobId]) -> list[Candidate]:
+        """Like `due`, with what a planner must know of each."""
+        fields = {"_id": 1, "priority": 1, "scheduled_at": 1, "lane": 1}
+        found: list[Document] = []
+        for start in range(0, len(lanes), _LANES_A_QUERY):
+            some = lanes[start : start + _LANES_A_QUERY]
+            found.extend(self._due(self._readable.find, fields, some, now, limit, held))
+        return [Candidate(d["_id"], Lane.parse(d["lane"]), d["priority"], d["scheduled_at"]) for d in found]
+
+    @store_call
+    def lanes_of(self, ids: Ids[JobId]) -> dict[JobId, str]:
+        """The lanes of these jobs, where they have one."""
+        found = self.collection.find({"_id": {"$in": list(ids)}, **_HAS_LANE}, {"lane": 1})
+        return {document["_id"]: document["lane"] for document in found}
 
     @store_call
     def next_due(self, now: datetime) -> datetime | None:
@@ -333,6 +353,12 @@ class Scheduled:
         return list(self._readable.find({"lane": CANCELLED_LANE}, hint=DUE, limit=limit))
 
     @store_call
+    def flags(self, limit: int) -> dict[JobId, Document]:
+        """The jobs that have been cancelled and have not ended, each with who wants it, and why."""
+        found = self._readable.find({"lane": CANCELLED_LANE}, {"cancel": 1}, hint=DUE, limit=limit)
+        return {d["_id"]: d["cancel"] if isinstance(d.get("cancel"), dict) else {} for d in found}
+
+    @store_call
     def get(self, id: JobId) -> Job | None:
         document = self._readable.find_one({"_id": id})
         if document is None:
@@ -342,6 +368,27 @@ class Scheduled:
                 f"job {id!r} was inserted by another program and is not adopted yet; ask again in a second"
             )
         return job_from(document)
+
+    @store_call
+    def document(self, id: JobId) -> Document | None:
+        """A job as it is stored, whatever is in it."""
+        return self._readable.find_one({"_id": id})
+
+    @store_call
+    def count_before(self, document: Document) -> int:
+        """How many jobs of its lane get their turn before it; counts up to a thousand."""
+        sooner = {
+            "lane": document["lane"],
+            "$or": [
+                {"priority": {"$gt": document["priority"]}, "scheduled_at": {"$lte": document["scheduled_at"]}},
+                {"priority": document["priority"], "scheduled_at": {"$lt": document["scheduled_at"]}},
+            ],
+        }
+        return self.collection.count_documents(sooner, limit=1000, hint=DUE)
+
+    @store_call
+    def exists(self, id: JobId) -> bool:
+        return self.collection.find_one({"_id": id}, {"_id": 1}) is not None
 
     @store_call
     def waiting(self) -> list[Job]:

@@ -52,6 +52,8 @@ from recruiter.store.translate import store_call
 T = TypeVar("T")
 
 DURABLE = WriteConcern("majority", j=True)
+SUSPECTS = 100
+"""So many jobs of a dead worker's list may have been started since its last heartbeat, near enough."""
 LONGEST_TRANSACTION = 30.0
 """Seconds, retries included. After that the caller hears of it and tries again with whatever has gathered."""
 
@@ -176,7 +178,8 @@ class Settlement:
 
     @store_call
     def retire(self, worker: str, beats: int, fate: Callable[[Document, list[Document]], Movement]) -> Document | None:
-        """Takes a silent worker off the roster; `fate` says what becomes of the jobs it was running.
+        """Takes a silent worker off the roster; `fate` says what becomes of the jobs it was running, and of those that
+        it may have started since it was last heard of: the next few in its list.
 
         Returns the worker's last document, or None when it showed life or is gone already.
         """
@@ -185,13 +188,14 @@ class Settlement:
             entry = self._roster.remove(worker, beats, session)
             if entry is None:
                 return None
-            started = [run["job"] for run in entry["running"]]
-            suspects = {
+            started = {run["job"] for run in entry["running"]}
+            first = [*started, *entry["assigned"][:SUSPECTS]]
+            query = {
                 "_id": {"$in": entry["assigned"]},
-                "$or": [{"_id": {"$in": started}}, {"started_by": worker}, {"locked_by": worker}],
+                "$or": [{"_id": {"$in": first}}, {"started_by": worker}, {"locked_by": worker}],
             }
             readable = self._scheduled.collection.with_options(codec_options=LENIENT)
-            jobs = list(readable.find(suspects, session=session))
+            jobs = list(readable.find(query, session=session))
             self._move(fate(entry, jobs), session)
             return entry
 

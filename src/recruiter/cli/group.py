@@ -1,0 +1,86 @@
+"""`recruiter group …`: groups of jobs, paused and resumed."""
+
+from __future__ import annotations
+
+import getpass
+
+from cyclopts import App
+
+from recruiter.cli import options as given
+from recruiter.cli.options import recruiter_on
+from recruiter.cli.output import Output, show
+from recruiter.domain.names import CANCELLED_LANE, group_and_task
+from recruiter.errors import SettingsError
+
+app = App(name="group", help="List groups of jobs, pause and resume them.")
+
+
+@app.command(name="list")
+def list_(*, common: given.TargetOptions = given.TargetOptions(), output: Output = "table") -> None:
+    """Groups that have jobs or are paused, how many wait or run, and how many workers serve them."""
+    with recruiter_on(common) as recruiter:
+        rules, workers = recruiter.controls.rules(), recruiter.store.roster.read()
+        jobs: dict[str, int] = {name.removeprefix("group:"): 0 for name in rules.paused if name.startswith("group:")}
+        for lane, count in recruiter.store.scheduled.count_by_lane().items():
+            if lane != CANCELLED_LANE:
+                group = group_and_task(lane)[0]
+                jobs[group] = jobs.get(group, 0) + count
+        rows = []
+        for group, count in sorted(jobs.items()):
+            pause = rules.pauses(group)
+            serving = sum(1 for worker in workers if worker.groups is None or group in worker.groups)
+            told = f"paused by {pause.by or 'somebody'}: {pause.reason or 'no reason given'}" if pause else "active"
+            rows.append({"group": group, "jobs": count, "workers": serving, "state": told})
+        show(rows, ("group", "jobs", "workers", "state"), output, empty="No group has jobs.")
+
+
+@app.command
+def pause(
+    group: str | None = None,
+    /,
+    *,
+    all: bool = False,
+    reason: str | None = None,
+    by: str | None = None,
+    common: given.TargetOptions = given.TargetOptions(),
+) -> None:
+    """No job of this group starts until it is resumed; those that run go on.
+
+    Parameters
+    ----------
+    all
+        Instead of a group: no job starts anywhere.
+    reason
+        Why, for whoever wonders at night.
+    by
+        Who says so (default: you).
+    """
+    with recruiter_on(common) as recruiter:
+        by = by or getpass.getuser()
+        if all or group is None:
+            _exactly_one(group, all)
+            recruiter.controls.block_starts(by=by, reason=reason)
+            print("no job starts any more. Allow it with: recruiter group resume --all")
+        else:
+            recruiter.controls.pause_group(group, by=by, reason=reason)
+            print(f"group {group} is paused. Resume it with: recruiter group resume {group}")
+
+
+@app.command
+def resume(
+    group: str | None = None, /, *, all: bool = False, common: given.TargetOptions = given.TargetOptions()
+) -> None:
+    """Its jobs start again; with --all: jobs start again everywhere (paused groups stay paused)."""
+    with recruiter_on(common) as recruiter:
+        if all or group is None:
+            _exactly_one(group, all)
+            was = recruiter.controls.allow_starts()
+            print("jobs start again" if was else "starts were not blocked")
+        else:
+            was = recruiter.controls.resume_group(group)
+            print(f"group {group} goes on" if was else f"group {group} was not paused")
+
+
+def _exactly_one(group: str | None, all: bool) -> None:
+    if (group is None) != all:
+        raise SettingsError("name a group, or say --all")

@@ -1,0 +1,106 @@
+"""What an operator says to a running fleet: limits, pauses, and which workers are to be given nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from recruiter.domain.duration import DurationLike
+from recruiter.domain.limits import Limit
+from recruiter.domain.names import check_name
+from recruiter.domain.needs import AmountLike
+from recruiter.domain.scheduler import Pause
+from recruiter.errors import LimitNotFound, WorkerNotFound
+from recruiter.steps.resources import ResourceUse, resources
+from recruiter.store.database import Store
+from recruiter.store.limits import FLEET, Rules
+from recruiter.twins import twin
+
+
+class Controls:
+    """`recruiter.controls`. Everything takes effect within a second or so, and on jobs that are not running yet."""
+
+    def __init__(self, store: Callable[[], Store]) -> None:
+        self._store = store
+
+    def limits(self) -> list[Limit]:
+        return list(self.rules().limits)
+
+    def rules(self) -> Rules:
+        """Limits, and what is paused."""
+        return self._store().limits.read()
+
+    arules = twin(rules)
+
+    def set_limit(
+        self,
+        subject: str,
+        at_once: AmountLike | None = None,
+        *,
+        count: int | None = None,
+        per: DurationLike | None = None,
+        floating: bool = False,
+        by: str | None = None,
+    ) -> Limit:
+        """So many jobs of `task:NAME`, `group:NAME` or each `key:KIND` at once, or so much of `resource:NAME` in the
+        whole fleet; or `count` starts `per` some time; or both."""
+        limit = Limit.of(subject, at_once, count=count, seconds=per, floating=floating)
+        self._store().limits.set(limit, by, self._now())
+        return limit
+
+    aset_limit = twin(set_limit)
+
+    def remove_limit(self, subject: str) -> None:
+        if not self._store().limits.remove(subject):
+            raise LimitNotFound(f"there is no limit on {subject!r}; `recruiter limit list` shows those there are")
+
+    aremove_limit = twin(remove_limit)
+
+    def pause_group(self, group: str, *, by: str | None = None, reason: str | None = None) -> None:
+        """No job of this group starts until it is resumed; those that run go on."""
+        self._store().limits.pause(f"group:{check_name('group', group)}", Pause(self._now(), by, reason))
+
+    apause_group = twin(pause_group)
+
+    def resume_group(self, group: str) -> bool:
+        """False when it was not paused."""
+        return self._store().limits.resume(f"group:{check_name('group', group)}")
+
+    aresume_group = twin(resume_group)
+
+    def block_starts(self, *, by: str | None = None, reason: str | None = None) -> None:
+        """No job starts anywhere until starts are allowed again; those that run go on."""
+        self._store().limits.pause(FLEET, Pause(self._now(), by, reason))
+
+    ablock_starts = twin(block_starts)
+
+    def allow_starts(self) -> bool:
+        """False when they were allowed."""
+        return self._store().limits.resume(FLEET)
+
+    aallow_starts = twin(allow_starts)
+
+    def keep_idle(self, worker: str, *, by: str | None = None, reason: str | None = None) -> None:
+        """This worker finishes what it holds, and is given no more."""
+        self._keep(worker, {"at": self._now(), "by": by, "reason": reason})
+
+    akeep_idle = twin(keep_idle)
+
+    def let_work(self, worker: str) -> None:
+        """This worker is given jobs again."""
+        self._keep(worker, None)
+
+    alet_work = twin(let_work)
+
+    def resources(self) -> list[ResourceUse]:
+        """What there is of each resource, on each host and in the fleet, and how much of it is in use."""
+        return resources(self._store())
+
+    aresources = twin(resources)
+
+    def _keep(self, worker: str, why: dict[str, object] | None) -> None:
+        if not self._store().roster.keep_idle(worker, why):
+            raise WorkerNotFound(f"no worker {worker!r} is on the roster")
+
+    def _now(self) -> datetime:
+        return self._store().clock.now()

@@ -1,0 +1,134 @@
+"""`limits`: what may run at once or start in a time, what is paused, and how much has started lately.
+
+    {_id: "task:resize", at_once: 2, rate: {count, seconds}, floating, by, at}      a limit
+    {_id: "paused:group:mail", at, by, reason}   {_id: "paused:fleet", …}           what is paused
+    {_id: "starts:task:resize", log: [[moment, count], …], term}                    for rates; only the leader writes it
+
+There are few of them. The leader reads them all about once a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from pymongo.collection import Collection
+from pymongo.errors import DuplicateKeyError
+
+from recruiter.domain.limits import Limit, Rate, Start
+from recruiter.domain.scheduler import Pause
+from recruiter.errors import RecruiterError, Superseded
+from recruiter.store.codec import Document
+from recruiter.store.translate import store_call
+
+NAME = "limits"
+VALIDATOR = {
+    "$jsonSchema": {
+        "properties": {
+            "_id": {"bsonType": "string"},
+            "at_once": {"bsonType": ["int", "long", "double", "null"]},
+            "rate": {"bsonType": ["object", "null"]},
+            "log": {"bsonType": "array"},
+        }
+    }
+}
+
+FLEET = "fleet"
+_PAUSED, _STARTS = "paused:", "starts:"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What is in force."""
+
+    limits: tuple[Limit, ...] = ()
+    paused: Mapping[str, Pause] = field(default_factory=dict)
+    """By `group:NAME`, or `fleet` for all."""
+    starts: Mapping[str, Sequence[Start]] = field(default_factory=dict)
+
+    @property
+    def blocked(self) -> bool:
+        """Nothing at all may start."""
+        return FLEET in self.paused
+
+    def pauses(self, group: str) -> Pause | None:
+        return self.paused.get(FLEET) or self.paused.get(f"group:{group}")
+
+
+class Limits:
+    def __init__(self, collection: Collection[Document]) -> None:
+        self.collection = collection
+
+    @store_call
+    def read(self) -> Rules:
+        """Everything that is in force; what somebody wrote by hand and makes no sense is passed over."""
+        limits: list[Limit] = []
+        paused: dict[str, Pause] = {}
+        starts: dict[str, Sequence[Start]] = {}
+        for document in self.collection.find():
+            name = str(document["_id"])
+            if name.startswith(_PAUSED):
+                paused[name.removeprefix(_PAUSED)] = _pause(document)
+            elif name.startswith(_STARTS):
+                starts[name.removeprefix(_STARTS)] = _log(document)
+            elif (limit := _limit(document)) is not None:
+                limits.append(limit)
+        return Rules(tuple(limits), paused, starts)
+
+    @store_call
+    def set(self, limit: Limit, by: str | None, at: datetime) -> None:
+        rate = {"count": limit.rate.count, "seconds": limit.rate.seconds} if limit.rate is not None else None
+        fields = {"at_once": limit.at_once, "rate": rate, "floating": limit.floating, "by": by, "at": at}
+        self.collection.update_one({"_id": limit.subject}, {"$set": fields}, upsert=True)
+
+    @store_call
+    def remove(self, subject: str) -> bool:
+        return self.collection.delete_one({"_id": subject}).deleted_count == 1
+
+    @store_call
+    def pause(self, what: str, pause: Pause) -> None:
+        """`group:NAME` or `fleet`."""
+        fields = {"at": pause.at, "by": pause.by, "reason": pause.reason}
+        self.collection.update_one({"_id": f"{_PAUSED}{what}"}, {"$set": fields}, upsert=True)
+
+    @store_call
+    def resume(self, what: str) -> bool:
+        return self.collection.delete_one({"_id": f"{_PAUSED}{what}"}).deleted_count == 1
+
+    @store_call
+    def note_starts(self, logs: Mapping[str, Sequence[Start]], term: int) -> None:
+        """Written before the jobs are given: if that fails, fewer start than might have, never more.
+
+        Raises Superseded when a newer leader has written here.
+        """
+        for bucket, log in logs.items():
+            stored = [[moment, count] for moment, count in log]
+            query = {"_id": f"{_STARTS}{bucket}", "$or": [{"term": {"$lte": term}}, {"term": None}]}
+            try:
+                self.collection.update_one(query, {"$set": {"log": stored, "term": term}}, upsert=True)
+            except DuplicateKeyError:
+                raise Superseded(f"term {term} is over; a newer leader counts the starts of {bucket}") from None
+
+
+def _limit(document: Document) -> Limit | None:
+    rate = document.get("rate") or {}
+    try:
+        return Limit(
+            document["_id"],
+            document.get("at_once"),
+            Rate(rate["count"], rate["seconds"]) if rate else None,
+            bool(document.get("floating")),
+        )
+    except (RecruiterError, KeyError, TypeError):
+        return None
+
+
+def _pause(document: Mapping[str, Any]) -> Pause:
+    return Pause(document.get("at"), document.get("by"), document.get("reason"))  # type: ignore[arg-type]
+
+
+def _log(document: Mapping[str, Any]) -> list[Start]:
+    entries = (entry for entry in document.get("log") or () if isinstance(entry, list) and len(entry) == 2)
+    return [(moment, count) for moment, count in entries if isinstance(moment, datetime) and isinstance(count, int)]

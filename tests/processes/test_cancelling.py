@@ -1,0 +1,161 @@
+"""Cancelling jobs that run: they stop, with everything they started, and say who wanted it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from recruiter import JobHandle
+from recruiter.domain.job import ArchivedJob
+from recruiter.domain.state import State
+from recruiter.store.database import Store
+from tests.applications import stubborn
+from tests.conftest import Process, Starter, eventually
+
+APPLICATION = str(Path(stubborn.__file__))
+WITHIN = 10.0
+
+
+@pytest.fixture(autouse=True)
+def application(target: str) -> Iterator[None]:
+    stubborn.recruiter.point_at(target)
+    yield
+    stubborn.recruiter.close()
+
+
+@pytest.fixture
+def worker(start: Starter, store: Store) -> Process:
+    del store  # prepared
+    start("start", "recruiter", "--bootstrap", APPLICATION)
+    worker = start("start", "worker", "--bootstrap", APPLICATION)
+    worker.says("joined the roster")
+    return worker
+
+
+def started(folder: Path) -> bool:
+    return (folder / "started").exists()
+
+
+def programs(mark: str) -> list[psutil.Process]:
+    return [each for each in psutil.process_iter() if mark in " ".join(_command(each))]
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return list(process.cmdline())
+    except psutil.Error:
+        return []
+
+
+def cancelled(job: JobHandle[None], folder: Path) -> ArchivedJob:
+    eventually(lambda: started(folder))
+    stubborn.recruiter.cancel(job.id, by="ada", reason="enough")
+    ended = job.wait(WITHIN)
+    assert (ended.state, ended.why, ended.reason) == (State.CANCELLED, "cancelled", "enough")
+    assert ended.attempts == 1
+    return ended
+
+
+@pytest.mark.usefixtures("worker")
+class TestRunning:
+    def test_a_program_in_a_program_is_gone_and_the_clean_up_has_run(self, tmp_path: Path, store: Store) -> None:
+        job = stubborn.sleep_deep.enqueue(str(tmp_path), tmp_path.name + "-mark")
+        eventually(lambda: len(programs(tmp_path.name + "-mark")) == 2)
+
+        ended = cancelled(job, tmp_path)
+
+        assert ended.last_execution is not None
+        assert ended.last_execution.message == "cancelled by ada: enough"
+        assert (tmp_path / "cleaned").read_text() == "JobCancelled"
+        eventually(lambda: not programs(tmp_path.name + "-mark"), within=2)
+        (stored,) = store.archived.collection.find({"_id": job.id})
+        assert stored["cancel"]["by"] == "ada"
+        assert store.roster.held() == set()
+        assert stubborn.quick.enqueue().result(WITHIN) == "quick"
+
+    @pytest.mark.parametrize(
+        "task",
+        [stubborn.sleep, stubborn.sleep_async, stubborn.swallow, stubborn.hold_for_ever],
+        ids=lambda task: task.name,
+    )
+    def test_whatever_it_does(self, tmp_path: Path, task: object, worker: Process) -> None:
+        job: JobHandle[None] = task.enqueue(str(tmp_path))  # type: ignore[attr-defined]
+
+        cancelled(job, tmp_path)
+
+        told = {"sleep_async", "swallow"}
+        assert (tmp_path / "told").exists() == (task.name in told)  # type: ignore[attr-defined]
+        assert stubborn.quick.enqueue().result(WITHIN) == "quick"
+        assert worker.popen.poll() is None
+
+    def test_one_that_ends_well_all_the_same_has_ended_well(self, tmp_path: Path) -> None:
+        job = stubborn.finish_anyway.enqueue(str(tmp_path))
+        eventually(lambda: started(tmp_path))
+        stubborn.recruiter.cancel(job.id)
+
+        assert job.result(WITHIN) == "done all the same"
+
+
+def test_those_that_wait_behind_a_running_one_never_run(worker: Process, store: Store, tmp_path: Path) -> None:
+    """Given jobs that were given to a worker and have not started, when they are cancelled, then they never start."""
+    del worker
+    first = stubborn.sleep.enqueue(str(tmp_path), 2.0)
+    eventually(lambda: started(tmp_path))
+    (tmp_path / "others").mkdir()
+    others = [stubborn.sleep.enqueue(str(tmp_path / "others"), 0.0) for _ in range(5)]
+    for job in others:
+        stubborn.recruiter.cancel(job.id)
+
+    assert {job.wait(WITHIN).why for job in others} == {"cancelled"}
+    assert first.wait(WITHIN).done
+    assert not started(tmp_path / "others")
+    assert store.archived.collection.count_documents({"last_execution": {"$exists": True}}) == 1
+
+
+def test_in_a_child_with_others_only_it_stops(start: Starter, tmp_path: Path) -> None:
+    start("start", "recruiter", "--bootstrap", APPLICATION)
+    start("start", "worker", "--bootstrap", APPLICATION, "--concurrency", "4").says("joined the roster")
+    folders = [tmp_path / name for name in ("sleep", "sleep_async", "other")]
+    for folder in folders:
+        folder.mkdir()
+    blocked = stubborn.sleep.enqueue(str(folders[0]), 0.6)  # a thread hears of it with its next line of Python
+    waiting = stubborn.sleep_async.enqueue(str(folders[1]))
+    other = stubborn.sleep.enqueue(str(folders[2]), 3.0)
+    eventually(lambda: all(map(started, folders)))
+
+    for job in (blocked, waiting):
+        stubborn.recruiter.cancel(job.id)
+
+    assert waiting.wait(WITHIN).why == "cancelled"
+    assert blocked.wait(WITHIN).why in ("cancelled", "done")
+    ended = other.wait(WITHIN)
+    assert (ended.why, ended.attempts) == ("done", 1)
+
+
+def test_what_jobs_have_started_does_not_survive_a_worker_that_is_killed(worker: Process, tmp_path: Path) -> None:
+    mark = tmp_path.name + "-mark"
+    stubborn.sleep_deep.enqueue(str(tmp_path), mark)
+    eventually(lambda: len(programs(mark)) == 2)
+
+    worker.signal(signal.SIGKILL)
+
+    eventually(lambda: not programs(mark), within=5)
+
+
+def test_one_that_eats_too_much_memory_is_ended_and_the_worker_lives(start: Starter, tmp_path: Path) -> None:
+    start("start", "recruiter", "--bootstrap", APPLICATION)
+    worker = start("start", "worker", "--bootstrap", APPLICATION, "--memory-hard-limit", "200MB")
+    worker.says("joined the roster")
+
+    ended = stubborn.eat.enqueue(5000, str(tmp_path)).wait(30)
+
+    assert (ended.done, ended.why) == (False, "not-scheduled-by-retry-policy")
+    assert ended.last_execution is not None
+    assert ended.last_execution.exception == "recruiter.errors.JobOutOfMemory"
+    assert "bytes of memory; 200,000,000 are allowed" in (ended.last_execution.message or "")
+    assert stubborn.quick.enqueue().result(WITHIN) == "quick"
+    assert worker.popen.poll() is None

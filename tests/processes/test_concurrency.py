@@ -1,0 +1,448 @@
+"""Several jobs at once in one child: `async def` jobs in one event loop, the others in threads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bson import ObjectId
+
+from recruiter import ArchivedJob, JobHandle, JobTimedOut, RetryManyTimes, Task
+from recruiter.clock import SystemClock
+from recruiter.embedded import EmbeddedServer
+from recruiter.processes import wire
+from recruiter.processes.control import Control
+from recruiter.processes.juggler import Juggler
+from recruiter.processes.ledger import Ledger
+from recruiter.store.codec import decode, encode, job_document
+from recruiter.store.database import Store
+from recruiter.store.target import Target
+from tests.applications import concurrency as jobs
+from tests.bench import Bench
+from tests.conftest import Process, Starter, eventually
+from tests.samples import a_job
+
+APPLICATION = jobs.__file__
+PATIENCE = 60.0
+
+WorkerOf = Callable[..., Process]
+
+
+@pytest.fixture(scope="module")
+def target(server: EmbeddedServer) -> Iterator[str]:
+    """One database for all tests here, so that one leader can serve them all."""
+    name = f"test_{ObjectId()}"
+    uri = server.uri.replace("/?", f"/{name}?")
+    store = Store(Target.parse(uri))
+    store.prepare()
+    yield uri
+    store.client.drop_database(name)
+    store.close()
+
+
+@contextmanager
+def launched(target: str, folder: Path, *arguments: str) -> Iterator[Process]:
+    """A process that outlives a test, and ends like a good one."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("RECRUITER_")}
+    options = ["--bootstrap", APPLICATION, "--target", target]
+    process = Process(["start", *arguments, *options], environment, folder / "log", None)
+    try:
+        yield process
+        process.stop()
+    finally:
+        process.popen.kill()
+        process.popen.wait()
+
+
+@pytest.fixture(scope="module")
+def leader(target: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with launched(target, tmp_path_factory.mktemp("leader"), "recruiter") as process:
+        process.says("leads now")
+        yield
+
+
+@pytest.fixture(scope="class")
+def ten(target: str, leader: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """A worker with one child and ten places, for tests that do it no harm."""
+    del leader
+    with launched(target, tmp_path_factory.mktemp("ten"), "worker", "--concurrency", "10") as process:
+        process.says("joined the roster")
+        yield process
+
+
+@pytest.fixture
+def worker(start: Starter, leader: None, store: Store, tmp_path: Path) -> Iterator[WorkerOf]:
+    """Starts a worker with one child and so many places; when the test is over it stops, and nothing waits for it."""
+    del leader
+    started: list[Process] = []
+
+    def worker(concurrency: int, grace: str = "5s") -> Process:
+        options = ("--concurrency", str(concurrency), "--grace", grace)
+        process = start("start", "worker", "--bootstrap", APPLICATION, *options)
+        process.says("joined the roster")
+        started.append(process)
+        return process
+
+    yield worker
+    (tmp_path / "gate").touch()
+    for process in started:
+        if process.popen.poll() is None:
+            process.stop()
+    store.scheduled.collection.delete_many({})
+
+
+@pytest.fixture(autouse=True)
+def pointed(target: str) -> Iterator[None]:
+    jobs.recruiter.point_at(target)
+    yield
+    jobs.recruiter.close()
+
+
+def many(task: Task[..., Any, Any], *calls: tuple[Any, ...]) -> list[JobHandle[Any]]:
+    answers = task.enqueue_many(calls)
+    assert all(isinstance(answer, JobHandle) for answer in answers), answers
+    return answers  # type: ignore[return-value]
+
+
+def ended(handles: list[JobHandle[Any]]) -> list[ArchivedJob]:
+    return [handle.wait(PATIENCE) for handle in handles]
+
+
+def starts(folder: Path, *names: str) -> list[int]:
+    """How often each has been started."""
+    files = [folder / name for name in names]
+    return [len(file.read_text().splitlines()) if file.exists() else 0 for file in files]
+
+
+def times(job: ArchivedJob) -> tuple[Any, Any]:
+    assert job.last_execution is not None
+    return job.last_execution.started_at, job.last_execution.ended_at
+
+
+def test_a_hundred_that_sleep_for_a_second_sleep_in_the_same_second(worker: WorkerOf) -> None:
+    worker(100)
+
+    finished = ended(many(jobs.sleep_async, *[(1.0,)] * 100))
+
+    assert {(job.done, job.attempts) for job in finished} == {(True, 1)}
+    began, over = zip(*map(times, finished), strict=True)
+    assert max(began) < min(over), "the last one started before the first one ended"
+
+
+@pytest.mark.usefixtures("ten")
+class TestTogether:
+    def test_ten_in_threads_meet(self) -> None:
+        finished = ended(many(jobs.meet, *[(10,)] * 10))
+
+        assert [job.result for job in finished] == [10] * 10
+        began, over = zip(*map(times, finished), strict=True)
+        assert max(began) <= min(over)
+
+    def test_never_more_than_it_was_told(self) -> None:
+        """Given many jobs of both colours, then there are up to ten at once, and never eleven."""
+        calls = [(0.03,)] * 60
+        handles = [handle for task in SLEEPERS for handle in many(task, *calls)]
+
+        assert max(job.result for job in ended(handles)) == 10
+
+    def test_one_that_blocks_a_thread_holds_up_nobody(self, store: Store, tmp_path: Path) -> None:
+        slow = jobs.wait_in_a_thread.enqueue(str(tmp_path), "slow")
+        eventually(lambda: starts(tmp_path, "slow") == [1])
+
+        quick = ended([handle for task in SLEEPERS for handle in many(task, *[(0.01,)] * 20)])
+
+        assert all(job.done for job in quick)
+        assert store.archived.get(slow.id) is None
+        (tmp_path / "gate").touch()
+        assert slow.result(PATIENCE) == "slow"
+
+    def test_one_that_blocks_the_loop_holds_up_no_answer(self, store: Store, tmp_path: Path) -> None:
+        """Given jobs in threads and an `async def` that does not await, then the threads' results still arrive."""
+        threads_folder, loop_folder = tmp_path / "threads", tmp_path / "loop"
+        threads_folder.mkdir()
+        loop_folder.mkdir()
+        names = ["a", "b", "c"]
+        threads = many(jobs.wait_in_a_thread, *[(str(threads_folder), name) for name in names])
+        eventually(lambda: starts(threads_folder, *names) == [1, 1, 1])
+        blocker = jobs.block_the_loop.enqueue(str(loop_folder), "blocker")
+        eventually(lambda: starts(loop_folder, "blocker") == [1])
+
+        (threads_folder / "gate").touch()
+        assert [job.result for job in ended(threads)] == names
+        assert store.archived.get(blocker.id) is None
+
+        (loop_folder / "gate").touch()
+        assert blocker.result(PATIENCE) == "blocker"
+
+    def test_what_would_end_a_process_ends_only_the_job(self, ten: Process, tmp_path: Path) -> None:
+        """Given a job that exits in the loop, one in a thread, and tasks left alone that exit later."""
+        child = ten.children()
+        beside = jobs.wait_async.enqueue(str(tmp_path), "beside")
+        eventually(lambda: starts(tmp_path, "beside") == [1])
+
+        exits = ended([jobs.exit_async.enqueue(), jobs.exit_in_a_thread.enqueue()])
+        left = [handle.result(PATIENCE) for handle in many(jobs.leave_a_task_that_exits, (), (), ())]
+        ended(many(jobs.sleep_async, *[(0.05,)] * 5))
+
+        assert [job.last_execution and job.last_execution.exception for job in exits] == ["SystemExit"] * 2
+        assert {*left, jobs.my_pid.enqueue().result(PATIENCE)} == set(child)
+        (tmp_path / "gate").touch()
+        finished = beside.wait(PATIENCE)
+        assert (finished.done, finished.attempts, starts(tmp_path, "beside")) == (True, 1, [1])
+
+
+SLEEPERS: list[Task[[float], Any, int]] = [jobs.sleep_async, jobs.sleep_in_a_thread]
+
+
+class TestStopping:
+    def test_running_ones_finish_and_the_rest_is_handed_back(
+        self, worker: WorkerOf, store: Store, tmp_path: Path
+    ) -> None:
+        # given a worker whose five places are taken, of which two ask whether to stop, and twenty jobs waiting for it
+        process = worker(5, grace="60s")
+        asking = [
+            jobs.until_stop_async.enqueue(str(tmp_path), "asks async"),
+            jobs.until_stop_in_a_thread.enqueue(str(tmp_path), "asks in a thread"),
+        ]
+        waiting = [
+            *many(jobs.wait_async, (str(tmp_path), "one"), (str(tmp_path), "two")),
+            jobs.wait_in_a_thread.enqueue(str(tmp_path), "three"),
+        ]
+        eventually(lambda: starts(tmp_path, *NAMES) == [1] * 5)
+        (entry,) = [entry.id for entry in store.roster.entries()]
+        rest = [handle.id for handle in many(jobs.my_pid, *[()] * 20)]
+        store.roster.assign({entry: rest}, term=store.leases.term())
+
+        # when it is asked to stop
+        process.signal(signal.SIGTERM)
+
+        # then those that ask are told, the rest is handed back, and the others may finish
+        assert [handle.result(PATIENCE) for handle in asking] == ["told", "told"]
+        eventually(lambda: store.roster.held() == {handle.id for handle in waiting})
+        assert process.popen.poll() is None
+        (tmp_path / "gate").touch()
+        assert [job.result for job in ended(waiting)] == ["one", "two", "three"]
+        assert process.wait() == 0
+
+        # and no attempt was burnt
+        assert {job.attempts for job in ended([*asking, *waiting])} == {1}
+        assert starts(tmp_path, *NAMES) == [1] * 5
+        left = list(store.scheduled.collection.find({}))
+        assert {job["_id"] for job in left} == set(rest)
+        assert all(job["attempts"] == 0 and "last_execution" not in job for job in left)
+
+    def test_what_does_not_finish_is_handed_back_unharmed(self, worker: WorkerOf, store: Store, tmp_path: Path) -> None:
+        process = worker(4, grace="300ms")
+        handles = [
+            *many(jobs.wait_async, (str(tmp_path), "one"), (str(tmp_path), "two")),
+            *many(jobs.wait_in_a_thread, (str(tmp_path), "three")),
+        ]
+        once = jobs.wait_once.enqueue(str(tmp_path), "once")
+        eventually(lambda: starts(tmp_path, "one", "two", "three", "once") == [1] * 4)
+
+        assert process.stop() == 0
+
+        left = list(store.scheduled.collection.find({}))
+        assert {job["_id"] for job in left} == {handle.id for handle in handles}
+        assert all(job["attempts"] == 0 and "last_execution" not in job for job in left)
+        lost = once.wait(PATIENCE)
+        assert (lost.why, lost.attempts) == ("lost", 1)
+
+
+NAMES = ["asks async", "asks in a thread", "one", "two", "three"]
+
+
+class TestDeath:
+    def test_all_that_ran_in_a_killed_child_run_again(self, worker: WorkerOf, tmp_path: Path) -> None:
+        process = worker(5)
+        names = ["one", "two", "three", "four", "five"]
+        handles = [
+            *many(jobs.wait_async, *[(str(tmp_path), name) for name in names[:3]]),
+            *many(jobs.wait_in_a_thread, *[(str(tmp_path), name) for name in names[3:]]),
+        ]
+        eventually(lambda: starts(tmp_path, *names) == [1] * 5)
+        (child,) = process.children()
+
+        os.kill(child, signal.SIGKILL)
+
+        eventually(lambda: starts(tmp_path, *names) == [2] * 5)
+        (tmp_path / "gate").touch()
+        finished = ended(handles)
+        assert [job.result for job in finished] == names
+        assert {(job.attempts, job.crashes) for job in finished} == {(2, 1)}
+        assert all("SIGKILL" in str(job.executions[0].message) for job in finished)
+        assert starts(tmp_path, *names) == [2] * 5
+
+
+class TestTimeouts:
+    @pytest.mark.parametrize(
+        "task", [jobs.hold_the_interpreter, jobs.swallow_in_a_thread, jobs.swallow_async], ids=lambda task: task.name
+    )
+    def test_one_that_does_not_leave_is_ended_and_the_others_lose_nothing(
+        self, ten: Process, tmp_path: Path, task: Task[[str], Any, None]
+    ) -> None:
+        # given two that run beside it in the same child
+        del ten
+        beside = [jobs.wait_async.enqueue(str(tmp_path), "a"), jobs.wait_in_a_thread.enqueue(str(tmp_path), "b")]
+        eventually(lambda: starts(tmp_path, "a", "b") == [1, 1])
+
+        # when its time is over and it stays
+        late = task.job(str(tmp_path)).timeout("500ms").in_background().execute().wait(PATIENCE)
+
+        # then it is ended soon, with its reason
+        assert (late.done, late.why, late.attempts) == (False, "not-scheduled-by-retry-policy", 1)
+        assert late.last_execution is not None
+        assert late.last_execution.exception == "recruiter.errors.JobTimedOut"
+        assert "did not end when told so" in str(late.last_execution.message)
+        began, over = times(late)
+        assert timedelta(seconds=0.5) <= over - began < timedelta(seconds=4)
+
+        # and the others run again as if nothing had happened
+        eventually(lambda: starts(tmp_path, "a", "b") == [2, 2])
+        (tmp_path / "gate").touch()
+        assert [(job.result, job.attempts, job.crashes) for job in ended(beside)] == [("a", 1, 0), ("b", 1, 0)]
+
+    def test_those_that_leave_when_told_leave_the_child_alone(self, ten: Process, tmp_path: Path) -> None:
+        del ten
+        child = jobs.my_pid.enqueue().result(PATIENCE)
+        beside = jobs.wait_async.enqueue(str(tmp_path), "beside")
+        eventually(lambda: starts(tmp_path, "beside") == [1])
+
+        late = jobs.sleep_async.job(20.0).timeout("100ms").in_background().execute().wait(PATIENCE)
+
+        assert late.last_execution is not None
+        assert late.last_execution.exception == "recruiter.errors.JobTimedOut"
+        assert jobs.my_pid.enqueue().result(PATIENCE) == child
+        (tmp_path / "gate").touch()
+        assert (beside.result(PATIENCE), starts(tmp_path, "beside")) == ("beside", [1])
+
+
+def test_with_one_place_the_policy_of_one_that_overran_decides_and_the_next_runs(
+    worker: WorkerOf, tmp_path: Path
+) -> None:
+    worker(1)
+    policy = RetryManyTimes(1, 0)
+    late = jobs.swallow_in_a_thread.job(str(tmp_path)).timeout("300ms")
+    handle = late.retry_with_policy(policy, only=[JobTimedOut]).in_background().execute()
+
+    ran = handle.wait(PATIENCE)
+
+    assert (ran.why, ran.attempts, ran.crashes) == ("tried-too-many-times", 2, 0)
+    assert [execution.exception for execution in ran.executions] == ["recruiter.errors.JobTimedOut"] * 2
+    assert starts(tmp_path, "swallowed", "told")[0] == 2
+    assert starts(tmp_path, "told")[0] >= 2, "it was told each time"
+    assert jobs.my_pid.enqueue().result(PATIENCE)
+
+
+# -- the juggler by itself -------------------------------------------------------------------------------------------
+
+
+class Jugglers:
+    """A juggler at work in a thread of the test, with its pipes and its ledger."""
+
+    def __init__(self, bench: Bench, places: int) -> None:
+        self._to, self._from, self._control = os.pipe(), os.pipe(), os.pipe()
+        self._ledger = Ledger(multiprocessing.get_context("forkserver"))
+        control = Control(self._control[0], by_signal=False)
+        executor, clock = bench.executor, SystemClock()
+        self._juggler = Juggler(self._to[0], self._from[1], self._ledger, executor, control, clock, places)
+        self._thread = threading.Thread(target=self._juggler.work)
+
+    def run(self, *tasks: str) -> list[Any]:
+        """Sends jobs all at once; returns their results in the same order."""
+        frames = []
+        for number, task in enumerate(tasks):
+            self._ledger.open(number)
+            frames.append(wire.frame(wire.JOB, number, encode(job_document(a_job(task=task, args={})))))
+        os.write(self._to[1], b"".join(frames))
+        self._thread.start()
+        try:
+            return self._answers(len(tasks))
+        finally:
+            os.close(self._to[1])
+            os.close(self._control[1])
+            self._thread.join(20)
+            assert not self._thread.is_alive()
+            eventually(lambda: not any(thread.name == "control" for thread in threading.enumerate()))
+            for end in (self._to[0], *self._from, self._control[0]):
+                os.close(end)
+
+    def _answers(self, count: int) -> list[Any]:
+        frames, results = wire.Frames(), dict[int, Any]()
+        while len(results) < count:
+            for _, number, payload in frames.feed(os.read(self._from[0], wire.READ_AT_ONCE)):
+                results[number] = decode(payload)["result"]
+        return [results[number] for number in range(count)]
+
+
+@pytest.mark.parametrize("colour", ["async def", "def"])
+def test_jobs_beyond_its_places_wait_until_one_is_free(colour: str) -> None:
+    """Given a supervisor that sent many because they used to be quick."""
+    bench = Bench()
+    inside: set[object] = set()
+
+    def count_in_a_thread() -> int:
+        me = object()
+        inside.add(me)
+        seen = len(inside)
+        time.sleep(0.005)
+        inside.remove(me)
+        return seen
+
+    async def count() -> int:
+        me = object()
+        inside.add(me)
+        seen = len(inside)
+        await asyncio.sleep(0.005)
+        inside.remove(me)
+        return seen
+
+    bench.recruiter.task(name="count")(count if colour == "async def" else count_in_a_thread)
+
+    assert max(Jugglers(bench, places=3).run(*["count"] * 30)) == 3
+
+
+whose: contextvars.ContextVar[str] = contextvars.ContextVar("whose", default="nobody's")
+
+
+async def take_it() -> str:
+    before = whose.get()
+    whose.set("another job's")
+    await asyncio.sleep(0)
+    return before
+
+
+def take_it_in_a_thread() -> str:
+    before = whose.get()
+    whose.set("another job's")
+    return before
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(
+            take_it,
+        ),
+        pytest.param(
+            take_it_in_a_thread,
+        ),
+    ],
+)
+def test_context_variables_of_one_job_are_not_seen_by_the_next(function: Callable[[], Any]) -> None:
+    """What a job sets (a request id for the log, a tenant, a session) is its own."""
+    bench = Bench()
+    bench.recruiter.task(name="take_it")(function)
+
+    assert Jugglers(bench, places=2).run(*["take_it"] * 8) == ["nobody's"] * 8

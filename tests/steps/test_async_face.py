@@ -1,0 +1,518 @@
+"""The async face: every call that talks to MongoDB has a twin for event loops; a thousand who wait cost like one."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import threading
+import time
+import warnings
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import pytest
+from pymongo.monitoring import CommandStartedEvent
+
+from recruiter import ArchivedJob, Job, JobHandle, Recruiter, RecruiterError, Task, Workable
+from recruiter.builder import JobBuilder, WorkableJob
+from recruiter.errors import InvalidArguments, JobExists, JobFailed, JobNotFound, ResultTimeout, StoreUnreachable
+from recruiter.results import Results
+from recruiter.store.codec import decode
+from recruiter.store.database import Store
+from tests.commands import Recorder, recorded
+from tests.conftest import eventually
+from tests.samples import a_job, done
+
+TALKING: dict[type, set[str]] = {
+    Recruiter: {
+        *("create", "find", "cancel", "schedulers", "create_schedulers"),
+        *("run", "run_all", "watch", "flush_jobs_synchronously"),
+    },
+    Task: {"enqueue", "enqueue_many", "create"},
+    JobBuilder: {"execute", "create"},
+    WorkableJob: {"execute", "create"},
+    JobHandle: {"wait", "result"},
+}
+"""What talks to MongoDB."""
+
+_SAYING = {
+    *("at_most_once", "in_background", "in_group", "owned_by", "repeat_with_policy", "retry_with_policy"),
+    *("schedule_at", "schedule_in", "tagged_as", "timeout", "with_id", "with_priority", "with_urn"),
+}
+SILENT: dict[type, set[str]] = {
+    Recruiter: {
+        *("task", "job", "job_of", "every", "declare", "definition_of", "repeatable_job_of", "scheduler"),
+        *("handle", "listen", "point_at", "close"),
+        # What the builder delegates to; its own last words have twins.
+        *("send", "send_many", "send_once", "send_unused", "run_here"),
+    },
+    Task: {"job", "after_success", "after_failure", "after_last_failure", "finalize", "repeat", "repeat_with_policy"},
+    JobBuilder: {*_SAYING, "build"},
+    WorkableJob: {*_SAYING, "build", "with_method", "repeated_as"},
+    JobHandle: set(),
+}
+"""What says something about a job to be, or needs no server; a new method must be put here or there."""
+
+
+def twin_of(name: str) -> str:
+    return "await_" if name == "wait" else f"a{name}"
+
+
+def public(cls: type) -> set[str]:
+    names = (name for name in dir(cls) if not name.startswith("_"))
+    return {name for name in names if inspect.isfunction(inspect.getattr_static(cls, name))}
+
+
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+class Parcel(Workable, name="async_face.Parcel"):
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def execute(self) -> int:
+        return self.number
+
+    def weigh(self) -> int:
+        return self.number * 2
+
+
+class Gate(Recorder):
+    """A MongoDB that is slow on demand: whoever sends a command while the gate is closed waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._closed = False
+        self._opened = threading.Event()
+        self.reached = threading.Event()
+        self.gave_up = False
+
+    def close(self) -> None:
+        self._closed = True
+
+    def open(self) -> None:
+        self._closed = False
+        self._opened.set()
+
+    def started(self, event: CommandStartedEvent) -> None:
+        super().started(event)
+        if self._closed:
+            self.reached.set()
+            self.gave_up = not self._opened.wait(10) or self.gave_up
+
+    def looks(self) -> list[list[Any]]:
+        """The ids that were asked for in each look at the archive."""
+        finds = [command for command in list(self.commands) if command.get("find") == "archived"]
+        return [list(find["filter"]["_id"]["$in"]) for find in finds if "$in" in find["filter"].get("_id", {})]
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+@pytest.fixture
+def recruiter(target: str, gate: Gate) -> Iterator[Recruiter]:
+    """An application whose commands go through the gate."""
+    with Recruiter(target) as recruiter:
+        recruiter.__dict__["store"] = recorded(target, gate)
+        recruiter.store.check()
+        yield recruiter
+
+
+class TestTwins:
+    @pytest.mark.parametrize("cls", TALKING, ids=lambda cls: cls.__name__)
+    def test_every_call_that_talks_to_mongodb_has_one(self, cls: type) -> None:
+        twins = {twin_of(name) for name in TALKING[cls]}
+
+        assert public(cls) - TALKING[cls] - SILENT[cls] - twins == set(), "does it talk to MongoDB?"
+        assert twins - public(cls) == set(), "without a twin"
+
+    @pytest.mark.parametrize(
+        ("cls", "name"), [(cls, name) for cls in TALKING for name in sorted(TALKING[cls])], ids=str
+    )
+    def test_it_takes_the_same_and_says_what_it_is(self, cls: type, name: str) -> None:
+        call, twin = getattr(cls, name), getattr(cls, twin_of(name))
+
+        assert inspect.iscoroutinefunction(twin)
+        assert not inspect.iscoroutinefunction(call)
+        assert inspect.signature(twin).parameters == inspect.signature(call).parameters
+        assert twin.__name__ == twin_of(name)
+        assert f"Like `{name}`" in (twin.__doc__ or "")
+
+    def test_errors_come_through(self, recruiter: Recruiter) -> None:
+        task = recruiter.task(add)
+
+        async def misuse() -> None:
+            await task.job(1, 1).with_id("x").in_background().aexecute()
+            with pytest.raises(JobExists):
+                await task.job(1, 1).with_id("x").in_background().aexecute()
+            with pytest.raises(JobNotFound):
+                await recruiter.afind("y")
+            with pytest.raises(InvalidArguments):
+                await task.aenqueue("one", 2)  # type: ignore[arg-type]
+
+        asyncio.run(misuse())
+
+    def test_they_can_be_used_all_at_once(self, recruiter: Recruiter) -> None:
+        task = recruiter.task(add)
+
+        async def use() -> list[JobHandle[int]]:
+            return await asyncio.gather(*(task.aenqueue(number, 1) for number in range(200)))
+
+        handles = asyncio.run(use())
+
+        assert len({handle.id for handle in handles}) == 200
+        assert recruiter.store.scheduled.collection.count_documents({}) == 200
+
+    def test_giving_up_waiting_does_not_undo_what_is_on_its_way(self, recruiter: Recruiter, gate: Gate) -> None:
+        task = recruiter.task(add)
+
+        async def give_up() -> None:
+            gate.close()
+            enqueuing = asyncio.create_task(task.job(1, 2).with_id("x").in_background().aexecute())
+            await reached(gate)
+            enqueuing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await enqueuing
+            gate.open()
+
+        asyncio.run(give_up())
+
+        assert eventually(lambda: recruiter.store.scheduled.get("x"))
+
+    def test_saying_what_a_job_is_like_needs_no_server(self, unreachable: Recruiter) -> None:
+        """It may be said in an event loop, and has no twin."""
+        job = unreachable.task(add).job(1, 2).in_background().in_group("x").tagged_as("a").with_priority(1)
+        job = job.with_id("x").with_urn("u").owned_by("ada").timeout(5).at_most_once()
+
+        assert isinstance(job, JobBuilder)
+        assert isinstance(Parcel(1).as_job_of(unreachable).with_method("weigh"), WorkableJob)
+        assert unreachable.handle("x").id == "x"
+
+    def test_nor_does_saying_when(self, unreachable: Recruiter) -> None:
+        assert isinstance(unreachable.task(add).job(1, 2).schedule_in("5 minutes"), JobBuilder)
+
+    def test_a_connection_that_did_not_come_about_is_closed(
+        self, unreachable: Recruiter, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        closed: list[Store] = []
+        monkeypatch.setattr(Store, "close", lambda store: closed.append(store))
+
+        with pytest.raises(StoreUnreachable):
+            unreachable.find("x")
+
+        assert len(closed) == 1
+
+
+@pytest.fixture
+def unreachable(monkeypatch: pytest.MonkeyPatch) -> Recruiter:
+    """An application whose server does not answer."""
+
+    def check(store: Store) -> None:
+        raise StoreUnreachable(f"no answer from {store.target}")
+
+    monkeypatch.setattr(Store, "check", check)
+    return Recruiter("127.0.0.1:1")
+
+
+async def reached(gate: Gate) -> None:
+    """Waits until somebody stands at the gate."""
+    while not gate.reached.is_set():
+        await asyncio.sleep(0.001)
+
+
+Call = Callable[[Recruiter, Task[[int, int], int, int]], Awaitable[Any]]
+
+CALLS: dict[str, tuple[Call, Callable[[Any], bool]]] = {
+    "aenqueue": (lambda _, task: task.aenqueue(1, 2), lambda handle: handle.id is not None),
+    "aenqueue_many": (lambda _, task: task.aenqueue_many([(1, 2), (3,)]), lambda answers: len(answers) == 2),
+    "Task.acreate": (lambda _, task: task.acreate(1, 2), lambda handle: handle.created),
+    "aexecute later": (lambda _, task: task.job(1, 2).in_background().aexecute(), lambda handle: handle.created),
+    "aexecute with an id": (
+        lambda _, task: task.job(1, 2).with_id("new").in_background().aexecute(),
+        lambda handle: handle.id == "new",
+    ),
+    "aexecute now": (lambda _, task: task.job(1, 2).aexecute(), lambda handle: handle.result(20) == 3),
+    "JobBuilder.acreate": (lambda _, task: task.job(1, 2).acreate(), lambda handle: handle.created),
+    "WorkableJob.aexecute": (
+        lambda recruiter, _: Parcel(4).as_job_of(recruiter).with_method("weigh").aexecute(),
+        lambda handle: handle.result(20) == 8,
+    ),
+    "WorkableJob.acreate": (lambda r, _: Parcel(4).as_job_of(r).acreate(), lambda handle: handle.created),
+    "Recruiter.acreate": (lambda r, _: r.acreate("add", {"a": 1, "b": 2}), lambda handle: handle.created),
+    "afind": (lambda recruiter, _: recruiter.afind("waits"), lambda job: isinstance(job, Job)),
+    "acancel": (lambda recruiter, _: recruiter.acancel("waits", by="me"), lambda nothing: nothing is None),
+    "await_": (lambda recruiter, _: recruiter.handle("ended").await_(20), lambda job: job.id == "ended"),
+    "aresult": (lambda recruiter, _: recruiter.handle("ended").aresult("20s"), lambda result: result == "of ended"),
+    "aschedulers": (lambda recruiter, _: recruiter.aschedulers(), lambda schedulers: schedulers == []),
+    "arun": (lambda recruiter, task: recruiter.arun(task), lambda report: report.id == "waits"),
+    "aflush": (lambda recruiter, _: recruiter.aflush_jobs_synchronously(), lambda reports: len(reports) == 1),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_loop_goes_on_while_mongodb_takes_its_time(recruiter: Recruiter, gate: Gate, name: str) -> None:
+    """Given a server that answers only when the loop has gone round a few times, then the call returns."""
+    call, is_right = CALLS[name]
+    task = recruiter.task(add)
+    task.job(1, 2).with_id("waits").in_background().execute()
+    archive(recruiter.store, "ended")
+
+    async def use() -> Any:
+        gate.close()
+        using = asyncio.ensure_future(call(recruiter, task))
+        await reached(gate)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not using.done()
+        gate.open()
+        async with asyncio.timeout(60):
+            return await using
+
+    answer = asyncio.run(use())
+
+    assert not gate.gave_up, "the loop stood still"
+    assert is_right(answer), answer
+
+
+# -- waiting for results ---------------------------------------------------------------------------------------------
+
+A_WHILE = 0.5
+"""Seconds of waiting in which looks are counted."""
+MANY = 1000
+
+
+def archive(store: Store, *ids: str) -> None:
+    store.archived.collection.insert_many(decode(done(a_job(id), result=f"of {id}")) for id in ids)
+
+
+def looks_of_one(recruiter: Recruiter, gate: Gate) -> int:
+    """How often one who waits alone looks in that time."""
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(recruiter.handle("alone").result, "60s")
+        eventually(gate.looks)
+        with gate.only_these():
+            time.sleep(A_WHILE)
+            looks = len(gate.looks())
+        archive(recruiter.store, "alone")
+        assert waiting.result() == "of alone"
+    return looks
+
+
+class Waiters:
+    """A thousand, in threads or in a loop."""
+
+    def __init__(self, recruiter: Recruiter, ids: list[str]) -> None:
+        self._handles = [recruiter.handle(id) for id in ids]
+
+    def in_threads(self) -> list[Any]:
+        with ExitStack() as stack:
+            size = threading.stack_size(256 * 1024)
+            stack.callback(threading.stack_size, size)
+            threads = stack.enter_context(ThreadPoolExecutor(len(self._handles)))
+            waiting = [threads.submit(handle.result, "90s") for handle in self._handles]
+            return [each.result() for each in waiting]
+
+    def in_a_loop(self) -> list[Any]:
+        async def wait() -> list[Any]:
+            return await asyncio.gather(*(handle.aresult("90s") for handle in self._handles))
+
+        return asyncio.run(wait())
+
+
+@pytest.mark.parametrize("how", ["in_threads", "in_a_loop"])
+def test_a_thousand_who_wait_ask_about_as_often_as_one(recruiter: Recruiter, gate: Gate, how: str) -> None:
+    ids = [f"job{number}" for number in range(MANY)]
+    alone = looks_of_one(recruiter, gate)
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(getattr(Waiters(recruiter, ids), how))
+
+        # given that all of them wait
+        eventually(lambda: any(len(look) == MANY for look in gate.looks()), within=60)
+
+        # when nothing comes for a while, then each look is for all of them, and there are no more than for one
+        with gate.only_these():
+            time.sleep(A_WHILE)
+            looks = gate.looks()
+        assert {len(look) for look in looks} <= {MANY}
+        assert len(looks) <= 3 * alone + 5
+
+        # and when they come, everybody gets its own
+        archive(recruiter.store, *ids)
+        assert waiting.result() == [f"of {id}" for id in ids]
+    nobody_waits(recruiter)
+
+
+def nobody_waits(recruiter: Recruiter) -> None:
+    """And nobody looks for what nobody waits for."""
+    assert recruiter._results._waiting == {}
+    eventually(lambda: not any(thread.name == "results" for thread in threading.enumerate()))
+
+
+class TestWaiting:
+    def test_the_time_of_one_is_over_and_the_others_wait_on(self, recruiter: Recruiter) -> None:
+        """Given two who wait for each of fifty jobs, one of them not long."""
+
+        async def wait() -> list[Any]:
+            handles = [recruiter.handle(f"job{number}") for number in range(50)]
+            short = asyncio.gather(*(handle.aresult("20ms") for handle in handles), return_exceptions=True)
+            long = asyncio.gather(*(handle.aresult("60s") for handle in handles))
+            impatient = await short
+            assert {type(each) for each in impatient} == {ResultTimeout}
+            assert "'job7' has not ended within 0.02 s" in str(impatient[7])
+            await asyncio.to_thread(archive, recruiter.store, *(str(handle.id) for handle in handles))
+            return await long
+
+        assert asyncio.run(wait()) == [f"of job{number}" for number in range(50)]
+        nobody_waits(recruiter)
+
+    def test_so_it_is_in_threads(self, recruiter: Recruiter) -> None:
+        handle = recruiter.handle("x")
+        with ThreadPoolExecutor(2) as threads:
+            long = threads.submit(handle.result, "60s")
+            with pytest.raises(ResultTimeout, match="'x' has not ended within"):
+                handle.result("20ms")
+            archive(recruiter.store, "x")
+            assert long.result() == "of x"
+        nobody_waits(recruiter)
+
+    def test_a_task_that_is_cancelled_leaves_nothing_behind(self, recruiter: Recruiter) -> None:
+        async def cancel() -> str:
+            handle = recruiter.handle("x")
+            tasks = [asyncio.create_task(handle.aresult()) for _ in range(3)]
+            await asyncio.sleep(0.02)
+            for task in tasks[:2]:
+                task.cancel()
+            gone = await asyncio.gather(*tasks[:2], return_exceptions=True)
+            assert {type(each) for each in gone} == {asyncio.CancelledError}
+            assert len(recruiter._results._waiting["x"]) == 1
+            await asyncio.to_thread(archive, recruiter.store, "x")
+            answer: str = await tasks[2]
+            return answer
+
+        assert asyncio.run(cancel()) == "of x"
+        nobody_waits(recruiter)
+
+    def test_cancelled_the_last_one_ends_the_looking(self, recruiter: Recruiter) -> None:
+        async def cancel() -> None:
+            waiting = asyncio.create_task(recruiter.handle("x").await_())
+            await asyncio.sleep(0.02)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+
+        asyncio.run(cancel())
+
+        nobody_waits(recruiter)
+
+    def test_a_failure_says_why(self, recruiter: Recruiter) -> None:
+        archive(recruiter.store, "x")
+        recruiter.store.archived.collection.update_one({"_id": "x"}, {"$set": {"done": False, "why": "cancelled"}})
+
+        async def wait() -> ArchivedJob:
+            handle = recruiter.handle("x")
+            with pytest.raises(JobFailed, match="'x' of task 'add' ended with 'cancelled'"):
+                await handle.aresult("20s")
+            return await handle.await_("20s")
+
+        assert asyncio.run(wait()).why == "cancelled"
+
+    def test_loops_in_several_threads_wait_together(self, recruiter: Recruiter) -> None:
+        ids = [f"job{number}" for number in range(8)]
+
+        def wait(id: str) -> str:
+            answer: str = asyncio.run(recruiter.handle(id).aresult("60s"))
+            return answer
+
+        with ThreadPoolExecutor(8) as threads:
+            waiting = threads.map(wait, ids)
+            archive(recruiter.store, *ids)
+            assert list(waiting) == [f"of {id}" for id in ids]
+
+    def test_a_result_that_comes_when_the_time_is_over_is_no_strange_error(self, recruiter: Recruiter) -> None:
+        class Late(Future[ArchivedJob]):
+            def result(self, timeout: float | None = None) -> ArchivedJob:
+                if self.done():
+                    return super().result(timeout)
+                self.set_result(ended)
+                raise TimeoutError
+
+        class LateResults(Results):
+            def enlist(self, id: Any) -> Future[ArchivedJob]:  # noqa: ARG002
+                return Late()
+
+        archive(recruiter.store, "x")
+        ended = recruiter.handle("x").wait("20s")
+        handle: JobHandle[Any] = JobHandle("x", LateResults(lambda: recruiter.store))
+
+        with suppress(ResultTimeout):
+            assert handle.result("1ms") == "of x"
+
+
+# -- async jobs in the calling process -------------------------------------------------------------------------------
+
+
+class TestOptimisticAsyncJobs:
+    def test_with_the_twin_they_run_beside_the_loop(self, recruiter: Recruiter) -> None:
+        loops: list[asyncio.AbstractEventLoop] = []
+
+        async def add_later(a: int, b: int) -> int:
+            loops.append(asyncio.get_running_loop())
+            await asyncio.sleep(0)
+            return a + b
+
+        task = recruiter.task(add_later)
+
+        async def use() -> int:
+            handle = await task.job(1, 2).aexecute()
+            return await handle.aresult("20s")
+
+        try:
+            assert asyncio.run(use()) == 3
+        finally:
+            for loop in loops:
+                loop.close()
+
+    def test_the_loop_they_ran_in_is_closed_with_the_application(self, recruiter: Recruiter) -> None:
+        loops: list[asyncio.AbstractEventLoop] = []
+
+        async def look() -> None:
+            loops.append(asyncio.get_running_loop())
+
+        recruiter.task(look).job().execute()
+        recruiter.close()
+
+        try:
+            assert loops[0].is_closed()
+        finally:
+            loops[0].close()
+
+    def test_without_it_they_run_or_the_call_is_refused(self, recruiter: Recruiter) -> None:
+        """Given a running loop and the call that is not for loops."""
+
+        async def add_later(a: int, b: int) -> int:
+            return a + b
+
+        task = recruiter.task(add_later)
+        loops: list[Any] = []
+
+        async def use() -> JobHandle[int] | None:
+            try:
+                return task.job(1, 2).execute()
+            except RecruiterError:
+                return None
+            finally:
+                loops.append(getattr(recruiter._executor._loops, "runner", None))
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            handle = asyncio.run(use())
+            for runner in filter(None, loops):
+                runner.close()
+            gc.collect()
+
+        assert handle is None or handle.result("20s") == 3

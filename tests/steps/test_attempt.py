@@ -1,0 +1,1361 @@
+"""One attempt of a job: what it knows of itself, who hears of it, what is called after it, when its time is over."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any, ClassVar
+
+import pytest
+
+from recruiter import (
+    DoNotDoItAgain,
+    Event,
+    ExponentialBackoff,
+    JobTimedOut,
+    Recruiter,
+    RecruiterError,
+    Retry,
+    RetryForever,
+    RetryLater,
+    RetryManyTimes,
+    RetryPolicy,
+    SelectByException,
+    TimeTable,
+    Workable,
+    current_job,
+    interruption,
+)
+from recruiter.current import CurrentJob
+from recruiter.domain.job import Execution, Job
+from recruiter.domain.policies import RetriableExceptionFilter
+from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.domain.retry import Archive, Decision, Failure
+from recruiter.domain.text import LONGEST_MESSAGE
+from recruiter.errors import InvalidDuration, NoCurrentJob
+from recruiter.interruption import Reach
+from recruiter.steps.execute import Executor, Limit, no_limit
+from recruiter.steps.settle import settle
+from recruiter.store import moves
+from recruiter.store.codec import Document, encode, job_document
+from recruiter.store.database import Store
+from recruiter.store.moves import Ended, Move
+from recruiter.store.settlement import Rescheduled
+from recruiter.tracker import Tells, nobody
+from tests.bench import Bench, ended, failing, raising
+from tests.conftest import eventually
+from tests.samples import NOW, a_job, document, insert, on_the_roster
+
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    """A place of work that belongs to an application, as every child does."""
+    bench = Bench()
+    bench.executor = executor(bench)
+    yield bench
+    bench.executor.close()
+
+
+def executor(bench: Bench, **options: Any) -> Executor:
+    owners = [bench.recruiter]
+    return Executor(
+        bench.recruiter.registry, bench.recruiter.policies, bench.clock, "w1", **{"owners": owners, **options}
+    )
+
+
+def both_colours(function: Callable[[], Any]) -> list[Any]:
+    """The same as `def` and as `async def`; the latter gives the loop a chance to mix things up."""
+
+    async def asynchronous() -> Any:
+        await asyncio.sleep(0)
+        return function()
+
+    return [pytest.param(function, id="def"), pytest.param(asynchronous, id="async def")]
+
+
+def as_finalizer(colour: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    async def asynchronous(argument: Any) -> Any:
+        await asyncio.sleep(0)
+        return function(argument)
+
+    return function if colour == "def" else asynchronous
+
+
+def next_attempt(bench: Bench, job: Document, move: Move) -> Document:
+    """The document of a job that was rescheduled."""
+    del bench
+    assert isinstance(move, Rescheduled), f"not rescheduled: {move!r}"
+    return {**job, **move.fields}
+
+
+def a_task(bench: Bench, function: Callable[..., Any], **wishes: Any) -> Job:
+    """A job of a task that runs this function."""
+    name = f"task{len(bench.recruiter.registry.names())}"
+    bench.recruiter.task(name=name)(function)
+    return a_job(task=name, **{"args": {}, **wishes})
+
+
+# -- what a job knows ------------------------------------------------------------------------------------------------
+
+
+def everything() -> dict[str, Any]:
+    me = current_job
+    return {
+        "id": me.id,
+        "task": me.task,
+        "args": me.args,
+        "group": me.group,
+        "tags": list(me.tags),
+        "urn": me.urn,
+        "owner": me.owner,
+        "worker": me.worker,
+        "attempt": me.attempt,
+        "started_at": me.started_at,
+        "stop_asked": me.stop_asked,
+        "previous": me.previous_failure,
+        "is_one": bool(me),
+        "whole": me.job.id,
+    }
+
+
+class Curious(Workable):
+    """Looks at itself wherever its code runs."""
+
+    seen: ClassVar[list[Any]] = []
+
+    def __init__(self) -> None:
+        self.seen.append(("constructor", current_job.id))
+
+    def execute(self) -> str:
+        self.seen.append(("method", current_job.id))
+        return "looked"
+
+    def after_success(self, result: Any) -> None:
+        self.seen.append((result, current_job.id))
+
+    def on_event(self, event: Event) -> None:
+        self.seen.append((event.name, current_job.id))
+
+
+class TestCurrentJob:
+    @pytest.mark.parametrize("function", both_colours(everything))
+    def test_it_knows_everything_about_itself(self, bench: Bench, function: Callable[[], Any]) -> None:
+        job = a_task(bench, function, id="me", group="night", tags=("a", "b"), urn="u:1", username="ada", attempts=4)
+
+        known = ended(bench.of_job(job))["result"]
+
+        assert known == {
+            "id": "me",
+            "task": job.task,
+            "args": {},
+            "group": "night",
+            "tags": ["a", "b"],
+            "urn": "u:1",
+            "owner": "ada",
+            "worker": "w1",
+            "attempt": 5,
+            "started_at": NOW,
+            "stop_asked": False,
+            "previous": None,
+            "is_one": True,
+            "whole": "me",
+        }
+
+    def test_arguments_are_seen_as_they_are_stored(self, bench: Bench) -> None:
+        job = a_task(bench, lambda a, b: [current_job.args, a + b], args={"a": 1, "b": 2})
+
+        assert ended(bench.of_job(job))["result"] == [{"a": 1, "b": 2}, 3]
+
+    def test_constructor_finalizers_and_listener_see_it_too(self, bench: Bench) -> None:
+        Curious.seen.clear()
+
+        bench.of_job(a_job("me", task="Curious", args={}))
+
+        parts = ["constructor", "job.started", "method", "looked", "job.ended"]
+        assert Curious.seen == [(part, "me") for part in parts]
+
+    def test_so_does_whatever_it_calls(self, bench: Bench) -> None:
+        """Given a job that calls another task, a coroutine, a new asyncio task and a thread of asyncio's own."""
+        helper = bench.recruiter.task(name="helper")(lambda: str(current_job.id))
+
+        async def awaited() -> str:
+            await asyncio.sleep(0)
+            return str(current_job.id)
+
+        async def calls() -> list[str]:
+            return [helper(), await awaited(), await asyncio.create_task(awaited()), await asyncio.to_thread(helper)]
+
+        assert ended(bench.of_job(a_task(bench, calls, id="me")))["result"] == ["me"] * 4
+
+    def test_a_job_inside_a_job_is_itself_and_then_it_is_the_outer_one_again(self, bench: Bench) -> None:
+        inner = a_task(bench, lambda: str(current_job.id), id="inner")
+
+        def outer() -> list[str]:
+            return [str(current_job.id), ended(bench.of_job(inner))["result"], str(current_job.id)]
+
+        assert ended(bench.of_job(a_task(bench, outer, id="outer")))["result"] == ["outer", "inner", "outer"]
+
+    @pytest.mark.parametrize(
+        "function",
+        [lambda: 1, failing, raising(SystemExit(1)), raising(RetryLater(1)), raising(GeneratorExit())],
+        ids=["success", "failure", "exit", "later", "generator exit"],
+    )
+    def test_nothing_of_it_is_left_for_the_next(self, bench: Bench, function: Callable[[], Any]) -> None:
+        for number in range(2):
+            bench.of_job(a_task(bench, function, id=f"first{number}"))
+            assert not current_job
+        bench.of_job(a_job(task="Impossible", args={}))
+        assert not current_job
+
+        assert ended(bench.of_job(a_task(bench, lambda: str(current_job.id), id="next")))["result"] == "next"
+
+    def test_jobs_that_share_a_loop_do_not_mix_themselves_up(self, bench: Bench) -> None:
+        async def look() -> list[str]:
+            ids = []
+            for _ in range(5):
+                ids.append(str(current_job.id))
+                await asyncio.sleep(0)
+            return ids
+
+        jobs = [a_task(bench, look, id=f"job{number}") for number in range(10)]
+
+        async def all_at_once() -> list[Any]:
+            return await asyncio.gather(*(bench.executor.run_async(encode(job_document(job))) for job in jobs))
+
+        results = [ended(move)["result"] for move in asyncio.run(all_at_once())]
+        assert results == [[f"job{number}"] * 5 for number in range(10)]
+
+    def test_jobs_in_threads_do_not_mix_themselves_up(self, bench: Bench) -> None:
+        together = threading.Barrier(5, timeout=20)
+
+        def look() -> list[str]:
+            together.wait()
+            before = str(current_job.id)
+            together.wait()
+            return [before, str(current_job.id)]
+
+        jobs = [a_task(bench, look, id=f"job{number}") for number in range(5)]
+        with ThreadPoolExecutor(5) as threads:
+            results = [ended(move)["result"] for move in threads.map(bench.of_job, jobs)]
+
+        assert results == [[f"job{number}"] * 2 for number in range(5)]
+
+    @pytest.mark.parametrize(
+        "name", [name for name, value in vars(CurrentJob).items() if isinstance(value, property) and name[0] != "_"]
+    )
+    def test_outside_of_a_job_it_is_false_and_every_question_says_why(self, name: str) -> None:
+        assert not current_job
+        assert repr(current_job) == "CurrentJob(none)"
+        with pytest.raises(NoCurrentJob, match="inside a task or workable while it runs as a job"):
+            getattr(current_job, name)
+
+    def test_it_shows_itself(self, bench: Bench) -> None:
+        job = a_task(bench, lambda: repr(current_job), id="me", attempts=1)
+
+        assert ended(bench.of_job(job))["result"] == "CurrentJob('me', attempt=2)"
+
+    def test_a_task_called_as_a_function_is_no_job(self, bench: Bench) -> None:
+        assert bench.recruiter.task(name="called")(lambda: bool(current_job))() is False
+
+    def test_it_hears_that_its_worker_is_about_to_stop(self, bench: Bench) -> None:
+        answers = iter([False, True])
+        bench.executor = executor(bench, stop_asked=lambda: next(answers))
+
+        job = bench.archived(lambda: [current_job.stop_asked, current_job.stop_asked])
+
+        assert job["result"] == [False, True]
+
+
+class TestItsApplication:
+    def test_a_task_belongs_to_the_application_that_has_it(self, bench: Bench) -> None:
+        other = Recruiter("127.0.0.1:1")
+        bench.executor = executor(bench, owners=[other, bench.recruiter])
+        found: list[Recruiter] = []
+
+        bench.run(lambda: found.append(current_job.recruiter))
+
+        assert found == [bench.recruiter]
+
+    def test_a_workable_belongs_to_the_first(self, bench: Bench) -> None:
+        assert ended(bench.of_job(a_job(task="Belonging", args={})))["result"] == str(bench.recruiter)
+
+    def test_without_one_it_says_so(self, bench: Bench) -> None:
+        bench.executor = executor(bench, owners=[])
+
+        job = bench.archived(lambda: current_job.recruiter)
+
+        assert job["last_execution"]["class"] == "recruiter.errors.NoCurrentJob"
+        assert "without an application" in job["last_execution"]["message"]
+
+
+class Belonging(Workable):
+    def execute(self) -> str:
+        return str(current_job.recruiter)
+
+
+class Impossible(Workable):
+    def __init__(self) -> None:
+        raise ZeroDivisionError("in the constructor")
+
+    def execute(self) -> None:
+        pass
+
+    def after_failure(self, error: BaseException) -> None:
+        raise AssertionError(f"nobody was there to hear of {error}")
+
+    finalize = after_failure  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class UpTo(RetryPolicy):
+    """A policy of the application's own."""
+
+    attempts: int
+
+    def decide(self, failure: Failure) -> Decision | None:
+        return Retry(failure.failed_at) if failure.attempt < self.attempts else None
+
+
+@dataclass(frozen=True)
+class LooksAtTheException(RetryPolicy):
+    """One that cannot answer before there is an exception."""
+
+    def decide(self, failure: Failure) -> Decision | None:
+        assert failure.exception is not None
+        return Archive("because", failure.exception.args[0])
+
+
+class TestIsLastAttempt:
+    @pytest.mark.parametrize(
+        ("policy", "attempts", "last"),
+        [
+            (None, 0, True),
+            (DoNotDoItAgain(), 0, True),
+            (RetryManyTimes(2, 1), 0, False),
+            (RetryManyTimes(2, 1), 1, False),
+            (RetryManyTimes(2, 1), 2, True),
+            (RetryManyTimes(0, 1), 0, True),
+            (ExponentialBackoff(1, 1), 0, False),
+            (ExponentialBackoff(1, 1), 1, True),
+            (RetryForever(1), 100_000, False),
+            (TimeTable({"1 hour ago": "1 minute"}), 50, False),
+            (TimeTable({"10 minutes ago": "1 minute"}), 0, True),
+            (RetriableExceptionFilter(RetryManyTimes(1, 1), ("ValueError",)), 0, False),
+            (RetriableExceptionFilter(RetryManyTimes(1, 1), ("ValueError",)), 1, True),
+            (SelectByException().when(ValueError, RetryManyTimes(1, 1)), 0, False),
+            (SelectByException().when(ValueError, RetryManyTimes(1, 1)), 1, True),
+            (SelectByException().when(OSError, DoNotDoItAgain()).otherwise(RetryForever(1)), 9, False),
+            (UpTo(3), 1, False),
+            (UpTo(3), 2, True),
+            (RetriableExceptionFilter(UpTo(3), ("ValueError",)), 2, True),
+            (SelectByException().when(ValueError, UpTo(3)), 2, True),
+        ],
+        ids=repr,
+    )
+    def test_it_says_what_a_failure_will_then_mean(
+        self, bench: Bench, policy: RetryPolicy | None, attempts: int, last: bool
+    ) -> None:
+        """Given a job that asks and then fails, then what it was told is what happens."""
+        bench.recruiter.policies.register(UpTo)
+        told: list[bool] = []
+
+        def ask_and_fail() -> None:
+            told.append(current_job.is_last_attempt)
+            raise ValueError("no good")
+
+        stored = bench.policy(policy) if policy is not None else None
+        half_an_hour_old = NOW - timedelta(minutes=30)
+        move = bench.run(ask_and_fail, retry_policy=stored, attempts=attempts, created_at=half_an_hour_old)
+
+        assert told == [last]
+        assert isinstance(move, bytes) is last
+
+    def test_a_job_that_runs_at_most_once_has_no_other(self, bench: Bench) -> None:
+        policy = bench.policy(RetryForever(1))
+
+        assert bench.archived(lambda: current_job.is_last_attempt, retry_policy=policy, at_most_once=True)["result"]
+
+    def test_it_is_the_last_for_some_exceptions_only(self, bench: Bench) -> None:
+        """Whether a failure is final may depend on the exception; then it is asked for one that would be retried."""
+        policy = bench.policy(RetriableExceptionFilter(RetryForever(1), ("OSError",)))
+        told: list[bool] = []
+
+        def ask_and_fail() -> None:
+            told.append(current_job.is_last_attempt)
+            raise ValueError("not one of those")
+
+        assert ended(bench.run(ask_and_fail, retry_policy=policy))["why"] == "non-retriable-exception"
+        assert told == [False]
+
+    def test_a_policy_that_cannot_say_is_believed_to_try_again(self, bench: Bench) -> None:
+        bench.recruiter.policies.register(LooksAtTheException)
+        policy = bench.policy(LooksAtTheException())
+
+        assert bench.archived(lambda: current_job.is_last_attempt, retry_policy=policy)["result"] is False
+
+    def test_asking_harms_nothing_when_the_policy_cannot_be_loaded(self, bench: Bench) -> None:
+        """A failure now would be final (policy-failed), so this is the last attempt."""
+        job = bench.archived(lambda: current_job.is_last_attempt, retry_policy={"class": "Gone", "parameters": {}})
+
+        assert (job["done"], job.get("result")) == (True, True)
+
+
+class TestPreviousFailure:
+    def test_it_is_the_attempt_before_this_one(self, bench: Bench) -> None:
+        messages = iter(["first", "second"])
+
+        def fail_twice() -> list[Any]:
+            before = current_job.previous_failure
+            seen.append(before and (before.exception, before.message, before.worker))
+            if (message := next(messages, None)) is not None:
+                raise ValueError(message)
+            return []
+
+        seen: list[Any] = []
+        job = job_document(a_task(bench, fail_twice, retry_policy=bench.policy(RetryForever(0))))
+        for _ in range(2):
+            job = next_attempt(bench, job, bench.executor.run(encode(job)))
+        assert ended(bench.executor.run(encode(job)))["done"]
+
+        assert seen == [None, ("ValueError", "first", "w1"), ("ValueError", "second", "w1")]
+
+    def test_the_death_of_its_process_is_one(self, bench: Bench) -> None:
+        def look() -> list[Any]:
+            before = current_job.previous_failure
+            assert before is not None
+            return [before.crashed, before.message, current_job.attempt]
+
+        job = job_document(a_task(bench, look))
+        died = moves.crashed(job, PolicyRegistry(), worker="w0", started_at=None, at=NOW, message="killed")
+
+        result = ended(bench.executor.run(encode(next_attempt(bench, job, died))))["result"]
+
+        assert result == [True, "killed", 2]
+
+    def test_asking_to_be_run_later_is_none(self, bench: Bench) -> None:
+        answers = iter([RetryLater(1)])
+
+        def later() -> bool:
+            if (answer := next(answers, None)) is not None:
+                raise answer
+            return current_job.previous_failure is None and current_job.attempt == 1
+
+        job = job_document(a_task(bench, later))
+        job = next_attempt(bench, job, bench.executor.run(encode(job)))
+
+        assert ended(bench.executor.run(encode(job)))["result"] is True
+
+
+# -- finalizers ------------------------------------------------------------------------------------------------------
+
+COLOURS = pytest.mark.parametrize("colour", ["def", "async def"])
+PARTS = ("after_success", "after_failure", "after_last_failure", "finalize")
+
+
+def with_finalizers(bench: Bench, function: Callable[..., Any], colour: str, log: list[tuple[str, Any]]) -> str:
+    """A task with two of each finalizer that write down what they were called with; its name."""
+    task = bench.recruiter.task(name="finalized")(function)
+    for part in PARTS:
+        for number in (1, 2):
+
+            def note(argument: Any, what: str = f"{part} {number}") -> None:
+                log.append((what, argument))
+
+            getattr(task, part)(as_finalizer(colour, note))
+    return task.name
+
+
+class Diary(Workable):
+    """Writes down what happens to it; `break_in` names the parts that raise."""
+
+    written: ClassVar[list[tuple[str, Any]]] = []
+    break_in: ClassVar[dict[str, BaseException]] = {}
+
+    def __init__(self, colour: str = "def", fail: bool = False) -> None:
+        self.colour = colour
+        self.fail = fail
+
+    def execute(self) -> str:
+        if self.fail:
+            raise ValueError("no good")
+        return "well"
+
+    async def execute_async(self) -> str:
+        await asyncio.sleep(0)
+        return self.execute()
+
+    def later(self) -> None:
+        raise RetryLater(60)
+
+    def after_success(self, result: Any) -> Any:
+        return self._note("after_success", result)
+
+    def after_failure(self, error: BaseException) -> Any:
+        return self._note("after_failure", error)
+
+    def after_last_failure(self, error: BaseException) -> Any:
+        return self._note("after_last_failure", error)
+
+    def finalize(self, error: BaseException | None) -> Any:
+        return self._note("finalize", error)
+
+    def _note(self, what: str, argument: Any) -> Any:
+        def note(argument: Any) -> None:
+            self.written.append((what, argument))
+            if what in self.break_in:
+                raise self.break_in[what]
+
+        return as_finalizer(self.colour, note)(argument)
+
+
+@pytest.fixture
+def diary() -> Iterator[list[tuple[str, Any]]]:
+    Diary.written.clear()
+    yield Diary.written
+    Diary.break_in.clear()
+
+
+def named(log: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """Exceptions by class, so that they can be compared."""
+    return [(what, type(value) if isinstance(value, BaseException) else value) for what, value in log]
+
+
+@COLOURS
+class TestFinalizersOfATask:
+    def test_after_a_success(self, bench: Bench, colour: str) -> None:
+        log: list[tuple[str, Any]] = []
+        task = with_finalizers(bench, lambda: {"n": 1}, colour, log)
+
+        assert ended(bench.of_job(a_job(task=task, args={})))["done"]
+
+        assert log == [
+            ("after_success 1", {"n": 1}),
+            ("after_success 2", {"n": 1}),
+            ("finalize 1", None),
+            ("finalize 2", None),
+        ]
+
+    def test_after_a_failure_that_is_not_the_last(self, bench: Bench, colour: str) -> None:
+        log: list[tuple[str, Any]] = []
+        error = ValueError("no good")
+        task = with_finalizers(bench, raising(error), colour, log)
+
+        bench.of_job(a_job(task=task, args={}, retry_policy=bench.policy(RetryManyTimes(1, 0))))
+
+        parts = ["after_failure 1", "after_failure 2", "finalize 1", "finalize 2"]
+        assert log == [(part, error) for part in parts], "each once, in order, with the very exception"
+
+    def test_after_the_last_failure(self, bench: Bench, colour: str) -> None:
+        log: list[tuple[str, Any]] = []
+        task = with_finalizers(bench, failing, colour, log)
+
+        bench.of_job(a_job(task=task, args={}, attempts=1, retry_policy=bench.policy(RetryManyTimes(1, 0))))
+
+        parts = ["after_failure", "after_last_failure", "finalize"]
+        assert named(log) == [(f"{part} {number}", ValueError) for part in parts for number in (1, 2)]
+
+    def test_after_asking_to_be_run_later_only_the_one_that_is_always_called(self, bench: Bench, colour: str) -> None:
+        log: list[tuple[str, Any]] = []
+        task = with_finalizers(bench, raising(RetryLater(1)), colour, log)
+
+        bench.of_job(a_job(task=task, args={}))
+
+        assert log == [("finalize 1", None), ("finalize 2", None)]
+
+    def test_a_result_that_cannot_be_stored_is_a_failure(self, bench: Bench, colour: str) -> None:
+        log: list[tuple[str, Any]] = []
+        task = with_finalizers(bench, lambda: object(), colour, log)
+
+        bench.of_job(a_job(task=task, args={}))
+
+        assert [what for what, _ in log if what.endswith("1")] == [
+            "after_failure 1",
+            "after_last_failure 1",
+            "finalize 1",
+        ]
+
+    @pytest.mark.parametrize(
+        "error", [ValueError("oh"), SystemExit(3), KeyboardInterrupt(), RetryLater(1), JobTimedOut("x")], ids=repr
+    )
+    def test_what_one_raises_changes_nothing_for_the_job_or_the_others(
+        self, bench: Bench, colour: str, error: BaseException
+    ) -> None:
+        task = bench.recruiter.task(name="finalized")(lambda: "well")
+        log: list[Any] = []
+        task.after_success(as_finalizer(colour, lambda _: raising(error)()))
+        task.after_success(as_finalizer(colour, log.append))
+        task.finalize(as_finalizer(colour, log.append))
+
+        job = ended(bench.of_job(a_job(task=task.name, args={})))
+
+        assert (job["done"], job["result"], job["attempts"]) == (True, "well", 1)
+        assert log == ["well", None]
+        (note,) = job["last_execution"]["notes"]
+        assert note.startswith("after_success raised ")
+        assert type(error).__name__ in note
+
+    def test_they_are_awaited_in_a_shared_loop_too(self, bench: Bench, colour: str) -> None:
+        log: list[tuple[str, Any]] = []
+
+        async def succeed() -> str:
+            await asyncio.sleep(0)
+            return "well"
+
+        task = with_finalizers(bench, succeed, colour, log)
+        raw = encode(job_document(a_job(task=task, args={})))
+
+        assert ended(asyncio.run(bench.executor.run_async(raw)))["done"]
+
+        assert [what for what, _ in log] == ["after_success 1", "after_success 2", "finalize 1", "finalize 2"]
+
+
+class TestFinalizersOfAWorkable:
+    @COLOURS
+    @pytest.mark.parametrize("method", ["execute", "execute_async"])
+    @pytest.mark.parametrize(
+        ("fail", "retries", "parts"),
+        [
+            (False, 0, [("after_success", "well"), ("finalize", None)]),
+            (True, 1, [("after_failure", ValueError), ("finalize", ValueError)]),
+            (True, 0, [("after_failure", ValueError), ("after_last_failure", ValueError), ("finalize", ValueError)]),
+        ],
+        ids=["success", "failure", "last failure"],
+    )
+    def test_each_once_and_in_order(
+        self,
+        bench: Bench,
+        diary: list[tuple[str, Any]],
+        colour: str,
+        method: str,
+        fail: bool,
+        retries: int,
+        parts: list[tuple[str, Any]],
+    ) -> None:
+        args = {"colour": colour, "fail": fail}
+        policy = bench.policy(RetryManyTimes(retries, 0))
+
+        bench.of_job(a_job(task="Diary", args=args, method=method, retry_policy=policy))
+
+        assert named(diary) == parts
+
+    def test_after_asking_to_be_run_later(self, bench: Bench, diary: list[tuple[str, Any]]) -> None:
+        bench.of_job(a_job(task="Diary", args={}, method="later"))
+
+        assert diary == [("finalize", None)]
+
+    @COLOURS
+    def test_their_exceptions_are_kept_as_notes_on_the_last_execution(
+        self, bench: Bench, diary: list[tuple[str, Any]], colour: str
+    ) -> None:
+        Diary.break_in.update({part: OSError(f"in {part}") for part in PARTS})
+
+        job = ended(bench.of_job(a_job(task="Diary", args={"colour": colour, "fail": True})))
+
+        parts = ["after_failure", "after_last_failure", "finalize"]
+        assert [what for what, _ in diary] == parts
+        execution = job["last_execution"]
+        assert (job["why"], execution["class"]) == ("not-scheduled-by-retry-policy", "ValueError")
+        assert execution["notes"] == [f"{part} raised OSError: in {part}" for part in parts]
+
+    def test_and_on_an_attempt_that_will_be_followed_by_another(
+        self, bench: Bench, diary: list[tuple[str, Any]]
+    ) -> None:
+        del diary
+        Diary.break_in["finalize"] = OSError("disk")
+        policy = bench.policy(RetryManyTimes(1, "1 minute"))
+
+        move = bench.of_job(a_job(task="Diary", args={"fail": True}, retry_policy=policy))
+
+        assert isinstance(move, Rescheduled)
+        assert move.fields["scheduled_at"] == NOW + MINUTE
+        assert move.fields["last_execution"]["notes"] == ["finalize raised OSError: disk"]
+
+    def test_a_note_is_text_that_can_be_stored(self, bench: Bench, diary: list[tuple[str, Any]]) -> None:
+        del diary
+        Diary.break_in["after_success"] = OSError("\ud800\x00" + "x" * 1_000_000)
+
+        job = ended(bench.of_job(a_job(task="Diary", args={})))
+
+        (note,) = job["last_execution"]["notes"]
+        assert job["done"]
+        assert len(note) < LONGEST_MESSAGE + 200
+
+    def test_nothing_is_called_when_it_could_not_be_built(self, bench: Bench) -> None:
+        """`Impossible` raises in its finalizers; they would leave notes."""
+        job = ended(bench.of_job(a_job(task="Impossible", args={})))
+
+        assert job["last_execution"]["class"] == "ZeroDivisionError"
+        assert "notes" not in job["last_execution"]
+
+    def test_without_any_there_are_no_notes(self, bench: Bench) -> None:
+        assert "notes" not in bench.archived(lambda: 1)["last_execution"]
+
+
+# -- events ----------------------------------------------------------------------------------------------------------
+
+
+class Listening(Workable):
+    heard: ClassVar[list[Event]] = []
+    raises: ClassVar[list[BaseException]] = []
+
+    def __init__(self, outcome: str = "well") -> None:
+        self.outcome = outcome
+
+    def execute(self) -> str:
+        if self.outcome == "fails":
+            raise ValueError("no good")
+        if self.outcome == "later":
+            raise RetryLater("1 minute", reason="not yet")
+        return "well"
+
+    def on_event(self, event: Event) -> None:
+        self.heard.append(event)
+        for error in self.raises:
+            raise error
+
+
+@pytest.fixture
+def heard() -> Iterator[list[Event]]:
+    Listening.heard.clear()
+    yield Listening.heard
+    Listening.raises.clear()
+
+
+@pytest.fixture
+def told(bench: Bench) -> list[Event]:
+    """What a listener of the application hears."""
+    told: list[Event] = []
+    bench.recruiter.listen(told.append)
+    return told
+
+
+class TestEvents:
+    @pytest.mark.parametrize(
+        ("outcome", "retries", "event", "fields"),
+        [
+            ("well", 0, "job.ended", {"seconds": 0.0}),
+            ("fails", 1, "job.failed", {"error": "ValueError: no good", "next": NOW + MINUTE}),
+            ("fails", 0, "job.failure.last", {"error": "ValueError: no good", "why": "tried-too-many-times"}),
+            ("later", 0, "job.snoozed", {"next": NOW + MINUTE, "reason": "not yet"}),
+        ],
+    )
+    def test_start_and_outcome_once_each_to_listeners_and_to_the_workable(
+        self,
+        bench: Bench,
+        told: list[Event],
+        heard: list[Event],
+        outcome: str,
+        retries: int,
+        event: str,
+        fields: dict[str, Any],
+    ) -> None:
+        policy = bench.policy(RetryManyTimes(retries, MINUTE))
+
+        bench.of_job(a_job("me", task="Listening", args={"outcome": outcome}, retry_policy=policy))
+
+        about = {"job": "me", "task": "Listening", "attempt": 1}
+        assert told == [Event("job.started", about), Event(event, {**about, **fields})]
+        assert heard == told
+
+    def test_a_job_that_could_not_be_built_never_started(self, bench: Bench, told: list[Event]) -> None:
+        bench.of_job(a_job("me", task="Impossible", args={}))
+
+        assert [event.name for event in told] == ["job.failure.last"]
+
+    def test_one_that_nobody_here_knows_is_not_told_of(self, bench: Bench, told: list[Event]) -> None:
+        bench.of_job(a_job(task="never_heard_of"))
+
+        assert told == []
+
+    def test_the_outcome_is_told_when_the_finalizers_are_done(self, bench: Bench, told: list[Event]) -> None:
+        task = bench.recruiter.task(name="finalized")(lambda: 1)
+        when: list[list[str]] = []
+        task.finalize(lambda _: when.append([event.name for event in told]))
+
+        bench.of_job(a_job(task=task.name, args={}))
+
+        assert when == [["job.started"]]
+        assert [event.name for event in told] == ["job.started", "job.ended"]
+
+    def test_how_long_it_took(self, bench: Bench, told: list[Event]) -> None:
+        bench.run(lambda: bench.clock.move(timedelta(seconds=1.5)))
+
+        assert told[-1].fields["seconds"] == 1.5
+
+    @pytest.mark.parametrize(
+        "error", [ValueError("oh"), SystemExit(1), KeyboardInterrupt(), JobTimedOut("x"), RetryLater(1)], ids=repr
+    )
+    def test_a_listener_that_raises_harms_nothing(self, bench: Bench, heard: list[Event], error: BaseException) -> None:
+        def broken(event: Event) -> None:
+            del event
+            raise error
+
+        bench.recruiter.listen(broken)
+        told: list[Event] = []
+        bench.recruiter.listen(told.append)
+        Listening.raises.append(error)
+
+        job = ended(bench.of_job(a_job(task="Listening", args={})))
+
+        assert (job["done"], job["result"]) == (True, "well")
+        assert [event.name for event in heard] == ["job.started", "job.ended"]
+        names = [event.name for event in told]
+        assert [name for name in names if name != "listener.failed"] == ["job.started", "job.ended"]
+        assert names.count("listener.failed") == 4, "the application's and the workable's, for each of the two events"
+        failures = [event.fields for event in told if event.name == "listener.failed"]
+        assert all(type(error).__name__ in failure["error"] for failure in failures)
+
+    def test_without_a_listener_of_the_application_the_workable_still_hears(
+        self, bench: Bench, heard: list[Event]
+    ) -> None:
+        bench.executor = executor(bench, owners=[])
+
+        bench.of_job(a_job(task="Listening", args={}))
+
+        assert [event.name for event in heard] == ["job.started", "job.ended"]
+
+
+# -- RetryLater ------------------------------------------------------------------------------------------------------
+
+
+class TestRetryLater:
+    @pytest.mark.parametrize(
+        ("later", "seconds"),
+        [
+            (RetryLater(5), 5),
+            (RetryLater(0.5), 0.5),
+            (RetryLater(timedelta(hours=2)), 7200),
+            (RetryLater("5 minutes"), 300),
+            (RetryLater(0), 0),
+            (RetryLater(at=NOW + MINUTE), 60),
+            (RetryLater(at=(NOW + MINUTE).astimezone(timezone(timedelta(hours=-9)))), 60),
+            (RetryLater(at=NOW - MINUTE), -60),
+        ],
+        ids=lambda value: str(value),
+    )
+    @pytest.mark.parametrize("colour", ["def", "async def"])
+    def test_it_is_run_again_then_with_no_attempt_counted(
+        self, bench: Bench, colour: str, later: RetryLater, seconds: float
+    ) -> None:
+        async def asynchronous() -> None:
+            raise later
+
+        move = bench.run(raising(later) if colour == "def" else asynchronous, attempts=2)
+
+        assert isinstance(move, Rescheduled)
+        due = NOW + timedelta(seconds=seconds)
+        assert dict(move.fields) == {
+            "scheduled_at": due,
+            "postponed": seconds > 0,
+            "snoozes": 1,
+            "snoozed": str(later),
+        }, "and nothing else: no attempt, no execution"
+        assert (move.attempts, move.snoozes) == (2, 0)
+        assert set(move.unset) == {"started_by", "started_at", "locked_by", "locked_at", "reported_at"}
+
+    def test_it_says_why(self, bench: Bench) -> None:
+        move = bench.run(raising(RetryLater("5 minutes", reason="the file has not arrived")))
+
+        assert isinstance(move, Rescheduled)
+        assert move.fields["snoozed"] == "the file has not arrived"
+
+    def test_snoozes_are_counted(self, bench: Bench) -> None:
+        job = job_document(a_task(bench, raising(RetryLater(1))))
+        for number in (1, 2, 3):
+            job = next_attempt(bench, job, bench.executor.run(encode(job)))
+            assert (job["snoozes"], job["attempts"]) == (number, 0)
+
+    def test_an_answer_that_comes_twice_changes_nothing_the_second_time(self, bench: Bench, store: Store) -> None:
+        """Given an unknown outcome: the first snooze is settled again after the second one."""
+        worker = on_the_roster(store)
+        job = a_task(bench, raising(RetryLater(1)))
+        insert(store, job)
+        first = bench.of_job(job)
+        settle(store, worker, [(job.id, first)], {})
+        bench.clock.move(MINUTE)
+        settle(store, worker, [(job.id, bench.executor.run(encode(document(store, job.id))))], {})
+
+        settle(store, worker, [(job.id, first)], {})
+
+        found = document(store, job.id)
+        assert (found["snoozes"], found["attempts"]) == (2, 0)
+        assert found["scheduled_at"] == NOW + MINUTE + timedelta(seconds=1)
+
+    @pytest.mark.parametrize(
+        ("later", "error", "words"),
+        [
+            (RetryLater(at=datetime(2030, 1, 1)), "InvalidJob", "time zone"),
+            (RetryLater(at="tomorrow"), "InvalidJob", "tomorrow"),  # type: ignore[arg-type]
+            (RetryLater(-1), "InvalidDuration", "negative"),
+            (RetryLater("soon"), "InvalidDuration", "soon"),
+            (RetryLater(float("nan")), "InvalidDuration", "nan"),
+            (RetryLater(True), "InvalidDuration", "True"),
+        ],
+        ids=lambda value: str(value) if not isinstance(value, RetryLater) else "",
+    )
+    def test_what_cannot_be_is_a_failure_that_says_so(
+        self, bench: Bench, later: RetryLater, error: str, words: str
+    ) -> None:
+        job = bench.archived(raising(later))
+
+        assert (job["attempts"], job["last_execution"]["class"]) == (1, f"recruiter.errors.{error}")
+        assert words in job["last_execution"]["message"]
+
+    def test_and_its_policy_decides_about_it(self, bench: Bench) -> None:
+        policy = bench.policy(RetriableExceptionFilter(RetryForever(1), (f"{InvalidDuration.__module__}.InvalidJob",)))
+
+        move = bench.run(raising(RetryLater(-1)), retry_policy=policy)
+
+        assert isinstance(move, Rescheduled)
+        assert move.fields["attempts"] == 1
+
+    @pytest.mark.parametrize("arguments", [{}, {"delay": 1, "at": NOW}], ids=["neither", "both"])
+    def test_it_needs_exactly_one_moment(self, arguments: dict[str, Any]) -> None:
+        with pytest.raises(TypeError, match="either a delay"):
+            RetryLater(**arguments)
+
+    def test_a_job_that_runs_at_most_once_cannot(self, bench: Bench) -> None:
+        job = bench.archived(raising(RetryLater(1)), at_most_once=True)
+
+        assert (job["done"], job["attempts"], job["why"]) == (False, 1, "not-scheduled-by-retry-policy")
+        assert "at-most-once" in job["last_execution"]["message"]
+
+    def test_a_constructor_can_ask_for_it(self, bench: Bench) -> None:
+        move = bench.of_job(a_job(task="NotYet", args={}))
+
+        assert isinstance(move, Rescheduled)
+        assert move.snoozes == 0
+
+    @pytest.mark.parametrize(
+        "moment",
+        [
+            datetime.max.replace(tzinfo=UTC),
+            datetime.min.replace(tzinfo=UTC),
+            pytest.param(datetime.max.replace(tzinfo=timezone(timedelta(hours=-5)))),
+            pytest.param(datetime.min.replace(tzinfo=timezone(timedelta(hours=5)))),
+        ],
+        ids=str,
+    )
+    @pytest.mark.parametrize("who", ["the job", "its policy"])
+    def test_the_end_of_time_can_be_stored_or_is_refused(self, bench: Bench, moment: datetime, who: str) -> None:
+        bench.recruiter.policies.register(EndOfTime)
+        policy = bench.policy(EndOfTime(moment.isoformat()))
+        move = bench.run(raising(RetryLater(at=moment)) if who == "the job" else failing, retry_policy=policy)
+
+        assert isinstance(move, bytes) or (move is not None and encode(move.fields))
+
+
+class NotYet(Workable):
+    def __init__(self) -> None:
+        raise RetryLater("1 minute")
+
+    def execute(self) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class EndOfTime(RetryPolicy):
+    at: str
+
+    def decide(self, failure: Failure) -> Decision:  # noqa: ARG002
+        return Retry(datetime.fromisoformat(self.at))
+
+
+# -- timeouts --------------------------------------------------------------------------------------------------------
+
+SHORT = 0.05
+
+
+def stay() -> None:
+    """In Python, line by line."""
+    until = time.monotonic() + 20
+    while time.monotonic() < until:
+        pass
+
+
+async def stay_async() -> None:
+    await asyncio.sleep(20)
+
+
+def wait_in_c() -> None:
+    threading.Event().wait(20)
+
+
+def stay_for(seconds: float) -> str:
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        pass
+    return "in time"
+
+
+async def stay_for_async(seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return "in time"
+
+
+class SlowToBuild(Workable):
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        stay_for(seconds)
+
+    def execute(self) -> None:
+        pass
+
+
+class BySignal(Executor):
+    """As in a child with one place."""
+
+    def run(self, raw: bytes, reach: Reach | None = None, hard: Limit = no_limit, tells: Tells = nobody) -> Ended:
+        return super().run(raw, reach or Reach(by_signal=True), hard, tells)
+
+
+class TestTimeout:
+    @pytest.fixture(params=["in a thread", "in the main thread"])
+    def timed(self, bench: Bench, request: pytest.FixtureRequest) -> Iterator[Bench]:
+        """With each way of interrupting; the second one is what a child with one place uses."""
+        before = signal.getsignal(interruption.SIGNAL)
+        if request.param == "in the main thread":
+            interruption.obey_signals()
+            bench.executor = BySignal(bench.recruiter.registry, bench.recruiter.policies, bench.clock, "w1")
+        yield bench
+        signal.signal(interruption.SIGNAL, before)
+
+    @pytest.mark.timeout(120, method="thread")  # its usual method is the same signal
+    @pytest.mark.parametrize("function", [stay, stay_async])
+    def test_it_is_raised_where_the_job_stands(self, timed: Bench, function: Callable[[], Any]) -> None:
+        job = timed.archived(function, timeout=SHORT)
+
+        execution = job["last_execution"]
+        assert (job["why"], execution["class"]) == ("not-scheduled-by-retry-policy", "recruiter.errors.JobTimedOut")
+        assert execution["message"] == "the job's time of 50ms is over"
+        assert function.__name__ in execution["trace"] or function is stay_async
+
+    @pytest.mark.timeout(120, method="thread")
+    @pytest.mark.parametrize("timed", ["in the main thread"], indirect=True)
+    def test_a_signal_also_wakes_what_sleeps(self, timed: Bench) -> None:
+        job = timed.archived(wait_in_c, timeout=SHORT)
+
+        assert job["last_execution"]["class"] == "recruiter.errors.JobTimedOut"
+
+    @pytest.mark.timeout(120, method="thread")
+    def test_one_that_catches_it_and_returns_has_succeeded(self, timed: Bench) -> None:
+        def clean_up() -> str:
+            try:
+                stay()
+            except JobTimedOut:
+                return "cleaned up"
+            return "never told"
+
+        async def clean_up_async() -> str:
+            try:
+                await stay_async()
+            except asyncio.CancelledError:
+                return "cleaned up"
+            return "never told"
+
+        for function in (clean_up, clean_up_async):
+            job = timed.archived(function, timeout=SHORT)
+            assert (job["done"], job["result"]) == (True, "cleaned up")
+
+    @pytest.mark.timeout(120, method="thread")
+    def test_one_that_raises_something_else_has_raised_that(self, timed: Bench) -> None:
+        def give_up() -> None:
+            try:
+                stay()
+            except JobTimedOut:
+                raise OSError("could not clean up") from None
+
+        assert timed.archived(give_up, timeout=SHORT)["last_execution"]["class"] == "OSError"
+
+    @pytest.mark.timeout(120, method="thread")
+    @pytest.mark.parametrize("only", [JobTimedOut, RecruiterError])
+    @pytest.mark.parametrize("function", [stay, stay_async])
+    def test_a_policy_can_retry_on_it(
+        self, timed: Bench, function: Callable[[], Any], only: type[BaseException]
+    ) -> None:
+        policy = timed.recruiter.policies.dump(RetryManyTimes(1, "1 minute"), only=[only])
+
+        move = timed.run(function, timeout=SHORT, retry_policy=policy)
+
+        assert isinstance(move, Rescheduled)
+        assert (move.fields["scheduled_at"], move.fields["attempts"]) == (NOW + MINUTE, 1)
+
+    @pytest.mark.timeout(120, method="thread")
+    def test_code_that_expects_a_timeout_of_its_own_does_not_swallow_it(self, timed: Bench) -> None:
+        def read_from_a_slow_server() -> str:
+            try:
+                stay()
+            except (TimeoutError, OSError):
+                return "swallowed"
+            return "never told"
+
+        job = timed.archived(read_from_a_slow_server, timeout=SHORT)
+
+        assert job["last_execution"]["class"] == "recruiter.errors.JobTimedOut"
+
+    def test_a_policy_for_other_exceptions_does_not(self, bench: Bench) -> None:
+        policy = bench.recruiter.policies.dump(RetryForever(1), only=[ValueError])
+
+        assert bench.archived(stay, timeout=SHORT, retry_policy=policy)["why"] == "non-retriable-exception"
+
+    def test_finalizers_hear_of_it(self, bench: Bench) -> None:
+        task = bench.recruiter.task(name="slow")(stay)
+        errors: list[Any] = []
+        task.after_last_failure(errors.append)
+
+        bench.of_job(a_job(task=task.name, args={}, timeout=SHORT))
+
+        assert [type(error) for error in errors] == [JobTimedOut]
+
+    @pytest.mark.parametrize("colour", ["def", "async def"])
+    def test_a_timeout_of_the_jobs_own_is_not_ours(self, bench: Bench, colour: str) -> None:
+        async def gives_up() -> None:
+            async with asyncio.timeout(0.001):
+                await asyncio.sleep(20)
+
+        job = bench.archived(raising(TimeoutError("mine")) if colour == "def" else gives_up, timeout=20)
+
+        assert job["last_execution"]["class"] == "TimeoutError"
+
+    def test_a_quick_one_is_not_disturbed_and_leaves_no_timer(self, bench: Bench) -> None:
+        before = threading.active_count()
+
+        for _ in range(20):
+            assert bench.archived(lambda: 1, timeout=60)["done"]
+
+        eventually(lambda: threading.active_count() <= before)
+
+    @pytest.mark.timeout(120, method="thread")
+    @pytest.mark.parametrize("function", [stay_for, stay_for_async])
+    def test_it_never_reaches_the_next_job_nor_the_worker(self, timed: Bench, function: Callable[..., Any]) -> None:
+        """Given jobs that take about as long as they may, then each has an outcome, and after them all is quiet."""
+        task = timed.recruiter.task(name="close")(function)
+        plain = timed.recruiter.task(name="plain")(stay_for)
+        outcomes: set[str] = set()
+        between_threads = sys.getswitchinterval()
+        sys.setswitchinterval(0.00005)  # or the timer would hardly ever get its turn in so short a time
+        try:
+            for number in range(200):
+                args = {"seconds": 0.002 + (number % 20 - 10) * 0.00015}
+                job = ended(timed.of_job(a_job(task=task.name, args=args, timeout=0.002)))
+                outcomes.add(job["last_execution"].get("class", "done"))
+                after = ended(timed.of_job(a_job(task=plain.name, args={"seconds": 0.0005})))
+                assert after["done"], f"hit by the time of the one before: {after}"
+        finally:
+            sys.setswitchinterval(between_threads)
+
+        assert outcomes == {"done", "recruiter.errors.JobTimedOut"}
+
+    def test_it_reaches_the_right_one_of_several_threads(self, bench: Bench) -> None:
+        """Given threads of which every other one runs slow jobs, then these and no others are told."""
+        bench.recruiter.task(name="slow")(stay)
+        bench.recruiter.task(name="quick")(stay_for)
+
+        def work(place: int) -> set[str]:
+            slow = place % 2 == 0
+            name, args = ("slow", {}) if slow else ("quick", {"seconds": 0.02})
+            jobs = [a_job(task=name, args=args, timeout=0.03 if slow else 20) for _ in range(5)]
+            return {ended(bench.of_job(job))["last_execution"].get("class", "done") for job in jobs}
+
+        with ThreadPoolExecutor(4) as threads:
+            outcomes = list(threads.map(work, range(4)))
+
+        assert outcomes == [{"recruiter.errors.JobTimedOut"}, {"done"}] * 2
+
+    def test_the_supervisor_is_told_when_the_clock_starts_and_stops(self, bench: Bench) -> None:
+        told: list[Any] = []
+
+        class Told:
+            def __init__(self, seconds: float) -> None:
+                told.append(seconds)
+
+            def __enter__(self) -> None:
+                told.append("starts")
+
+            def __exit__(self, *_: object) -> None:
+                told.append("stops")
+
+        task = bench.recruiter.task(name="timed")(lambda: told.append("runs"))
+        task.finalize(lambda _: told.append("finalizes"))
+        bench.executor.run(encode(job_document(a_job(task="timed", args={}, timeout=7))), hard=Told)
+        bench.executor.run(encode(job_document(a_job(task="timed", args={}))), hard=Told)
+
+        assert told == [7, "starts", "runs", "stops", "finalizes", "runs", "finalizes"]
+
+    def test_the_constructor_is_part_of_the_attempt(self, bench: Bench) -> None:
+        job = ended(bench.of_job(a_job(task="SlowToBuild", args={"seconds": 0.3}, timeout=SHORT)))
+
+        assert job["last_execution"].get("class") == "recruiter.errors.JobTimedOut"
+
+    def test_it_has_its_words_wherever_it_lands(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Given a time so short, or a machine so slow, that it is over before the job has begun."""
+
+        class Immediate(threading.Timer):
+            def start(self) -> None:
+                self.function(*self.args)
+
+        monkeypatch.setattr(threading, "Timer", Immediate)
+
+        job = bench.archived(lambda: 1, timeout=SHORT)
+
+        assert job["last_execution"]["class"] == "recruiter.errors.JobTimedOut"
+        assert "the job's time" in job["last_execution"]["message"]
+
+
+@pytest.mark.timeout(120, method="thread")
+@pytest.mark.parametrize("by_signal", [False, True], ids=["in a thread", "in the main thread"])
+class TestReach:
+    """Interruptions come from other threads, whenever they like: they must hit the user's code, and nothing else."""
+
+    @pytest.fixture(autouse=True)
+    def handler(self) -> Iterator[None]:
+        before = signal.getsignal(interruption.SIGNAL)
+        interruption.obey_signals()
+        yield
+        signal.signal(interruption.SIGNAL, before)
+
+    def test_after_the_code_has_ended_it_does_nothing(self, bench: Bench, by_signal: bool) -> None:
+        reach = Reach(by_signal)
+        for function in (lambda: 1, failing, stay_a_moment):
+            bench.executor.run(encode(job_document(a_task(bench, function))), reach)
+
+            reach.interrupt(JobTimedOut("too late"))
+            signal.raise_signal(interruption.SIGNAL)  # one that was on its way
+            stay_for(0.005)
+
+            reach = Reach(by_signal)
+
+    def test_nor_does_it_disturb_the_finalizers(self, bench: Bench, by_signal: bool) -> None:
+        reach = Reach(by_signal)
+        task = bench.recruiter.task(name="finalized")(lambda: "well")
+
+        @task.finalize
+        def interrupt(error: BaseException | None) -> None:
+            del error
+            reach.interrupt(JobTimedOut("too late"))
+            stay_for(0.005)
+
+        job = ended(bench.executor.run(encode(job_document(a_job(task=task.name, args={}))), reach))
+
+        assert job["done"]
+        assert "notes" not in job["last_execution"]
+
+    @pytest.mark.parametrize("colour", ["def", "async def"])
+    def test_before_it_begins_nothing_is_run(self, bench: Bench, by_signal: bool, colour: str) -> None:
+        ran: list[int] = []
+
+        async def run_async() -> None:
+            ran.append(1)
+
+        job = a_task(bench, run_async if colour == "async def" else lambda: ran.append(1))
+        reach = Reach(by_signal)
+        reach.interrupt(JobTimedOut("before it began"))
+
+        last = ended(bench.executor.run(encode(job_document(job)), reach))["last_execution"]
+
+        assert (last["class"], last["message"], ran) == ("recruiter.errors.JobTimedOut", "before it began", [])
+
+    @pytest.mark.parametrize("function", [stay, stay_async])
+    def test_it_comes_from_another_thread_and_the_first_one_counts(
+        self, bench: Bench, by_signal: bool, function: Callable[[], Any]
+    ) -> None:
+        reach = Reach(by_signal)
+
+        def interrupt() -> None:
+            reach.interrupt(JobTimedOut("the first"))
+            reach.interrupt(JobTimedOut("the second"))
+
+        other = threading.Timer(0.02, interrupt)
+        other.start()
+        job = ended(bench.executor.run(encode(job_document(a_task(bench, function))), reach))
+        other.join()
+
+        assert job["last_execution"]["message"] == "the first"
+
+    def test_a_cancellation_of_the_jobs_own_is_not_ours(self, bench: Bench, by_signal: bool) -> None:
+        async def cancel_myself() -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await asyncio.sleep(20)
+
+        job = ended(bench.executor.run(encode(job_document(a_task(bench, cancel_myself))), Reach(by_signal)))
+
+        assert job["last_execution"]["class"] == "asyncio.exceptions.CancelledError"
+
+
+async def stay_a_moment() -> None:
+    await asyncio.sleep(0.001)
+
+
+# -- what else a job may do to whoever runs it -----------------------------------------------------------------------
+
+
+class TestOutcome:
+    @pytest.mark.parametrize(
+        "timeout",
+        [
+            None,
+            pytest.param(
+                20,
+            ),
+        ],
+    )
+    def test_stop_iteration_is_kept_as_what_it_is(self, bench: Bench, timeout: float | None) -> None:
+        """`next(empty)` is an everyday mistake; `only=[StopIteration]` must find it."""
+        job = bench.archived(lambda: next(iter([])), timeout=timeout)
+
+        assert job["last_execution"]["class"] == "StopIteration"
+
+    def test_a_task_that_an_earlier_job_left_behind_cannot_fail_the_next(self, bench: Bench) -> None:
+        """Given a job that left a task alone which exits later, in a child with one place."""
+
+        async def exit_later() -> None:
+            await asyncio.sleep(0.01)
+            sys.exit(3)
+
+        async def leave_it_alone() -> None:
+            left.append(asyncio.create_task(exit_later()))
+
+        async def innocent() -> str:
+            await asyncio.sleep(0.1)
+            return "well"
+
+        left: list[asyncio.Task[None]] = []
+        assert bench.archived(leave_it_alone)["done"]
+
+        job = bench.archived(innocent)
+        for task in left:
+            with pytest.raises(SystemExit):
+                task.result()
+
+        assert (job["done"], job.get("result")) == (True, "well")
+
+    def test_moments_are_in_utc(self, bench: Bench) -> None:
+        assert bench.archived(lambda: str(current_job.started_at.tzinfo))["result"] == str(UTC)
+
+    def test_a_note_survives_the_way_to_the_archive(self, store: Store, bench: Bench) -> None:
+        worker = on_the_roster(store)
+        task = bench.recruiter.task(name="noted")(lambda: 1)
+        task.finalize(raising_finalizer)
+        job = a_job(task="noted", args={})
+        insert(store, job)
+
+        settle(store, worker, [(job.id, bench.of_job(job))], {})
+
+        archived = store.archived.get(job.id)
+        assert archived is not None
+        assert archived.last_execution == Execution(NOW, NOW, "w1", notes=("finalize raised KeyError: 'gone'",))
+
+
+def raising_finalizer(error: BaseException | None) -> None:
+    raise KeyError("gone") from error

@@ -1,0 +1,340 @@
+"""Limits, pauses and resources: what a round of the leader gives to whom, and what it holds back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from recruiter import Recruiter
+from recruiter.clock import StoppedClock
+from recruiter.domain.job import JobId
+from recruiter.domain.needs import Needs
+from recruiter.errors import JobNotFound, LimitNotFound, SettingsError, WorkerNotFound
+from recruiter.steps.assign import Round, assign, recount
+from recruiter.steps.explain import explain
+from recruiter.steps.lead import Leadership
+from recruiter.store.database import Store
+from tests.samples import NOW, a_job, insert, on_the_roster, running
+
+DUE = NOW - timedelta(minutes=1)
+
+
+class Fleet:
+    """A leader, and workers that take what they are given and do nothing."""
+
+    def __init__(self, store: Store, recruiter: Recruiter) -> None:
+        self.store = store
+        self.recruiter = recruiter
+        self.controls = recruiter.controls
+        self.clock = StoppedClock(NOW)
+        recruiter.store.clock = self.clock
+        self.lead = Leadership(store, self.clock, 5.0)
+        assert self.lead.attend()
+
+    def worker(self, name: str = "w1", **facts: Any) -> str:
+        facts = {"prefetch": 0, "resources": "mem=8000,proc=8", "host": name, **facts}
+        return on_the_roster(self.store, name, term=0, **facts)
+
+    def jobs(self, count: int = 1, **wishes: Any) -> list[JobId]:
+        return insert(self.store, *(a_job(created_at=DUE, scheduled_at=DUE, **wishes) for _ in range(count)))
+
+    def round(self) -> Round:
+        return assign(self.store, self.lead.term, self.clock.now(), self.store.limits.read())
+
+    def held(self, worker: str | None = None) -> list[JobId]:
+        holders = self.store.roster.holders()
+        return holders[worker] if worker else [job for jobs in holders.values() for job in jobs]
+
+    def finish(self, *jobs: JobId) -> None:
+        for worker, held in self.store.roster.holders().items():
+            mine = [job for job in jobs if job in held]
+            if mine:
+                self.store.roster.hand_back(worker, mine)
+        self.store.scheduled.collection.delete_many({"_id": {"$in": list(jobs)}})
+
+    def why(self, id: JobId) -> str:
+        return explain(self.store, id, self.clock.now())
+
+
+@pytest.fixture
+def fleet(store: Store, target: str) -> Iterator[Fleet]:
+    with Recruiter(target) as recruiter:
+        assert recruiter.store
+        yield Fleet(store, recruiter)
+
+
+class TestLimits:
+    def test_a_task_is_never_above_its_limit_and_others_are_not_held_up(self, fleet: Fleet) -> None:
+        fleet.worker(slots=10, tasks=["add", "other"])
+        fleet.controls.set_limit("task:add", 2)
+        limited, others = fleet.jobs(20), fleet.jobs(3, task="other")
+
+        for _ in range(3):
+            fleet.round()
+        held = fleet.held()
+
+        assert len(set(limited) & set(held)) == 2
+        assert set(others) <= set(held)
+        fleet.finish(held[0], held[1], *others)
+        fleet.round()
+        assert len(set(limited) & set(fleet.held())) == 2
+
+    def test_a_limit_that_is_set_while_more_run_lets_them_end(self, fleet: Fleet) -> None:
+        fleet.worker(slots=4)
+        jobs = fleet.jobs(6)
+        fleet.round()
+        assert len(fleet.held()) == 4
+        fleet.controls.set_limit("task:add", 1)
+        recount(fleet.store, fleet.lead.term, fleet.store.limits.read(), NOW)
+
+        running = fleet.held()
+        fleet.finish(*running[:3])
+        fleet.round()
+        assert fleet.held() == running[3:]
+        fleet.finish(running[3])
+        fleet.round()
+        assert len(fleet.held()) == 1
+        assert len(jobs) == 6
+
+    def test_changed_and_removed_while_running(self, fleet: Fleet) -> None:
+        fleet.worker(slots=10)
+        fleet.controls.set_limit("task:add", 1)
+        fleet.jobs(5)
+        fleet.round()
+        fleet.controls.set_limit("task:add", 3)
+        fleet.round()
+        assert len(fleet.held()) == 3
+        fleet.controls.remove_limit("task:add")
+        fleet.round()
+        assert len(fleet.held()) == 5
+        with pytest.raises(LimitNotFound, match="task:add"):
+            fleet.controls.remove_limit("task:add")
+
+    def test_a_group(self, fleet: Fleet) -> None:
+        fleet.worker(slots=10)
+        fleet.controls.set_limit("group:mail", 1)
+        fleet.jobs(3, group="mail")
+        fleet.round()
+        assert len(fleet.held()) == 1
+
+    def test_each_key_by_itself(self, fleet: Fleet) -> None:
+        fleet.worker(slots=10)
+        fleet.controls.set_limit("key:customer", 1)
+        for customer in (1, 2, 3):
+            fleet.jobs(3, key=f"customer:{customer}")
+        fleet.round()
+        fleet.round()
+        assert len(fleet.held()) == 3
+
+    def test_a_rate_over_the_change_of_a_leader(self, fleet: Fleet) -> None:
+        fleet.worker(slots=100)
+        fleet.controls.set_limit("task:add", count=3, per="1 minute")
+        fleet.jobs(10)
+        fleet.round()
+        fleet.lead.resign()
+        assert fleet.lead.attend()
+        fleet.round()
+        assert len(fleet.held()) == 3
+        fleet.clock.move(timedelta(seconds=59))
+        fleet.round()
+        assert len(fleet.held()) == 3
+        fleet.clock.move(timedelta(seconds=2))
+        fleet.round()
+        assert len(fleet.held()) == 6
+
+    def test_what_is_no_limit(self, fleet: Fleet) -> None:
+        for subject in ("add", "tasks:add", "task:"):
+            with pytest.raises(SettingsError):
+                fleet.controls.set_limit(subject, 1)
+        with pytest.raises(SettingsError):
+            fleet.controls.set_limit("task:add")
+
+    def test_a_document_that_somebody_wrote_by_hand_stops_nobody(self, fleet: Fleet) -> None:
+        fleet.store.limits.collection.insert_many(
+            [{"_id": "task:add", "at_once": None}, {"_id": "nonsense"}, {"_id": "starts:x", "log": [1, "a"]}]
+        )
+        fleet.worker()
+        fleet.jobs(1)
+        assert fleet.round().assigned == 1
+
+
+class TestPauses:
+    def test_a_paused_group_starts_nothing_until_it_is_resumed(self, fleet: Fleet) -> None:
+        fleet.worker(slots=10)
+        paused, other = fleet.jobs(2, group="mail"), fleet.jobs(1)
+        fleet.controls.pause_group("mail", by="ada", reason="the server is down")
+        fleet.round()
+        assert fleet.held() == other
+        assert "group mail is paused by ada" in fleet.why(paused[0])
+        assert fleet.controls.resume_group("mail")
+        assert not fleet.controls.resume_group("mail")
+        fleet.round()
+        assert set(fleet.held()) == {*paused, *other}
+
+    def test_all_starts_can_be_blocked(self, fleet: Fleet) -> None:
+        fleet.worker(slots=10)
+        (job,) = fleet.jobs(1)
+        fleet.controls.block_starts(by="ada", reason="maintenance")
+        fleet.round()
+        assert fleet.held() == []
+        assert fleet.why(job).startswith("all starts are blocked by ada")
+        fleet.controls.allow_starts()
+        fleet.round()
+        assert fleet.held() == [job]
+
+    def test_a_worker_can_be_kept_idle(self, fleet: Fleet) -> None:
+        fleet.worker()
+        fleet.controls.keep_idle("w1", by="ada", reason="maintenance")
+        (job,) = fleet.jobs(1)
+        fleet.round()
+        assert fleet.held() == []
+        assert "kept idle" in fleet.why(job)
+        fleet.controls.let_work("w1")
+        fleet.round()
+        assert fleet.held() == [job]
+        with pytest.raises(WorkerNotFound):
+            fleet.controls.keep_idle("w9")
+
+
+class TestResources:
+    def test_jobs_wait_for_what_they_need_and_the_report_says_how_much_is_used(self, fleet: Fleet) -> None:
+        fleet.worker(slots=10)
+
+        fleet.jobs(5, needs=Needs.of(proc=3, mem=1000))
+        fleet.round()
+        fleet.round()
+        assert len(fleet.held()) == 2
+        report = {(use.host, use.resource): (use.limit, use.used, use.available) for use in fleet.controls.resources()}
+        assert report == {("w1", "proc"): (8, 6, 2), ("w1", "mem"): (8000, 2000, 6000)}
+        fleet.finish(fleet.held()[0])
+        fleet.round()
+        assert len(fleet.held()) == 2
+
+    def test_a_big_job_is_not_starved_by_small_ones(self, fleet: Fleet) -> None:
+
+        fleet.worker(slots=10)
+        fleet.jobs(4, needs=Needs.of(proc=2))
+        fleet.round()
+        (big,) = insert(fleet.store, a_job(created_at=DUE, scheduled_at=DUE, needs=Needs.of(proc=7)))
+        later = DUE + timedelta(seconds=1)
+        small = [a_job(created_at=later, scheduled_at=later, needs=Needs.of(proc=1)) for _ in range(20)]
+        insert(fleet.store, *small)
+        for _ in range(4):
+            fleet.finish(fleet.held()[0])
+            fleet.round()
+            if big in fleet.held():
+                break
+        assert big in fleet.held()
+
+    def test_the_fleet_as_a_whole(self, fleet: Fleet) -> None:
+
+        fleet.worker("w1", slots=10)
+        fleet.worker("w2", slots=10)
+        fleet.controls.set_limit("resource:mem", 3000)
+        fleet.jobs(8, needs=Needs.of(mem=1000))
+        fleet.round()
+        assert len(fleet.held()) == 3
+
+
+class TestExplain:
+    def test_there_is_no_such_job(self, fleet: Fleet) -> None:
+        with pytest.raises(JobNotFound):
+            fleet.why("nothing")
+
+    def test_postponed(self, fleet: Fleet) -> None:
+        (job,) = insert(fleet.store, a_job(scheduled_at=NOW + timedelta(minutes=5)))
+        assert fleet.why(job) == "postponed until 2030-01-01 12:05:00 UTC, in 5m"
+
+    def test_postponed_by_a_failure(self, fleet: Fleet) -> None:
+        (job,) = insert(fleet.store, a_job(scheduled_at=NOW + timedelta(minutes=5)))
+        failed = {"attempts": 2, "last_execution": {"class": "ValueError", "message": "no good"}}
+        fleet.store.scheduled.collection.update_one({"_id": job}, {"$set": failed})
+        assert fleet.why(job).endswith("in 5m, after attempt 2 failed with ValueError: no good")
+
+    def test_postponed_because_it_asked_for_it(self, fleet: Fleet) -> None:
+        (job,) = insert(fleet.store, a_job(scheduled_at=NOW + timedelta(minutes=5)))
+        fleet.store.scheduled.collection.update_one({"_id": job}, {"$set": {"snoozed": "no file yet"}})
+        assert fleet.why(job).endswith("because it asked for it: no file yet")
+
+    def test_nobody_leads(self, fleet: Fleet) -> None:
+        (job,) = fleet.jobs(1)
+        fleet.lead.resign()
+        assert fleet.why(job) == "no recruiter leads: start one with `recruiter start recruiter`"
+
+    def test_no_worker(self, fleet: Fleet) -> None:
+        (job,) = fleet.jobs(1)
+        assert fleet.why(job).startswith("no worker is on the roster")
+
+    def test_an_unknown_task(self, fleet: Fleet) -> None:
+        fleet.worker()
+        (job,) = fleet.jobs(1, task="unheard_of")
+        assert fleet.why(job).startswith("no worker knows the task 'unheard_of'")
+
+    def test_a_group_nobody_works_on(self, fleet: Fleet) -> None:
+        fleet.worker(groups=["mail"])
+        (job,) = fleet.jobs(1)
+        assert fleet.why(job) == "no worker that knows it works on group 'generic': start one with --work-on generic"
+
+    def test_a_limit(self, fleet: Fleet) -> None:
+        fleet.worker(slots=10)
+        fleet.controls.set_limit("task:add", 2)
+        jobs = fleet.jobs(3)
+        fleet.round()
+        (waiting,) = set(jobs) - set(fleet.held())
+        assert "task add" in fleet.why(waiting)
+        assert "limit of 2" in fleet.why(waiting)
+
+    def test_no_free_slot(self, fleet: Fleet) -> None:
+        fleet.worker(slots=1)
+        jobs = fleet.jobs(2)
+        fleet.round()
+        (waiting,) = set(jobs) - set(fleet.held())
+        assert "no slot is free" in fleet.why(waiting)
+
+    def test_what_no_host_has(self, fleet: Fleet) -> None:
+
+        fleet.worker(slots=1)
+        (job,) = fleet.jobs(1, needs=Needs.of(mem="16GB"))
+        assert "no host that serves it has more than" in fleet.why(job)
+
+    def test_held_and_running(self, fleet: Fleet) -> None:
+        fleet.worker(slots=2)
+        jobs = fleet.jobs(2)
+        fleet.round()
+        assert "given to worker w1, number 1 of 2 in its list" in [fleet.why(job) for job in jobs]
+        fleet.store.roster.beat("w1", running(jobs[0]), within=20)
+        assert fleet.why(jobs[0]).startswith("running for 0s on worker w1")
+
+    def test_cancelled(self, fleet: Fleet) -> None:
+        (job,) = fleet.jobs(1)
+        fleet.recruiter.cancel(job, by="ada", reason="enough")
+        assert fleet.why(job).startswith("cancelled by ada: enough")
+
+    def test_ended(self, fleet: Fleet) -> None:
+        fleet.store.archived.collection.insert_one(
+            {
+                "_id": "x",
+                "task": "add",
+                "group": "generic",
+                "priority": 0,
+                "created_at": NOW,
+                "scheduled_at": NOW,
+                "done": False,
+                "why": "tried-too-many-times",
+                "archived_at": NOW,
+                "last_execution": {"class": "ValueError", "message": "no good"},
+            }
+        )
+        assert fleet.why("x").endswith("with 'tried-too-many-times': ValueError: no good")
+
+    def test_not_adopted(self, fleet: Fleet) -> None:
+        fleet.store.scheduled.collection.insert_one({"_id": "y", "task": "add"})
+        assert fleet.why("y").startswith("was inserted by another program and is not adopted yet")
+
+    def test_nothing_holds_it_back(self, fleet: Fleet) -> None:
+        fleet.worker(slots=1)
+        (job,) = fleet.jobs(1)
+        assert fleet.why(job) == "due, and nothing holds it back; it is the next of its kind"

@@ -1,0 +1,522 @@
+"""Create: the same task with the same data is one job, ever; and an id of one's own is used once while it is known."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+import pytest
+from bson import ObjectId
+from pydantic import BaseModel
+
+from recruiter import ArchivedJob, Job, JobHandle, Recruiter, Task, Workable
+from recruiter.embedded import EmbeddedServer
+from recruiter.errors import InvalidArguments, InvalidJob, JobExists, JobTooLarge
+from recruiter.steps.settle import settle
+from recruiter.store.codec import LARGEST_JOB
+from recruiter.store.creations import content_id
+from recruiter.store.database import Store
+from recruiter.store.target import Target
+from tests.samples import a_job, done, insert, on_the_roster, places
+
+UTC_NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+
+
+@dataclass
+class Address:
+    street: str
+    number: int = 1
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Order(BaseModel):
+    address: tuple[str, int]
+    amount: Decimal
+
+
+def note(data: Any) -> Any:
+    return data
+
+
+def deliver(
+    address: Address, colours: set[Colour], prices: dict[int, Decimal], by: datetime, order: Order | None = None
+) -> str:
+    del colours, prices, by, order
+    return address.street
+
+
+def pay(amount: float) -> None:
+    del amount
+
+
+@pytest.fixture
+def notes(recruiter: Recruiter) -> Task[[Any], Any, Any]:
+    return recruiter.task(note)
+
+
+class Parcel(Workable, name="create.Parcel"):
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def execute(self) -> int:
+        return self.number
+
+    def weigh(self) -> int:
+        return self.number * 2
+
+
+class TestTheSame:
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [
+            ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+            ({"x": {"a": [{"b": 1, "c": 2}], "d": 3}}, {"x": {"d": 3, "a": [{"c": 2, "b": 1}]}}),
+            ({"z", "y", "x"}, {"x", "y", "z"}),
+            ({1, 2.5, "three", None}, {None, "three", 2.5, 1}),
+            (frozenset({"a", frozenset({1, 2})}), frozenset({frozenset({2, 1}), "a"})),
+            (UTC_NOON, datetime(2030, 1, 1, 12, tzinfo=ZoneInfo("UTC"))),
+            (UTC_NOON, datetime(2030, 1, 1, 12, tzinfo=timezone(timedelta(0), "UTC"))),
+            ({"$ref": 1, "a": 2}, {"a": 2, "$ref": 1}),
+            (b"bytes", bytearray(b"bytes")),
+            ([], []),
+        ],
+        ids=repr,
+    )
+    def test_it_is_one_job(self, notes: Task[[Any], Any, Any], store: Store, one: Any, other: Any) -> None:
+        first, second = notes.create(one), notes.create(other)
+
+        assert first.id == second.id
+        assert (first.created, second.created) == (True, False)
+        assert store.scheduled.collection.count_documents({}) == 1
+
+    def test_typed_arguments_in_any_order(self, recruiter: Recruiter) -> None:
+        task = recruiter.task(deliver)
+        order = Order(address=("Baker Street", 221), amount=Decimal("1.10"))
+
+        first = task.create(Address("Main"), {Colour.RED, Colour.BLUE}, {1: Decimal(1), 2: Decimal(2)}, UTC_NOON, order)
+        second = task.create(
+            order=order.model_copy(deep=True),
+            by=UTC_NOON,
+            prices={2: Decimal(2), 1: Decimal(1)},
+            colours={Colour.BLUE, Colour.RED},
+            address=Address(number=1, street="Main"),
+        )
+        other = task.create(Address("Main", 2), {Colour.RED, Colour.BLUE}, {1: Decimal(1)}, UTC_NOON)
+
+        assert (second.id, second.created) == (first.id, False)
+        assert other.created
+
+    def test_whoever_says_it(self, recruiter: Recruiter) -> None:
+        """By the task, by the builder, by name; positional, named or as a list."""
+        task = recruiter.task(deliver)
+        args: tuple[Any, ...] = (Address("Main"), {Colour.RED}, {}, UTC_NOON)
+        names = ("address", "colours", "prices", "by")
+        first = task.create(*args)
+
+        again = [
+            task.job(*args).create(),
+            task.job(*args).in_group("elsewhere").with_priority(5).schedule_in("1 hour").create(),
+            recruiter.create("deliver", list(args)),
+            recruiter.create("deliver", dict(zip(names, args, strict=True))),
+            recruiter.job("deliver", args).create(),
+        ]
+
+        assert [(handle.id, handle.created) for handle in again] == [(first.id, False)] * len(again)
+
+    def test_an_int_where_a_float_is_expected_is_that_float(self, recruiter: Recruiter) -> None:
+        task = recruiter.task(pay)
+
+        assert task.create(1).id == task.create(1.0).id
+
+    def test_no_data_is_an_empty_document(self, recruiter: Recruiter) -> None:
+        """Also for whoever has not got the code."""
+        assert recruiter.create("unknown", {}).id == recruiter.create("unknown").id
+
+    def test_the_id_tells_the_task(self, notes: Task[[Any], Any, Any]) -> None:
+        assert str(notes.create(1).id).startswith("note:")
+
+
+ALL_DIFFERENT: list[Any] = [
+    1,
+    1.0,
+    True,
+    "1",
+    None,
+    Decimal(1),
+    Decimal("1.0"),
+    b"1",
+    [1],
+    (1,),
+    {1},
+    frozenset({1}),
+    {"a": 1},
+    {"a": 1.0},
+    {"a": True},
+    {"a": None},
+    {"a": {"b": 1}},
+    {"a.b": 1},
+    [1, 2],
+    [2, 1],
+    [[1], 2],
+    [],
+    {},
+    "",
+    0,
+    False,
+    2**31,
+    2.0**31,
+    2**70,
+    UTC_NOON,
+    UTC_NOON.replace(tzinfo=None),
+    UTC_NOON + timedelta(microseconds=1),
+    UTC_NOON.astimezone(ZoneInfo("Europe/Rome")),
+    UTC_NOON.isoformat(),
+    date(2030, 1, 1),
+    timedelta(1),
+    86400,
+    Path("/a"),
+    "/a",
+    UUID(int=1),
+    ObjectId("0" * 24),
+    "0" * 24,
+]
+
+
+class TestDifferent:
+    def test_what_is_not_the_same_is_not_one_job(self, notes: Task[[Any], Any, Any]) -> None:
+        handles = [notes.create(value) for value in ALL_DIFFERENT]
+
+        assert len({handle.id for handle in handles}) == len(ALL_DIFFERENT)
+        assert all(handle.created for handle in handles)
+
+    def test_nor_of_another_task(self, recruiter: Recruiter) -> None:
+        one, other = recruiter.create("one", {"a": 1}), recruiter.create("other", {"a": 1})
+
+        assert (one.created, other.created, one.id == other.id) == (True, True, False)
+
+    def test_the_name_of_a_task_is_not_mixed_up_with_its_data(self) -> None:
+        assert content_id("a", {"task": "b"}) != content_id("b", {"task": "a"})
+
+    def test_enqueuing_is_not_creating(self, notes: Task[[Any], Any, Any], store: Store) -> None:
+        for _ in range(3):
+            notes.enqueue(1)
+        assert notes.create(1).created
+
+        assert store.scheduled.collection.count_documents({}) == 4
+
+    def test_another_method_of_a_workable_is_another_job(self, recruiter: Recruiter) -> None:
+        first = Parcel(1).as_job_of(recruiter).create()
+        second = Parcel(1).as_job_of(recruiter).with_method("weigh").create()
+
+        assert (first.created, second.created) == (True, True)
+
+
+class TestOnceEver:
+    def test_while_it_waits(self, notes: Task[[Any], Any, Any], recruiter: Recruiter) -> None:
+        first = notes.job(1).tagged_as("first").create()
+        second = notes.job(1).tagged_as("second").create()
+
+        assert (first.created, second.created) == (True, False)
+        waiting = recruiter.find(second.id)
+        assert isinstance(waiting, Job)
+        assert waiting.tags == ("first",), "it was left as it is"
+
+    def test_while_it_runs(self, notes: Task[[Any], Any, Any], store: Store) -> None:
+        first = notes.create(1)
+        on_the_roster(store)
+        store.roster.assign({"w1": [first.id]}, 1)
+
+        assert not notes.create(1).created
+
+    def test_when_it_has_ended_its_result_is_there(self, notes: Task[[Any], Any, Any], store: Store) -> None:
+        first = notes.create(1)
+        archive(store, first, result="of the first")
+
+        second = notes.create(1)
+
+        assert not second.created
+        assert second.result(timeout=20) == "of the first"
+        assert places(store, [first.id]) == {first.id: "archived"}
+
+    def test_when_the_archive_has_forgotten_it(self, notes: Task[[Any], Any, Any], store: Store) -> None:
+        first = notes.create(1)
+        archive(store, first)
+        store.archived.remove_older(datetime.max.replace(tzinfo=UTC), 100)
+        assert places(store, [first.id]) == {first.id: "nowhere"}
+
+        assert not notes.create(1).created
+
+        assert places(store, [first.id]) == {first.id: "nowhere"}
+
+    def test_when_it_was_cancelled(self, notes: Task[[Any], Any, Any], recruiter: Recruiter) -> None:
+        recruiter.cancel(notes.create(1).id)
+
+        assert not notes.create(1).created
+
+
+class TestAnIdOfOnesOwn:
+    def test_it_tells_apart_what_is_meant_to_run_again(self, recruiter: Recruiter, store: Store) -> None:
+        recruiter.task(note)
+
+        handles = [recruiter.create("note", {"data": 1}, id=f"day {day}") for day in (1, 2, 1)]
+
+        assert [handle.created for handle in handles] == [True, True, False]
+        assert {d["_id"] for d in store.scheduled.collection.find()} == {"day 1", "day 2"}
+
+    @pytest.mark.parametrize("id", ["text", 7, 2**40, UUID(int=5), ObjectId()], ids=repr)
+    def test_of_every_kind(self, notes: Task[[Any], Any, Any], id: Any) -> None:
+        assert [notes.job(data).with_id(id).create().created for data in (1, 2)] == [True, False]
+
+    @pytest.mark.parametrize("where", ["scheduled", "archived"])
+    def test_one_that_was_used_without_create(self, recruiter: Recruiter, store: Store, where: str) -> None:
+        task = recruiter.task(note)
+        first = task.job(1).with_id("x").in_background().execute()
+        if where == "archived":
+            archive(store, first)
+
+        assert not task.job(1).with_id("x").create().created
+
+        assert places(store, ["x"]) == {"x": where}
+
+    def test_without_create_it_is_free_when_the_archive_has_forgotten_it(
+        self, notes: Task[[Any], Any, Any], store: Store
+    ) -> None:
+        first = notes.job(1).with_id("x").in_background().execute()
+        archive(store, first)
+        with pytest.raises(JobExists, match="'x' exists already"):
+            notes.job(1).with_id("x").in_background().execute()
+        store.archived.remove_older(datetime.max.replace(tzinfo=UTC), 100)
+
+        assert notes.job(1).with_id("x").in_background().execute().created
+
+    def test_one_that_is_archived_in_the_same_moment_is_never_in_both_places(
+        self, notes: Task[[Any], Any, Any], store: Store
+    ) -> None:
+        """Given jobs that end while somebody makes others with their ids, then nobody succeeds and nothing is torn."""
+        worker = on_the_roster(store)
+        jobs = [a_job(f"job{number}", task="note", args={"data": 1}) for number in range(25)]
+        insert(store, *jobs)
+        together = threading.Barrier(2, timeout=20)
+
+        def end_them() -> None:
+            for job in jobs:
+                together.wait()
+                settle(store, worker, [(job.id, done(job))], {})
+
+        def reuse_them() -> list[str]:
+            refused = []
+            for job in jobs:
+                together.wait()
+                try:
+                    notes.job(2).with_id(job.id).in_background().execute()
+                except JobExists as error:
+                    refused.append(str(error))
+            return refused
+
+        with ThreadPoolExecutor(2) as threads:
+            ending, reusing = threads.submit(end_them), threads.submit(reuse_them)
+            ending.result()
+            assert len(reusing.result()) == len(jobs)
+
+        ids = [job.id for job in jobs]
+        assert places(store, ids) == dict.fromkeys(ids, "archived")
+
+    @pytest.mark.parametrize(
+        "first_is_archived", [False, True], ids=["while the first waits", "when the first has ended"]
+    )
+    def test_an_optimistic_job_with_an_id_in_use_is_refused_before_it_runs(
+        self, recruiter: Recruiter, store: Store, first_is_archived: bool
+    ) -> None:
+        ran: list[int] = []
+        task = recruiter.task(name="run")(lambda number: ran.append(number))
+        first = task.job(1).with_id("x").in_background().execute()
+        if first_is_archived:
+            archive(store, first)
+
+        try:
+            with pytest.raises(JobExists):
+                task.job(2).with_id("x").execute()
+        finally:
+            assert (ran, places(store, ["x"])["x"] == "both") == ([], False)
+
+    @pytest.mark.parametrize("where", ["scheduled", "archived"])
+    def test_in_a_transaction_of_the_callers_own_too(
+        self, notes: Task[[Any], Any, Any], recruiter: Recruiter, store: Store, where: str
+    ) -> None:
+        first = notes.job(1).with_id("x").in_background().execute()
+        if where == "archived":
+            archive(store, first)
+
+        with (
+            pytest.raises(JobExists),
+            recruiter.store.client.start_session() as session,
+            session.start_transaction(),
+        ):
+            notes.job(2).with_id("x").execute(session=session)
+
+
+class TestRefused:
+    @pytest.mark.parametrize("with_id", [False, True])
+    def test_what_is_too_large(self, notes: Task[[Any], Any, Any], store: Store, with_id: bool) -> None:
+        job = notes.job("x" * LARGEST_JOB)
+
+        with pytest.raises(JobTooLarge, match=r"'note' has 15,\d{3},\d{3} bytes; at most 15,728,640"):
+            (job.with_id("big") if with_id else job).create()
+
+        assert stored_ids(store) == ([], [])
+
+    def test_with_an_id_of_ones_own_without_create_too(self, notes: Task[[Any], Any, Any], store: Store) -> None:
+        with pytest.raises(JobTooLarge):
+            notes.job("x" * LARGEST_JOB).with_id("big").in_background().execute()
+
+        assert stored_ids(store) == ([], [])
+
+    def test_what_does_not_fit_or_cannot_travel(self, recruiter: Recruiter, store: Store) -> None:
+        task = recruiter.task(pay)
+
+        with pytest.raises(InvalidArguments, match="amount"):
+            task.create("much")  # type: ignore[arg-type]
+        with pytest.raises(InvalidArguments, match="amount"):
+            recruiter.create("pay", {"sum": 1})
+        with pytest.raises(InvalidJob, match=r"data\.a\[1\]"):
+            recruiter.create("unknown", {"a": [1, object()]})
+        with pytest.raises(InvalidJob, match="a job id is"):
+            recruiter.create("unknown", {}, id=1.5)  # type: ignore[arg-type]
+
+        assert stored_ids(store) == ([], [])
+
+
+CREATORS = """
+import sys, threading
+from recruiter import Recruiter
+
+recruiter = Recruiter(sys.argv[1])
+recruiter.store
+print("ready", flush=True)
+sys.stdin.readline()
+created = []
+
+def create():
+    global handle
+    handle = recruiter.create("note", {"data": {"letters": {"a", "b", "c"}, "amount": 1.5}})
+    created.append(handle.created)
+
+threads = [threading.Thread(target=create) for _ in range(int(sys.argv[2]))]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(sum(created), len(created), handle.id, flush=True)
+recruiter.close()
+"""
+
+
+@pytest.fixture
+def untouched(server: EmbeddedServer) -> Iterator[str]:
+    """The address of a database that nobody has prepared: no collection is there."""
+    name = f"test_{ObjectId()}"
+    uri = server.uri.replace("/?", f"/{name}?")
+    yield uri
+    store = Store(Target.parse(uri))
+    store.client.drop_database(name)
+    store.close()
+
+
+class TestManyAtOnce:
+    def test_fifty_threads_make_one_job(self, recruiter: Recruiter, store: Store) -> None:
+        task = recruiter.task(note)
+
+        handles = fifty_at_once(lambda _number: task.create({"n": [1], "m": 2}))
+
+        assert sorted(handle.created for handle in handles) == [False] * 49 + [True]
+        assert len({handle.id for handle in handles}) == 1
+        assert [len(ids) for ids in stored_ids(store)] == [1, 1]
+
+    def test_so_do_fifty_in_a_database_that_is_not_there_yet(self, untouched: str) -> None:
+        """Collections come into being with the first write, inside of fifty transactions at once."""
+        with Recruiter(untouched) as recruiter:
+            task = recruiter.task(note)
+
+            handles = fifty_at_once(lambda _number: task.create(1))
+
+            assert sorted(handle.created for handle in handles) == [False] * 49 + [True]
+            assert [len(ids) for ids in stored_ids(recruiter.store)] == [1, 1]
+
+    def test_so_do_several_processes(self, target: str, store: Store) -> None:
+        """Hashes differ from process to process, and with them the order of a set in the data."""
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-c", CREATORS, target, "25"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env={**os.environ, "PYTHONHASHSEED": seed},
+            )
+            for seed in ("1", "2")
+        ]
+        try:
+            for process in processes:
+                assert process.stdout is not None
+                assert process.stdout.readline() == "ready\n"
+            for process in processes:
+                assert process.stdin is not None
+                process.stdin.write("go\n")
+                process.stdin.flush()
+            answers = [process.communicate(timeout=60)[0].split() for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+
+        jobs, remembered = stored_ids(store)
+        assert len(jobs) == 1
+        assert jobs == remembered
+        assert sorted(answers) == [["0", "25", *jobs], ["1", "25", *jobs]]
+
+    def test_each_of_many_contents_once(self, recruiter: Recruiter, store: Store) -> None:
+        """Given fifty calls for ten contents all at once, then ten jobs."""
+        task = recruiter.task(note)
+
+        handles = fifty_at_once(lambda number: task.create(number % 10))
+
+        assert sum(handle.created for handle in handles) == 10
+        assert [len(ids) for ids in stored_ids(store)] == [10, 10]
+
+
+def fifty_at_once(call: Callable[[int], JobHandle[Any]]) -> list[JobHandle[Any]]:
+    together = threading.Barrier(50, timeout=20)
+
+    def one(number: int) -> JobHandle[Any]:
+        together.wait()
+        return call(number)
+
+    with ThreadPoolExecutor(50) as threads:
+        return list(threads.map(one, range(50)))
+
+
+def archive(store: Store, handle: JobHandle[Any], result: Any = 1) -> None:
+    """What a worker does when the job has ended."""
+    job = store.scheduled.get(handle.id)
+    assert job is not None
+    worker = on_the_roster(store)
+    settle(store, worker, [(job.id, done(job, worker, result))], {})
+    assert isinstance(store.archived.get(job.id), ArchivedJob)
+
+
+def stored_ids(store: Store) -> tuple[list[Any], list[Any]]:
+    """The ids of jobs, and those that are remembered for good."""
+    return [d["_id"] for d in store.scheduled.collection.find()], [d["_id"] for d in store.creations.collection.find()]

@@ -1,0 +1,995 @@
+"""Workables: what they store of themselves comes back equal in another process, or is refused before it is stored."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import InitVar, dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from functools import partialmethod, wraps
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, RootModel, field_validator
+
+from recruiter import DoNotDoItAgain, Job, Recruiter, RetryForever, RetryManyTimes, Workable
+from recruiter.errors import (
+    InvalidArguments,
+    InvalidDuration,
+    InvalidJob,
+    InvalidName,
+    TaskExists,
+    UnsupportedValue,
+)
+from recruiter.store.codec import decode, encode
+from recruiter.workable import WORKABLES, rebuilt, stored
+from tests.bench import Bench, ended
+from tests.samples import a_job
+
+W = TypeVar("W", bound=Workable)
+
+MOMENT = datetime(2030, 1, 1, 12, 0, 0, 5, tzinfo=UTC)
+
+
+def travelled(workable: W) -> W:
+    """The workable as another process sees it."""
+    back = rebuilt(type(workable), decode(encode(stored(workable))))
+    assert type(back) is type(workable)
+    return back
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    bench.executor.close()
+
+
+@pytest.fixture
+def forgotten() -> Iterator[None]:
+    """Classes that a test defines are known to it alone."""
+    known = dict(WORKABLES)
+    yield
+    WORKABLES.clear()
+    WORKABLES.update(known)
+
+
+class Modules:
+    """Modules of the application, each from a file of its own."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self._folder = folder
+        self._patch = patch
+
+    def load(self, file: str, code: str, name: str | None = None) -> Any:
+        path = self._folder / f"{file}.py"
+        path.write_text(textwrap.dedent(code))
+        spec = importlib.util.spec_from_file_location(name or file, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        self._patch.setitem(sys.modules, name or file, module)
+        spec.loader.exec_module(module)
+        return module
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgotten: None) -> Modules:
+    del forgotten
+    return Modules(tmp_path, monkeypatch)
+
+
+class Size(Enum):
+    SMALL = "s"
+    LARGE = "l"
+
+
+@dataclass(frozen=True)
+class Place:
+    street: str
+    number: int = 1
+    marks: tuple[Size, ...] = ()
+
+
+class Stop(BaseModel):
+    place: Place
+    at: date | None = None
+
+
+# -- from the constructor --------------------------------------------------------------------------------------------
+
+
+class Errand(Workable):
+    def __init__(
+        self,
+        to: Place,
+        amount: Decimal,
+        size: Size = Size.SMALL,
+        *,
+        at: datetime | None = None,
+        stops: list[Stop] | None = None,
+        folder: Path = Path("/tmp"),
+        anything: Any = None,
+    ) -> None:
+        self.to = to
+        self.amount = amount
+        self.size = size
+        self.at = at
+        self.stops = stops
+        self.folder = folder
+        self.anything = anything
+
+    def execute(self) -> str:
+        return self.to.street
+
+
+class Square(Workable):
+    """One whose attributes are not what the constructor was given."""
+
+    def __init__(self, side: int) -> None:
+        self._side = side
+
+    @property
+    def side(self) -> int:
+        return self._side
+
+
+class Bare(Workable):
+    def execute(self) -> str:
+        return "bare"
+
+
+class Scatterbrain(Workable):
+    def __init__(self, kept: int, lost: int) -> None:
+        self.kept = kept
+        del lost
+
+
+class Converting(Workable):
+    def __init__(self, day: str) -> None:
+        self.day = date.fromisoformat(day)
+
+
+class Options(Workable):
+    def __init__(self, first: int, **options: Any) -> None:
+        self.first = first
+        self.options = options
+
+
+class Values(Workable):
+    def __init__(self, *values: int) -> None:
+        self.values = values
+
+
+class Positional(Workable):
+    def __init__(self, first: int, /) -> None:
+        self.first = first
+
+
+class Shadowed(Workable):
+    """The class has an attribute of the argument's name; the instance keeps it elsewhere."""
+
+    limit = 10
+
+    def __init__(self, limit: int = 10) -> None:
+        self._limit = limit
+
+
+class TestFromTheConstructor:
+    @pytest.mark.parametrize(
+        "errand",
+        [
+            Errand(Place("Main"), Decimal("1.10")),
+            Errand(
+                Place("Baker Street", 221, (Size.LARGE,)),
+                Decimal(0),
+                Size.LARGE,
+                at=MOMENT,
+                stops=[Stop(place=Place("Main"), at=date(2030, 1, 1))],
+                folder=Path("/srv/x"),
+                anything={"a": (1, {2}, timedelta(days=1))},
+            ),
+        ],
+        ids=["defaults", "everything"],
+    )
+    def test_every_argument_comes_back_equal(self, errand: Errand) -> None:
+        assert vars(travelled(errand)) == vars(errand)
+
+    def test_a_property_will_do(self) -> None:
+        assert travelled(Square(4)).side == 4
+
+    def test_without_a_constructor_there_is_nothing_to_store(self) -> None:
+        assert stored(Bare()) == {}
+        assert isinstance(travelled(Bare()), Bare)
+
+    def test_an_argument_that_is_not_kept_is_named(self) -> None:
+        with pytest.raises(InvalidArguments, match=r"Scatterbrain keeps no attribute 'lost'.*export\(\)"):
+            stored(Scatterbrain(1, 2))
+
+    def test_one_that_is_kept_as_something_else_is_refused(self) -> None:
+        with pytest.raises(InvalidArguments, match=r"day: expected str, got datetime\.date"):
+            stored(Converting("2030-01-01"))
+
+    def test_one_that_cannot_travel_is_named(self) -> None:
+        with pytest.raises(UnsupportedValue, match=r"args\.anything\.a\[1\]"):
+            stored(Errand(Place("Main"), Decimal(1), anything={"a": [1, object()]}))
+
+    @pytest.mark.parametrize(
+        "workable",
+        [
+            pytest.param(
+                Options(1, colour="red"),
+            ),
+            Values(1, 2, 3),
+            Positional(1),
+            pytest.param(
+                Shadowed(5),
+            ),
+        ],
+        ids=lambda workable: type(workable).__name__,
+    )
+    def test_unusual_constructors_come_back_equal_or_are_refused(self, workable: Workable) -> None:
+        try:
+            back = travelled(workable)
+        except InvalidJob:
+            return
+        assert vars(back) == vars(workable)
+
+    def test_another_process_runs_it(self, recruiter: Recruiter, bench: Bench) -> None:
+        """What was really stored in MongoDB is rebuilt and run by somebody else."""
+        handle = Errand(Place("Main"), Decimal(1), at=MOMENT).as_job_of(recruiter).in_background().execute()
+
+        raw = encode(recruiter.store.scheduled.collection.find_one({"_id": handle.id}) or {})
+
+        assert ended(bench.executor.run(raw))["result"] == "Main"
+
+
+# -- dataclasses -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Letter(Workable):
+    to: Place
+    pages: list[str] = field(default_factory=list)
+    sent: date = date(2030, 1, 1)
+    weight: int = field(init=False, default=0)
+    kinds: ClassVar[int] = 3
+
+    def __post_init__(self) -> None:
+        self.weight = len(self.pages)
+
+    def execute(self) -> int:
+        return self.weight
+
+
+@dataclass(kw_only=True, frozen=True)
+class Stamped(Workable):
+    price: Decimal
+    of: Place = Place("Main")
+
+
+@dataclass(slots=True)
+class Slotted(Workable):
+    number: int
+    sizes: set[Size] = field(default_factory=set)
+
+    def execute(self) -> int:
+        return self.number
+
+
+@dataclass
+class Express(Letter):
+    """Inherits its fields, and adds one of its own type."""
+
+    at: datetime = MOMENT
+    after: Letter | None = None
+
+
+@dataclass
+class Seeded(Workable):
+    seed: InitVar[int]
+    value: int = field(init=False, default=0)
+
+    def __post_init__(self, seed: int) -> None:
+        self.value = seed * 2
+
+
+@dataclass
+class SeededByDefault(Workable):
+    seed: InitVar[int] = 0
+    value: int = field(init=False, default=0)
+
+    def __post_init__(self, seed: int) -> None:
+        self.value = seed * 2
+
+
+@dataclass
+class Picky(Workable):
+    number: int
+
+    def __post_init__(self) -> None:
+        if self.number < 0:
+            raise ValueError("below zero")
+
+    def execute(self) -> int:
+        return self.number
+
+
+class TestDataclasses:
+    @pytest.mark.parametrize(
+        "workable",
+        [
+            Letter(Place("Main")),
+            Letter(Place("Main", 2, (Size.SMALL,)), ["one", "two"], date(2031, 1, 1)),
+            Stamped(price=Decimal("0.80")),
+            Stamped(price=Decimal(1), of=Place("x")),
+            Slotted(1),
+            Slotted(2, {Size.SMALL, Size.LARGE}),
+            Express(Place("Main"), ["one"], at=MOMENT, after=Letter(Place("x"))),
+            Picky(0),
+        ],
+        ids=repr,
+    )
+    def test_they_come_back_equal(self, workable: Workable) -> None:
+        assert travelled(workable) == workable
+
+    def test_fields_of_the_wrong_type_are_refused(self) -> None:
+        with pytest.raises(InvalidArguments, match=r"number: expected int, got 'one'"):
+            stored(Slotted("one"))  # type: ignore[arg-type]
+
+    def test_an_init_var_is_not_kept_and_so_it_is_refused(self) -> None:
+        with pytest.raises(InvalidArguments, match="keeps no attribute 'seed'"):
+            stored(Seeded(5))
+
+    def test_so_is_one_with_a_default(self) -> None:
+        """Or the job would run with another value than it was made with, and nobody would know."""
+        with pytest.raises(InvalidArguments, match="seed"):
+            stored(SeededByDefault(5))
+
+    def test_what_post_init_raises_is_a_failure_of_the_job(self, bench: Bench) -> None:
+        job = ended(bench.of_job(a_job(task="Picky", args={"number": -1})))
+
+        assert (job["last_execution"]["class"], job["last_execution"]["message"]) == ("ValueError", "below zero")
+
+    @pytest.mark.usefixtures("forgotten")
+    def test_with_slots_it_keeps_what_its_class_line_says(self) -> None:
+        @dataclass(slots=True)
+        class Compact(Workable, name="compact", group="small", retry=RetryForever(1)):
+            number: int
+
+        assert Compact.task_name == "compact"
+        assert (Compact.task_defaults.group, Compact.task_defaults.retry) == ("small", RetryForever(1))
+
+    def test_fields_inherited_from_another_module(self, modules: Modules) -> None:
+        """Given a base whose annotations are texts that only make sense in its own module."""
+        base = modules.load(
+            "base_of_letters",
+            """
+            from __future__ import annotations
+            from dataclasses import dataclass
+            from decimal import Decimal as Money
+            from recruiter import Workable
+
+            @dataclass
+            class Coin:
+                worth: Money
+
+            @dataclass
+            class Priced(Workable):
+                coin: Coin
+            """,
+        )
+
+        @dataclass
+        class Sold(base.Priced):  # type: ignore[misc,name-defined]
+            by: str = "me"
+
+        assert travelled(Sold(base.Coin(Decimal(1)), "you")) == Sold(base.Coin(Decimal(1)), "you")
+
+
+# -- pydantic models -------------------------------------------------------------------------------------------------
+
+
+class Bill(Workable, BaseModel):
+    number: int = Field(gt=0)
+    stops: list[Stop] = []
+    total: Decimal = Decimal(0)
+    due: datetime | None = None
+    _seen: int = PrivateAttr(default=0)
+
+    def execute(self) -> int:
+        return self.number
+
+
+class Receipt(BaseModel, Workable):
+    """The other way round."""
+
+    model_config = ConfigDict(frozen=True)
+
+    number: int
+
+    def execute(self) -> int:
+        return self.number
+
+
+class Trimmed(Workable, BaseModel):
+    name: str
+
+    @field_validator("name")
+    @classmethod
+    def _trim(cls, value: str) -> str:
+        return value.strip()
+
+
+class Doubling(Workable, BaseModel):
+    """Would be twice as much each time it is rebuilt."""
+
+    number: int
+
+    @field_validator("number")
+    @classmethod
+    def _double(cls, value: int) -> int:
+        return value * 2
+
+
+class Aliased(Workable, BaseModel):
+    model_config = ConfigDict(populate_by_name=True)
+
+    number: int = Field(alias="Number")
+    to: Place = Field(default=Place("Main"), validation_alias="To", serialization_alias="To")
+
+
+class Rooted(Workable, RootModel[list[int]]):
+    def execute(self) -> int:
+        return sum(self.root)
+
+
+class TestModels:
+    @pytest.mark.parametrize(
+        "model",
+        [
+            Bill(number=1),
+            Bill(number=2, stops=[Stop(place=Place("x", 3, (Size.LARGE,)))], total=Decimal("1.10"), due=MOMENT),
+            Receipt(number=3),
+            Trimmed(name="  Ada "),
+            Aliased.model_validate({"Number": 4}),
+            Aliased(number=4, to=Place("x")),
+            pytest.param(
+                Rooted([1, 2]),
+            ),
+        ],
+        ids=repr,
+    )
+    def test_they_come_back_equal(self, model: Workable) -> None:
+        assert travelled(model) == model
+
+    def test_they_run(self, bench: Bench) -> None:
+        for model in (Bill(number=5), Receipt(number=5)):
+            job = a_job(task=type(model).__name__, args=stored(model))
+            assert ended(bench.of_job(job))["result"] == 5
+
+    def test_one_that_would_come_back_different_is_refused(self) -> None:
+        with pytest.raises(InvalidArguments, match=r"Doubling.*would come back as Doubling\(number=8\)"):
+            stored(Doubling(number=2))
+
+    def test_one_that_was_never_validated_is_refused(self) -> None:
+        with pytest.raises(InvalidArguments, match="number"):
+            stored(Bill.model_construct(number=-1))
+
+    def test_stored_fields_that_do_not_fit_are_a_failure_of_the_job(self, bench: Bench) -> None:
+        job = ended(bench.of_job(a_job(task="Bill", args={"number": 0})))
+
+        assert job["last_execution"]["class"] == "recruiter.errors.InvalidArguments"
+        assert "number" in job["last_execution"]["message"]
+
+    def test_data_by_name_is_checked_where_the_job_is_made(self, recruiter: Recruiter) -> None:
+        with pytest.raises(InvalidArguments, match="number"):
+            recruiter.job("Bill", {"number": 0})
+        with pytest.raises(InvalidArguments, match="number"):
+            recruiter.job("Slotted", {"number": "one"})
+
+
+# -- export and import_ ----------------------------------------------------------------------------------------------
+
+
+class Suitcase(Workable):
+    """Packs what it is told, and unpacks what it finds."""
+
+    def __init__(self, content: Any) -> None:
+        self.content = content
+
+    def export(self) -> Mapping[str, Any]:
+        return {"packed": self.content}
+
+    @classmethod
+    def import_(cls, parameters: Mapping[str, Any]) -> Self:
+        return cls(parameters["packed"])
+
+    def execute(self) -> Any:
+        return self.content
+
+
+class Broken(Workable):
+    """Does on export whatever it is told."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def export(self) -> Mapping[str, Any]:
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        answer: Mapping[str, Any] = self.answer
+        return answer
+
+    @classmethod
+    def import_(cls, parameters: Mapping[str, Any]) -> Self:
+        raise KeyError(parameters["missing"])
+
+    def execute(self) -> None:
+        pass
+
+
+class OnlyExports(Workable):
+    def __init__(self, number: int) -> None:
+        self.hidden = number
+
+    def export(self) -> Mapping[str, Any]:
+        return {"number": self.hidden}
+
+
+class TestExportAndImport:
+    @pytest.mark.parametrize(
+        "content",
+        [
+            Decimal("1.10"),
+            MOMENT,
+            date(2030, 1, 1),
+            timedelta(microseconds=1),
+            [Path("/x"), (1, 2), {"a", "b"}, b"bytes", 2**80],
+            {"nested": {"deep": [None, True, 1.5]}},
+        ],
+        ids=repr,
+    )
+    def test_values_come_back_equal(self, content: Any) -> None:
+        assert travelled(Suitcase(content)).content == content
+
+    def test_any_mapping_will_do(self) -> None:
+        class Odd(Mapping[str, int]):
+            def __getitem__(self, key: str) -> int:
+                return 5
+
+            def __iter__(self) -> Iterator[str]:
+                return iter(["a"])
+
+            def __len__(self) -> int:
+                return 1
+
+        assert stored(Broken(Odd())) == {"a": 5}
+
+    def test_with_export_alone_the_constructor_takes_it(self) -> None:
+        assert travelled(OnlyExports(5)).hidden == 5
+
+    @pytest.mark.parametrize(
+        ("answer", "error", "words"),
+        [
+            (OSError("disk full"), InvalidJob, r"Broken\.export\(\) raised OSError: disk full; nothing was stored"),
+            (["a list"], InvalidJob, r"Broken\.export\(\) must return a document.*a list"),
+            (None, InvalidJob, r"Broken\.export\(\) must return a document"),
+            ({"a": [1, {"b": object()}]}, UnsupportedValue, r"Broken\.a\[1\]\.b: .*object cannot travel"),
+            ({"a": Place("x")}, UnsupportedValue, r"Broken\.a: the class Place needs an annotation.*pass a dict"),
+            ({"a": print}, UnsupportedValue, r"Broken\.a: a function cannot travel"),
+            ({5: 1}, UnsupportedValue, r"Broken: a key must be text, not 5"),
+            ({"a\0b": 1}, UnsupportedValue, r"Broken: .*NUL"),
+        ],
+        ids=str,
+    )
+    def test_an_export_that_cannot_be_stored_is_refused_at_the_call(
+        self, recruiter: Recruiter, answer: Any, error: type[BaseException], words: str
+    ) -> None:
+        with pytest.raises(error, match=words):
+            Broken(answer).as_job_of(recruiter)
+
+        assert recruiter.store.scheduled.collection.count_documents({}) == 0
+
+    def test_what_the_export_raised_is_not_lost(self) -> None:
+        error = OSError("disk full")
+        with pytest.raises(InvalidJob) as refused:
+            stored(Broken(error))
+
+        assert refused.value.__cause__ is error
+
+    def test_what_import_raises_is_a_failure_of_the_job(self, bench: Bench) -> None:
+        job = ended(bench.of_job(a_job(task="Broken", args={"missing": "its tail"})))
+
+        assert (job["last_execution"]["class"], job["last_execution"]["message"]) == ("KeyError", "'its tail'")
+
+
+# -- what stands in the class line -----------------------------------------------------------------------------------
+
+
+class Http(
+    Workable,
+    name="http.request",
+    aliases=["HttpOfOld", "http"],
+    group="net",
+    priority=7,
+    tags=["slow", "net"],
+    retry=RetryManyTimes(3, "1 minute"),
+    only=[OSError],
+    timeout="30s",
+):
+    def __init__(self, url: str = "x") -> None:
+        self.url = url
+
+    def execute(self) -> str:
+        return self.url
+
+    def tagged_as(self) -> Iterable[str]:
+        return ["own", "slow"]
+
+
+class Once(Workable, at_most_once=True):
+    def execute(self) -> None:
+        pass
+
+
+def tagged(tags: Any) -> Workable:
+    class Tagged(Workable):
+        def tagged_as(self) -> Iterable[str]:
+            if isinstance(tags, BaseException):
+                raise tags
+            return tags  # type: ignore[no-any-return]
+
+        def execute(self) -> None:
+            pass
+
+    return Tagged()
+
+
+class TestTheClassLine:
+    def test_it_is_used_when_the_job_says_nothing(self, recruiter: Recruiter) -> None:
+        job = Http().as_job_of(recruiter).build()
+
+        assert (job.task, job.group, job.priority, job.timeout) == ("http.request", "net", 7, 30.0)
+        assert job.retry_policy == recruiter.policies.dump(RetryManyTimes(3, 60), only=[OSError])
+        assert Once().as_job_of(recruiter).build().at_most_once
+
+    def test_the_job_has_the_last_word(self, recruiter: Recruiter) -> None:
+        wishes = Http().as_job_of(recruiter).in_group("other").with_priority(0).timeout("1 minute")
+        job = wishes.retry_with_policy(DoNotDoItAgain()).build()
+
+        assert (job.group, job.priority, job.timeout) == ("other", 0, 60.0)
+        assert job.retry_policy == recruiter.policies.dump(DoNotDoItAgain()), "the class's `only` went with its policy"
+
+    def test_tags_of_class_workable_and_job_are_merged(self, recruiter: Recruiter) -> None:
+        job = Http().as_job_of(recruiter).tagged_as("job", "net").tagged_as("last").build()
+
+        assert job.tags == ("slow", "net", "own", "job", "last")
+
+    def test_they_are_found_by_them(self, recruiter: Recruiter) -> None:
+        handle = Http().as_job_of(recruiter).tagged_as("job").in_background().execute()
+
+        found = recruiter.find(handle.id)
+        assert isinstance(found, Job)
+        assert found.tags == ("slow", "net", "own", "job")
+        assert recruiter.store.scheduled.collection.count_documents({"tags": "own"}) == 1
+
+    @pytest.mark.usefixtures("forgotten")
+    @pytest.mark.parametrize(
+        ("tags", "words"),
+        [
+            (OSError("no disk"), r"tagged_as\(\) raised OSError: no disk"),
+            (None, r"tagged_as\(\) raised TypeError"),
+            ("one", r"list of texts, as in \['one'\]"),
+            ([5], "a tag must be a text, not 5"),
+            ([""], "a tag must be a text"),
+        ],
+        ids=str,
+    )
+    def test_tags_that_are_none_are_refused_at_the_call(self, recruiter: Recruiter, tags: Any, words: str) -> None:
+        with pytest.raises(InvalidJob, match=words):
+            tagged(tags).as_job_of(recruiter)
+
+    @pytest.mark.usefixtures("forgotten")
+    @pytest.mark.parametrize(
+        ("keywords", "error"),
+        [
+            ({"group": "two words"}, InvalidName),
+            ({"name": "a/b"}, InvalidName),
+            ({"aliases": ["a/b"]}, InvalidName),
+            ({"priority": float("nan")}, InvalidJob),
+            ({"tags": "one"}, InvalidName),
+            ({"retry": RetryManyTimes}, InvalidJob),
+            ({"only": ValueError}, InvalidJob),
+            ({"timeout": 0}, InvalidDuration),
+            ({"timeout": "soon"}, InvalidDuration),
+            ({"colour": "red"}, TypeError),
+        ],
+        ids=str,
+    )
+    def test_nonsense_is_refused_when_the_class_is_defined(
+        self, keywords: dict[str, Any], error: type[BaseException]
+    ) -> None:
+        with pytest.raises(error):
+            type("Nonsense", (Workable,), {}, **keywords)
+
+    @pytest.mark.usefixtures("forgotten")
+    def test_only_may_be_any_iterable(self) -> None:
+        """Lost, it would mean: retry on everything."""
+        defined: Any = type("Iterating", (Workable,), {}, retry=RetryForever(1), only=iter([OSError]))
+
+        assert defined.task_defaults.only == (OSError,)
+
+    def test_so_it_may_for_a_job(self, recruiter: Recruiter) -> None:
+        job = Bare().as_job_of(recruiter).retry_with_policy(RetryForever(1), only=iter([OSError])).build()
+
+        assert job.retry_policy == recruiter.policies.dump(RetryForever(1), only=[OSError])
+
+
+class TestDefaultsOfATask:
+    def test_they_are_used_and_overridden_likewise(self, recruiter: Recruiter) -> None:
+        policy = RetryManyTimes(3, 60)
+        decorate = recruiter.task(
+            name="defaults", group="net", priority=7, tags=["a"], retry=policy, only=[OSError], timeout=30
+        )
+        task = decorate(lambda: None)
+
+        job = task.job().build()
+        assert (job.group, job.priority, job.tags, job.timeout) == ("net", 7, ("a",), 30.0)
+        assert job.retry_policy == recruiter.policies.dump(policy, only=[OSError])
+
+        other = task.job().in_group("x").with_priority(0).tagged_as("b").timeout(5)
+        job = other.retry_with_policy(RetryForever(1)).at_most_once().build()
+        assert (job.group, job.priority, job.tags, job.timeout) == ("x", 0, ("a", "b"), 5.0)
+        assert (job.retry_policy, job.at_most_once) == (recruiter.policies.dump(RetryForever(1)), True)
+
+    @pytest.mark.parametrize(
+        "keywords",
+        [
+            {"group": "two words"},
+            {"retry": "often"},
+            {"timeout": 0},
+            {"tags": "one"},
+            {"only": OSError},
+            pytest.param(
+                {"aliases": "old"},
+            ),
+        ],
+        ids=str,
+    )
+    def test_nonsense_is_refused_when_the_task_is_defined(self, bench: Bench, keywords: dict[str, Any]) -> None:
+        with pytest.raises(InvalidJob):
+            bench.recruiter.task(**keywords)(lambda: None)
+
+
+# -- methods ---------------------------------------------------------------------------------------------------------
+
+
+def traced(method: Callable[[Any], str]) -> Callable[[Any], str]:
+    @wraps(method)
+    def call(self: Any) -> str:
+        return method(self)
+
+    return call
+
+
+class Base(Workable):
+    def inherited(self) -> str:
+        return "inherited"
+
+
+class Robot(Base):
+    constant = 5
+    helper = str
+
+    class Arm:
+        pass
+
+    def __init__(self, name: str = "R2") -> None:
+        self.name = name
+
+    def __call__(self) -> None:
+        pass
+
+    def execute(self) -> str:
+        return self.name
+
+    async def later(self) -> str:
+        return f"later {self.name}"
+
+    @traced
+    def decorated(self) -> str:
+        return self.name
+
+    @staticmethod
+    def static() -> str:
+        return "static"
+
+    @classmethod
+    def of_class(cls) -> str:
+        return cls.__name__
+
+    @property
+    def attribute(self) -> str:
+        raise AssertionError("looked at while nothing ran")
+
+    def _private(self) -> None:
+        pass
+
+    # These are words of the builder, too.
+    def timeout(self) -> str:
+        return "my timeout"
+
+    def build(self) -> str:
+        return "my build"
+
+    def create(self) -> str:
+        return "my create"
+
+    partial = partialmethod(execute)
+
+
+class ModelRobot(Workable, BaseModel):
+    name: str = "R2"
+
+    def execute(self) -> str:
+        return self.name
+
+    def copy(self) -> str:  # type: ignore[override]
+        """A name of pydantic's that its author took."""
+        return f"copy of {self.name}"
+
+
+class Idle(Workable):
+    """Has nothing to run by itself."""
+
+    def ping(self) -> str:
+        return "pong"
+
+
+class TestMethods:
+    @pytest.mark.parametrize(
+        ("method", "result"),
+        [
+            ("execute", "R2"),
+            ("inherited", "inherited"),
+            ("later", "later R2"),
+            ("decorated", "R2"),
+        ],
+    )
+    def test_any_of_its_own_can_be_the_last_word(
+        self, recruiter: Recruiter, bench: Bench, method: str, result: str
+    ) -> None:
+        handle = getattr(Robot().as_job_of(recruiter).in_background(), method)()
+
+        stored_job = recruiter.store.scheduled.collection.find_one({"_id": handle.id}) or {}
+        assert ended(bench.executor.run(encode(stored_job)))["result"] == result
+
+    @pytest.mark.parametrize(
+        "method",
+        [
+            *("_private", "__init__", "__call__", "__class__"),
+            *("export", "import_", "tagged_as", "after_success", "finalize", "on_event", "as_job_of", "task_name"),
+            *("constant", "attribute", "Arm", "helper", "missing", "name"),
+            *("static", "of_class", "partial"),
+        ],
+    )
+    def test_others_are_refused_when_the_job_is_made(self, recruiter: Recruiter, method: str) -> None:
+        with pytest.raises(InvalidArguments, match=f"Robot has no method '{method}' that can be run as a job"):
+            Robot().as_job_of(recruiter).with_method(method)
+
+    @pytest.mark.parametrize("method", ["model_dump", "json", "dict", "model_copy", "model_validate", "model_fields"])
+    def test_so_are_those_of_pydantic(self, recruiter: Recruiter, method: str) -> None:
+        with pytest.raises(InvalidArguments, match=f"has no method '{method}'"):
+            ModelRobot().as_job_of(recruiter).with_method(method)
+
+    def test_but_not_one_that_its_author_wrote(self, recruiter: Recruiter) -> None:
+        assert ModelRobot().as_job_of(recruiter).copy().result(timeout=20) == "copy of R2"
+
+    @pytest.mark.parametrize("method", ["missing", "export", "constant", "_private", "__init__", "Arm", "static"])
+    def test_others_are_refused_when_the_job_runs_whoever_stored_it(self, bench: Bench, method: str) -> None:
+        job = ended(bench.of_job(a_job(task="Robot", args={}, method=method)))
+
+        assert job["last_execution"]["class"] == "recruiter.errors.InvalidArguments"
+        assert method in job["last_execution"]["message"]
+
+    def test_without_execute_the_method_must_be_said(self, recruiter: Recruiter) -> None:
+        with pytest.raises(InvalidArguments, match="Idle has no method 'execute'"):
+            Idle().as_job_of(recruiter).in_background().execute()
+        with pytest.raises(InvalidArguments, match="Idle has no method 'execute'"):
+            Idle().as_job_of(recruiter).create()
+
+        assert Idle().as_job_of(recruiter).ping().result(timeout=20) == "pong"
+
+    @pytest.mark.parametrize("method", ["timeout", "build", "create"])
+    def test_a_name_of_the_builders_own_is_said_with_with_method(self, recruiter: Recruiter, method: str) -> None:
+        job = Robot().as_job_of(recruiter).with_method(method)
+
+        assert job.execute().result(timeout=20) == f"my {method}"
+        assert job.build().method == method
+
+    def test_looking_for_something_private_is_a_plain_attribute_error(self, recruiter: Recruiter) -> None:
+        job = Robot().as_job_of(recruiter)
+
+        assert not hasattr(job, "_repr_html_")
+        assert not hasattr(job, "__deepcopy__")
+
+    def test_a_function_has_none(self, bench: Bench) -> None:
+        with pytest.raises(InvalidArguments, match="is a function and has no method 'fly'"):
+            bench.recruiter.task(name="plain")(lambda: None)._definition.check_method("fly")
+
+
+# -- names -----------------------------------------------------------------------------------------------------------
+
+
+class TestNames:
+    def test_a_job_stored_under_an_old_name_runs(self, bench: Bench) -> None:
+        bench.recruiter.task(name="new", aliases=["old", "older"])(lambda a: a * 2)
+
+        results = [ended(bench.of_job(a_job(task=name, args={"a": 2})))["result"] for name in ("new", "old", "older")]
+
+        assert results == [4, 4, 4]
+
+    def test_so_does_one_of_a_workable(self, bench: Bench) -> None:
+        for name in ("http.request", "HttpOfOld", "http"):
+            assert ended(bench.of_job(a_job(task=name, args={"url": "y"})))["result"] == "y"
+
+    def test_workers_know_old_names(self, bench: Bench) -> None:
+        bench.recruiter.task(name="new", aliases=["old"])(lambda: None)
+
+        assert {"new", "old", "http.request", "HttpOfOld", "http"} <= bench.recruiter.registry.names()
+
+    def test_a_new_job_gets_the_new_name(self, recruiter: Recruiter) -> None:
+        recruiter.task(name="new", aliases=["old"])(lambda a: a)
+
+        assert recruiter.job("old", {"a": 1}).build().task == "new"
+        assert recruiter.job("http", {"url": "y"}).build().task == "http.request"
+
+    def test_two_tasks_cannot_share_one(self, bench: Bench) -> None:
+        task = bench.recruiter.task
+        task(name="first", aliases=["old"])(lambda: 1)
+
+        for name, aliases in (("old", []), ("second", ["first"]), ("third", ["old"])):
+            with pytest.raises(TaskExists, match="already"):
+                task(name=name, aliases=aliases)(Bench.run)
+        assert not {"second", "third"} & bench.recruiter.registry.names(), "nothing of a refused one is left"
+
+    @pytest.mark.usefixtures("forgotten")
+    def test_nor_can_two_workables(self) -> None:
+        for keywords in ({"name": "Robot"}, {"aliases": ["Robot"]}, {"name": "http"}, {"aliases": ["http.request"]}):
+            with pytest.raises(TaskExists, match=r"already; give .*Another another name="):
+                type("Another", (Workable,), {}, **keywords)
+
+        assert (WORKABLES["Robot"], WORKABLES["http"]) == (Robot, Http)
+
+    @pytest.mark.usefixtures("forgotten")
+    def test_nothing_of_a_refused_one_is_left(self) -> None:
+        with pytest.raises(TaskExists):
+            type("Refused", (Workable,), {}, aliases=["Robot"])
+
+        assert "Refused" not in WORKABLES
+
+    def test_the_same_class_may_be_loaded_twice(self, modules: Modules) -> None:
+        """As a script and as a module, or by a reload: the later one is used."""
+        code = "from recruiter import Workable\nclass Reloaded(Workable): pass"
+        modules.load("shop", code, name="shop_as_main")
+        again = modules.load("shop", code)
+
+        assert WORKABLES["Reloaded"] is again.Reloaded
+
+    def test_classes_of_one_name_in_two_modules_are_two(self, modules: Modules) -> None:
+        """Or the jobs of one would silently run the other."""
+        code = "from recruiter import Workable\nclass Import(Workable): pass"
+        modules.load("orders", code)
+
+        with pytest.raises(TaskExists):
+            modules.load("customers", code)
+
+    def test_a_task_cannot_take_the_name_of_a_workable(self, bench: Bench) -> None:
+        with pytest.raises(TaskExists):
+            bench.recruiter.task(name="Robot")(lambda name: f"not {name}")

@@ -1,0 +1,64 @@
+"""The lane of a job: one text for all that decides where and when it may run."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recruiter.domain.lanes import Lane
+from recruiter.domain.names import CANCELLED_LANE
+from recruiter.domain.needs import Needs
+
+LANES = [
+    ("mail/send", Lane("mail", "send")),
+    ("media/encode/mem=2147483648,proc=4", Lane("media", "encode", Needs.of(mem="2GiB", proc=4))),
+    ("mail/send//customer:42", Lane("mail", "send", key="customer:42")),
+    ("generic/poison///alone", Lane("generic", "poison", alone=True)),
+    ("a/b/gpu=1/k/alone", Lane("a", "b", Needs.of(gpu=1), "k", True)),
+]
+
+
+@pytest.mark.parametrize(("text", "lane"), LANES)
+def test_there_and_back(text: str, lane: Lane) -> None:
+    assert Lane.parse(text) == lane
+    assert str(lane) == text
+
+
+def test_a_plain_one_is_what_it_always_was() -> None:
+    assert str(Lane("mail", "send")) == "mail/send"
+
+
+@pytest.mark.parametrize(
+    ("text", "lane"),
+    [
+        ("a/b/rubbish", Lane("a", "b")),
+        ("a/b/mem=lots", Lane("a", "b")),
+        ("a/b/proc=-1/customer:1", Lane("a", "b", key="customer:1")),
+        ("a/b//no name", Lane("a", "b")),
+        ("a/b///together", Lane("a", "b")),
+        ("a/b//k/alone/and/more", Lane("a", "b", key="k", alone=True)),
+        ("a/b///", Lane("a", "b")),
+        ("a/b/proc=2,mem=1/", Lane("a", "b", Needs.of(mem=1, proc=2))),
+        ("a", Lane("a", "")),
+        ("", Lane("", "")),
+        (CANCELLED_LANE, Lane("", "cancelled")),
+    ],
+)
+def test_written_by_hand(text: str, lane: Lane) -> None:
+    """What makes no sense asks for nothing, and the rest counts."""
+    assert Lane.parse(text) == lane
+
+
+def test_the_kind_of_a_key() -> None:
+    assert Lane("a", "b", key="customer:42").kind_of_key == "customer"
+    assert Lane("a", "b", key="nightly").kind_of_key == "nightly"
+    assert Lane("a", "b").kind_of_key is None
+
+
+@given(st.text(max_size=60) | st.lists(st.sampled_from("/a=1,:$ \x00proc"), max_size=20).map("".join))
+def test_no_text_breaks_it(text: str) -> None:
+    lane = Lane.parse(text)
+
+    assert Lane.parse(str(lane)) == lane
+    assert str(Lane.parse(str(lane))) == str(lane)

@@ -1,0 +1,307 @@
+"""Limits: what they are about, what is left of them, and when the next one may start."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recruiter.domain.lanes import Lane
+from recruiter.domain.limits import (
+    LIMITLESS,
+    AtLimit,
+    AtRate,
+    FleetBusy,
+    KeptFor,
+    Limit,
+    Meter,
+    Rate,
+    Start,
+    split_subject,
+)
+from recruiter.domain.needs import Needs
+from recruiter.errors import SettingsError
+from tests.samples import NOW
+
+SECOND = timedelta(seconds=1)
+
+
+class TestSubject:
+    @pytest.mark.parametrize(
+        ("subject", "kind", "name"),
+        [
+            ("task:resize", "task", "resize"),
+            ("task:shop:resize", "task", "shop:resize"),
+            ("group:mail", "group", "mail"),
+            ("key:customer", "key", "customer"),
+            ("resource:mem", "resource", "mem"),
+            ("resource:licence:matlab", "resource", "licence:matlab"),
+        ],
+    )
+    def test_what_it_is_about(self, subject: str, kind: str, name: str) -> None:
+        assert split_subject(subject) == (kind, name)
+        limit = Limit(subject, 1)
+        assert (limit.kind, limit.name) == (kind, name)
+
+    @pytest.mark.parametrize(
+        ("subject", "hint"),
+        [
+            ("resize", "write 'task:resize'"),
+            ("tusk:resize", "write 'task:resize'"),
+            ("task:", "not a name"),
+            ("task:a/b", "not a name"),
+            ("group:a b", "not a name"),
+            ("key:customer:42", "write key:customer"),
+            ("resource:a=b", "no '='"),
+            (None, "write 'task:resize'"),
+            (7, "write 'task:resize'"),
+        ],
+    )
+    def test_what_cannot_be_limited(self, subject: Any, hint: str) -> None:
+        with pytest.raises(SettingsError, match="cannot be limited") as refused:
+            Limit(subject, 1)
+        assert hint in str(refused.value)
+
+
+class TestMaking:
+    def test_as_a_person_writes_it(self) -> None:
+        assert Limit.of("resource:mem", "64GiB") == Limit("resource:mem", 64 * 2**30)
+        assert Limit.of("task:a", "3") == Limit("task:a", 3)
+        assert Limit.of("task:a", count=10, seconds="1 minute") == Limit("task:a", rate=Rate(10, 60))
+        assert Limit.of("resource:proc", 1.5).ceiling == 1500
+        assert Limit.of("task:a", 2.0).ceiling == 2
+        assert Limit.of("task:a", 0).ceiling == 0
+        assert Limit.of("task:a", count=1, seconds=1).ceiling is None
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {},
+            {"at_once": -1},
+            {"at_once": 1.5},
+            {"at_once": True},
+            {"at_once": float("nan")},
+            {"at_once": "many"},
+            {"at_once": "2GB"},
+            {"count": 5},
+            {"seconds": 5},
+            {"count": 0, "seconds": 1},
+            {"count": 1.5, "seconds": 1},
+            {"count": True, "seconds": 1},
+            {"count": 1, "seconds": 0},
+            {"count": 1, "seconds": -1},
+            {"count": 1, "seconds": "soon"},
+            {"count": 1, "seconds": "400 days"},
+            {"at_once": 1, "floating": True},
+        ],
+        ids=str,
+    )
+    def test_impossible_ones(self, wrong: dict[str, Any]) -> None:
+        with pytest.raises(SettingsError):
+            Limit.of("task:a", **wrong)
+
+    @pytest.mark.parametrize("wrong", [{"count": 1, "seconds": 1}, {"at_once": 1, "count": 1, "seconds": 1}], ids=str)
+    def test_resources_have_no_rate(self, wrong: dict[str, Any]) -> None:
+        with pytest.raises(SettingsError, match="amount at once"):
+            Limit.of("resource:mem", **wrong)
+
+
+@pytest.mark.parametrize(
+    ("subject", "lane", "bucket"),
+    [
+        ("task:send", "mail/send", "task:send"),
+        ("task:send", "mail/other", None),
+        ("task:mail", "mail/send", None),
+        ("group:mail", "mail/send/proc=1/customer:1/alone", "group:mail"),
+        ("group:send", "mail/send", None),
+        ("key:customer", "mail/send//customer:42", "key:customer:42"),
+        ("key:customer", "mail/send//customer", "key:customer"),
+        ("key:customer", "mail/send//customers:42", None),
+        ("key:customer", "mail/send", None),
+        ("key:None", "mail/send", None),
+        ("resource:mem", "a/b/mem=1,proc=1", "resource:mem"),
+        ("resource:mem", "a/b/proc=1", None),
+        ("resource:licence:matlab", "a/b/licence:matlab=1", "resource:licence:matlab"),
+    ],
+)
+def test_what_it_covers(subject: str, lane: str, bucket: str | None) -> None:
+    limit = Limit(subject, 0)
+
+    assert limit.bucket(Lane.parse(lane)) == bucket
+    assert limit.covers(Lane.parse(lane)) == (bucket is not None)
+    meter = Meter([limit], {}, NOW)
+    assert meter.meters(Lane.parse(lane)) == (bucket is not None)
+    assert (meter.room(Lane.parse(lane)) == 0) == (bucket is not None)
+
+
+class TestRate:
+    def test_a_window_that_slides(self) -> None:
+        rate = Rate(3, 10)
+        log = [(NOW - 9 * SECOND, 2), (NOW - 4 * SECOND, 1)]
+
+        assert rate.left(log, NOW) == 0
+        assert rate.next_at(log, NOW) == NOW + SECOND
+        assert rate.left(log, NOW + SECOND) == 2
+
+    def test_two_that_are_a_window_apart_are_not_in_one(self) -> None:
+        assert Rate(1, 10).left([(NOW - 10 * SECOND, 1)], NOW) == 1
+        assert Rate(1, 10).left([(NOW - 10 * SECOND + timedelta(microseconds=1), 1)], NOW) == 0
+
+    def test_nothing_has_started(self) -> None:
+        assert Rate(3, 10).left([], NOW) == 3
+        assert Rate(3, 10).next_at([], NOW) == NOW
+
+    def test_a_rate_that_was_lowered(self) -> None:
+        """More have started than are allowed now: it waits until enough of them are out of sight."""
+        log = [(NOW - 3 * SECOND, 5), (NOW - 2 * SECOND, 5)]
+
+        assert Rate(4, 10).left(log, NOW) == 0
+        assert Rate(4, 10).next_at(log, NOW) == NOW + 8 * SECOND
+
+    def test_a_clock_that_was_ahead(self) -> None:
+        """Starts in the near future count; what is a window away cannot be in one with now."""
+        assert Rate(1, 10).left([(NOW + 5 * SECOND, 1)], NOW) == 0
+        assert Rate(1, 10).next_at([(NOW + 5 * SECOND, 1)], NOW) == NOW + 15 * SECOND
+        assert Rate(1, 10).left([(NOW + 10 * SECOND, 1)], NOW) == 1
+
+    def test_the_log_stays_short(self) -> None:
+        rate, log = Rate(100_000, 60), list[Start]()
+        for step in range(2_000):
+            log = rate.noted(log, NOW + step * timedelta(milliseconds=50), 10)
+
+        assert len(log) <= 102
+        assert 12_000 <= sum(count for _, count in log) <= 12_000 * 1.02
+
+    def test_it_survives_being_stored(self) -> None:
+        """MongoDB drops what is finer than a millisecond; it must not make a start look earlier than it was."""
+        moment = NOW + timedelta(microseconds=1)
+        for seconds in (0.001, 0.05, 1, 7, 3600):
+            [(noted, count)] = Rate(3, seconds).noted([], moment, 2)
+            assert count == 2
+            assert noted.microsecond % 1000 == 0
+            assert timedelta(0) <= noted - moment <= max(timedelta(milliseconds=1), timedelta(seconds=seconds / 99))
+            assert Rate(3, seconds).noted([(noted, 2)], moment, 0) == [(noted, 2)], "no later with every round"
+
+
+steps = st.lists(st.tuples(st.integers(0, 3_000_000), st.integers(1, 5)), max_size=40)
+
+
+@given(steps, st.integers(1, 6), st.sampled_from([0.01, 0.5, 1, 2.5]))
+def test_no_window_holds_more(steps: list[tuple[int, int]], count: int, seconds: float) -> None:
+    """Whoever asks first and notes what it did never exceeds the rate, in any window, with or without a short log."""
+    rate, now = Rate(count, seconds), NOW
+    exact, noted, began = list[Start](), list[Start](), list[datetime]()
+    for pause, wanted in steps:
+        now += timedelta(microseconds=pause)
+        given = min(wanted, rate.left(noted, now))
+        assert given <= rate.left(exact, now), "a short log allows no more than a full one"
+        exact.append((now, given))
+        noted = rate.noted(noted, now, given)
+        began += [now] * given
+        later = rate.next_at(exact, now)
+        assert rate.left(exact, later) > 0
+        assert later == now or rate.left(exact, later - timedelta(microseconds=1)) == 0
+
+    for first in began:
+        assert sum(first <= other < first + rate.window for other in began) <= count
+
+
+class TestMeter:
+    def test_counts_what_is_held(self) -> None:
+        meter = Meter([Limit("task:a", 3), Limit("group:g", 2)], {}, NOW)
+        lane, other = Lane("g", "a"), Lane("h", "a")
+
+        assert (meter.room(lane), meter.room(other), meter.room(Lane("x", "y"))) == (2, 3, LIMITLESS)
+        meter.take(lane, 1)
+        meter.take(lane, 2)
+
+        assert meter.refusal(lane, 9) == AtLimit("group:g", 2, (1, 2), 2)
+        assert not meter.allows(lane)
+        assert meter.allows(other)
+        assert meter.room(other) == 1
+
+    def test_each_key_for_itself(self) -> None:
+        meter = Meter([Limit("key:customer", 1)], {}, NOW)
+        meter.take(Lane("g", "a", key="customer:1"), 7)
+
+        assert meter.refusal(Lane("h", "b", key="customer:1"), 9) == AtLimit("key:customer:1", 1, (7,), 1)
+        assert meter.allows(Lane("g", "a", key="customer:2"))
+
+    def test_more_is_held_than_a_lowered_limit_allows(self) -> None:
+        meter = Meter([Limit("task:a", 1)], {}, NOW)
+        for id in range(8):
+            meter.take(Lane("g", "a"), id)
+
+        assert meter.room(Lane("g", "a")) == 0
+        assert str(meter.refusal(Lane("g", "a"), 9)) == (
+            "task a is at its limit of 1 (held by jobs 0, 1, 2, 3, 4 and 3 more)"
+        )
+
+    def test_a_rate(self) -> None:
+        rate = Rate(3, 10)
+        meter = Meter([Limit("task:a", rate=rate)], {"task:a": [(NOW - SECOND, 2)]}, NOW)
+        lane = Lane("g", "a")
+        assert meter.room(lane) == 1
+
+        meter.start(lane, 1)
+
+        assert meter.refusal(lane, 9) == AtRate("task:a", rate, NOW + 9 * SECOND)
+        assert meter.started() == {"task:a": 1}
+
+    def test_jobs_that_are_held_are_no_new_starts(self) -> None:
+        meter = Meter([Limit("key:k", 9, Rate(3, 10))], {}, NOW)
+        meter.take(Lane("g", "a", key="k:1"), 1)
+
+        assert meter.room(Lane("g", "a", key="k:1")) == 3
+        assert meter.started() == {}
+
+    def test_what_the_fleet_may_use(self) -> None:
+        meter = Meter([Limit.of("resource:mem", "10GB")], {}, NOW)
+        lane = Lane("g", "a", Needs.of(mem="4GB", proc=1))
+        meter.take(lane, 1)
+        assert meter.room(lane) == 1
+        meter.take(lane, 2)
+
+        assert not meter.suffices(lane)
+        assert meter.allows(lane)
+        assert meter.shortage(lane, 9) == FleetBusy("mem", 4 * 10**12, 2 * 10**12, 10**13)
+        assert meter.suffices(Lane("g", "a", Needs.of(mem="2GB")))
+        assert meter.never(Lane("g", "a", Needs.of(mem="11GB"))) == ("mem", 10**13)
+        assert meter.never(lane) is None
+
+    def test_what_is_kept_for_one_that_waits(self) -> None:
+        limits = [Limit("task:a", 2), Limit("resource:mem", 100), Limit("group:g", rate=Rate(1, 10))]
+        meter = Meter(limits, {}, NOW)
+        big, small = Lane("g", "a", Needs.of(mem=80)), Lane("h", "b", Needs.of(mem=30))
+        meter.take(Lane("h", "a"), 1)
+
+        meter.keep(big, 7)
+
+        assert isinstance(meter.refusal(Lane("h", "a"), 8), KeptFor)
+        assert isinstance(meter.refusal(Lane("g", "c"), 8), KeptFor), "the one start that is left"
+        assert isinstance(meter.shortage(small, 8), KeptFor)
+        assert meter.shortage(Lane("h", "b", Needs.of(mem=20)), 8) is None
+        assert meter.refusal(big, 7) is None, "not from the one for which it is kept"
+        assert not meter.keepable(small), "who lacks what another waits for comes after it"
+        assert meter.keepable(Lane("h", "b", Needs.of(mem=20)))
+
+
+def test_sentences() -> None:
+    reasons = [
+        AtLimit("task:resize", 1, ("x",), 1),
+        AtLimit("group:mail", 0, (), 0),
+        AtRate("key:customer:42", Rate(10, 60), NOW),
+        FleetBusy("mem", 4 * 10**12, 10**12, 10**13),
+        KeptFor("a slot of worker w1", 17),
+    ]
+
+    assert [str(reason) for reason in reasons] == [
+        "task resize is at its limit of 1 (held by job x)",
+        "group mail is stopped by its limit of 0",
+        "key customer:42 may start 10 per 1m; the next one at 2030-01-01 12:00:00+00:00",
+        "needs 4 GB of mem; of the 10 GB that the whole fleet may use, 1 GB are free",
+        "a slot of worker w1 is kept for job 17, which comes first",
+    ]

@@ -1,0 +1,193 @@
+"""What a job asks for: one way to write it, exact sums, clear refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recruiter.domain.needs import LARGEST, MOST_RESOURCES, Needs, amount_of, said
+from recruiter.errors import InvalidJob, InvalidName
+
+GIB = 2**30
+
+
+class TestMaking:
+    def test_from_keywords_and_from_a_mapping(self) -> None:
+        wanted = Needs.of(proc=2, mem=4 * GIB)
+
+        assert Needs.of({"proc": 2, "mem": 4 * GIB}) == wanted
+        assert Needs.of({"mem": "4GiB"}, proc=2.0) == wanted
+        assert hash(Needs.of({"mem": "4GiB"}, proc=2.0)) == hash(wanted)
+        assert wanted.amounts() == {"mem": 4 * GIB, "proc": 2}
+
+    def test_any_name(self) -> None:
+        assert Needs.of({"licence:matlab": 1, "gpu": 0.5}).amounts() == {"gpu": 0.5, "licence:matlab": 1}
+
+    def test_nothing(self) -> None:
+        assert not Needs.of(proc=0, mem=None, gpu=0.0)
+        assert Needs.of(proc=0) == Needs.of() == Needs()
+        assert str(Needs()) == ""
+        assert Needs.of(proc=1)
+
+    @pytest.mark.parametrize("amount", [-1, -0.5, float("nan"), float("inf"), True, "two", "", "1e3", "-1", [1], 2**61])
+    def test_not_an_amount(self, amount: Any) -> None:
+        with pytest.raises(InvalidJob, match="proc"):
+            Needs.of(proc=amount)
+        with pytest.raises(InvalidJob, match="mem"):
+            Needs.of(mem=amount)
+
+    @pytest.mark.parametrize("name", ["", "a b", "a/b", "$x", "a=b", "a,b", 7])
+    def test_not_a_name(self, name: Any) -> None:
+        with pytest.raises(InvalidJob):
+            Needs.of({name: 1})
+
+    def test_names_are_checked_as_all_others_are(self) -> None:
+        with pytest.raises(InvalidName, match="a resource"):
+            Needs.of({"a/b": 1})
+
+    def test_not_a_mapping(self) -> None:
+        wrong: Any = "proc=2"
+        with pytest.raises(InvalidJob, match="mapping"):
+            Needs.of(wrong)
+
+    def test_twice(self) -> None:
+        with pytest.raises(InvalidJob, match="proc is given twice"):
+            Needs.of({"proc": 1}, proc=2)
+
+    def test_too_many_kinds(self) -> None:
+        Needs.of({f"r{number}": 1 for number in range(MOST_RESOURCES)})
+        with pytest.raises(InvalidJob, match="at most 16 kinds"):
+            Needs.of({f"r{number}": 1 for number in range(MOST_RESOURCES + 1)})
+
+    def test_a_refusal_is_short(self) -> None:
+        with pytest.raises(InvalidJob) as refused:
+            Needs.of(proc="9" * 100_000)
+        assert len(str(refused.value)) < 300
+
+
+class TestAmounts:
+    @pytest.mark.parametrize(
+        ("text", "size"),
+        [
+            ("512", 512),
+            ("512b", 512),
+            ("2kB", 2_000),
+            ("2KiB", 2_048),
+            ("2MB", 2_000_000),
+            ("2MiB", 2 * 2**20),
+            ("2GB", 2_000_000_000),
+            ("2GiB", 2 * GIB),
+            ("2 gib", 2 * GIB),
+            ("2G", 2_000_000_000),
+            ("2Gi", 2 * GIB),
+            (" 1.5 TB ", 1_500_000_000_000),
+            ("1.1GB", 1_100_000_000),
+            ("0.5b", 1),
+            ("1EiB", LARGEST),
+        ],
+    )
+    def test_memory(self, text: str, size: int) -> None:
+        assert Needs.of(mem=text) == Needs.of(mem=size)
+        assert Needs.of(mem=text).amounts() == {"mem": size}
+
+    @pytest.mark.parametrize("text", ["2XB", "GB", "2 G B", "2iB", "2bit", "1.GB", ".5GB", "2GBB", "2EiB", "٢GB"])
+    def test_not_memory(self, text: str) -> None:
+        with pytest.raises(InvalidJob, match="mem"):
+            Needs.of(mem=text)
+
+    @pytest.mark.parametrize(
+        ("value", "thousandths"), [(1, 1000), (0.1, 100), (1 / 3, 333), (0.0001, 1), ("0.25", 250), (2.0004, 2000)]
+    )
+    def test_fractions(self, value: float | str, thousandths: int) -> None:
+        assert amount_of("proc", value) == thousandths
+
+    @pytest.mark.parametrize(
+        ("resource", "amount", "text"),
+        [
+            ("proc", 1500, "1.5"),
+            ("proc", 2000, "2"),
+            ("mem", 4 * GIB * 1000, "4 GiB"),
+            ("mem", 2 * 10**12, "2 GB"),
+            ("mem", 1_500_000_000, "1.5 MB"),
+            ("mem", 999_000, "999 bytes"),
+            ("mem", 0, "0 bytes"),
+        ],
+    )
+    def test_for_people(self, resource: str, amount: int, text: str) -> None:
+        assert said(resource, amount) == [text]
+
+    def test_amounts_that_are_compared_have_the_same_units(self) -> None:
+        assert said("mem", 4 * GIB * 1000, 4 * 10**12) == ["4 GiB", "3.725 GiB"]
+        assert said("mem", 4 * 10**12, 4 * GIB * 1000) == ["4 GB", "4.295 GB"]
+
+    def test_described(self) -> None:
+        assert Needs.of(proc=2, mem="4GiB").described() == "4 GiB of mem and 2 of proc"
+        assert Needs().described() == "nothing"
+
+
+class TestText:
+    def test_the_one_way_to_write_it(self) -> None:
+        assert str(Needs.of(proc=2.0, mem="4GiB")) == "mem=4294967296,proc=2"
+        assert str(Needs.of({"licence:matlab": 1}, proc=0.50)) == "licence:matlab=1,proc=0.5"
+
+    def test_as_people_write_it(self) -> None:
+        assert Needs.parse(" proc = 2, mem=4GiB ") == Needs.of(proc=2, mem="4GiB")
+        assert Needs.parse("") == Needs.parse("  ") == Needs()
+
+    @pytest.mark.parametrize("text", ["proc", "proc=", "=2", "proc=2,", "proc=2,proc=3", "proc=x", ",", "a=1," * 40])
+    def test_not_needs(self, text: str) -> None:
+        with pytest.raises(InvalidJob):
+            Needs.parse(text)
+
+
+amounts = st.dictionaries(
+    st.sampled_from(["proc", "mem", "gpu", "licence:matlab", "größe"]),
+    st.integers(0, 2**50) | st.floats(0, 1000).filter(lambda number: round(number, 3) == number),
+)
+
+
+@st.composite
+def needs(draw: st.DrawFn) -> Needs:
+    return Needs.of(draw(amounts))
+
+
+@given(needs())
+def test_the_text_is_read_back(some: Needs) -> None:
+    text = str(some)
+
+    assert Needs.parse(text) == some
+    assert str(Needs.parse(text)) == text
+    assert "/" not in text
+    assert Needs.of(some.amounts()) == some
+
+
+@given(needs(), needs())
+def test_arithmetic(one: Needs, two: Needs) -> None:
+    assert one + two == two + one
+    assert one + two - two == one
+    assert one.fits(one + two)
+    assert one.fits(two) == (not one - two)
+    assert not (one + Needs.of(proc=0.001)).fits(one)
+    assert one + Needs() == one == one - Needs()
+
+
+def test_sums_are_exact() -> None:
+    """0.1 ten times is one, not 0.9999999999999999."""
+    total = Needs()
+    for _ in range(10):
+        total = total + Needs.of(proc=0.1)
+
+    assert total == Needs.of(proc=1)
+    assert total.fits(Needs.of(proc=1))
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        found = Needs.parse(text)
+    except InvalidJob:
+        return
+    assert Needs.parse(str(found)) == found

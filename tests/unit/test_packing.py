@@ -1,0 +1,504 @@
+"""Who gets which job when jobs need resources and limits apply."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from recruiter.domain.job import JobId
+from recruiter.domain.lanes import Lane
+from recruiter.domain.limits import AtLimit, AtRate, FleetBusy, KeptFor, Limit, Rate
+from recruiter.domain.needs import Needs
+from recruiter.domain.packing import (
+    Candidate,
+    Held,
+    HostsBusy,
+    NeverFits,
+    NoWorker,
+    Packing,
+    Place,
+    SlotsBusy,
+    Spot,
+    WaitsAlone,
+    pack,
+)
+from tests.samples import NOW
+
+SECOND = timedelta(seconds=1)
+
+
+def job(id: JobId, lane: str = "g/t", priority: float = 0) -> Candidate:
+    return Candidate(id, Lane.parse(lane), priority, NOW)
+
+
+def jobs(count: int, lane: str = "g/t", first: int = 1) -> list[Candidate]:
+    return [job(id, lane) for id in range(first, first + count)]
+
+
+def place(worker: str = "w", host: str | None = None, *, slots: int = 4, holds: int = 0, **serves: Any) -> Place:
+    tasks = serves.pop("tasks", {"t", "u", "v"})
+    return Place(worker, host or f"host of {worker}", serves.pop("groups", None), frozenset(tasks), slots, holds)
+
+
+def held(id: JobId, lane: str, worker: str = "w", host: str | None = None) -> Held:
+    return Held(id, worker, host or f"host of {worker}", Lane.parse(lane))
+
+
+def plan(
+    candidates: Sequence[Candidate],
+    places: Sequence[Place],
+    has: dict[str, str] | str = "",
+    holding: Sequence[Held] = (),
+    limits: Sequence[Limit] = (),
+    **more: Any,
+) -> Packing:
+    hosts = {each.host for each in places}
+    capacities = {host: Needs.parse(has if isinstance(has, str) else has.get(host, "")) for host in hosts}
+    return pack(candidates, places, capacities, holding, limits, now=NOW, **more)
+
+
+def why(packing: Packing, lane: str = "g/t") -> object:
+    return packing.waiting[Lane.parse(lane)]
+
+
+class TestSlots:
+    def test_in_order_as_far_as_slots_go(self) -> None:
+        packing = plan(jobs(5), [place(slots=3)])
+
+        assert packing.hands == {"w": [1, 2, 3]}
+        assert why(packing) == SlotsBusy(1)
+
+    def test_spread_over_free_slots(self) -> None:
+        """The largest share of free slots first: the large worker that is half busy is not emptier than the idle."""
+        packing = plan(jobs(5), [place("half", slots=10, holds=5), place("idle", slots=4)])
+
+        assert packing.hands == {"idle": [1, 2, 4], "half": [3, 5]}
+
+    def test_who_holds_more_than_it_has_slots(self) -> None:
+        assert plan(jobs(1), [place(slots=2, holds=7)]).hands == {}
+
+    def test_only_who_serves_it(self) -> None:
+        places = [place("a", tasks={"t"}, groups=frozenset({"g"})), place("b", tasks={"u"})]
+
+        packing = plan([job(1, "g/t"), job(2, "h/t"), job(3, "h/u"), job(4, "/t"), job(5, "/cancelled")], places)
+
+        assert packing.hands == {"a": [1], "b": [3]}
+        assert why(packing, "h/t") == NoWorker("h", "t")
+        assert Lane.parse("/cancelled") in packing.waiting
+
+    def test_nobody_twice(self) -> None:
+        """A job that was read twice, or that somebody holds after all."""
+        packing = plan([job(1), job(1), job(2), job(3)], [place()], holding=[held(2, "g/t")])
+
+        assert packing.hands == {"w": [1, 3]}
+
+    def test_in_the_order_of_rank(self) -> None:
+        late, early, urgent = (
+            Candidate(1, Lane("g", "t"), 0, NOW),
+            Candidate(2, Lane("g", "t"), 0, NOW - SECOND),
+            Candidate(3, Lane("g", "t"), 5, NOW),
+        )
+
+        assert sorted([late, early, urgent], key=lambda each: each.rank) == [urgent, early, late]
+
+
+class TestResources:
+    def test_as_much_as_the_host_has(self) -> None:
+        packing = plan(jobs(9, "g/t/proc=2"), [place(slots=9)], "proc=5")
+
+        assert packing.hands == {"w": [1, 2]}
+        assert why(packing, "g/t/proc=2") == HostsBusy("proc", 2000, 1000, "host of w")
+
+    def test_workers_on_one_host_share_it(self) -> None:
+        places = [place("a", "here"), place("b", "here")]
+
+        packing = plan(jobs(9, "g/t/mem=10"), places, "mem=40", [held(99, "x/y/mem=10", "elsewhere", "here")])
+
+        assert packing.hands == {"a": [1, 3], "b": [2]}
+
+    def test_fractions_add_up(self) -> None:
+        assert plan(jobs(20, "g/t/proc=0.1"), [place(slots=20)], "proc=1").hands == {"w": list(range(1, 11))}
+
+    def test_all_of_them_are_needed(self) -> None:
+        packing = plan(jobs(9, "g/t/mem=10,proc=1"), [place(slots=9)], "mem=1000,proc=2,gpu=1")
+
+        assert packing.hands == {"w": [1, 2]}
+
+    def test_what_a_host_does_not_declare_it_has_not(self) -> None:
+        packing = plan([job(1, "g/t/gpu=1"), job(2)], [place()], "proc=4")
+
+        assert packing.hands == {"w": [2]}
+        assert why(packing, "g/t/gpu=1") == NeverFits(Needs.of(gpu=1), "gpu", 1000, 0)
+
+    def test_more_is_held_than_there_is(self) -> None:
+        """A host that was made smaller, or that does not even have what a job on it uses."""
+        holding = [held(9, "g/t/proc=8,gpu=1")]
+
+        packing = plan([job(1, "g/t/proc=1"), job(2, "g/t/mem=1"), job(3)], [place()], "proc=4,mem=4", holding)
+
+        assert packing.hands == {"w": [2, 3]}
+        assert why(packing, "g/t/proc=1") == HostsBusy("proc", 1000, 0, "host of w")
+
+    def test_large_holes_stay(self) -> None:
+        """The small one goes where less is free, so that the large one finds its place."""
+        places, has = [place("large"), place("small")], {"host of large": "proc=8", "host of small": "proc=2"}
+
+        assert plan([job(1, "g/t/proc=1"), job(2, "g/t/proc=8")], places, has).hands == {"small": [1], "large": [2]}
+
+    def test_what_a_job_does_not_need_is_left_to_others(self) -> None:
+        places = [place("a"), place("b")]
+        has = {"host of a": "gpu=1,proc=4", "host of b": "proc=4"}
+
+        packing = plan(jobs(6, "g/t/proc=1"), places, has)
+
+        assert packing.hands == {"b": [1, 2, 3, 4], "a": [5, 6]}
+
+    def test_it_fits_nowhere_ever(self) -> None:
+        places, has = [place("a"), place("b")], {"host of a": "mem=10,proc=4", "host of b": "mem=30,proc=2"}
+
+        packing = plan([job(1, "g/t/mem=40"), job(2, "g/t/mem=20,proc=4"), job(3, "g/t/mem=20")], places, has)
+
+        assert packing.hands == {"b": [3]}
+        assert packing.reserved == {}
+        assert str(why(packing, "g/t/mem=40")) == (
+            "needs 40 bytes of mem, and no host that serves it has more than 30 bytes"
+        )
+        assert str(why(packing, "g/t/mem=20,proc=4")) == (
+            "needs 20 bytes of mem and 4 of proc, and no single host that serves it has all of that"
+        )
+
+    def test_a_host_that_does_not_serve_it_does_not_count(self) -> None:
+        places = [place("a", tasks={"t"}), place("b", tasks={"u"})]
+
+        packing = plan([job(1, "g/t/mem=4")], places, {"host of b": "mem=9"})
+
+        assert why(packing, "g/t/mem=4") == NeverFits(Needs.of(mem=4), "mem", 4000, 0)
+
+
+class TestLimits:
+    def test_a_task_at_its_limit_holds_up_nobody(self) -> None:
+        candidates = [*jobs(1000, "g/t"), *jobs(3, "g/u", 5000)]
+
+        packing = plan(candidates, [place(slots=9)], limits=[Limit("task:t", 2)], holding=[held(9000, "h/t")])
+
+        assert packing.hands == {"w": [1, 5000, 5001, 5002]}
+        assert why(packing) == AtLimit("task:t", 2, (9000, 1), 2)
+        assert packing.reserved == {}
+        assert packing.kept == frozenset()
+
+    def test_of_a_group_and_of_a_key(self) -> None:
+        limits = [Limit("group:g", 3), Limit("key:customer", 1)]
+        candidates = [
+            *jobs(2, "g/t//customer:1"),
+            *jobs(2, "g/t//customer:2", 11),
+            *jobs(2, "g/t", 21),
+            *jobs(2, "h/t//customer:1", 31),
+        ]
+
+        packing = plan(candidates, [place(slots=9)], limits=limits)
+
+        assert packing.hands == {"w": [1, 11, 21]}
+        assert why(packing, "g/t//customer:1") == AtLimit("key:customer:1", 1, (1,), 1)
+        assert why(packing) == AtLimit("group:g", 3, (1, 11, 21), 3)
+        assert why(packing, "h/t//customer:1") == AtLimit("key:customer:1", 1, (1,), 1)
+
+    def test_of_a_rate(self) -> None:
+        rate = Rate(5, 60)
+
+        packing = plan(
+            jobs(9),
+            [place(slots=9)],
+            limits=[Limit("task:t", rate=rate)],
+            starts={"task:t": [(NOW - 90 * SECOND, 4), (NOW - 50 * SECOND, 3)]},
+        )
+
+        assert packing.hands == {"w": [1, 2]}
+        assert packing.starts == {"task:t": 2}
+        assert why(packing) == AtRate("task:t", rate, NOW + 10 * SECOND)
+
+    def test_of_what_the_fleet_may_use(self) -> None:
+        packing = plan(jobs(9, "g/t/mem=30"), [place("a"), place("b")], "mem=100", limits=[Limit("resource:mem", 100)])
+
+        assert sum(map(len, packing.hands.values())) == 3
+        assert why(packing, "g/t/mem=30") == FleetBusy("mem", 30_000, 10_000, 100_000)
+
+    def test_more_than_the_fleet_may_ever_use(self) -> None:
+        packing = plan(jobs(1, "g/t/mem=30"), [place()], "mem=100", limits=[Limit("resource:mem", 20)])
+
+        assert why(packing, "g/t/mem=30") == NeverFits(Needs.of(mem=30), "mem", 30_000, 20_000, fleet=True)
+        assert "the whole fleet may use 20 bytes" in str(why(packing, "g/t/mem=30"))
+
+    def test_a_licence_floats(self) -> None:
+        """No host declares it; so many may use it, wherever they run."""
+        limit = Limit("resource:licence:matlab", 3, floating=True)
+
+        packing = plan(jobs(9, "g/t/licence:matlab=1,proc=1"), [place("a"), place("b")], "proc=2", limits=[limit])
+
+        assert sum(map(len, packing.hands.values())) == 3
+        assert isinstance(why(packing, "g/t/licence:matlab=1,proc=1"), FleetBusy)
+
+    def test_licences_that_are_all_in_use_hold_up_one_slot_and_no_more(self) -> None:
+        limit = Limit("resource:licence:matlab", 1, floating=True)
+        holding = [held(99, "g/t/licence:matlab=1", "elsewhere")]
+
+        packing = plan([*jobs(9, "g/t/licence:matlab=1"), *jobs(9, first=50)], [place()], "", holding, [limit])
+
+        assert packing.hands == {"w": [50, 51, 52]}
+        assert packing.reserved == {1: Spot("w", "host of w")}
+
+
+class TestReservation:
+    def test_small_ones_do_not_take_what_a_large_one_waits_for(self) -> None:
+        holding = [held(90, "g/u/proc=2"), held(91, "g/u/proc=2")]
+
+        packing = plan([job(1, "g/t/proc=8"), *jobs(5, "g/u/proc=1", 11)], [place(slots=9, holds=2)], "proc=8", holding)
+
+        assert packing.hands == {}
+        assert packing.reserved == {1: Spot("w", "host of w")}
+        assert packing.kept == {"w"}
+        assert why(packing, "g/t/proc=8") == HostsBusy("proc", 8000, 4000, "host of w")
+        assert why(packing, "g/u/proc=1") == KeptFor("room on host host of w", 1)
+
+    def test_small_ones_fill_what_it_leaves(self) -> None:
+        """Other resources, what is over of the same one, other hosts; but not its slot."""
+        places = [place("a", slots=5, holds=1), place("b", slots=1, tasks={"u"})]
+        has = {"host of a": "mem=100,proc=8", "host of b": "proc=4"}
+        candidates = [
+            job(1, "g/t/mem=10,proc=6"),
+            job(2, "g/u/mem=90"),
+            job(3, "g/u/mem=1"),
+            job(4, "g/u/proc=2"),
+            job(5, "g/u/proc=1"),
+            job(6, "g/u"),
+            job(7, "g/u"),
+            job(8, "g/u"),
+        ]
+
+        packing = plan(candidates, places, has, [held(90, "g/v/proc=4", "a")])
+
+        assert packing.hands == {"a": [2, 6, 7], "b": [4]}
+        assert why(packing, "g/u/mem=1") == KeptFor("room on host host of a", 1)
+        assert why(packing, "g/u") == KeptFor("a slot of worker a", 1)
+
+    def test_in_the_order_of_turns(self) -> None:
+        """What comes before it in order is not held back."""
+        packing = plan([job(1, "g/u/proc=1"), job(2, "g/t/proc=8")], [place()], "proc=8")
+
+        assert packing.hands == {"w": [1]}
+
+    def test_where_least_has_to_be_freed(self) -> None:
+        places = [place("a"), place("b"), place("c", slots=1, holds=1)]
+        holding = [held(90, "g/u/proc=5", "a"), held(91, "g/u/proc=3", "b"), held(92, "g/u/proc=1", "c")]
+
+        packing = plan([job(1, "g/t/proc=8")], places, "proc=8", holding)
+
+        assert packing.reserved == {1: Spot("b", "host of b")}, "c lacks less, and a slot"
+
+    def test_it_stays_where_it_waits(self) -> None:
+        places, holding = [place("a"), place("b")], [held(90, "g/u/proc=5", "a"), held(91, "g/u/proc=3", "b")]
+        before = {1: Spot("a", "host of a")}
+
+        assert plan([job(1, "g/t/proc=8")], places, "proc=8", holding, reserved=before).reserved == before
+
+    def test_it_goes_elsewhere_if_there_is_room(self) -> None:
+        packing = plan(
+            [job(1, "g/t/proc=8"), job(2, "g/u/proc=3")],
+            [place("a"), place("b")],
+            "proc=8",
+            [held(90, "g/u/proc=5", "a")],
+            reserved={1: Spot("a", "host of a")},
+        )
+
+        assert packing.hands == {"b": [1], "a": [2]}
+        assert packing.reserved == {}
+
+    def test_the_host_where_it_waited_is_gone(self) -> None:
+        packing = plan(
+            [job(1, "g/t/proc=8")], [place()], "proc=8", [held(90, "g/u/proc=5")], reserved={1: Spot("x", "gone")}
+        )
+
+        assert packing.reserved == {1: Spot("w", "host of w")}
+
+    def test_each_a_host_of_its_own(self) -> None:
+        places = [place("a"), place("b"), place("c")]
+        holding = [held(number, "g/u/proc=1", worker) for number, worker in enumerate("abc", 90)]
+
+        packing = plan([*jobs(9, "g/t/proc=8"), job(20, "g/u/proc=1")], places, "proc=8", holding)
+
+        assert packing.hands == {}
+        assert {id: spot.worker for id, spot in packing.reserved.items()} == {1: "a", 2: "b", 3: "c"}
+
+    def test_fleet_wide(self) -> None:
+        """What the fleet may use is kept for it as well, on whatever host others would use it."""
+        places, holding = [place("a"), place("b")], [held(90, "g/u/mem=50", "a")]
+        candidates = [job(1, "g/t/mem=60"), job(2, "g/u/mem=20"), job(3, "g/u/proc=1"), job(4, "g/t/mem=60")]
+
+        packing = plan(candidates, places, "mem=100,proc=4", holding, [Limit("resource:mem", 100)])
+
+        assert list(packing.hands.values()) == [[3]]
+        assert why(packing, "g/t/mem=60") == FleetBusy("mem", 60_000, 50_000, 100_000)
+        assert why(packing, "g/u/mem=20") == KeptFor("what is left of resource mem", 1)
+        assert list(packing.reserved) == [1], "the second one could not run beside the first"
+
+    def test_its_place_within_a_limit_is_kept(self) -> None:
+        """Else a small one of the same task takes it, and when there is room the large one is at its limit."""
+        holding = [held(90, "g/u/proc=5")]
+
+        packing = plan([job(1, "g/t/proc=8"), *jobs(3, "g/t", 11)], [place()], "proc=8", holding, [Limit("task:t", 2)])
+
+        assert packing.hands == {"w": [11]}
+        assert why(packing) == KeptFor("what is left of task t", 1)
+        assert why(packing, "g/t/proc=8") == HostsBusy("proc", 8000, 3000, "host of w"), "not: kept for itself"
+
+    def test_who_is_at_a_limit_reserves_nothing(self) -> None:
+        holding = [held(90, "g/t/proc=5")]
+
+        packing = plan([job(1, "g/t/proc=8"), job(2, "g/u/proc=3")], [place()], "proc=8", holding, [Limit("task:t", 1)])
+
+        assert packing.hands == {"w": [2]}
+        assert packing.reserved == {}
+        assert why(packing, "g/t/proc=8") == AtLimit("task:t", 1, (90,), 1)
+
+    def test_room_without_a_slot_is_reserved_too(self) -> None:
+        """Else others on the same host, with slots of their own, take it before a slot is free."""
+        places = [place("full", "here", slots=1, holds=1, tasks={"t"}), place("other", "here", tasks={"u"})]
+
+        packing = plan([job(1, "g/t/proc=8"), job(2, "g/u/proc=1"), job(3, "g/u")], places, "proc=8")
+
+        assert packing.hands == {"other": [3]}
+        assert packing.reserved == {1: Spot("full", "here")}
+        assert why(packing, "g/t/proc=8") == SlotsBusy(1)
+
+
+class TestAlone:
+    def test_on_an_empty_worker_and_nothing_else_there(self) -> None:
+        packing = plan(
+            [job(1, "g/t///alone"), *jobs(3, first=11)], [place("a", slots=4), place("b", slots=2), place("c", holds=1)]
+        )
+
+        assert packing.hands["b"] == [1], "the smallest of the empty ones"
+        assert sum(map(len, packing.hands.values())) == 4
+        assert packing.kept == {"b"}
+
+    def test_nothing_for_a_worker_that_runs_one(self) -> None:
+        packing = plan(jobs(3), [place(slots=4, holds=1)], holding=[held(90, "g/t///alone")])
+
+        assert packing.hands == {}
+        assert packing.kept == {"w"}
+        assert why(packing) == SlotsBusy(1)
+
+    def test_a_worker_is_emptied_for_it(self) -> None:
+        places = [place("a", holds=3), place("b", holds=2), place("c", holds=3)]
+
+        packing = plan([job(1, "g/t///alone"), job(2, "g/u///alone"), *jobs(4, first=11)], places)
+
+        assert packing.reserved == {1: Spot("b", "host of b")}
+        assert packing.kept == {"b"}
+        assert packing.hands == {"a": [11], "c": [12]}
+        assert why(packing, "g/t///alone") == WaitsAlone("b")
+        assert why(packing, "g/u///alone") == WaitsAlone(None), "one at a time, so that suspects do not stop everybody"
+
+    def test_it_waits_for_the_same_one(self) -> None:
+        places, before = [place("a", holds=3), place("b", holds=2)], {1: Spot("a", "host of a")}
+
+        assert plan([job(1, "g/t///alone")], places, reserved=before).reserved == before
+
+    def test_not_beside_what_was_just_given(self) -> None:
+        packing = plan([job(1), job(2, "g/t///alone")], [place()])
+
+        assert packing.hands == {"w": [1]}
+        assert why(packing, "g/t///alone") == WaitsAlone("w")
+
+    def test_who_needs_something_there_waits_for_it(self) -> None:
+        packing = plan([job(1, "g/t///alone"), job(2, "g/t/gpu=1")], [place(holds=1)], "gpu=1")
+
+        assert packing.hands == {}
+        assert why(packing, "g/t/gpu=1") == KeptFor("a slot of worker w", 1), "not: kept for itself"
+
+    def test_with_needs(self) -> None:
+        packing = plan(
+            [job(1, "g/t/proc=4//alone"), job(2, "g/u/proc=1")],
+            [place("a", "here"), place("b", "here")],
+            "proc=4",
+            [held(90, "g/u/proc=1", "c", "here")],
+        )
+
+        assert packing.hands == {}
+        assert packing.reserved == {1: Spot("a", "here")}
+        assert why(packing, "g/t/proc=4//alone") == HostsBusy("proc", 4000, 3000, "here")
+
+
+class TestBuffers:
+    """Which workers must not be filled with jobs that can be prefetched."""
+
+    def test_a_slot_for_each_that_cannot_be_prefetched(self) -> None:
+        places = [place("a", slots=2, holds=20), place("b", slots=2, holds=9), place("c", slots=2, holds=30)]
+        limits = [Limit("task:t", 3)]
+
+        assert plan(jobs(1), places, limits=limits).kept == {"b"}
+        assert plan(jobs(1), places, limits=limits).reserved == {1: Spot("b", "host of b")}
+        assert plan(jobs(9), places, limits=limits).kept == {"a", "b", "c"}
+        assert plan(jobs(9), places, limits=[Limit("task:t", 0)]).kept == frozenset(), "at its limit anyway"
+
+    def test_nothing_is_kept_for_those_that_can(self) -> None:
+        packing = plan(jobs(9), [place(holds=20)], limits=[Limit("task:u", 1)])
+
+        assert packing.kept == frozenset()
+        assert packing.reserved == {}
+
+    def test_who_waits_only_for_a_slot_keeps_no_limit_from_others(self) -> None:
+        places = [place("a", holds=20, groups=frozenset({"g"})), place("b", groups=frozenset({"h"}))]
+
+        packing = plan([*jobs(5, "g/t"), *jobs(5, "h/t", 11)], places, limits=[Limit("task:t", 3)])
+
+        assert packing.hands == {"b": [11, 12, 13]}
+
+
+def test_sentences() -> None:
+    reasons = [
+        NoWorker("g", "t"),
+        SlotsBusy(1),
+        SlotsBusy(3),
+        HostsBusy("mem", 2**30 * 4000, 2**30 * 1000, "h1"),
+        NeverFits(Needs.of(gpu=2), "gpu", 2000, 1000),
+        WaitsAlone("w1"),
+        WaitsAlone(None),
+    ]
+
+    assert [str(reason) for reason in reasons] == [
+        "no worker serves task t of group g",
+        "no slot is free where it could run (the one worker that serves it)",
+        "no slot is free where it could run (the 3 workers that serve it)",
+        "needs 4 GiB of mem; on h1, where least is lacking, 1 GiB are free",
+        "needs 2 of gpu, and no host that serves it has more than 1",
+        "runs alone, because it may have killed its worker: it waits until worker w1 is empty",
+        "runs alone, because it may have killed its worker: it waits until a worker is empty",
+    ]
+
+
+@pytest.mark.parametrize("slots", [2, 40], ids=["few slots", "many slots"])
+def test_it_is_quick(slots: int) -> None:
+    """2,000 jobs, nearly as many lanes, 50 workers on 50 hosts, limits of every kind. It takes 20 to 40 ms."""
+    tasks = frozenset(f"t{number}" for number in range(60))
+    places = [Place(f"w{number}", f"h{number}", None, tasks, slots, 0) for number in range(50)]
+    capacities = {f"h{number}": Needs.of(proc=16, mem="64GiB", gpu=number % 2) for number in range(50)}
+    limits = [
+        Limit("key:customer", 2),
+        Limit.of("resource:mem", "2TiB"),
+        *[Limit(f"task:{task}", 20) for task in tasks],
+    ]
+    lanes = (f"g/t{n * 7 % 60}/mem={(n % 9 + 1) * 2**30},proc={n % 4 + 1}/customer:{n % 900}" for n in range(2000))
+    candidates = [job(id, lane) for id, lane in enumerate(lanes)]
+
+    durations = []
+    for _ in range(5):
+        before = time.process_time()
+        packing = pack(candidates, places, capacities, limits=limits, now=NOW)
+        durations.append(time.process_time() - before)
+
+    assert packing.hands
+    assert min(durations) < 0.2
