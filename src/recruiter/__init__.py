@@ -2,9 +2,9 @@
 
 from recruiter.app import Recruiter
 from recruiter.clock import StoppedClock
-from recruiter.current import current_job
+from recruiter.current import current_job, track
 from recruiter.domain.cron import Cron
-from recruiter.domain.job import ArchivedJob, Execution, Job, JobId, State
+from recruiter.domain.job import ArchivedJob, Execution, Job, JobId
 from recruiter.domain.policies import (
     DoNotDoItAgain,
     ExponentialBackoff,
@@ -13,11 +13,13 @@ from recruiter.domain.policies import (
     SelectByException,
     TimeTable,
 )
+from recruiter.domain.progress import LogLine, StatusEntry
 from recruiter.domain.report import JobReport
 from recruiter.domain.retry import Archive, Decision, Failure, Retry, RetryPolicy
 from recruiter.domain.schedule import Late, SchedulePolicy
 from recruiter.domain.schedule_policies import Every, EveryMinutes
 from recruiter.domain.scheduler import Overlap, Scheduler
+from recruiter.domain.state import State
 from recruiter.domain.why import Why
 from recruiter.errors import JobCancelled, JobTimedOut, RecruiterError, RetryLater
 from recruiter.events import Event
@@ -45,6 +47,7 @@ __all__ = [
     "JobReport",
     "JobTimedOut",
     "Late",
+    "LogLine",
     "Overlap",
     "Recruiter",
     "RecruiterError",
@@ -59,11 +62,13 @@ __all__ = [
     "SchedulerHandle",
     "SelectByException",
     "State",
+    "StatusEntry",
     "StoppedClock",
     "Task",
     "TimeTable",
     "Why",
     "Workable",
     "current_job",
+    "track",
 ]
 __version__ = "0.1.0"

@@ -37,6 +37,7 @@ from recruiter.steps.cancel import cancel
 from recruiter.steps.enqueue import Enqueuer, refusal
 from recruiter.steps.execute import Executor
 from recruiter.steps.explain import explain
+from recruiter.steps.find import find
 from recruiter.steps.recover import recover
 from recruiter.steps.run_here import run_here
 from recruiter.store.codec import checked_size, decode, encode_job
@@ -203,7 +204,7 @@ class Recruiter(RegistryOwner):
 
     def find(self, id: JobId) -> Job:
         """The job; an ArchivedJob when it has ended. Raises JobNotFound."""
-        found = self.store.scheduled.get(id) or self.store.archived.get(id)
+        found = find(self.store, id)
         if found is None:
             raise JobNotFound(f"there is no job {id!r}")
         return found

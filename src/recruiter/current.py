@@ -1,4 +1,4 @@
-"""`current_job`: what a job can know about itself while it runs, in this thread or task and whatever they call.
+"""`current_job`: what a job can know and say of itself while it runs, in this thread or task and whatever they call.
 
 from recruiter import current_job
 
@@ -6,21 +6,37 @@ from recruiter import current_job
 def import_orders() -> None:
     if current_job.is_last_attempt:
         warn_somebody(current_job.id, current_job.previous_failure)
+    current_job.stage("download")
+    current_job.run_process(["rsync", "orders.example.org::orders", "."])
+    for file in track(os.listdir(), stage="import"):
+        ...
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextvars import ContextVar
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from recruiter.domain.job import Execution, Job, JobId
 from recruiter.domain.retry import Failure, RetryPolicy, is_last
-from recruiter.errors import NoCurrentJob, RecruiterError
+from recruiter.errors import InvalidArguments, NoCurrentJob, RecruiterError
+from recruiter.programs import LONGEST_OUTPUT, CommandResult, OnLine, Program, end_all
+from recruiter.tracker import Tells, Tracker, nobody
+from recruiter.twins import in_its_own_thread
 
 if TYPE_CHECKING:
     from recruiter.app import Recruiter
+
+T = TypeVar("T")
+
+_making = threading.Lock()
+"""For what an attempt gets only when it asks for it; seldom, so that one will do for all."""
 
 
 class Runner(Protocol):
@@ -35,18 +51,28 @@ class Runner(Protocol):
 
     def owner(self, task: str) -> Any: ...
 
+    def tracker(self, document: Mapping[str, Any], tells: Tells) -> Tracker: ...
+
     def stop_asked(self) -> bool: ...
 
 
 class Attempt:
-    """One run of a job. Cheap to make: everything is found out when somebody asks."""
+    """One run of a job. Cheap to make: everything is found out, and made, when somebody asks."""
 
-    __slots__ = ("document", "runner", "started_at")
+    __slots__ = ("document", "over", "programs", "runner", "said", "started_at", "tells")
 
-    def __init__(self, document: Mapping[str, Any], started_at: datetime, runner: Runner) -> None:
+    def __init__(
+        self, document: Mapping[str, Any], started_at: datetime, runner: Runner, tells: Tells = nobody
+    ) -> None:
         self.document = document
         self.started_at = started_at
         self.runner = runner
+        self.tells = tells
+        self.said: Tracker | None = None
+        """What it has said of itself; None as long as it has said nothing."""
+        self.programs: set[Program] = set()
+        """What it runs at this moment."""
+        self.over = False
 
     @property
     def id(self) -> JobId:
@@ -57,6 +83,27 @@ class Attempt:
     def number(self) -> int:
         """1 for the first attempt."""
         return int(self.document.get("attempts") or 0) + 1
+
+    def tracker(self) -> Tracker:
+        if self.said is None:
+            with _making:
+                self.said = self.said or self.runner.tracker(self.document, self.tells)
+        return self.said
+
+    def begin(self, program: Program) -> None:
+        """It lives no longer than this attempt, whatever thread it was started from."""
+        self.programs.add(program)
+        if self.over:  # in this order, and in the other one in `close`: one of the two sees the other
+            self.programs.discard(program)
+            raise NoCurrentJob(f"job {self.id!r} has ended and can run no more programs")
+
+    def close(self) -> None:
+        """It is over: it has nothing more to say, and what it has started and left alone ends."""
+        self.over = True
+        if self.said is not None:
+            self.said.close()
+        if self.programs:
+            end_all(list(self.programs))
 
 
 running: ContextVar[Attempt | None] = ContextVar("recruiter_job", default=None)
@@ -153,6 +200,95 @@ class CurrentJob:
         recruiter: Recruiter = owner
         return recruiter
 
+    # -- what it says --------------------------------------------------------------------------------------------
+
+    def stage(self, stage: str, *, progress: float | None = None) -> None:
+        """It is in this stage now. A stage begins at 0, or at `progress`; its progress never goes back.
+
+        Stages, progress and log can be seen within a second while the job runs, and stay with it when it has ended.
+        Say as much as you like: it is written a few times a second.
+        """
+        self._attempt.tracker().stage(str(stage), progress)
+
+    def progress(self, value: float) -> None:
+        """It is so far in its stage, from 0 to 1. Less than before is ignored; success is 1 by itself."""
+        self._attempt.tracker().progress(value)
+
+    def log(self, text: str) -> None:
+        """A line, or several, for the log of this job. The last 500 are kept, up to 64 KiB in all."""
+        self._attempt.tracker().log(str(text))
+
+    # -- programs ------------------------------------------------------------------------------------------------
+
+    def run_process(
+        self,
+        argv: Sequence[str | os.PathLike[str]],
+        *,
+        on_line: OnLine | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        input: str | bytes | None = None,
+        ok_codes: Iterable[int] = (0,),
+        keep: int = LONGEST_OUTPUT,
+    ) -> CommandResult:
+        """Runs a program with its arguments, without a shell; it ends with the job, and so does all that it started.
+
+        Every line it prints goes to the log of the job, and to `on_line`. `env` is added to the environment. The result
+        has its `code`, and the last `keep` bytes of `stdout` and `stderr`. Raises CommandFailed, with its last words,
+        if it cannot be started or ends with a code that is not one of `ok_codes`.
+        """
+        return self._run(Program(), argv, on_line, cwd, env, input, ok_codes, keep)
+
+    async def arun_process(
+        self,
+        argv: Sequence[str | os.PathLike[str]],
+        *,
+        on_line: OnLine | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        input: str | bytes | None = None,
+        ok_codes: Iterable[int] = (0,),
+        keep: int = LONGEST_OUTPUT,
+    ) -> CommandResult:
+        """Like `run_process`, without blocking the event loop. Cancelling it ends the program; `on_line` is called in
+        another thread."""
+        program = Program()
+        ended = in_its_own_thread(self._run, program, argv, on_line, cwd, env, input, ok_codes, keep)
+        try:
+            return await asyncio.shield(ended)
+        except asyncio.CancelledError:
+            ended.add_done_callback(lambda answer: answer.cancelled() or answer.exception())  # nobody else asks
+            await in_its_own_thread(program.end)
+            raise
+
+    def _run(
+        self,
+        program: Program,
+        argv: Sequence[str | os.PathLike[str]],
+        on_line: OnLine | None,
+        cwd: str | os.PathLike[str] | None,
+        env: Mapping[str, str] | None,
+        input: str | bytes | None,
+        ok_codes: Iterable[int],
+        keep: int,
+    ) -> CommandResult:
+        if isinstance(argv, str | bytes) or not argv:
+            raise InvalidArguments(f'run_process needs a list such as ["bowtie2", "--version"], not {argv!r:.80}')
+        attempt = self._attempt
+        attempt.begin(program)
+        try:
+            return program.run(
+                [os.fspath(argument) for argument in argv],
+                cwd=cwd,
+                env=env or {},
+                input=input,
+                ok_codes=tuple(ok_codes),
+                keep=keep,
+                on_line=partial(_heard, attempt, on_line),
+            )
+        finally:
+            attempt.programs.discard(program)
+
     @property
     def _attempt(self) -> Attempt:
         attempt = running.get()
@@ -166,3 +302,31 @@ class CurrentJob:
 
 
 current_job = CurrentJob()
+
+
+def track(iterable: Iterable[T], total: int | None = None, stage: str | None = None) -> Iterator[T]:
+    """The same items; the progress of the job is how many of them are done. `for picture in track(pictures): …`
+
+    `total` is for an iterable that does not know how many it has; if nobody knows, the progress is 0 until it is 1.
+    With `stage` the job enters that stage first. Outside of a job it does nothing else.
+    """
+    attempt = running.get()
+    if attempt is None:
+        yield from iterable
+        return
+    tracker = attempt.tracker()
+    if total is None and isinstance(iterable, Sized):
+        total = len(iterable)
+    if stage is not None:
+        tracker.stage(stage, None)
+    for done, item in enumerate(iterable, 1):
+        yield item
+        if total:
+            tracker.progress(done / total)
+    tracker.progress(1.0)
+
+
+def _heard(attempt: Attempt, on_line: OnLine | None, line: str) -> None:
+    attempt.tracker().log(line)
+    if on_line is not None:
+        on_line(line)

@@ -20,7 +20,7 @@ RecruiterError
 ├── JobTimedOut                    raised inside a job whose time is over
 ├── JobOutOfMemory                 a job used more memory than it may, and was ended with its process
 ├── RetryLater                     raised by a job that wants to be run again later
-├── CommandFailed                  a shell command was not allowed, could not be started, or ended badly
+├── CommandFailed                  a program was not allowed, could not be started, or ended badly
 ├── NoCurrentJob                   current_job was asked outside of a job
 ├── ApplicationError               the bootstrap file or module cannot be loaded
 ├── SettingsError                  an option, variable or file says something impossible
@@ -156,7 +156,7 @@ class RetryLater(RecruiterError):
 
 
 class CommandFailed(RecruiterError):
-    """A shell command was not allowed to run, could not be started, or ended with a code that is not one of its
+    """A program was not allowed to run, could not be started, or ended with a code that is not one of its
     `ok_codes`. `code` is its exit code (-9 if signal 9 ended it), or None if it never ran."""
 
     def __init__(self, message: str, code: int | None = None, stdout: str = "", stderr: str = "") -> None:

@@ -50,6 +50,7 @@ _SENTENCES: dict[str, tuple[int, str]] = {
     "scheduler.repeated": (logging.DEBUG, "made {made} jobs of repeatable ones, skipped {skipped}"),
     "scheduler.broken": (logging.ERROR, "scheduler {urn} cannot be repeated: {reason}"),
     "scheduler.overdue": (logging.ERROR, "scheduler {urn} {told}"),
+    "progress.refused": (logging.WARNING, "what jobs say of themselves cannot be written until they end: {error}"),
     "job.ended": (logging.DEBUG, "job {job}: {task} done in {seconds:.3f} s"),
     "job.failed": (logging.WARNING, "job {job} failed: {error}; next attempt at {next:%H:%M:%S}"),
     "job.failure.last": (logging.ERROR, "job {job}: {task} failed for good ({why}): {error}"),

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial, update_wrapper
 from typing import Any, ParamSpec, TypeVar
 
@@ -26,6 +27,22 @@ def in_a_thread(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> asyn
         _threads = ThreadPoolExecutor(64, thread_name_prefix="recruiter")
     context = contextvars.copy_context()
     return asyncio.get_running_loop().run_in_executor(_threads, partial(context.run, call, *args, **kwargs))
+
+
+def in_its_own_thread(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[R]:
+    """Likewise, for what may take long: it takes none of the others' threads. Cancelling does not stop it."""
+    answer: Future[R] = Future()
+    answer.set_running_or_notify_cancel()
+    context = contextvars.copy_context()
+
+    def run() -> None:
+        try:
+            answer.set_result(context.run(call, *args, **kwargs))
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name="recruiter", daemon=True).start()
+    return asyncio.wrap_future(answer)
 
 
 def twin(call: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:

@@ -10,7 +10,8 @@ import psutil
 import pytest
 
 from recruiter import JobHandle
-from recruiter.domain.job import ArchivedJob, State
+from recruiter.domain.job import ArchivedJob
+from recruiter.domain.state import State
 from recruiter.store.database import Store
 from tests.applications import stubborn
 from tests.conftest import Process, Starter, eventually

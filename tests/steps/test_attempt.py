@@ -48,6 +48,7 @@ from recruiter.store.codec import Document, encode, job_document
 from recruiter.store.database import Store
 from recruiter.store.moves import Ended, Move
 from recruiter.store.settlement import Rescheduled
+from recruiter.tracker import Tells, nobody
 from tests.bench import Bench, ended, failing, raising
 from tests.conftest import eventually
 from tests.samples import NOW, a_job, document, insert, on_the_roster
@@ -248,7 +249,9 @@ class TestCurrentJob:
 
         assert results == [[f"job{number}"] * 2 for number in range(5)]
 
-    @pytest.mark.parametrize("name", [name for name in vars(CurrentJob) if not name.startswith("_")])
+    @pytest.mark.parametrize(
+        "name", [name for name, value in vars(CurrentJob).items() if isinstance(value, property) and name[0] != "_"]
+    )
     def test_outside_of_a_job_it_is_false_and_every_question_says_why(self, name: str) -> None:
         assert not current_job
         assert repr(current_job) == "CurrentJob(none)"
@@ -857,7 +860,7 @@ class TestRetryLater:
             "snoozed": str(later),
         }, "and nothing else: no attempt, no execution"
         assert (move.attempts, move.snoozes) == (2, 0)
-        assert set(move.unset) == {"started_by", "started_at"}
+        assert set(move.unset) == {"started_by", "started_at", "locked_by", "locked_at", "reported_at"}
 
     def test_it_says_why(self, bench: Bench) -> None:
         move = bench.run(raising(RetryLater("5 minutes", reason="the file has not arrived")))
@@ -1011,8 +1014,8 @@ class SlowToBuild(Workable):
 class BySignal(Executor):
     """As in a child with one place."""
 
-    def run(self, raw: bytes, reach: Reach | None = None, hard: Limit = no_limit) -> Ended:
-        return super().run(raw, reach or Reach(by_signal=True), hard)
+    def run(self, raw: bytes, reach: Reach | None = None, hard: Limit = no_limit, tells: Tells = nobody) -> Ended:
+        return super().run(raw, reach or Reach(by_signal=True), hard, tells)
 
 
 class TestTimeout:

@@ -9,7 +9,8 @@ import pytest
 from pymongo.errors import WriteError
 
 from recruiter.clock import StoppedClock
-from recruiter.domain.job import JobId, State
+from recruiter.domain.job import JobId
+from recruiter.domain.state import State
 from recruiter.errors import JobNotFound, Superseded
 from recruiter.steps.assign import assign, unserved
 from recruiter.steps.cancel import archive_cancelled, cancel

@@ -19,6 +19,7 @@ import pytest
 from recruiter import Workable
 from recruiter.domain.text import LONGEST_MESSAGE
 from recruiter.errors import CommandFailed, InvalidArguments, InvalidDuration, InvalidName, JobTimedOut, TaskExists
+from recruiter.programs import LONGEST_OUTPUT
 from recruiter.store.codec import Document
 from recruiter.workable import stored
 from recruiter.workables.abrupt import ExitAbruptly, FailsInConstructor
@@ -26,7 +27,6 @@ from recruiter.workables.factory import FactoryMethodCommand
 from recruiter.workables.lazy import LazyBones
 from recruiter.workables.memory import ConsumeMemory
 from recruiter.workables.outcomes import AlwaysFail, AlwaysSucceed
-from recruiter.workables.programs import LONGEST_OUTPUT
 from recruiter.workables.shell import ShellCommand
 from tests.bench import Bench, ended
 from tests.conftest import eventually

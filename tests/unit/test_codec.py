@@ -13,7 +13,8 @@ from bson.datetime_ms import DatetimeMS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recruiter.domain.job import EXECUTIONS_KEPT, Execution, State
+from recruiter.domain.job import EXECUTIONS_KEPT, Execution
+from recruiter.domain.state import State
 from recruiter.errors import InvalidJob, JobTooLarge
 from recruiter.store import codec, moves
 from recruiter.store.codec import (

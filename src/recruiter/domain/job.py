@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -14,21 +13,14 @@ from bson import ObjectId
 from recruiter.domain.lanes import Lane
 from recruiter.domain.names import DEFAULT_GROUP, DEFAULT_METHOD
 from recruiter.domain.needs import NOTHING, Needs
+from recruiter.domain.progress import LogLine, StatusEntry
+from recruiter.domain.state import State
 
 JobId = ObjectId | str | int | UUID
 """The id of a job: made by Recruiter (ObjectId) or given by whoever enqueues."""
 
 EXECUTIONS_KEPT = 20
 """How many attempts a job remembers; the oldest go first."""
-
-
-class State(StrEnum):
-    WAITING = "waiting"
-    RUNNING = "running"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-    LOST = "lost"
 
 
 class Execution(NamedTuple):
@@ -77,6 +69,21 @@ class Job:
     recovered_from: JobId | None = None
     """The job that this one repeats, if somebody recovered it."""
     executions: tuple[Execution, ...] = ()
+    status: tuple[StatusEntry, ...] = ()
+    """What it has said of its stages, in all attempts; the last 100 entries."""
+    progress: float = 0.0
+    """How far it is in its stage, from 0 to 1; 1 if it has succeeded."""
+    stage: str | None = None
+    log: tuple[LogLine, ...] = ()
+    """What it has written to its log, in all attempts; the last 500 lines or 64 KiB."""
+    status_cut: int = 0
+    """How many older entries are gone."""
+    log_cut: int = 0
+    """How many older lines are gone."""
+    locked_by: str | None = None
+    """The worker that holds it."""
+    locked_at: datetime | None = None
+    """Since when it runs there; unknown in its first second."""
 
     @property
     def lane(self) -> str:
@@ -86,8 +93,8 @@ class Job:
 
     @property
     def state(self) -> State:
-        """As far as the job itself knows: whether somebody runs it now is written on the roster."""
-        return State.WAITING
+        """A job that somebody holds is running, or about to."""
+        return State.WAITING if self.locked_by is None else State.RUNNING
 
     @property
     def last_execution(self) -> Execution | None:
@@ -107,6 +114,4 @@ class ArchivedJob(Job):
 
     @property
     def state(self) -> State:
-        if self.done:
-            return State.SUCCEEDED
-        return {"cancelled": State.CANCELLED, "lost": State.LOST}.get(self.why, State.FAILED)
+        return State.at_the_end(self.done, self.why)

@@ -16,9 +16,19 @@ def mask(text: str) -> str:
     return _CREDENTIALS.sub("***@", text)
 
 
+def clean(text: str) -> str:
+    """What can be stored of it."""
+    return text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "\\0")
+
+
+def head(text: str, longest: int) -> str:
+    """Its beginning; what was cut is said."""
+    return text if len(text) <= longest else f"{text[:longest]} … {len(text) - longest:,} characters cut"
+
+
 def cut(text: str, longest: int = LONGEST_MESSAGE) -> str:
     """Valid, and not longer than this. The end is what matters in a trace; what was cut is said."""
-    text = text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "\\0")
+    text = clean(text)
     return text if len(text) <= longest else f"… {len(text) - longest:,} characters cut …\n{text[-longest:]}"
 
 

@@ -1,7 +1,7 @@
 """A caller: the calling process as a worker, for as long as a call lasts.
 
-    heartbeat, fetch, settle       three threads, the same as in a worker
-    recruiter                      a fourth: it leads where nobody else does, and resigns at the end
+    heartbeat, fetch, settle, …    four threads, the same as in a worker
+    recruiter                      a fifth: it leads where nobody else does, and resigns at the end
     the calling thread             runs the jobs, one at a time
 
 It is on the roster like everybody else, so it is given jobs by whoever leads, its results are settled under its own
@@ -30,6 +30,7 @@ from recruiter.processes.membership import LAST_WORDS, Membership, MembershipOpt
 from recruiter.processes.recruiter import RecruiterOptions, RecruiterProcess
 from recruiter.processes.seat import Crew, Seat
 from recruiter.processes.settling import Settling
+from recruiter.processes.tracking import Tracking
 from recruiter.steps.look import anything_to_do
 from recruiter.store.database import Store
 
@@ -73,7 +74,13 @@ class Caller:
         self._manner = manner
         self._fetch_stop, self._threads_stop = Stop(), Stop()
         self._seat = Seat(
-            crew, store.clock, events, tasks, patient=manner.stays, starving=lambda: self._fetching.ring()
+            crew,
+            store.clock,
+            events,
+            tasks,
+            patient=manner.stays,
+            starving=lambda: self._fetching.ring(),
+            heard=lambda: self._tracking.ring(),
         )
         self.signals = self._seat.signals
         roster = MembershipOptions(heartbeat=options.heartbeat, dead_after=options.dead_after)
@@ -90,8 +97,16 @@ class Caller:
             busy=self._give_back_stale,
             listen=manner.stays,
         )
+        self._tracking = Tracking(store, events, self._threads_stop, membership)
         self._heartbeat = Heartbeat(
-            store, events, self._threads_stop, membership, self._seat, throughput, given=self._fetching.ring
+            store,
+            events,
+            self._threads_stop,
+            membership,
+            self._seat,
+            throughput,
+            given=self._fetching.ring,
+            noticed=self._tracking.ring,
         )
         self._recruiter: RecruiterProcess | None = None
         self._threads: list[threading.Thread] = []
@@ -107,7 +122,8 @@ class Caller:
         self._threads[0].start()
         self._heartbeat.join()
         self._recruiter.ring()  # its first round may have been before we were ready
-        self._threads.extend([self._fetching.start(), self._heartbeat.start(), self._settling.start()])
+        loops = (self._fetching, self._heartbeat, self._settling, self._tracking)
+        self._threads.extend(loop.start() for loop in loops)
 
     def _bring_recruiter(self) -> RecruiterProcess:
         options = RecruiterOptions(
@@ -138,7 +154,7 @@ class Caller:
         finally:
             self._threads_stop.ask()
             self._fetching.close()
-            self._join_threads(4)
+            self._join_threads(5)
             self._membership.leave(self._store, self._events)
             self._seat.close()
 

@@ -20,6 +20,7 @@ from recruiter.application import load_application
 from recruiter.clock import Clock, SystemClock
 from recruiter.processes import group, parent, wire
 from recruiter.processes.control import Control
+from recruiter.processes.courier import Courier
 from recruiter.processes.juggler import Juggler
 from recruiter.processes.ledger import Ledger
 from recruiter.processes.parent import die_with_parent
@@ -76,13 +77,16 @@ def report_application(answer: Connection, bootstrap: str | None) -> None:
 
 def _work(inbox: int, out: int, ledger: Ledger, executor: Executor, control: Control, clock: Clock) -> None:
     frames, context = wire.Frames(), contextvars.copy_context()
+    courier: Courier[int] = Courier(partial(wire.tell, out))
     while data := os.read(inbox, wire.READ_AT_ONCE):
         for _, number, raw in frames.feed(data):
             if ledger.claim(number):
                 # Each answer leaves at once: what is done must not be lost with the next job's crash.
-                reach = control.begin(number)
+                reach, hard = control.begin(number), partial(ledger.deadline, number)
+                # The courier writes while a job runs, and only then; so the two are never in the pipe together.
+                tells = partial(courier.call, number)
                 # In a context of its own: what a job sets there must not be seen by the next.
-                ended = context.copy().run(executor.run, raw, reach, partial(ledger.deadline, number))
+                ended = context.copy().run(executor.run, raw, reach, hard, tells)
                 control.end(number)
                 if reach.error is not None:
                     group.end_others()

@@ -60,6 +60,14 @@ class HeldJob(NamedTuple):
             return None
 
 
+class Said(NamedTuple):
+    """What a job has said of itself, and since when it runs on the clock that never jumps."""
+
+    job: HeldJob
+    since: float
+    payload: bytes
+
+
 class Answer(NamedTuple):
     job: HeldJob
     kind: int
@@ -141,6 +149,8 @@ class Child:
         self.silent = False
         """It closed its pipe: it is about to end, or a job of its closed what was not its own."""
         self.answered_at = now
+        self.said: list[Said] = []
+        """By running jobs, and not yet listened to."""
         self._frames = wire.Frames()
         self._outgoing: deque[memoryview] = deque()
         self._head_is_cut = False
@@ -272,6 +282,9 @@ class Child:
         self.silent = self.drained = not data
         answers = []
         for kind, number, payload in self._frames.feed(data):
+            if kind == wire.PROGRESS:
+                self._note(number, payload)
+                continue
             job = self._sent.pop(number, None) if kind >= wire.ARCHIVE else _NOBODY
             self.cancelling.pop(number, None)
             if job is not None:
@@ -280,6 +293,11 @@ class Child:
             self._pace = 0.7 * self._pace + 0.3 * max(1e-6, (now - self.answered_at) / len(answers))
             self.answered_at = now
         return answers
+
+    def _note(self, number: int, payload: bytes) -> None:
+        """No answer: a job that says how far it is may hold up others all the same."""
+        if number in self._sent:
+            self.said.append(Said(self._sent[number], self.ledger.claimed_at(number), payload))
 
     def cancel(self, id: JobId, flag: Document, now: float) -> bool:
         """Asks it to cancel a job that it runs; false when it runs no such job, or was asked before."""

@@ -68,6 +68,7 @@ class Floor:
         hard_limit: int | None,
         told: Callable[[], None],
         starving: Callable[[], None],
+        heard: Callable[[], None],
         tell_all: bool,
     ) -> None:
         self._nursery = nursery
@@ -84,6 +85,8 @@ class Floor:
         """Called when there are outcomes to settle."""
         self._starving = starving
         """Called when a child becomes free and nothing is here for it."""
+        self._heard = heard
+        """Called when jobs have said something of themselves."""
         self._was_hungry = False
         self._closed = False
         self._selector = selectors.DefaultSelector()
@@ -266,6 +269,7 @@ class Floor:
         if child.silent:
             child.kill()  # its pipe is closed: it is ending, or a job has closed what was not its own
             self._stop_listening(child)
+        self._note(child)
         outcomes: list[Outcome] = []
         for answer in answers:
             if answer.kind < wire.ARCHIVE:
@@ -276,6 +280,14 @@ class Floor:
                 self._tell(answer.job.id, move)
         if outcomes:
             self._end(outcomes)
+
+    def _note(self, child: Child) -> None:
+        """What its jobs have said of themselves."""
+        if child.said:
+            said, child.said = child.said, []
+            for job, since, payload in said:
+                self._holdings.tracks.heard(job, self._moment(since), payload)
+            self._heard()
 
     def _tell(self, id: JobId, move: moves.Move) -> None:
         """Emits what became of a job. Successes are only looked into when somebody wants to hear of each."""
@@ -340,7 +352,7 @@ class Floor:
 
     def crash(self, job: HeldJob, at: datetime, how: str) -> moves.Move:
         """What the death of its process means for a job, whatever is in it."""
-        return crashed(job, self._policies, self._holdings.worker, at, how)
+        return crashed(job, self._policies, self._holdings.worker, at, how, self._holdings.tracks.said(job.id))
 
     def _stop_listening(self, child: Child) -> None:
         with contextlib.suppress(KeyError):
@@ -433,7 +445,7 @@ class Floor:
 
     def _fate_of(self, job: HeldJob, fate: Fate, since: datetime, at: datetime) -> moves.Move:
         try:
-            move = fate(decode(job.raw), since, at)
+            move = fate(decode(job.raw) | self._holdings.tracks.said(job.id), since, at)
         except Exception as error:
             return moves.unreadable(job.id, job.raw, at, f"its process was ended, and it cannot be read: {error}")
         self._tell(job.id, move)

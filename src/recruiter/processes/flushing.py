@@ -24,7 +24,8 @@ from recruiter.processes.heartbeat import Heartbeat
 from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.membership import LAST_WORDS, Membership, MembershipOptions
 from recruiter.processes.seat import Crew, Seat
-from recruiter.processes.settling import settle_all
+from recruiter.processes.settling import let_go, settle_all
+from recruiter.processes.tracking import Tracking
 from recruiter.steps.adopt import adopt
 from recruiter.steps.cancel import archive_cancelled
 from recruiter.steps.lead import Leadership
@@ -46,11 +47,21 @@ class Flushing:
         self._crew = crew
         self._options = options
         self._stop = Stop()
-        self._seat = Seat(crew, store.clock, events, frozenset())  # serves nothing: only we assign to ourselves
+        self._seat = Seat(  # serves nothing: only we assign to ourselves
+            crew, store.clock, events, frozenset(), heard=lambda: self._tracking.ring()
+        )
         roster = MembershipOptions(heartbeat=options.heartbeat, dead_after=options.dead_after)
         self._membership = Membership(store.clock, roster, self._seat.wake)
+        self._tracking = Tracking(store, events, self._stop, self._membership)
         self._heartbeat = Heartbeat(
-            store, events, self._stop, self._membership, self._seat, Throughput(0), given=lambda: None
+            store,
+            events,
+            self._stop,
+            self._membership,
+            self._seat,
+            Throughput(0),
+            given=lambda: None,
+            noticed=self._tracking.ring,
         )
         self._leadership = Leadership(store, store.clock, options.lease_time)
         self._left: set[JobId] = set()
@@ -142,7 +153,7 @@ class Flushing:
         try:
             self._seat.open(self._membership.holdings)
             self._heartbeat.join()
-            beating.append(self._heartbeat.start())
+            beating += [self._heartbeat.start(), self._tracking.start()]
             yield
         finally:
             self._stop.ask()
@@ -194,5 +205,7 @@ class Flushing:
         return self._seat.perform(job)
 
     def _settle(self, id: JobId, move: Move) -> None:
-        worker = self._membership.holdings.worker
-        settle_all(self._store, self._events, worker, [(id, move)], {})
+        holdings = self._membership.holdings
+        outcomes = [(id, move)]
+        let_go(self._store, holdings, outcomes)
+        holdings.settled(outcomes, settle_all(self._store, self._events, holdings.worker, outcomes, {}))

@@ -33,6 +33,7 @@ class Heartbeat:
         place: Workplace,
         throughput: Throughput,
         given: Callable[[], None],
+        noticed: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._clock = store.clock
@@ -43,6 +44,8 @@ class Heartbeat:
         self._throughput = throughput
         self._given = given
         """Called when there may be jobs to fetch."""
+        self._noticed = noticed
+        """Called when jobs have run for so long that it should be written on them."""
         # A late heartbeat costs the registration: it must not wait longer than that when MongoDB comes back.
         self._loop = Loop("heartbeat", self._beat, stop, events, self._options.dead_after / 6)
 
@@ -89,7 +92,8 @@ class Heartbeat:
         if not membership.joined:
             return self.join()
         asked_at = self._clock.monotonic()
-        running = [{"job": job.id, "task": _task(job), "since": since} for job, since in self._place.running()]
+        runs = self._place.running()
+        running = [{"job": job.id, "task": _task(job), "since": since} for job, since in runs]
         facts = {"running": running, "draining": membership.draining, "prefetch": self._throughput.prefetch}
         answer = self._store.roster.beat(holdings.worker, facts, within=self._options.dead_after / 3)
         if answer is None:
@@ -100,6 +104,8 @@ class Heartbeat:
         self._set_clock(server_time - self._clock.now(), self._clock.monotonic() - asked_at)
         if holdings.hear(holding):
             self._given()
+        if holdings.saw(runs, self._clock.now(), self._options.heartbeat):
+            self._noticed()
         if holding.assigned:
             self._pass_on_flags(holding)
         return self._options.heartbeat

@@ -16,8 +16,9 @@ from datetime import datetime
 from recruiter.domain.job import JobId
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.processes.children import HeldJob
+from recruiter.processes.tracks import Tracks
 from recruiter.store import moves
-from recruiter.store.codec import decode
+from recruiter.store.codec import Document, decode
 from recruiter.store.moves import Move
 from recruiter.store.roster import Holding
 
@@ -44,6 +45,7 @@ class Holdings:
         self._to_fetch: list[JobId] = []
         self._outcomes: deque[Outcome] = deque()
         self.settling = 0
+        self.tracks = Tracks()
 
     def hear(self, holding: Holding) -> bool:
         """Takes note of an answer of the roster; true when there are new jobs to fetch."""
@@ -115,10 +117,17 @@ class Holdings:
 
     def settled(self, outcomes: Iterable[Outcome], holding: Holding) -> bool:
         """These are no longer ours; takes note of what still is. True when there are new jobs to fetch."""
-        with self._lock:  # one lock for both: in between, an old answer would bring the jobs back
-            self._known.difference_update(id for id, _ in outcomes)
+        ids = [id for id, _ in outcomes]
+        with self._lock:  # one lock for all: in between, an old answer would bring the jobs back
+            self._known.difference_update(ids)
+            self.tracks.forget(ids)
             self.settling = 0
             return self._hear(holding)
+
+    def saw(self, running: Iterable[tuple[HeldJob, datetime]], now: datetime, after: float) -> bool:
+        """Notes which jobs have run for longer than so many seconds; true when that is to be written on them."""
+        with self._lock:
+            return self.tracks.saw([run for run in running if run[0].id in self._known], now, after)
 
     def not_settled(self, outcomes: list[Outcome]) -> None:
         with self._lock:
@@ -137,9 +146,13 @@ class Holdings:
             return not self._outcomes and not self.settling
 
 
-def crashed(job: HeldJob, policies: PolicyRegistry, worker: str, at: datetime, how: str) -> Move:
-    """What it means for a job, whatever is in it, that it was started and will not come to its end."""
+def crashed(job: HeldJob, policies: PolicyRegistry, worker: str, at: datetime, how: str, said: Document) -> Move:
+    """What it means for a job, whatever is in it, that it was started and will not come to its end.
+
+    `said` is what it has said of itself before.
+    """
     try:
-        return moves.crashed(decode(job.raw), policies, worker=worker, started_at=None, at=at, message=how)
+        document = decode(job.raw) | said
+        return moves.crashed(document, policies, worker=worker, started_at=None, at=at, message=how)
     except Exception as error:
         return moves.unreadable(job.id, job.raw, at, f"{how}, and the job cannot be read: {error}")

@@ -17,6 +17,7 @@ from functools import partial
 from recruiter.clock import Clock
 from recruiter.processes import wire
 from recruiter.processes.control import Control
+from recruiter.processes.courier import Courier
 from recruiter.processes.ledger import Ledger
 from recruiter.steps.execute import Executor
 from recruiter.store.moves import Ended
@@ -40,6 +41,7 @@ class Juggler:
         self._frames = wire.Frames()
         self._open = True
         self._writing = threading.Lock()
+        self._courier: Courier[int] = Courier(self._tell)
         self._tasks: set[asyncio.Task[None]] = set()
         self._threads = ThreadPoolExecutor(places, thread_name_prefix="job")
 
@@ -83,18 +85,23 @@ class Juggler:
 
     def _run(self, number: int, raw: bytes) -> None:
         reach, hard = self._control.begin(number), partial(self._ledger.deadline, number)
-        self._answer(number, raw, self._executor.run(raw, reach, hard))
+        self._answer(number, raw, self._executor.run(raw, reach, hard, partial(self._courier.call, number)))
         self._loop.call_soon_threadsafe(self._ended)
 
     async def _run_async(self, number: int, raw: bytes) -> None:
         reach, hard = self._control.begin(number), partial(self._ledger.deadline, number)
-        self._answer(number, raw, await self._executor.run_async(raw, reach, hard))
+        tells = partial(self._courier.call, number)
+        self._answer(number, raw, await self._executor.run_async(raw, reach, hard, tells))
         self._ended()
 
     def _answer(self, number: int, raw: bytes, ended: Ended) -> None:
         self._control.end(number)
         with self._writing:
             wire.write_all(self._out, wire.safe_answer(number, raw, ended, self._clock.now()))
+
+    def _tell(self, number: int, progress: bytes) -> None:
+        with self._writing:
+            wire.tell(self._out, number, progress)
 
     def _ended(self) -> None:
         self._busy -= 1

@@ -39,6 +39,7 @@ _ARRIVED = {
         {
             "ns.coll": {"$in": [scheduled.NAME, schedulers.NAME]},
             "operationType": {"$in": ["insert", "update", "replace"]},
+            **scheduled.NOT_A_SIGN,
         },
         {"ns.coll": limits.NAME},
     ]

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import NamedTuple
 
 from recruiter.clock import Clock
@@ -19,6 +20,7 @@ from recruiter.errors import JobCancelled
 from recruiter.events import Events
 from recruiter.interruption import Reach
 from recruiter.processes.children import HeldJob
+from recruiter.processes.courier import Courier
 from recruiter.processes.holdings import Holdings, crashed
 from recruiter.processes.signals import Signals
 from recruiter.registry import Registry
@@ -51,6 +53,7 @@ class Seat:
         *,
         patient: bool = False,
         starving: Callable[[], None] = lambda: None,
+        heard: Callable[[], None] = lambda: None,
     ) -> None:
         self.tasks: frozenset[str] | None = tasks
         self.signals = Signals(self.wake, patient=patient)
@@ -59,6 +62,9 @@ class Seat:
         self._events = events
         self._starving = starving
         """Called once when there is nothing more here to run."""
+        self._heard = heard
+        """Called when a job has said something of itself."""
+        self._courier: Courier[HeldJob] = Courier(self._note)
         self._was_hungry = False
         self._lock = threading.Lock()
         self._waiting: deque[HeldJob] = deque()
@@ -97,7 +103,7 @@ class Seat:
             self._reach.interrupt(JobCancelled(flag.get("by"), flag.get("reason"), flag.get("at")))
 
     def crash(self, job: HeldJob, at: datetime, how: str) -> Move:
-        return crashed(job, self._crew.policies, self._holdings.worker, at, how)
+        return crashed(job, self._crew.policies, self._holdings.worker, at, how, self._holdings.tracks.said(job.id))
 
     @property
     def slow(self) -> bool:
@@ -124,6 +130,7 @@ class Seat:
         self._executor = self._crew.executor(holdings.worker)
 
     def close(self) -> None:
+        self._courier.close()
         if self._executor is not None:
             self._executor.close()
             self._executor = None
@@ -150,7 +157,7 @@ class Seat:
         self._begin(job)
         try:
             self.signals.in_job = True
-            ended = self._executor.run(job.raw, self._reach)
+            ended = self._executor.run(job.raw, self._reach, tells=partial(self._courier.call, job))
         except BaseException:  # a signal that found us just before or after the user's code
             self.signals.in_job = False  # at once: another one must not find us here
             if not self.signals.interrupted:
@@ -165,6 +172,10 @@ class Seat:
         if (told.error or "").startswith(KeyboardInterrupt.__name__):
             self.signals.note_interrupt()
         return ended, told
+
+    def _note(self, job: HeldJob, progress: bytes) -> None:
+        self._holdings.tracks.heard(job, self._began, progress)
+        self._heard()
 
     def _begin(self, job: HeldJob) -> None:
         with self._lock:

@@ -49,7 +49,7 @@ class Settling:
         if not outcomes:
             return 3600.0
         try:
-            self._unmark_released(holdings, outcomes)
+            let_go(self._store, holdings, outcomes)
             facts = {"prefetch": self._throughput.prefetch, "draining": self._membership.draining}
             holding = settle_all(self._store, self._events, holdings.worker, outcomes, facts)
         except Superseded:
@@ -64,10 +64,17 @@ class Settling:
         self._settled()
         return 0.0
 
-    def _unmark_released(self, holdings: Holdings, outcomes: list[Outcome]) -> None:
-        released = [id for id, move in outcomes if move is None]
-        if released:
-            self._store.scheduled.unmark_started(released, holdings.worker)
+
+def let_go(store: Store, holdings: Holdings, outcomes: list[Outcome]) -> None:
+    """Takes our marks off what is about to be settled: no sign of life may come after that, and what is handed back
+    looks as if it had never been here, but for what it has said."""
+    signed = holdings.tracks.stop([id for id, _ in outcomes])
+    released = {id for id, move in outcomes if move is None}
+    if released:
+        store.scheduled.unmark_started(list(released), holdings.worker)
+    last_words = holdings.tracks.last_words(released.intersection(signed), holdings.worker) if signed else []
+    if last_words:
+        store.scheduled.unsign(last_words)
 
 
 def settle_all(store: Store, events: Events, worker: str, outcomes: list[Outcome], facts: Mapping[str, Any]) -> Holding:

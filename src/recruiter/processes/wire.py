@@ -26,6 +26,7 @@ BROKEN = 3  # child → supervisor: the application cannot be loaded
 ARCHIVE = 4  # child → supervisor: ended; the archived document
 RESCHEDULE = 5  # child → supervisor: to be tried again; the changes
 CANCEL = 6  # supervisor → child, on a pipe of its own: cancel this one; who wants it, and why
+PROGRESS = 7  # child → supervisor: it still runs; what it has said of itself so far
 
 READ_AT_ONCE = 1 << 20
 NUMBERS = 1 << 32
@@ -75,6 +76,11 @@ def safe_answer(number: int, raw: bytes, move: Ended, at: datetime) -> bytes:
     except Exception as error:
         told = f"its outcome cannot be written: {type(error).__name__}: {error}"
         return frame(ARCHIVE, number, moves.unreadable(id_of(raw), raw, at, told))
+
+
+def tell(fd: int, number: int, progress: bytes) -> None:
+    """What the job of this number has said of itself."""
+    write_all(fd, frame(PROGRESS, number, progress))
 
 
 def move_of(kind: int, payload: bytes) -> Ended:

@@ -4,9 +4,9 @@
        ▲                                                                                             │
        └────── heartbeat (a thread that no job can hold up) ◀──────── what is still held ────────────┘
 
-Four threads: the main one, here, owns the floor; `heartbeat.py`, `fetching.py` and `settling.py` wait for MongoDB so
-that the floor never does. When the registration is lost (`membership.py`), whatever ran under it is ended and a new
-one begins under a new id.
+Five threads: the main one, here, owns the floor; `heartbeat.py`, `fetching.py`, `settling.py` and `tracking.py` wait
+for MongoDB so that the floor never does. When the registration is lost (`membership.py`), whatever ran under it is
+ended and a new one begins under a new id.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from recruiter.processes.heartbeat import Heartbeat
 from recruiter.processes.loop import Stop
 from recruiter.processes.membership import LAST_WORDS, Membership, MembershipOptions
 from recruiter.processes.settling import Settling
+from recruiter.processes.tracking import Tracking
 from recruiter.store.database import Store
 
 
@@ -69,6 +70,7 @@ class WorkerProcess:
             hard_limit=options.memory_hard_limit,
             told=lambda: self._settling.ring(),
             starving=lambda: self._fetching.ring(),
+            heard=lambda: self._tracking.ring(),
             tell_all=options.tell_all,
         )
         roster = MembershipOptions(
@@ -85,8 +87,16 @@ class WorkerProcess:
             store, events, self._threads_stop, membership, throughput, settled=lambda: self._fetching.ring()
         )
         self._fetching = Fetching(store, events, self._fetch_stop, membership, self._floor, ended=self._settling.ring)
+        self._tracking = Tracking(store, events, self._threads_stop, membership)
         self._heartbeat = Heartbeat(
-            store, events, self._threads_stop, membership, self._floor, throughput, given=self._fetching.ring
+            store,
+            events,
+            self._threads_stop,
+            membership,
+            self._floor,
+            throughput,
+            given=self._fetching.ring,
+            noticed=self._tracking.ring,
         )
         self._cut_off = False
 
@@ -98,7 +108,7 @@ class WorkerProcess:
         self._stop.when_at_once(self._floor.kill)
         self._floor.open(self._membership.holdings)
         fetching = self._fetching.start()
-        threads = [self._heartbeat.start(), self._settling.start()]
+        threads = [self._heartbeat.start(), self._settling.start(), self._tracking.start()]
         try:
             while not self._stop.asked:
                 self._floor.turn()

@@ -39,8 +39,9 @@ from recruiter.events import Event
 from recruiter.interruption import Reach
 from recruiter.registry import Call, Registry, RegistryOwner, TaskDefinition
 from recruiter.store import moves
-from recruiter.store.codec import Document, decode, id_of, job_from
+from recruiter.store.codec import Document, decode, id_of, job_from, progress_fields, progress_from
 from recruiter.store.moves import Ended
+from recruiter.tracker import Tells, Tracker, nobody
 
 LONGEST_TRACE = 8_000
 
@@ -74,13 +75,14 @@ class Executor:
         self.stop_asked = stop_asked
         self._loops = Loops()
 
-    def run(self, raw: bytes, reach: Reach | None = None, hard: Limit = no_limit) -> Ended:
+    def run(self, raw: bytes, reach: Reach | None = None, hard: Limit = no_limit, tells: Tells = nobody) -> Ended:
         """Runs the job; never raises, whatever the document holds or the user's code does.
 
         `reach` is how others can interrupt it. `hard` is told when the clock of a job with a timeout starts and stops,
-        for whoever ends those that overrun.
+        for whoever ends those that overrun. `tells` is called when the job has said something of its progress that can
+        be carried away.
         """
-        attempt = self._attempt(raw, reach or Reach(), hard)
+        attempt = self._attempt(raw, reach or Reach(), hard, tells)
         try:
             coroutine = next(attempt)
             while True:
@@ -94,9 +96,11 @@ class Executor:
             ended: Ended = finished.value
             return ended
 
-    async def run_async(self, raw: bytes, reach: Reach | None = None, hard: Limit = no_limit) -> Ended:
+    async def run_async(
+        self, raw: bytes, reach: Reach | None = None, hard: Limit = no_limit, tells: Tells = nobody
+    ) -> Ended:
         """Like `run`, in the running event loop; for jobs that `is_async` says are made for it."""
-        attempt = self._attempt(raw, reach or Reach(), hard)
+        attempt = self._attempt(raw, reach or Reach(), hard, tells)
         try:
             coroutine = next(attempt)
             while True:
@@ -124,7 +128,7 @@ class Executor:
 
     # -- one attempt ---------------------------------------------------------------------------------------------
 
-    def _attempt(self, raw: bytes, reach: Reach, hard: Limit) -> Awaiting:
+    def _attempt(self, raw: bytes, reach: Reach, hard: Limit, tells: Tells) -> Awaiting:
         started_at = self._clock.now()
         try:
             document = decode(raw)
@@ -133,7 +137,8 @@ class Executor:
                 return moves.misplaced(document, started_at)
         except Exception as error:
             return moves.unreadable(id_of(raw), raw, started_at, f"cannot be read: {error}")
-        token = current.running.set(current.Attempt(document, started_at, self))
+        attempt = current.Attempt(document, started_at, self, tells)
+        token = current.running.set(attempt)
         try:
             return (yield from self._run(task, document, started_at, reach, hard))
         except Exception as error:  # of ours: a field of a kind that no job of ours has
@@ -141,6 +146,7 @@ class Executor:
             return moves.unreadable(document["_id"], raw, self._clock.now(), reason)
         finally:
             current.running.reset(token)
+            attempt.close()
 
     # -- for current_job -----------------------------------------------------------------------------------------
 
@@ -155,6 +161,9 @@ class Executor:
         """The application that this task is of; workables are the first one's."""
         having = (owner for owner in self._owners if owner.registry.has(task))
         return next(having, self._owners[0] if self._owners else None)
+
+    def tracker(self, document: Mapping[str, Any], tells: Tells) -> Tracker:
+        return Tracker(progress_from(document), self._clock.now, tells)
 
     # -- what happens --------------------------------------------------------------------------------------------
 
@@ -187,7 +196,7 @@ class Executor:
             )
         self._tell(call, "job.ended", document, seconds=(ended_at - started_at).total_seconds())
         execution = Execution(started_at, ended_at, self.worker, notes=notes)
-        return moves.succeeded(document, execution, ended_at, stored)
+        return moves.succeeded(_with_progress(document), execution, ended_at, stored)
 
     def _failed(self, document: Document, call: Call | None, started_at: datetime, error: BaseException) -> Awaiting:
         now = self._clock.now()
@@ -215,7 +224,7 @@ class Executor:
             self._tell(call, "job.failure.last", document, error=told, why=decision.why)
         else:
             self._tell(call, "job.failed", document, error=told, next=decision.at)
-        return moves.failed(document, execution, now, decision)
+        return moves.failed(_with_progress(document), execution, now, decision)
 
     def _cancelled(
         self, document: Document, call: Call | None, started_at: datetime, cancelled: JobCancelled
@@ -227,7 +236,7 @@ class Executor:
         self._tell(call, "job.cancelled", document, by=cancelled.by, reason=cancelled.reason)
         flag = {"at": cancelled.at or now, "by": cancelled.by, "reason": cancelled.reason}
         execution = Execution(started_at, now, self.worker, message=str(cancelled), notes=notes)
-        return moves.cancelled({**document, "cancel": flag}, now, execution)
+        return moves.cancelled({**_with_progress(document), "cancel": flag}, now, execution)
 
     def _later(self, document: Document, call: Call | None, started_at: datetime, later: RetryLater) -> Awaiting:
         """The job asked for it, and nothing has failed; unless what it asks for cannot be."""
@@ -241,7 +250,7 @@ class Executor:
         if call is not None:
             yield from _all(("finalize", call.finalizers.finalize, None))
         self._tell(call, "job.snoozed", document, next=until, reason=said_by(later))
-        return moves.snoozed(document, now, until, said_by(later))
+        return moves.snoozed(_with_progress(document), now, until, said_by(later))
 
     def _decide(self, document: Document, now: datetime, error: BaseException) -> Decision:
         try:
@@ -278,6 +287,14 @@ class Executor:
                     owner.events.emit(
                         "listener.failed", listener=repr(listener), event=name, error=said_by(error, repr)
                     )
+
+
+def _with_progress(document: Document) -> Document:
+    """With what this attempt has said of itself. From here on it has nothing more to say."""
+    attempt = current.running.get()
+    if attempt is None or attempt.said is None:
+        return document
+    return {**document, **progress_fields(attempt.said.close())}
 
 
 class _Timed:

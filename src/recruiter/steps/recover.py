@@ -11,6 +11,7 @@ from recruiter.store.codec import encode_job, new_id
 from recruiter.store.database import Store
 
 _FRESH = {"id", "created_at", "scheduled_at", "attempts", "crashes", "snoozes", "suspect", "executions"}
+_FRESH |= {"status", "progress", "stage", "log", "status_cut", "log_cut", "locked_by", "locked_at"}
 
 
 def recover(store: Store, id: JobId, now: datetime, at: datetime | None) -> Job:

@@ -91,9 +91,9 @@ class Rescue:
 
 
 def _ran(job: Document, entry: Document, since: Mapping[JobId, datetime]) -> bool:
-    """Whether it was started, certainly: it was seen running, was marked as started, or was there alone."""
+    """Whether it was started, certainly: it was seen running, was marked as started or signed, or was there alone."""
     alone = bool(job.get("suspect")) and entry["assigned"] == [job["_id"]]
-    return job["_id"] in since or job.get("started_by") == entry["_id"] or alone
+    return job["_id"] in since or entry["_id"] in (job.get("started_by"), job.get("locked_by")) or alone
 
 
 def _suspected(job: Document) -> moves.Move:

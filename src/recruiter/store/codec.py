@@ -23,6 +23,7 @@ from recruiter.domain.job import EXECUTIONS_KEPT, ArchivedJob, Execution, Job, J
 from recruiter.domain.lanes import Lane
 from recruiter.domain.names import CANCELLED_LANE, DEFAULT_GROUP, DEFAULT_METHOD, check_name
 from recruiter.domain.needs import Needs
+from recruiter.domain.progress import LINES_KEPT, STATUS_KEPT, LogLine, Progress, StatusEntry, between_0_and_1
 from recruiter.errors import InvalidJob, InvalidName, JobTooLarge
 
 Document = dict[str, Any]
@@ -149,9 +150,11 @@ def job_from(document: Mapping[str, Any]) -> Job:
 
 
 def archived_from(document: Mapping[str, Any]) -> ArchivedJob:
-    fields = {"executions": _executions(document)} if "original" in document else _fields(document)
+    fields: Document = {"executions": _executions(document)} if "original" in document else _fields(document)
     moment = document["archived_at"]
     nothing = {"id": document["_id"], "task": "", "args": {}, "created_at": moment, "scheduled_at": moment}
+    if document["done"]:
+        fields["progress"] = 1.0  # also of those that never said anything
     return ArchivedJob(
         **{**nothing, **fields},
         done=document["done"],
@@ -163,6 +166,7 @@ def archived_from(document: Mapping[str, Any]) -> ArchivedJob:
 
 
 def _fields(document: Mapping[str, Any]) -> Document:
+    progress = progress_from(document)
     return {
         "id": document["_id"],
         "task": document["task"],
@@ -186,7 +190,78 @@ def _fields(document: Mapping[str, Any]) -> Document:
         "retry_policy": document.get("retry_policy"),
         "recovered_from": document.get("recovered_from"),
         "executions": _executions(document),
+        **progress._asdict(),
+        "progress": _number(document.get("progress"), progress.reached),
+        "stage": _text(document.get("stage")) or progress.stage,
+        "locked_by": _text(document.get("locked_by")),
+        "locked_at": _moment(document.get("locked_at")),
     }
+
+
+SAID = ("status", "log", "status_cut", "log_cut", "progress", "stage")
+"""The fields that hold what a job has said of itself."""
+LOCK = ("locked_by", "locked_at", "started_at", "reported_at")
+"""The fields in which its worker says that it runs. For people to see: the roster is the lock table."""
+
+
+def progress_from(document: Mapping[str, Any]) -> Progress:
+    """What the job has said so far; what somebody wrote there by hand and cannot be that is passed over."""
+    if "status" not in document and "log" not in document:
+        return _SILENT
+    status = tuple(
+        StatusEntry(
+            entry["state"],
+            _text(entry.get("stage")),
+            _number(entry.get("progress"), 0.0),
+            _text(entry.get("error")),
+            entry["date"],
+        )
+        for entry in _documents(document.get("status"))[-STATUS_KEPT:]
+        if isinstance(entry.get("state"), str) and isinstance(entry.get("date"), datetime)
+    )
+    log = tuple(
+        LogLine(line["at"], line["text"])
+        for line in _documents(document.get("log"))[-LINES_KEPT:]
+        if isinstance(line.get("at"), datetime) and isinstance(line.get("text"), str)
+    )
+    return Progress(status, log, _count(document.get("status_cut")), _count(document.get("log_cut")))
+
+
+def progress_fields(progress: Progress) -> Document:
+    fields: Document = {
+        "status": [entry._asdict() for entry in progress.status],
+        "progress": progress.reached,
+        "stage": progress.stage,
+    }
+    if progress.log:
+        fields["log"] = [line._asdict() for line in progress.log]
+    for name in ("status_cut", "log_cut"):
+        if count := getattr(progress, name):
+            fields[name] = count
+    return fields
+
+
+_SILENT = Progress()
+
+
+def _documents(value: Any) -> list[Document]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _moment(value: Any) -> datetime | None:
+    return value if isinstance(value, datetime) else None
+
+
+def _number(value: Any, otherwise: float) -> float:
+    return between_0_and_1(value) if isinstance(value, int | float) else otherwise
+
+
+def _count(value: Any) -> int:
+    return max(0, value) if isinstance(value, int) else 0
 
 
 def execution_document(execution: Execution) -> Document:
@@ -216,12 +291,15 @@ def remember(document: Document, execution: Execution) -> Document:
 
 
 def archived_document(document: Document, why: str, at: datetime, fields: Document) -> Document:
-    """The job as it goes into the archive. `lane` is for planning only and stays behind."""
+    """The job as it goes into the archive. What is for planning only, and who held it, stays behind."""
     archived = {**document, **fields, "done": why == "done", "why": why, "archived_at": at}
     archived.pop("lane", None)
     archived.pop("postponed", None)
     archived.pop("started_by", None)
     archived.pop("suspect", None)
+    if "started_at" in archived or "locked_by" in archived:  # most never had any of it
+        for name in LOCK:
+            archived.pop(name, None)
     return archived
 
 
@@ -310,7 +388,7 @@ def plain_value(raw: bytes) -> Binary:
     return Binary(raw[: LARGEST_JOB // 2])
 
 
-NOT_BELIEVED = ("suspect", "started_by", "started_at", "result", "reason", "why", "done", "archived_at", "original")
+NOT_BELIEVED = ("suspect", "started_by", "result", "reason", "why", "done", "archived_at", "original", *LOCK, *SAID)
 """What only the protocol writes; adopting a document removes it."""
 
 

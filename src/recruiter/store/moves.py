@@ -22,16 +22,20 @@ from recruiter.domain.retry import (
     decide_failure,
     exception_names,
 )
+from recruiter.domain.state import State
 from recruiter.domain.why import Why
 from recruiter.errors import RecruiterError
 from recruiter.store.codec import (
     LARGEST_JOB,
+    LOCK,
     Document,
     archived_document,
     decode,
     encode,
     lane_of,
     plain_value,
+    progress_fields,
+    progress_from,
     remember,
 )
 from recruiter.store.settlement import Movement, Rescheduled
@@ -40,6 +44,8 @@ _UNKNOWN_TASK_PAUSE = timedelta(minutes=1)
 _SMALL_FIELDS = frozenset(
     ["task", "group", "priority", "created_at", "scheduled_at", "archived_at", "attempts", "done", "why"]
 )
+_UNLOCKED = ("started_by", *LOCK)
+"""The fields that a job has only while somebody runs it."""
 
 Ended = bytes | Rescheduled
 """What an attempt leads to: an archived document, or a change to a waiting one."""
@@ -49,7 +55,7 @@ Move = Ended | None
 
 
 def succeeded(document: Document, execution: Execution, at: datetime, result: Any) -> bytes:
-    fields = remember(document, execution)
+    fields = {**remember(document, execution), **_concluded(document, State.SUCCEEDED, at)}
     if result is not None:
         fields["result"] = result
     raw = encode(archived_document(document, Why.DONE, at, fields))
@@ -63,12 +69,15 @@ def succeeded(document: Document, execution: Execution, at: datetime, result: An
 def failed(document: Document, execution: Execution, at: datetime, decision: Decision) -> Ended:
     """What a failed attempt leads to, once it is decided."""
     fields = remember(document, execution)
+    error = ": ".join(filter(None, (execution.exception, execution.message)))
     if isinstance(decision, Archive):
+        fields |= _concluded(document, State.at_the_end(False, decision.why), at, error)
         if decision.reason is not None:
             fields["reason"] = decision.reason
         return encode(archived_document(document, decision.why, at, fields))
+    fields |= _concluded(document, State.WAITING, at, error)
     fields.update(scheduled_at=decision.at, postponed=decision.at > at)
-    unset: tuple[str, ...] = ("started_by", "started_at")
+    unset: tuple[str, ...] = _UNLOCKED
     cleared = bool(document.get("suspect")) and not execution.crashed
     if cleared:
         unset += ("suspect",)
@@ -109,7 +118,8 @@ def snoozed(document: Document, at: datetime, until: datetime, reason: str) -> R
     """A job that asked to be run later: no attempt is counted, and nothing has failed."""
     snoozes = document.get("snoozes") or 0
     fields = {"scheduled_at": until, "postponed": until > at, "snoozes": snoozes + 1, "snoozed": reason}
-    return Rescheduled(document["_id"], document["attempts"], fields, ("started_by", "started_at"), snoozes)
+    fields |= _concluded(document, State.WAITING, at)
+    return Rescheduled(document["_id"], document["attempts"], fields, _UNLOCKED, snoozes)
 
 
 def ended_by_force(
@@ -149,8 +159,10 @@ def cancelled(document: Document, at: datetime, execution: Execution | None = No
     """A job that was cancelled, while it waited or, with an execution, while it ran."""
     flag = document.get("cancel")
     reason = flag.get("reason") if isinstance(flag, dict) else None
-    fields = remember(document, execution) if execution is not None else {}
-    return encode(archived_document(document, Why.CANCELLED, at, {**fields, "reason": reason}))
+    fields = {"reason": reason, **_concluded(document, State.CANCELLED, at)}
+    if execution is not None:
+        fields |= remember(document, execution)
+    return encode(archived_document(document, Why.CANCELLED, at, fields))
 
 
 def misplaced(document: Document, at: datetime) -> Rescheduled:
@@ -189,6 +201,13 @@ def gather(moves: Iterable[tuple[JobId, Move]]) -> Movement:
         else:
             release.append(id)
     return Movement(archive, reschedule, release)
+
+
+def _concluded(document: Document, state: State, at: datetime, error: str | None = None) -> Document:
+    """The last word in the status of a job that has said anything; of others nothing is kept."""
+    if "status" not in document and "log" not in document:
+        return {}
+    return progress_fields(progress_from(document).concluded(state, at, error))
 
 
 class _DecidedLater(RetryPolicy):

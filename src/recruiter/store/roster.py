@@ -258,6 +258,14 @@ class Roster:
         update = {"$set": {"kept_idle": dict(why)}} if why is not None else {"$unset": {"kept_idle": ""}}
         return self.collection.update_one({"_id": worker}, update).matched_count == 1
 
+    @store_call
+    def holder(self, id: JobId) -> tuple[str, datetime | None] | None:
+        """Who holds this job, and since when it runs there as far as is known."""
+        found = self.collection.find_one({"assigned": id}, {"running": {"$elemMatch": {"job": id}}})
+        if found is None:
+            return None
+        return found["_id"], next((run["since"] for run in found.get("running", ())), None)
+
     # -- views -------------------------------------------------------------------------------------------------
 
     @store_call

@@ -1,6 +1,7 @@
 """`scheduled`: the jobs that wait or run.
 
-A job document is not touched while it is assigned or run for a moment: who holds it is written on the roster.
+A job document is not touched while it is assigned or run for a moment: who holds it is written on the roster. Of a job
+that runs for long, or says something, its worker signs the document for people to see (`sign`).
 
 Two kinds of documents live here. With a `lane` it is a job of full shape (the validator sees to it) and in the due
 index. Without one it was inserted by some other program: it waits in the *inbox* until the leader adopts it or sets it
@@ -11,9 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Collection as Ids
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
 
+import pymongo
 from pymongo import ASCENDING, DESCENDING, IndexModel, InsertOne, UpdateOne
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
@@ -25,7 +28,7 @@ from recruiter.domain.lanes import Lane
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.packing import Candidate
 from recruiter.errors import JobExists, StoreError
-from recruiter.store.codec import LENIENT, MOST_ATTEMPTS, NOT_BELIEVED, Document, id_of, job_from, split_batch
+from recruiter.store.codec import LENIENT, LOCK, MOST_ATTEMPTS, NOT_BELIEVED, Document, id_of, job_from, split_batch
 from recruiter.store.translate import store_call
 
 NAME = "scheduled"
@@ -85,6 +88,24 @@ _LANES_A_QUERY = 100
 """MongoDB merges up to 200 sorted scans; beyond that it would sort in memory."""
 
 DUPLICATE_KEY = 11000
+
+_SIGNED_WITHIN = 5.0
+"""Seconds for a write that nothing depends on, but that settling waits for."""
+NOT_A_SIGN = {"updateDescription.updatedFields.reported_at": {"$exists": False}}
+"""For those who listen: most changes of a job that runs mean nothing to anybody but people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """A sign of life of a running job, for people to see: who runs it, since when, and what it has said."""
+
+    id: JobId
+    attempts: int
+    was_locked_by: str | None
+    """When its worker fetched it: a sign that somebody has left there, and nobody's lock."""
+    worker: str
+    since: datetime
+    fields: Document
 
 
 class Scheduled:
@@ -250,6 +271,25 @@ class Scheduled:
             {"$unset": {"started_by": "", "started_at": ""}},
         )
 
+    @store_call
+    def sign(self, signs: Sequence[Sign]) -> None:
+        """Writes signs of life. One of a worker that has lost the job to a later attempt, or to somebody who has signed
+        since, changes nothing; and none brings a job back that has ended."""
+        writes = []
+        for sign in signs:
+            lock = {"locked_by": sign.worker, "locked_at": sign.since, "started_at": sign.since}
+            update = {"$set": {**sign.fields, **lock}, "$currentDate": {"reported_at": True}}
+            writes.append(UpdateOne(_mine(sign), update))
+        with pymongo.timeout(_SIGNED_WITHIN):
+            self.collection.bulk_write(writes, ordered=False)
+
+    @store_call
+    def unsign(self, signs: Sequence[Sign]) -> None:
+        """These are about to be handed back: what they have said stays, and nobody runs them."""
+        unlock = {"$unset": dict.fromkeys(LOCK, "")}
+        writes = [UpdateOne(_mine(sign), {"$set": sign.fields, **unlock}) for sign in signs]
+        self.collection.bulk_write(writes, ordered=False)
+
     # -- repeating ---------------------------------------------------------------------------------------------
 
     def busy(self, urns: Sequence[str], session: ClientSession) -> set[str]:
@@ -362,6 +402,14 @@ class Scheduled:
             [{"$match": _HAS_LANE}, {"$group": {"_id": "$lane", "jobs": {"$sum": 1}}}], hint=DUE
         )
         return {row["_id"]: row["jobs"] for row in rows}
+
+
+def _mine(sign: Sign) -> Document:
+    return {
+        "_id": sign.id,
+        "attempts": sign.attempts,
+        "locked_by": {"$in": [None, sign.worker, *filter(None, [sign.was_locked_by])]},
+    }
 
 
 def _adoption(fields: Document) -> Document:

@@ -192,7 +192,7 @@ class Settlement:
             first = [*started, *entry["assigned"][:SUSPECTS]]
             query = {
                 "_id": {"$in": entry["assigned"]},
-                "$or": [{"_id": {"$in": first}}, {"started_by": worker}],
+                "$or": [{"_id": {"$in": first}}, {"started_by": worker}, {"locked_by": worker}],
             }
             readable = self._scheduled.collection.with_options(codec_options=LENIENT)
             jobs = list(readable.find(query, session=session))

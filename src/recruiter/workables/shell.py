@@ -9,27 +9,17 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Self, TypedDict
+from typing import Self
 
 from recruiter.current import current_job
-from recruiter.domain.text import cut, mask
 from recruiter.errors import CommandFailed, InvalidArguments
+from recruiter.programs import CommandResult, Program
 from recruiter.workable import Workable
-from recruiter.workables.programs import run_program
 
-_LINES_SHOWN, _CHARACTERS_SHOWN = 10, 1_500
-"""How much of stderr is in the error's message, which is cut itself, from the front, when it is too long."""
 _OPERATORS = frozenset(["|", "||", "&", "&&", ";", "<", "<<", ">", ">>", "2>", "2>>", "&>", "2>&1"])
-
-
-class CommandResult(TypedDict):
-    code: int
-    stdout: str
-    stderr: str
 
 
 @dataclass(frozen=True)
@@ -113,10 +103,7 @@ class ShellCommand(Workable):
 
     def execute(self) -> CommandResult:
         _permission.check(self)
-        code, stdout, stderr = run_program(self.command, cwd=self.cwd, env=self.env, input=self.input)
-        if code in self.ok_codes:
-            return CommandResult(code=code, stdout=stdout, stderr=stderr)
-        raise CommandFailed(f"{self.command[0]} {_how_it_ended(code)}{_last_lines(stderr)}", code, stdout, stderr)
+        return Program().run(self.command, cwd=self.cwd, env=self.env, input=self.input, ok_codes=self.ok_codes)
 
 
 class _Permission:
@@ -169,21 +156,3 @@ def _not_from_a_job() -> None:
     """A stored job may name any public method of its workable, these too."""
     if current_job:
         raise CommandFailed("what jobs may run is for the application to say when it is loaded, not for a job")
-
-
-def _how_it_ended(code: int) -> str:
-    if code >= 0:
-        return f"ended with code {code}"
-    try:
-        return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was killed by signal {-code}"
-
-
-def _last_lines(stderr: str) -> str:
-    lines = "\n".join(stderr.rstrip().splitlines()[-_LINES_SHOWN:])
-    return (
-        f"; its last words on stderr:\n{cut(mask(lines), _CHARACTERS_SHOWN)}"
-        if lines
-        else "; it left nothing on stderr"
-    )

@@ -1,0 +1,126 @@
+"""What a job says of itself while it runs: the stages it goes through, how far it is, and lines of a log.
+
+    status   [{state, stage, progress, error, date}, …]    what the stage it is in says replaces what it said before,
+                                                           a new stage appends
+    log      [{at, text}, …]
+
+That it waits since it was created is not said again. Each attempt goes on where the last one stopped; the entry that
+ends an attempt has the state the job is in then, and the error: `waiting` if it will be tried again, `failed` if not.
+Both lists are bounded, the oldest go first, and it is counted how many are gone. Progress is between 0 and 1 and never
+goes back within a stage.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import datetime
+from typing import NamedTuple
+
+from recruiter.domain.state import State
+from recruiter.domain.text import clean, head
+
+STATUS_KEPT = 100
+LINES_KEPT = 500
+LOG_BYTES = 64 * 1024
+LONGEST_LINE = 2_000
+LONGEST_STAGE = 200
+LONGEST_ERROR = 500
+
+
+class StatusEntry(NamedTuple):
+    """How a job was at one time."""
+
+    state: str
+    """One of `State`."""
+    stage: str | None
+    progress: float
+    error: str | None
+    """What went wrong, in the entry that ends a failed attempt."""
+    date: datetime
+
+
+class LogLine(NamedTuple):
+    at: datetime
+    text: str
+
+
+class Progress(NamedTuple):
+    """Everything a job has said so far."""
+
+    status: tuple[StatusEntry, ...] = ()
+    log: tuple[LogLine, ...] = ()
+    status_cut: int = 0
+    """How many entries are gone because there were too many."""
+    log_cut: int = 0
+    """Likewise of lines."""
+
+    @property
+    def stage(self) -> str | None:
+        return self.status[-1].stage if self.status else None
+
+    @property
+    def reached(self) -> float:
+        return self.status[-1].progress if self.status else 0.0
+
+    def concluded(self, state: State, at: datetime, error: str | None = None) -> Progress:
+        """With the entry that ends an attempt."""
+        silent = not self.status or self.status[-1].state != State.RUNNING  # this attempt has not said how far it is
+        stage, reached = (None, 0.0) if silent else (self.stage, self.reached)
+        told = None if error is None else clean(head(error, LONGEST_ERROR))
+        last = StatusEntry(state, stage, 1.0 if state is State.SUCCEEDED else reached, told, at)
+        kept = (*self.status, last)[-STATUS_KEPT:]
+        return self._replace(status=kept, status_cut=self.status_cut + len(self.status) + 1 - len(kept))
+
+
+class Recorder:
+    """Takes down what one attempt says, after what earlier ones have said. For one thread at a time."""
+
+    def __init__(self, before: Progress) -> None:
+        self._status = deque(before.status)
+        self._log = deque(before.log)
+        self._status_cut = before.status_cut
+        self._log_cut = before.log_cut
+        self._log_size = sum(map(_size, before.log))
+        self._begun = False
+
+    def stage(self, stage: str, progress: float | None, at: datetime) -> None:
+        """It is in this stage now, and so far if it says so; a new stage begins at 0."""
+        self._note(clean(head(stage, LONGEST_STAGE)), progress, at)
+
+    def progress(self, value: float, at: datetime) -> None:
+        """It is so far in the stage it is in."""
+        self._note(self._status[-1].stage if self._begun else None, value, at)
+
+    def log(self, text: str, at: datetime) -> None:
+        parts = text.split("\n")
+        self._log_cut += max(0, len(parts) - LINES_KEPT)
+        for part in parts[-LINES_KEPT:]:
+            line = LogLine(at, clean(head(part, LONGEST_LINE)))
+            self._log.append(line)
+            self._log_size += _size(line)
+        while len(self._log) > LINES_KEPT or self._log_size > LOG_BYTES:
+            self._log_size -= _size(self._log.popleft())
+            self._log_cut += 1
+
+    def all(self) -> Progress:
+        return Progress(tuple(self._status), tuple(self._log), self._status_cut, self._log_cut)
+
+    def _note(self, stage: str | None, progress: float | None, at: datetime) -> None:
+        value = between_0_and_1(progress or 0.0)
+        if self._begun and self._status[-1].stage == stage:
+            self._status[-1] = StatusEntry(State.RUNNING, stage, max(value, self._status[-1].progress), None, at)
+            return
+        self._status.append(StatusEntry(State.RUNNING, stage, value, None, at))
+        self._begun = True
+        while len(self._status) > STATUS_KEPT:
+            self._status.popleft()
+            self._status_cut += 1
+
+
+def between_0_and_1(value: float) -> float:
+    """A little more than 1 is 1, whatever rounding made of it; what is no number is 0."""
+    return min(1.0, max(0.0, float(value)))
+
+
+def _size(line: LogLine) -> int:
+    return len(line.text.encode())

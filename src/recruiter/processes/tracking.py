@@ -1,0 +1,57 @@
+"""Tracking: writes on running jobs what they say of themselves, and who runs them since when, a few times a second.
+
+One write for all jobs of the worker, however much they have said. It is for people to see and decides nothing: if
+MongoDB does not take it, the jobs go on, and with the outcome everything is written once more.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from recruiter.errors import StoreError, StoreUnreachable
+from recruiter.events import Events
+from recruiter.processes.loop import Loop, Stop
+from recruiter.processes.membership import Membership
+from recruiter.store.database import Store
+
+_BETWEEN_WRITES = 0.25
+"""Seconds; together with the courier's, what a job says can be seen within half a second."""
+
+
+class Tracking:
+    def __init__(self, store: Store, events: Events, stop: Stop, membership: Membership) -> None:
+        self._store = store
+        self._events = events
+        self._membership = membership
+        self._loop = Loop("tracking", self._step, stop, events)
+        self._wrote_at = 0.0
+        """On the real clock, also where the application's stands still."""
+
+    def start(self) -> threading.Thread:
+        return self._loop.start()
+
+    def ring(self) -> None:
+        self._loop.ring()
+
+    def _step(self) -> float:
+        rest = self._wrote_at + _BETWEEN_WRITES - time.monotonic()
+        if rest > 0:
+            return rest
+        holdings, membership = self._membership.holdings, self._membership
+        if membership.lost or membership.silent_too_long:
+            return _BETWEEN_WRITES  # by now the jobs may be somebody else's
+        signs = holdings.tracks.take(holdings.worker)
+        written = True
+        try:
+            if signs:
+                self._wrote_at = time.monotonic()
+                self._store.scheduled.sign(signs)
+        except StoreUnreachable:
+            written = False
+            raise
+        except StoreError as error:
+            self._events.emit("progress.refused", jobs=[sign.id for sign in signs], error=str(error))
+        finally:
+            holdings.tracks.landed(written)
+        return 3600.0

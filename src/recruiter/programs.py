@@ -1,0 +1,313 @@
+"""A program inside a job: given its input, listened to, and ended with the job.
+
+It stays in the process group of the child that runs the job, so that whoever ends the child ends it too. What the job's
+own timeout ends is found by parentage, since the group is the child's as well.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import IO, TypedDict
+
+import psutil
+
+from recruiter.domain.text import cut, mask
+from recruiter.errors import CommandFailed
+
+LONGEST_OUTPUT = 64 * 1024
+"""Bytes of each stream that are kept: the last ones."""
+LONGEST_LINE = 64 * 1024
+"""Characters after which a line that does not end is handed on in pieces."""
+_LOOK = 0.05
+"""Seconds between two looks at the program. In a child that runs several jobs at once, a timeout arrives with the next
+line of Python, so no wait may be long."""
+_TIME_TO_LEAVE = 0.2
+"""Seconds between SIGTERM and SIGKILL. A job whose time is over has half a second before its process is ended."""
+_PIPE = 64 * 1024
+"""Bytes that a pipe holds."""
+_LINES_SHOWN, _CHARACTERS_SHOWN = 10, 1_500
+"""How much of its last words is in the error's message, which is cut itself, from the front, when it is too long."""
+_LAST_WORDS = 4 * 1024
+
+OnLine = Callable[[str], object]
+
+
+class CommandResult(TypedDict):
+    """How a program has ended. A document, so that it can be the result of a job as it is."""
+
+    code: int
+    """Its exit code; negative if a signal has ended it."""
+    stdout: str
+    stderr: str
+
+
+class Program:
+    """One run of a program. Whoever ends its job may end it, from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._unwanted = False
+
+    def run(
+        self,
+        command: Sequence[str],
+        *,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str],
+        input: str | bytes | None = None,
+        ok_codes: Iterable[int] = (0,),
+        keep: int = LONGEST_OUTPUT,
+        on_line: OnLine | None = None,
+    ) -> CommandResult:
+        """Runs it to its end. `on_line` is called with every line it prints, when it prints it.
+
+        Raises CommandFailed if it cannot be started, or ends with a code that is not one of `ok_codes`. Whatever else
+        is raised, as JobTimedOut is or what `on_line` raises, the program has ended.
+        """
+        given = input.encode() if isinstance(input, str) else input
+        outputs = _Output(keep, on_line), _Output(keep, on_line)
+        process = self._start(command, cwd, {**os.environ, **env}, with_input=given is not None)
+        with _ended_with_the_job(process):
+            _listen(process, given or b"", *outputs)
+            code = _wait(process)
+        stdout, stderr = (output.text(keep) for output in outputs)
+        if self._unwanted:
+            raise CommandFailed(f"{command[0]} was ended with its job", code, stdout, stderr)
+        if code not in ok_codes:
+            last_words = _last_lines(*(output.text(_LAST_WORDS) for output in outputs))
+            raise CommandFailed(f"{command[0]} {_how_it_ended(code)}; {last_words}", code, stdout, stderr)
+        return CommandResult(code=code, stdout=stdout, stderr=stderr)
+
+    def end(self) -> None:
+        """Ends it with everything it has started, or keeps it from starting."""
+        end_all([self])
+
+    def unwanted(self) -> subprocess.Popen[bytes] | None:
+        """It is about to be ended; what there is to end."""
+        with self._lock:
+            self._unwanted = True
+            return self._process
+
+    def _start(
+        self,
+        command: Sequence[str],
+        cwd: str | os.PathLike[str] | None,
+        environment: Mapping[str, str],
+        *,
+        with_input: bool,
+    ) -> subprocess.Popen[bytes]:
+        with self._lock:
+            if self._unwanted:
+                raise CommandFailed(f"{command[0]} was not started: its job has ended")
+            self._process = _started(command, cwd, environment, with_input=with_input)
+            return self._process
+
+
+def end_all(programs: Iterable[Program]) -> None:
+    """All of them at once."""
+    _end([process for program in programs if (process := program.unwanted()) is not None])
+
+
+def _started(
+    command: Sequence[str], cwd: str | os.PathLike[str] | None, environment: Mapping[str, str], *, with_input: bool
+) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            command,
+            executable=_found(command[0], environment),
+            cwd=cwd,
+            env=environment,
+            stdin=subprocess.PIPE if with_input else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+        )
+    except OSError as error:
+        raise CommandFailed(f"{command[0]} could not be started: {error}") from error
+
+
+class _Output:
+    """What a program prints on one stream: its lines as they come, and the end of it all, however much that is."""
+
+    def __init__(self, keep: int, on_line: OnLine | None) -> None:
+        self._keep = max(keep, _LAST_WORDS)
+        self._kept = bytearray()
+        self._seen = 0
+        self._on_line = on_line
+        self._decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8")("replace"), translate=True)
+        self._begun = ""
+
+    def add(self, chunk: bytes) -> None:
+        self._seen += len(chunk)
+        self._kept += chunk
+        if len(self._kept) > 2 * self._keep:
+            del self._kept[: -self._keep]
+        if self._on_line is not None:
+            self._hand_on(self._decoder.decode(chunk), self._on_line)
+
+    def end(self) -> None:
+        """Nothing more comes: a last line without an end is one too."""
+        if self._on_line is not None:
+            self._hand_on(self._decoder.decode(b"", final=True), self._on_line)
+            if self._begun:
+                self._hand_on("\n", self._on_line)
+
+    def text(self, longest: int) -> str:
+        if longest <= 0:
+            return ""
+        text = self._kept[-longest:].decode(errors="replace")
+        missing = self._seen - longest
+        return text if missing <= 0 else f"… {missing:,} bytes cut …\n{text}"
+
+    def _hand_on(self, text: str, on_line: OnLine) -> None:
+        *lines, self._begun = f"{self._begun}{text}".split("\n")
+        if len(self._begun) > LONGEST_LINE:
+            lines.append(self._begun)
+            self._begun = ""
+        for line in lines:
+            on_line(line)
+
+
+def _listen(process: subprocess.Popen[bytes], given: bytes, stdout: _Output, stderr: _Output) -> None:
+    """Gives it its input and takes its output, until it has closed its streams or ended.
+
+    What it has started and left behind may keep the streams open; that is not waited for.
+    """
+    waiting = memoryview(given)
+    with selectors.DefaultSelector() as selector:
+        _register(selector, process.stdin, selectors.EVENT_WRITE, None)
+        _register(selector, process.stdout, selectors.EVENT_READ, stdout)
+        _register(selector, process.stderr, selectors.EVENT_READ, stderr)
+        ended = False
+        while selector.get_map() and not ended:
+            ended = process.poll() is not None  # before reading: then all it printed is in the pipes
+            for key, _ in selector.select(0 if ended else _LOOK):
+                if key.data is None:
+                    waiting = _give(key.fd, waiting)
+                    more = bool(waiting)
+                else:
+                    more = _take(key.fd, key.data)
+                if not more:
+                    selector.unregister(key.fileobj)
+                    key.fileobj.close()  # type: ignore[union-attr]
+    stdout.end()
+    stderr.end()
+
+
+def _register(selector: selectors.BaseSelector, stream: IO[bytes] | None, event: int, output: _Output | None) -> None:
+    if stream is not None:
+        os.set_blocking(stream.fileno(), False)
+        selector.register(stream, event, output)
+
+
+def _give(stream: int, waiting: memoryview) -> memoryview:
+    """What is still to be given."""
+    try:
+        return waiting[os.write(stream, waiting[:_PIPE]) :]
+    except BlockingIOError:
+        return waiting
+    except BrokenPipeError:
+        return waiting[:0]  # it does not want to read any more
+
+
+def _take(stream: int, output: _Output) -> bool:
+    """Takes what is in the pipe; whether there may be more later."""
+    taken = 0
+    with suppress(BlockingIOError):
+        while taken < _PIPE:
+            chunk = os.read(stream, _PIPE)
+            if not chunk:
+                return False
+            output.add(chunk)
+            taken += len(chunk)
+    return True
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(_LOOK)
+
+
+@contextmanager
+def _ended_with_the_job(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        _end([process])
+        raise
+    finally:
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Ends them with everything they have started, politely first."""
+    family = [member for process in processes if process.poll() is None for member in _family(process.pid)]
+    _signal(family, signal.SIGTERM)
+    deadline = time.monotonic() + _TIME_TO_LEAVE
+    while (alive := [member for member in family if _is_alive(member)]) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    _signal((each for member in alive for each in _family(member.pid)), signal.SIGKILL)
+    for process in processes:
+        process.wait()
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    """A dead one whose parent has not noticed is dead."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    with suppress(psutil.Error):
+        first = psutil.Process(pid)
+        return [first, *first.children(recursive=True)]
+    return []
+
+
+def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
+    for process in processes:
+        with suppress(psutil.Error):
+            process.send_signal(number)
+
+
+def _found(program: str, environment: Mapping[str, str]) -> str:
+    """Where it is, by the PATH and not by the job's folder, which is where a relative PATH would lead."""
+    if "/" in program:
+        return program
+    found = shutil.which(program, path=environment.get("PATH", os.defpath))
+    if found is None:
+        raise FileNotFoundError("there is no such program on the PATH")
+    return os.path.abspath(found)
+
+
+def _how_it_ended(code: int) -> str:
+    if code >= 0:
+        return f"ended with code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"
+
+
+def _last_lines(stdout: str, stderr: str) -> str:
+    """Of stderr, where errors are told; of stdout if there is nothing."""
+    for name, text in (("stderr", stderr), ("stdout", stdout)):
+        if lines := "\n".join(text.rstrip().splitlines()[-_LINES_SHOWN:]):
+            return f"its last words on {name}:\n{cut(mask(lines), _CHARACTERS_SHOWN)}"
+    return "it printed nothing"

@@ -1,0 +1,80 @@
+"""How a running attempt tells its progress: from any of its threads, as often as it likes.
+
+What it says is taken down in memory. The first word after a silence is passed on; until whoever carries it has come
+for it (`carry`), nothing more needs to be. So ten thousand words a second cost ten thousand entries in memory, and a
+few deliveries.
+
+The job's own thread may be interrupted anywhere by the end of its time. So it takes locks that are C all through,
+never holds one while it waits, and leaves nothing that is wrong if the next line does not come.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from datetime import datetime
+
+from recruiter.domain.progress import Progress, Recorder
+
+Tells = Callable[["Tracker"], None]
+"""Called when a tracker has something new to be carried away."""
+
+
+def nobody(_tracker: Tracker) -> None:
+    """For attempts whose progress is stored with their outcome, and not before."""
+
+
+class Tracker:
+    def __init__(self, before: Progress, now: Callable[[], datetime], tells: Tells) -> None:
+        self._recorder = Recorder(before)
+        self._now = now
+        self._tells = tells
+        self._recording, self._carrying = threading.Lock(), threading.Lock()
+        self._closed = False
+        self._process = os.getpid()
+        self.called = False
+        """Somebody is on the way; set by whoever that is."""
+
+    def stage(self, stage: str, progress: float | None) -> None:
+        if self._is_ours():
+            with self._recording:
+                self._recorder.stage(stage, progress, self._now())
+            self._tell()
+
+    def progress(self, value: float) -> None:
+        if self._is_ours():
+            with self._recording:
+                self._recorder.progress(value, self._now())
+            self._tell()
+
+    def log(self, text: str) -> None:
+        if self._is_ours():
+            with self._recording:
+                self._recorder.log(text, self._now())
+            self._tell()
+
+    def carry(self, away: Callable[[Progress], None]) -> None:
+        """Hands over all that was said so far, unless the attempt is over."""
+        with self._carrying:
+            if not self._closed:
+                self.called = False  # first: what is said from here on is told again
+                away(self._all())
+
+    def close(self) -> Progress:
+        """The attempt is over: nothing more is carried away, and nothing is on its way any more."""
+        with self._carrying:
+            self._closed = True
+            return self._all()
+
+    def _all(self) -> Progress:
+        with self._recording:
+            return self._recorder.all()
+
+    def _tell(self) -> None:
+        if not self.called:
+            self._tells(self)
+
+    def _is_ours(self) -> bool:
+        """Not in a process that the job has forked: nobody would come there, and a lock may be taken for ever."""
+        return not self._closed and os.getpid() == self._process

@@ -1,0 +1,118 @@
+"""The application that process tests of progress run: jobs that talk a lot, a little, or not at all."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from pathlib import Path
+
+from recruiter import Recruiter, RetryManyTimes, current_job, track
+
+recruiter = Recruiter()
+
+
+def wait_for(gate: str) -> None:
+    while not Path(gate).exists():
+        time.sleep(0.005)
+
+
+@recruiter.task
+def chatter(calls_a_second: int, seconds: float, gate: str) -> int:
+    """Tells its progress so many times a second, then waits in silence."""
+    calls = int(calls_a_second * seconds)
+    started = time.monotonic()
+    for call in range(calls):
+        while time.monotonic() - started < call / calls_a_second:
+            pass
+        current_job.stage("talking", progress=(call + 1) / calls / 2)
+    current_job.stage("silence", progress=0.75)
+    current_job.log("the last word")
+    wait_for(gate)
+    return calls
+
+
+@recruiter.task
+async def chatter_later(gate: str) -> None:
+    """The same, as a coroutine, which then blocks the loop."""
+    for call in range(1000):
+        current_job.stage("talking", progress=call / 1000)
+    current_job.stage("silence", progress=0.75)
+    current_job.log("the last word")
+    wait_for(gate)
+
+
+@recruiter.task
+def speak_and_hold(seconds: int) -> None:
+    """Says one thing, later another, and then lets no other thread of its process run."""
+    current_job.stage("beginning")
+    time.sleep(0.5)
+    current_job.stage("holding", progress=0.25)
+    ctypes.PyDLL(None).sleep(seconds)  # which keeps the interpreter's lock
+
+
+@recruiter.task
+def silent(gate: str) -> str:
+    wait_for(gate)
+    return "released"
+
+
+@recruiter.task(retry=RetryManyTimes(5, 0))
+def dies_first(folder: str, how: str) -> str:
+    """Its first attempt ends badly, when somebody lets it; the second succeeds."""
+    current_job.stage(f"attempt {current_job.attempt}", progress=0.5)
+    current_job.log(f"in attempt {current_job.attempt}")
+    Path(folder, f"attempt-{current_job.attempt}").touch()
+    if current_job.attempt > 1:
+        return "done"
+    wait_for(f"{folder}/gate")
+    if how == "raises":
+        raise ConnectionError("not yet")
+    if how == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(600)
+    return "never"
+
+
+@recruiter.task
+def until_stopped(folder: str) -> str:
+    """Talks until its worker is asked to stop in its first run; in the next it ends."""
+    first = not Path(folder, "begun").exists()
+    Path(folder, "begun").touch()
+    current_job.stage("first run" if first else "second run", progress=0.5)
+    current_job.log("first run" if first else "second run")
+    if first:
+        time.sleep(600)
+    return "done"
+
+
+@recruiter.task
+def tracked(items: int) -> int:
+    return sum(track(range(items), stage="adding"))
+
+
+@recruiter.task
+def run_family(folder: str) -> None:
+    """A program that starts another, both leave their pids, and neither ends."""
+    script = "sh -c 'echo $$ > grandchild; sleep 600; true' & echo $$ > child; echo begun; wait"
+    current_job.run_process(["sh", "-c", script], cwd=folder)
+
+
+@recruiter.task
+async def arun_family(folder: str) -> None:
+    script = "sh -c 'echo $$ > grandchild; sleep 600; true' & echo $$ > child; echo begun; wait"
+    await current_job.arun_process(["sh", "-c", script], cwd=folder)
+
+
+@recruiter.task
+def stays(folder: str) -> None:
+    """Does not leave when it is told to."""
+    current_job.stage("staying", progress=0.5)
+    current_job.log("begun")
+    Path(folder, "child").write_text(str(os.getpid()))
+    while True:
+        try:
+            time.sleep(600)
+        except BaseException:
+            current_job.log("no")

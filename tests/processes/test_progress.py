@@ -1,0 +1,359 @@
+"""Progress through real processes: seen while the job runs, in few writes, never lost, and free for those who are
+silent."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from recruiter import Job
+from recruiter.domain.state import State
+from recruiter.results import JobHandle
+from recruiter.store.codec import LOCK, SAID, Document
+from recruiter.store.database import Store
+from tests.applications import progress as app
+from tests.conftest import Process, Starter, eventually
+from tests.samples import document
+
+APP = str(Path(app.__file__))
+QUICK = ("--considered-dead-after", "3s")
+SEVERAL = ("--concurrency", "4")
+
+
+@pytest.fixture(autouse=True)
+def pointed(target: str, store: Store) -> Iterator[None]:
+    del store  # prepared
+    app.recruiter.point_at(target)
+    yield
+    app.recruiter.close()
+
+
+def start_recruiter(start: Starter) -> Process:
+    return start("start", "recruiter", "--bootstrap", APP, *QUICK, "--lease-time", "2s")
+
+
+def start_worker(start: Starter, *options: str) -> Process:
+    worker = start("start", "worker", "--bootstrap", APP, *QUICK, *options)
+    worker.says("joined the roster")
+    return worker
+
+
+def stages(job: Job) -> list[tuple[str, str | None, float]]:
+    return [(entry.state, entry.stage, entry.progress) for entry in job.status]
+
+
+def seen(handle: JobHandle[Any]) -> Job:
+    return app.recruiter.find(handle.id)
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+class Writes:
+    """Every change of a job that the server has made, with its time, from the server's own history."""
+
+    def __init__(self, store: Store) -> None:
+        self._oplog = store.client.get_database("local").get_collection("oplog.rs")
+        self._place = f"{store.target.database}.scheduled"
+
+    def of(self, handle: JobHandle[Any]) -> list[datetime]:
+        query = {"ns": self._place, "op": "u", "o2._id": handle.id}
+        return [entry["wall"].replace(tzinfo=UTC) for entry in self._oplog.find(query).sort("$natural", 1)]
+
+
+def most_in_a_second(moments: list[datetime]) -> int:
+    return max(sum(1 for each in moments if first <= each < first + timedelta(seconds=1)) for first in moments)
+
+
+def test_ten_thousand_words_a_second_are_a_few_writes_and_the_last_is_not_lost(
+    start: Starter, store: Store, tmp_path: Path
+) -> None:
+    # given a job that tells its progress 10,000 times a second for three seconds, and then computes in silence
+    start_recruiter(start)
+    start_worker(start)
+    gate = tmp_path / "gate"
+    handle = app.chatter.enqueue(10_000, 3.0, str(gate))
+
+    # then it can be seen how it goes on
+    eventually(lambda: seen(handle).stage == "talking")
+    first = seen(handle).progress
+    assert eventually(lambda: seen(handle).progress > first)
+
+    # and its last word, while it is still silent
+    eventually(lambda: seen(handle).stage == "silence")
+    now = seen(handle)
+    assert stages(now) == [("running", "talking", 0.5), ("running", "silence", 0.75)]
+    assert [line.text for line in now.log] == ["the last word"]
+    assert (datetime.now(UTC) - now.status[-1].date).total_seconds() < 2.0
+
+    # and it took at most five writes a second
+    writes = Writes(store).of(handle)
+    assert 3 <= len(writes) <= 5 * 4
+    assert most_in_a_second(writes) <= 5
+
+    # and nothing is lost at the end
+    gate.touch()
+    end = handle.wait(timeout=20)
+    assert end.result == 30_000
+    assert stages(end)[-1] == ("succeeded", "silence", 1.0)
+    assert end.log == now.log
+
+
+@pytest.mark.parametrize(
+    ("options", "job"),
+    [
+        ((), "chatter"),
+        ((), "chatter_later"),
+        (("--concurrency", "4"), "chatter"),
+        (("--concurrency", "4"), "chatter_later"),
+    ],
+    ids=["alone", "a coroutine alone", "in a thread", "a coroutine that blocks the loop"],
+)
+def test_the_last_word_is_seen_within_a_second(
+    start: Starter, store: Store, tmp_path: Path, options: tuple[str, ...], job: str
+) -> None:
+    start_recruiter(start)
+    start_worker(start, *options)
+    gate = str(tmp_path / "gate")
+    handle = app.chatter.enqueue(10_000, 0.5, gate) if job == "chatter" else app.chatter_later.enqueue(gate)
+
+    written = eventually(lambda: _written_at(store, handle, "silence"))
+
+    assert written is not None
+    (said,) = [entry.date for entry in seen(handle).status if entry.stage == "silence"]
+    assert (written - said).total_seconds() < 1.0
+    (tmp_path / "gate").touch()
+    assert handle.wait(timeout=20).done
+
+
+def _written_at(store: Store, handle: JobHandle[Any], stage: str) -> datetime | None:
+    found: Document = store.scheduled.collection.find_one({"_id": handle.id}) or {}
+    moment: datetime | None = found.get("reported_at") if found.get("stage") == stage else None
+    return moment
+
+
+def test_a_word_before_a_long_call_that_lets_no_thread_run(start: Starter) -> None:
+    start_recruiter(start)
+    start_worker(start)
+    handle = app.speak_and_hold.enqueue(4)
+
+    eventually(lambda: seen(handle).stage == "holding", within=3.5)
+
+    assert seen(handle).state is State.RUNNING
+
+
+def test_a_long_job_shows_who_runs_it_though_it_is_silent(start: Starter, store: Store, tmp_path: Path) -> None:
+    # given a job that says nothing for longer than a heartbeat
+    start_recruiter(start)
+    start_worker(start)
+    gate = tmp_path / "gate"
+    handle = app.silent.enqueue(str(gate))
+
+    # then it is signed once, and then left alone
+    eventually(lambda: document(store, handle.id).get("locked_by"))
+    found, now = document(store, handle.id), seen(handle)
+    (worker,) = [entry.id for entry in store.roster.entries()]
+    assert (found["locked_by"], found["locked_at"]) == (worker, found["started_at"])
+    assert set(SAID).isdisjoint(found)
+    assert (now.locked_by, now.state) == (worker, State.RUNNING)
+    assert now.locked_at is not None
+    beats = store.roster.read()[0].beats
+    eventually(lambda: store.roster.read()[0].beats >= beats + 3)
+    assert len(Writes(store).of(handle)) == 1
+
+    # and when it has ended nothing of that is left
+    gate.touch()
+    end = handle.wait(timeout=20)
+    assert (end.status, end.log, end.progress) == ((), (), 1.0)
+    assert set(LOCK).isdisjoint(store.archived.collection.find_one({"_id": handle.id}) or {})
+
+
+def test_short_and_silent_jobs_cost_no_write(start: Starter, store: Store) -> None:
+    start_recruiter(start)
+    start_worker(start)
+    handles = [app.tracked.enqueue(0) for _ in range(3)] + [app.silent.enqueue("/") for _ in range(200)]
+
+    for handle in handles:
+        assert handle.wait(timeout=20).done
+
+    assert [handle.id for handle in handles[3:] if Writes(store).of(handle)] == []
+
+
+@pytest.mark.parametrize("how", ["raises", "killed", "child killed", "worker killed"])
+def test_nothing_is_lost_when_an_attempt_ends_badly(start: Starter, store: Store, tmp_path: Path, how: str) -> None:
+    """Given a job that has said something, when its attempt ends in any way, then the next one goes on from there."""
+    start_recruiter(start)
+    worker = start_worker(start)
+    handle = app.dies_first.enqueue(str(tmp_path), how)
+    eventually(lambda: document(store, handle.id).get("log"))
+
+    # when
+    (tmp_path / "gate").touch()
+    if how == "child killed":
+        psutil.Process(worker.children()[0]).kill()
+    elif how == "worker killed":
+        worker.signal(signal.SIGKILL)
+        start_worker(start)
+
+    # then
+    end = handle.wait(timeout=30)
+    assert stages(end) == [
+        ("running", "attempt 1", 0.5),
+        ("waiting", "attempt 1", 0.5),
+        ("running", "attempt 2", 0.5),
+        ("succeeded", "attempt 2", 1.0),
+    ]
+    assert end.status[1].error
+    assert [line.text for line in end.log] == ["in attempt 1", "in attempt 2"]
+    assert end.locked_by is None
+
+
+def test_a_frozen_worker_cannot_change_what_a_later_attempt_says(start: Starter, store: Store, tmp_path: Path) -> None:
+    # given a worker that is frozen with a job that talks without end
+    start_recruiter(start)
+    frozen = start_worker(start)
+    gate = tmp_path / "gate"
+    handle = app.chatter.enqueue(2_000, 600.0, str(gate))
+    eventually(lambda: document(store, handle.id).get("progress"))
+    family = [psutil.Process(frozen.pid), *frozen.descendants()]
+    for member in family:
+        member.suspend()
+    eventually(lambda: store.roster.entries() == [])
+
+    # when another worker runs it, and the first one wakes up
+    start_worker(start)
+    (other,) = [entry.id for entry in store.roster.entries()]
+    eventually(lambda: document(store, handle.id).get("locked_by") == other)
+    lockers: set[str] = set()
+    stop = threading.Event()
+    watching = threading.Thread(target=_watch, args=(store, handle, lockers, stop))
+    watching.start()
+    for member in family:
+        member.resume()
+    frozen.says("no longer on the roster")
+    eventually(lambda: len(store.roster.entries()) == 2)
+    stop.set()
+    watching.join()
+
+    # then only the second one was ever seen there
+    assert lockers == {other}
+    found = document(store, handle.id)
+    assert (found["attempts"], found["locked_by"]) == (1, other)
+    assert [entry["state"] for entry in found["status"]] == ["running", "waiting", "running"]
+
+
+def _watch(store: Store, handle: JobHandle[Any], lockers: set[str], stop: threading.Event) -> None:
+    while not stop.is_set():
+        lockers.add(document(store, handle.id)["locked_by"])
+        time.sleep(0.002)
+
+
+def test_a_job_that_is_handed_back_keeps_what_it_said_and_is_nobodys(
+    start: Starter, store: Store, tmp_path: Path
+) -> None:
+    # given a worker with a job that does not end
+    start_recruiter(start)
+    worker = start_worker(start, "--grace", "100ms")
+    handle = app.until_stopped.enqueue(str(tmp_path))
+    eventually(lambda: document(store, handle.id).get("log"))
+
+    # when the worker stops
+    assert worker.stop() == 0
+
+    # then the job waits, with what it said
+    found = document(store, handle.id)
+    assert set(LOCK).isdisjoint(found)
+    assert found["attempts"] == 0
+    assert seen(handle).state is State.WAITING
+    assert stages(seen(handle)) == [("running", "first run", 0.5)]
+
+    # and goes on from there
+    start_worker(start)
+    end = handle.wait(timeout=20)
+    assert [stage for _, stage, _ in stages(end)] == ["first run", "second run", "second run"]
+    assert [line.text for line in end.log] == ["first run", "second run"]
+
+
+def test_telling_progress_wakes_no_leader(start: Starter, store: Store, tmp_path: Path) -> None:
+    """Given an idle leader and a job that talks, then the leader asks for work as seldom as without it."""
+    start_recruiter(start)
+    start_worker(start, "--processes", "2")  # there is room, so every round asks
+    handle = app.chatter.enqueue(100, 600.0, str(tmp_path / "gate"))
+    eventually(lambda: len(Writes(store).of(handle)) > 4)
+    queries = _counter(store)
+
+    before, writes = queries(), len(Writes(store).of(handle))
+    eventually(lambda: len(Writes(store).of(handle)) >= writes + 12)
+    asked = queries() - before
+
+    assert asked < 16, f"{asked} rounds for 12 signs of life"
+
+
+def _counter(store: Store) -> Callable[[], int]:
+    """How often anybody has looked for the lanes that have jobs, which every round of a leader begins with."""
+    usage = store.scheduled.collection
+
+    def count() -> int:
+        (due,) = [each for each in usage.aggregate([{"$indexStats": {}}]) if each["name"] == "due"]
+        return int(due["accesses"]["ops"])
+
+    return count
+
+
+@pytest.mark.parametrize("job", ["run_family", "arun_family"])
+@pytest.mark.parametrize("options", [(), SEVERAL], ids=["one at a time", "four at once"])
+def test_a_program_and_its_own_programs_end_with_the_job(
+    start: Starter, store: Store, tmp_path: Path, job: str, options: tuple[str, ...]
+) -> None:
+    # given a job whose program has started another
+    start_recruiter(start)
+    worker = start_worker(start, *options)
+    children = worker.children()
+    handle = getattr(app, job).job(str(tmp_path)).timeout("2s").in_background().execute()
+    files = [tmp_path / "child", tmp_path / "grandchild"]
+    eventually(lambda: all(file.exists() and file.read_text().strip() for file in files))
+    eventually(lambda: document(store, handle.id).get("log"))
+
+    # when its time is over
+    end = handle.wait(timeout=20)
+
+    # then all are gone, but not the child that ran the job
+    assert end.last_execution is not None
+    assert end.last_execution.exception == "recruiter.errors.JobTimedOut"
+    assert [line.text for line in end.log] == ["begun"]
+    assert end.status[-1].error is not None
+    eventually(lambda: all(is_gone(int(file.read_text())) for file in files), within=2)
+    assert worker.children() == children
+
+
+@pytest.mark.parametrize("job", ["run_family", "arun_family", "stays"])
+def test_a_cancelled_job_keeps_what_it_said(start: Starter, store: Store, tmp_path: Path, job: str) -> None:
+    """Given a job that runs a program, or one that does not leave, when it is cancelled, then its last word says so."""
+    start_recruiter(start)
+    start_worker(start)
+    handle = getattr(app, job).enqueue(str(tmp_path))
+    eventually(lambda: document(store, handle.id).get("log"))
+    families = [tmp_path / "child", tmp_path / "grandchild"] if job != "stays" else [tmp_path / "child"]
+    eventually(lambda: all(file.exists() and file.read_text().strip() for file in families))
+
+    app.recruiter.cancel(handle.id, by="ada")
+
+    end = handle.wait(timeout=20)
+    assert end.state is State.CANCELLED
+    assert end.log[0].text == "begun"
+    assert end.status[-1].state == "cancelled"
+    assert (end.status[-1].stage, end.progress) == (("staying", 0.5) if job == "stays" else (None, 0.0))
+    assert end.locked_by is None
+    eventually(lambda: all(is_gone(int(file.read_text())) for file in families), within=5)

@@ -1,0 +1,735 @@
+"""Progress: what a job says while it runs is there at its end, however it ends, and no stale worker can change it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from recruiter import Job, Recruiter, RetryLater, RetryManyTimes, current_job, track
+from recruiter.clock import StoppedClock
+from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.domain.progress import STATUS_KEPT, LogLine, Progress, StatusEntry
+from recruiter.domain.state import State
+from recruiter.errors import NoCurrentJob, StoreUnreachable
+from recruiter.events import Event, Events
+from recruiter.processes.children import HeldJob
+from recruiter.processes.loop import Stop
+from recruiter.processes.membership import Membership, MembershipOptions
+from recruiter.processes.tracking import Tracking
+from recruiter.steps.cancel import archive_cancelled
+from recruiter.steps.find import find
+from recruiter.steps.rescue import Rescue
+from recruiter.store.codec import LOCK, SAID, Document, encode, job_document, progress_fields
+from recruiter.store.database import Store
+from recruiter.store.roster import Holding
+from recruiter.store.scheduled import Sign
+from recruiter.store.settlement import Movement, Rescheduled
+from recruiter.tracker import Tracker
+from tests.bench import Bench, ended
+from tests.conftest import eventually
+from tests.inbox import Leader, by_hand
+from tests.samples import NOW, a_job, beat, document, done, insert, on_the_roster, running
+
+LATER = NOW + timedelta(minutes=1)
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    bench.executor.close()
+
+
+@pytest.fixture
+def recruiter(target: str) -> Iterator[Recruiter]:
+    with Recruiter(target) as recruiter:
+        yield recruiter
+
+
+def entry(state: str, stage: str | None, progress: float, error: str | None = None) -> Document:
+    return {"state": state, "stage": stage, "progress": progress, "error": error, "date": NOW}
+
+
+def stages(job: Any) -> list[tuple[str, str | None, float]]:
+    return [(each.state, each.stage, each.progress) for each in job.status]
+
+
+class TestSaying:
+    def test_stages_progress_and_log_stay_with_the_job(self, bench: Bench) -> None:
+        def build() -> None:
+            current_job.stage("bowtie_build", progress=0.43)
+            current_job.progress(0.5)
+            current_job.log("index written")
+            current_job.stage("update_db", progress=0.7)
+
+        job = bench.archived(build)
+
+        assert job["status"] == [
+            entry("running", "bowtie_build", 0.5),
+            entry("running", "update_db", 0.7),
+            entry("succeeded", "update_db", 1.0),
+        ]
+        assert (job["stage"], job["progress"]) == ("update_db", 1.0)
+        assert job["log"] == [{"at": NOW, "text": "index written"}]
+
+    def test_nothing_said_is_nothing_kept(self, bench: Bench) -> None:
+        assert set(SAID).isdisjoint(bench.archived(lambda: None))
+
+    def test_a_failure_for_good_has_its_error(self, bench: Bench) -> None:
+        def fail() -> None:
+            current_job.stage("a", progress=0.2)
+            raise ValueError("no good")
+
+        assert bench.archived(fail)["status"][-1] == entry("failed", "a", 0.2, "ValueError: no good")
+
+    def test_one_that_is_tried_again_waits_with_its_error_and_all_it_said(self, bench: Bench) -> None:
+        def fail() -> None:
+            current_job.stage("a", progress=0.2)
+            current_job.log("trying")
+            raise ValueError("no good")
+
+        move = bench.run(fail, retry_policy=bench.policy(RetryManyTimes(3, "1 minute")))
+
+        assert isinstance(move, Rescheduled)
+        assert move.fields["status"] == [
+            entry("running", "a", 0.2),
+            entry("waiting", "a", 0.2, "ValueError: no good"),
+        ]
+        assert move.fields["log"] == [{"at": NOW, "text": "trying"}]
+        assert set(LOCK) <= set(move.unset)
+
+    def test_one_that_wants_to_be_run_later_waits_without_an_error(self, bench: Bench) -> None:
+        def later() -> None:
+            current_job.progress(0.2)
+            raise RetryLater("5 minutes")
+
+        move = bench.run(later)
+
+        assert isinstance(move, Rescheduled)
+        assert move.fields["status"][-1] == entry("waiting", None, 0.2)
+
+    def test_earlier_attempts_are_kept_bounded(self, bench: Bench) -> None:
+        """Given a job that fails in the same stage again and again, then the newest attempts are remembered."""
+
+        def fail() -> None:
+            current_job.stage("a", progress=0.5)
+            raise ValueError(current_job.attempt)
+
+        bench.recruiter.task(name="fails")(fail)
+        stored = job_document(a_job(task="fails", args={}, retry_policy=bench.policy(RetryManyTimes(1000, 0))))
+        for _ in range(STATUS_KEPT):
+            move = bench.executor.run(encode(stored))
+            assert isinstance(move, Rescheduled)
+            stored |= move.fields
+
+        assert len(stored["status"]) == STATUS_KEPT
+        assert stored["status_cut"] == STATUS_KEPT
+        assert stored["status"][-1]["error"] == f"ValueError: {STATUS_KEPT}"
+
+    def test_an_attempt_that_says_nothing_still_ends_the_story(self, bench: Bench) -> None:
+        before = Progress().concluded(State.WAITING, NOW, "first")
+        bench.recruiter.task(name="silent")(lambda: None)
+        stored = job_document(a_job(task="silent", args={}, attempts=1)) | progress_fields(before)
+
+        job = ended(bench.executor.run(encode(stored)))
+
+        assert [each["state"] for each in job["status"]] == ["waiting", "succeeded"]
+        assert job["progress"] == 1.0
+
+    def test_finalizers_may_speak_too(self, bench: Bench) -> None:
+        task = bench.recruiter.task(name="finalized")(lambda: None)
+        task.after_success(lambda _: current_job.log("all is well"))
+
+        job = ended(bench.of_job(a_job(task="finalized", args={})))
+
+        assert [line["text"] for line in job["log"]] == ["all is well"]
+
+    def test_what_comes_too_late_is_not_heard(self, bench: Bench) -> None:
+        """Given a thread that a job leaves behind, then what it says afterwards is nobody's."""
+        go, said = threading.Event(), threading.Event()
+
+        def speak() -> None:
+            go.wait(10)
+            current_job.log("too late")
+            said.set()
+
+        def leave_behind() -> None:
+            current_job.log("in time")
+            threading.Thread(target=contextvars.copy_context().run, args=(speak,), daemon=True).start()
+
+        job = bench.archived(leave_behind)
+        go.set()
+        assert said.wait(10)
+
+        assert [line["text"] for line in job["log"]] == ["in time"]
+
+    def test_from_its_threads_and_coroutines(self, bench: Bench) -> None:
+        def in_threads() -> None:
+            def work(number: int) -> None:
+                for _ in range(100):
+                    current_job.progress(number / 8)
+                current_job.log(f"thread {number}")
+
+            with ThreadPoolExecutor(8) as pool:
+                for number in range(1, 9):
+                    pool.submit(contextvars.copy_context().run, work, number)
+
+        async def in_coroutines() -> None:
+            async def work(number: int) -> None:
+                current_job.log(f"coroutine {number}")
+
+            await asyncio.gather(*(work(number) for number in range(8)))
+
+        threads, coroutines = bench.archived(in_threads), bench.archived(in_coroutines)
+
+        assert sorted(line["text"] for line in threads["log"]) == [f"thread {n}" for n in range(1, 9)]
+        assert [line["text"] for line in coroutines["log"]] == [f"coroutine {n}" for n in range(8)]
+        assert threads["status"][0] == entry("running", None, 1.0)
+
+    def test_in_a_process_that_it_forks_nobody_listens(self, bench: Bench) -> None:
+        def fork() -> int:
+            current_job.log("here")
+            pid = os.fork()
+            if pid == 0:
+                current_job.log("there")
+                current_job.progress(0.9)
+                os._exit(0)
+            return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+        job = bench.archived(fork)
+
+        assert job["result"] == 0
+        assert [line["text"] for line in job["log"]] == ["here"]
+
+    def test_whatever_is_said_can_be_stored(self, bench: Bench) -> None:
+        def speak() -> None:
+            current_job.stage("\udcff\0")
+            current_job.log("\udcff\0")
+            current_job.log(ValueError("no text"))  # type: ignore[arg-type]
+
+        assert [line["text"] for line in bench.archived(speak)["log"]] == ["?\\0", "no text"]
+
+    def test_a_job_that_is_nearly_too_large(self, bench: Bench) -> None:
+        def speak(_: str) -> str:
+            for number in range(1000):
+                current_job.stage(str(number))
+                current_job.log("x" * 2000)
+            return "y" * 1_000_000
+
+        job = bench.archived(speak, "x" * (15 * 1024 * 1024 - 1000))
+
+        assert job["done"]
+        assert job["progress"] == 1.0
+
+    def test_outside_of_a_job(self) -> None:
+        calls: list[Callable[[], Any]] = [
+            lambda: current_job.stage("a"),
+            lambda: current_job.progress(0.5),
+            lambda: current_job.log("text"),
+            lambda: current_job.run_process(["true"]),
+        ]
+        for call in calls:
+            with pytest.raises(NoCurrentJob):
+                call()
+        with pytest.raises(NoCurrentJob):
+            asyncio.run(current_job.arun_process(["true"]))
+
+
+class TestTrack:
+    def test_it_gives_the_same_items_and_tells_how_many_are_done(self, bench: Bench) -> None:
+        seen: list[tuple[int, float]] = []
+
+        def work() -> None:
+            for item in track([10, 20, 30, 40], stage="counting"):
+                attempt = current_job._attempt
+                seen.append((item, attempt.tracker()._all().reached))
+
+        job = bench.archived(work)
+
+        assert seen == [(10, 0.0), (20, 0.25), (30, 0.5), (40, 0.75)]
+        assert job["status"] == [entry("running", "counting", 1.0), entry("succeeded", "counting", 1.0)]
+
+    @pytest.mark.parametrize(
+        ("items", "total", "progress"),
+        [
+            (lambda: iter("abcd"), None, [0.0, 0.0, 0.0, 0.0]),
+            (lambda: iter("abcd"), 4, [0.0, 0.25, 0.5, 0.75]),
+            (lambda: iter("abcd"), 2, [0.0, 0.5, 1.0, 1.0]),
+            (lambda: "abcd", 8, [0.0, 0.125, 0.25, 0.375]),
+            (list, None, []),
+            (dict, 0, []),
+        ],
+    )
+    def test_a_total_for_those_who_do_not_know_theirs(
+        self, bench: Bench, items: Callable[[], Any], total: int | None, progress: list[float]
+    ) -> None:
+        seen: list[float] = []
+
+        def work() -> None:
+            for _ in track(items(), total):
+                seen.append(current_job._attempt.tracker()._all().reached)
+            seen.append(current_job._attempt.tracker()._all().reached)
+
+        bench.archived(work)
+
+        assert seen == [*progress, 1.0]
+
+    def test_who_leaves_early_is_not_done(self, bench: Bench) -> None:
+        def work() -> None:
+            for item in track(range(10)):
+                if item == 3:
+                    raise ValueError("enough")
+
+        assert bench.archived(work)["status"][-1]["progress"] == 0.3
+
+    def test_outside_of_a_job_it_just_gives_the_items(self) -> None:
+        assert list(track(iter("abc"), stage="a")) == ["a", "b", "c"]
+
+
+class TestTelling:
+    """Who is called to carry away what was said, and how often."""
+
+    def test_once_until_somebody_came(self) -> None:
+        calls: list[Tracker] = []
+
+        def tells(tracker: Tracker) -> None:
+            tracker.called = True
+            calls.append(tracker)
+
+        tracker = Tracker(Progress(), lambda: NOW, tells)
+        carried: list[Progress] = []
+        for number in range(1000):
+            tracker.progress(number / 1000)
+        assert len(calls) == 1
+
+        tracker.carry(carried.append)
+        tracker.log("one")
+        tracker.log("two")
+        assert len(calls) == 2
+
+        last = tracker.close()
+        tracker.carry(carried.append)
+        tracker.log("three")
+        assert len(calls) == 2
+        assert [len(progress.log) for progress in carried] == [0]
+        assert [line.text for line in last.log] == ["one", "two"]
+
+    def test_what_is_on_its_way_has_arrived_when_the_attempt_is_over(self) -> None:
+        tracker = Tracker(Progress(), lambda: NOW, lambda _: None)
+        tracker.log("text")
+        order: list[str] = []
+        begun, go = threading.Event(), threading.Event()
+
+        def away(_: Progress) -> None:
+            begun.set()
+            go.wait(10)
+            order.append("arrived")
+
+        carrier = threading.Thread(target=tracker.carry, args=(away,))
+        carrier.start()
+        begun.wait(10)
+
+        def close() -> None:
+            tracker.close()
+            order.append("closed")
+
+        closer = threading.Thread(target=close)
+        closer.start()
+        go.set()
+        carrier.join(10)
+        closer.join(10)
+
+        assert order == ["arrived", "closed"]
+
+
+def sign(job: Any, worker: str = "w1", attempts: int = 0, was: str | None = None, **fields: Any) -> Sign:
+    return Sign(job.id, attempts, was, worker, NOW, fields)
+
+
+class TestSigns:
+    """What a worker writes on a job that it runs."""
+
+    def test_it_shows_who_runs_it_and_what_it_has_said(self, store: Store) -> None:
+        job = a_job()
+        insert(store, job)
+
+        store.scheduled.sign([sign(job, progress=0.5, stage="a")])
+
+        found = document(store, job.id)
+        assert (found["locked_by"], found["locked_at"], found["started_at"]) == ("w1", NOW, NOW)
+        assert (found["progress"], found["stage"]) == (0.5, "a")
+
+    def test_a_stale_worker_changes_nothing_of_a_later_attempt(self, store: Store) -> None:
+        job = a_job(attempts=1)
+        insert(store, job)
+        store.scheduled.sign([sign(job, "new", attempts=1, progress=0.2)])
+        unsigned = a_job(attempts=1)
+        insert(store, unsigned)
+        before = document(store, job.id), document(store, unsigned.id)
+
+        for each in (job, unsigned):
+            store.scheduled.sign([sign(each, "old", attempts=0, progress=0.9)])
+            store.scheduled.unsign([sign(each, "old", attempts=0, progress=0.9)])
+
+        assert (document(store, job.id), document(store, unsigned.id)) == before
+
+    def test_nor_of_the_same_attempt_once_somebody_else_has_signed(self, store: Store) -> None:
+        """Given a job that was handed over with no attempt counted, then the last one who signs it has it."""
+        job = a_job()
+        insert(store, job)
+        store.scheduled.sign([sign(job, "old", progress=0.9)])
+        store.scheduled.sign([sign(job, "new", was="old", progress=0.2)])
+
+        store.scheduled.sign([sign(job, "old", progress=0.95)])
+
+        assert (document(store, job.id)["locked_by"], document(store, job.id)["progress"]) == ("new", 0.2)
+
+    def test_it_brings_back_nothing_that_has_ended(self, store: Store) -> None:
+        job = a_job()
+        insert(store, job)
+        on_the_roster(store, "w1")
+        store.roster.assign({"w1": [job.id]}, 1)
+        store.settlement.settle("w1", Movement({job.id: done(job)}), {})
+
+        store.scheduled.sign([sign(job, progress=0.9)])
+
+        assert store.scheduled.collection.count_documents({}) == 0
+        assert store.archived.collection.count_documents({}) == 1
+
+    def test_handed_back_it_is_nobodys_and_keeps_what_it_said(self, store: Store) -> None:
+        job = a_job()
+        insert(store, job)
+        store.scheduled.sign([sign(job, progress=0.5)])
+
+        store.scheduled.unsign([sign(job, progress=0.7)])
+
+        assert document(store, job.id) == job_document(job) | {"progress": 0.7}
+
+    def test_what_had_been_signed_by_a_dead_worker_had_been_started(self, store: Store) -> None:
+        """Given a worker that died before a heartbeat could say what it ran, then what it had signed has crashed."""
+        signed, held = a_job(), a_job()
+        insert(store, signed, held)
+        on_the_roster(store, "w1")
+        store.roster.assign({"w1": [signed.id, held.id]}, 1)
+        said = Progress((StatusEntry("running", "a", 0.5, None, NOW),), (LogLine(NOW, "text"),))
+        store.scheduled.sign([sign(signed, **progress_fields(said))])
+
+        clock = StoppedClock(NOW)
+        rescue = Rescue(store, clock, 15.0, PolicyRegistry())
+        retired = rescue.retire_silent(store.roster.read())
+        while not retired:
+            clock.move(timedelta(seconds=3))
+            retired = rescue.retire_silent(store.roster.read())
+
+        assert retired[0].crashed == (signed.id,)
+        again = store.scheduled.get(signed.id)
+        assert again is not None
+        assert stages(again) == [("running", "a", 0.5), ("waiting", "a", 0.5)]
+        assert again.status[-1].error == "worker w1 fell silent and was retired"
+        assert [line.text for line in again.log] == ["text"]
+        assert again.locked_by is None
+        assert set(LOCK).isdisjoint(document(store, signed.id))
+        assert set(LOCK).isdisjoint(document(store, held.id))
+        assert document(store, held.id)["attempts"] == 0
+
+    def test_one_that_is_cancelled_says_so_last(self, store: Store) -> None:
+        job = a_job()
+        insert(store, job)
+        assert store.leases.acquire(None, "me", {}) is not None
+        said = Progress((StatusEntry("running", "a", 0.5, None, NOW),))
+        store.scheduled.sign([sign(job, **progress_fields(said))])
+        store.scheduled.flag_cancelled(job.id, NOW, "ada", "no need")
+
+        archive_cancelled(store, StoppedClock(LATER), 1, "me")
+
+        gone = store.archived.get(job.id)
+        assert gone is not None
+        assert gone.status[-1] == StatusEntry("cancelled", "a", 0.5, None, LATER)
+        assert gone.locked_by is None
+
+
+class TestTracking:
+    """The loop that writes the signs."""
+
+    @pytest.fixture
+    def tracking(self, store: Store) -> Tracking:
+        membership = Membership(store.clock, MembershipOptions(), lambda: None)
+        return Tracking(store, Events(), Stop(), membership)
+
+    def said(self, tracking: Tracking, job: Job, progress: float) -> Document:
+        """This job runs here and has said so."""
+        said = Progress((StatusEntry("running", None, progress, None, NOW),))
+        held = HeldJob(job.id, encode(job_document(job)))
+        tracking._membership.holdings.tracks.heard(held, NOW, encode(progress_fields(said)))
+        return progress_fields(said)
+
+    def test_it_writes_the_newest_word_once(self, store: Store, tracking: Tracking) -> None:
+        job = a_job()
+        insert(store, job)
+        for progress in (0.1, 0.2, 0.3):
+            self.said(tracking, job, progress)
+
+        assert tracking._step() > 1
+        assert document(store, job.id)["progress"] == 0.3
+        written = document(store, job.id)["reported_at"]
+        eventually(lambda: tracking._step() > 1)
+        assert document(store, job.id)["reported_at"] == written
+
+    def test_one_that_has_lost_its_place_writes_nothing(self, store: Store, tracking: Tracking) -> None:
+        job = a_job()
+        insert(store, job)
+        self.said(tracking, job, 0.5)
+        tracking._membership.lose(tracking._membership.holdings)
+
+        tracking._step()
+
+        assert document(store, job.id) == job_document(job)
+
+    def test_nor_one_that_has_been_silent_too_long(self, store: Store) -> None:
+        clock = StoppedClock(NOW)
+        membership = Membership(clock, MembershipOptions(dead_after=15.0), lambda: None)
+        membership.joined = True
+        tracking = Tracking(store, Events(), Stop(), membership)
+        job = a_job()
+        insert(store, job)
+        self.said(tracking, job, 0.5)
+        clock.move(timedelta(seconds=15))
+
+        tracking._step()
+
+        assert document(store, job.id) == job_document(job)
+
+    def test_what_could_not_be_written_is_written_later(
+        self, store: Store, tracking: Tracking, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        job = a_job()
+        insert(store, job)
+        self.said(tracking, job, 0.5)
+        monkeypatch.setattr(store.scheduled, "sign", _unreachable)
+        with pytest.raises(StoreUnreachable):
+            tracking._step()
+        monkeypatch.undo()
+
+        eventually(lambda: tracking._step() > 1)
+
+        assert document(store, job.id)["progress"] == 0.5
+
+    def test_what_mongodb_refuses_is_given_up_and_said(self, store: Store) -> None:
+        """Given a job so large that nothing can be added to it, then the others are still written."""
+        told: list[Event] = []
+        events = Events()
+        events.listen(told.append)
+        tracking = Tracking(store, events, Stop(), Membership(store.clock, MembershipOptions(), lambda: None))
+        large, other = a_job(), a_job()
+        insert(store, large, other)
+        room = 16 * 1024 * 1024 - len(encode(job_document(large))) - 100
+        store.scheduled.collection.update_one({"_id": large.id}, {"$set": {"more": "x" * room}})
+        self.said(tracking, large, 0.5)
+        self.said(tracking, other, 0.5)
+
+        assert tracking._step() > 1
+
+        assert [event.name for event in told] == ["progress.refused"]
+        assert document(store, other.id)["progress"] == 0.5
+        assert "progress" not in document(store, large.id)
+
+    def test_no_sign_comes_after_a_job_is_settled(self, store: Store, tracking: Tracking) -> None:
+        """Given a sign on its way, when the job is about to be settled, then settling waits for it."""
+        job = a_job()
+        insert(store, job)
+        self.said(tracking, job, 0.5)
+        tracks = tracking._membership.holdings.tracks
+        assert [each.id for each in tracks.take("w1")] == [job.id]
+        stopped = threading.Event()
+
+        def stop() -> None:
+            tracks.stop([job.id])
+            stopped.set()
+
+        thread = threading.Thread(target=stop)
+        thread.start()
+        assert not stopped.wait(0.1)
+        tracks.landed(True)
+        thread.join(10)
+
+        assert stopped.is_set()
+        self.said(tracking, job, 0.9)
+        assert tracks.take("w1") == []
+
+    def test_nor_of_one_that_was_seen_running_before_it_was_settled(self, tracking: Tracking) -> None:
+        """Given a heartbeat that looked before and speaks after, then the job is not signed, also where it waits."""
+        holdings = tracking._membership.holdings
+        job = a_job()
+        seen = [(HeldJob(job.id, encode(job_document(job))), NOW)]
+        holdings.hear(Holding([job.id], 0))
+        holdings.tracks.stop([job.id])
+        assert not holdings.saw(seen, LATER, 1.0)
+        assert holdings.tracks.take("w1") == []
+
+        holdings.settled([(job.id, None)], Holding([], 1))
+        assert not holdings.saw(seen, LATER, 1.0)
+        assert holdings.tracks.said(job.id) == {}
+
+        # and if it comes again it is
+        holdings.hear(Holding([job.id], 1))
+        assert holdings.saw(seen, LATER, 1.0)
+        assert [sign.id for sign in holdings.tracks.take("w1")] == [job.id]
+
+    def test_a_job_that_cannot_be_read_is_passed_over(self, tracking: Tracking) -> None:
+        tracks = tracking._membership.holdings.tracks
+        tracks.saw([(HeldJob("x", b"nonsense"), NOW)], LATER, 1.0)
+
+        assert tracks.take("w1") == []
+        assert tracking._step() > 1
+
+
+def _unreachable(*_: object) -> None:
+    raise StoreUnreachable("no server answers")
+
+
+class TestViews:
+    """A job shows who holds it, and that is what the roster says."""
+
+    def test_of_a_job_that_nobody_holds(self, store: Store) -> None:
+        job = a_job()
+        insert(store, job)
+
+        assert find(store, job.id) == job
+        assert find(store, "none") is None
+
+    def test_of_one_that_is_assigned_and_of_one_that_runs(self, store: Store) -> None:
+        assigned, runs = a_job(), a_job()
+        insert(store, assigned, runs)
+        on_the_roster(store, "w1")
+        store.roster.assign({"w1": [assigned.id, runs.id]}, 1)
+        beat(store, "w1", running(runs.id))
+
+        found = find(store, assigned.id), find(store, runs.id)
+
+        assert [(job.locked_by, job.locked_at, job.state) for job in found if job] == [
+            ("w1", None, State.RUNNING),
+            ("w1", NOW, State.RUNNING),
+        ]
+
+    def test_what_somebody_left_behind_is_no_lock(self, store: Store) -> None:
+        job = a_job()
+        insert(store, job)
+        store.scheduled.sign([sign(job, "gone")])
+        assert find(store, job.id) == job
+
+        on_the_roster(store, "w1")
+        store.roster.assign({"w1": [job.id]}, 1)
+        held = find(store, job.id)
+
+        assert held is not None
+        assert (held.locked_by, held.locked_at) == ("w1", None)
+
+    def test_a_document_by_hand_is_not_believed(self, store: Store) -> None:
+        leader = Leader(store)
+        claims = dict.fromkeys((*SAID, *LOCK), 5) | {"locked_by": "somebody", "locked_at": NOW}
+        by_hand(store, {"_id": "x", "task": "add", "args": {"a": 1, "b": 2}, **claims})
+
+        leader.adopts()
+
+        assert document(store, "x") == job_document(a_job("x"))
+
+
+class TestInTheCallingProcess:
+    def test_an_optimistic_job_has_it_at_its_end(self, recruiter: Recruiter) -> None:
+        @recruiter.task
+        def work() -> None:
+            for _ in track(range(3), stage="work"):
+                current_job.log("busy")
+
+        job = recruiter.find(work.job().execute().id)
+
+        assert stages(job) == [("running", "work", 1.0), ("succeeded", "work", 1.0)]
+        assert [line.text for line in job.log] == ["busy"] * 3
+
+    def test_its_retries_have_it_too(self, recruiter: Recruiter) -> None:
+        @recruiter.task(retry=RetryManyTimes(1, 0))
+        def work() -> None:
+            current_job.stage(f"attempt {current_job.attempt}")
+            if current_job.attempt == 1:
+                raise ConnectionError("not yet")
+
+        handle = work.job().execute()
+        (report,) = recruiter.run_all(work)
+
+        assert report.done
+        job = recruiter.find(handle.id)
+        assert stages(job) == [
+            ("running", "attempt 1", 0.0),
+            ("waiting", "attempt 1", 0.0),
+            ("running", "attempt 2", 0.0),
+            ("succeeded", "attempt 2", 1.0),
+        ]
+        assert job.status[1].error == "ConnectionError: not yet"
+
+    @pytest.mark.parametrize("way", ["run", "run_all", "watch", "flush"])
+    def test_it_can_be_seen_while_the_job_runs(self, recruiter: Recruiter, store: Store, way: str) -> None:
+        """Given a job that says something and then nothing more, then it is written while it goes on in silence."""
+        seen, stop = threading.Event(), threading.Event()
+
+        @recruiter.task
+        def work() -> None:
+            current_job.stage("silence", progress=0.1)
+            for number in range(100):
+                current_job.progress(0.1 + number / 1000)
+            current_job.log("hush")
+            assert seen.wait(10)
+            stop.set()
+
+        handle = work.enqueue()
+        calls: dict[str, Callable[[], Any]] = {
+            "run": lambda: recruiter.run(work),
+            "run_all": lambda: recruiter.run_all(work),
+            "watch": lambda: recruiter.watch(work, stop=stop),
+            "flush": recruiter.flush_jobs_synchronously,
+        }
+        thread = threading.Thread(target=calls[way])
+        thread.start()
+        try:
+            # then what it said last is there, and who runs it
+            eventually(lambda: (job := find(store, handle.id)) and job.log and job.progress == 0.199, within=10)
+            job = find(store, handle.id)
+            assert job is not None
+            (worker,) = [entry.id for entry in store.roster.entries()]
+            assert (job.locked_by, job.state, job.stage) == (worker, State.RUNNING, "silence")
+            assert document(store, handle.id)["locked_by"] == worker
+        finally:
+            seen.set()
+            thread.join(20)
+
+        # and the archived job has the whole of it, and no lock
+        end = handle.wait(timeout=10)
+        assert stages(end) == [("running", "silence", 0.199), ("succeeded", "silence", 1.0)]
+        assert (end.locked_by, end.locked_at, end.state) == (None, None, State.SUCCEEDED)
+        assert set(LOCK).isdisjoint(store.archived.collection.find_one({"_id": handle.id}) or {})
+
+    def test_where_time_stands_still(self, recruiter: Recruiter, store: Store) -> None:
+        recruiter.store.clock = StoppedClock(NOW)
+        seen: list[float] = []
+
+        @recruiter.task
+        def work() -> None:
+            for value in (0.2, 0.4):
+                current_job.progress(value)
+                deadline = time.monotonic() + 10
+                while time.monotonic() < deadline and value not in seen:
+                    seen.append(document(store, current_job.id).get("progress", 0.0))
+
+        work.enqueue()
+        (report,) = recruiter.flush_jobs_synchronously()
+
+        assert report.done
+        assert {0.2, 0.4} <= set(seen)

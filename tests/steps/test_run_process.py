@@ -1,0 +1,343 @@
+"""run_process: a program inside a job, heard line by line, and gone when the job is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import sys
+import threading
+import time
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from recruiter import current_job
+from recruiter.domain.progress import LINES_KEPT
+from recruiter.errors import CommandFailed
+from recruiter.programs import LONGEST_LINE, LONGEST_OUTPUT, CommandResult
+from recruiter.store.codec import Document
+from tests.bench import Bench
+from tests.conftest import eventually
+
+TIMED_OUT = "recruiter.errors.JobTimedOut"
+COMMAND_FAILED = "recruiter.errors.CommandFailed"
+FAMILY = "sh -c 'echo $$ > grandchild; sleep 600; true' & echo $$ > child; wait"
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    bench.executor.close()
+
+
+def sh(script: str, **options: Any) -> CommandResult:
+    return current_job.run_process(["sh", "-c", script], **options)
+
+
+def lines(job: Document) -> list[str]:
+    return [line["text"] for line in job.get("log", ())]
+
+
+def failure(job: Document) -> tuple[str, str]:
+    assert not job["done"], job
+    return job["last_execution"]["class"], job["last_execution"]["message"]
+
+
+def family_in(folder: Path) -> list[int]:
+    files = [folder / "child", folder / "grandchild"]
+    eventually(lambda: all(file.exists() and file.read_text().strip() for file in files))
+    return [int(file.read_text()) for file in files]
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+class TestRunning:
+    def test_its_lines_go_to_the_log_and_to_the_handler(self, bench: Bench) -> None:
+        heard: list[str] = []
+
+        job = bench.archived(lambda: sh("echo one; echo two >&2; sleep 0.1; printf three", on_line=heard.append))
+
+        assert sorted(lines(job)) == ["one", "three", "two"]
+        assert heard == lines(job)
+        assert job["result"] == {"code": 0, "stdout": "one\nthree", "stderr": "two\n"}
+
+    def test_no_argument_is_interpreted(self, bench: Bench) -> None:
+        arguments = ["$HOME", "*", "a; b | c", "", "ä"]
+
+        job = bench.archived(lambda: current_job.run_process(["printf", "<%s>", *arguments])["stdout"])
+
+        assert job["result"] == "".join(f"<{argument}>" for argument in arguments)
+
+    def test_a_folder_variables_and_input(self, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("INHERITED", "yes")
+
+        def run(input: str | bytes) -> str:
+            return sh("pwd; echo $INHERITED $ADDED; cat", cwd=tmp_path, env={"ADDED": "too"}, input=input)["stdout"]
+
+        assert bench.archived(run, "ö!")["result"] == f"{tmp_path}\nyes too\nö!"
+        assert bench.archived(run, b"\xff!")["result"] == f"{tmp_path}\nyes too\n\ufffd!"
+
+    def test_a_path_is_an_argument_too(self, bench: Bench, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("content")
+
+        assert bench.archived(lambda: current_job.run_process([Path("/bin/cat"), tmp_path / "file"])["stdout"])[
+            "result"
+        ]
+
+    def test_lines_are_handed_on_as_they_come(self, bench: Bench, tmp_path: Path) -> None:
+        """Given a program that goes on only when its first line was heard, then it does go on."""
+        gate = tmp_path / "gate"
+
+        job = bench.archived(
+            lambda: sh(f"echo begun; while [ ! -e {gate} ]; do sleep 0.01; done; echo ended", on_line=gate.write_text),
+            timeout=10,
+        )
+
+        assert lines(job) == ["begun", "ended"]
+
+    def test_whatever_ends_a_line(self, bench: Bench) -> None:
+        """Given progress bars and lines of other systems, then each is a line, also where a read cuts it in two."""
+        script = r"printf '10%%\r20%%\r'; printf 'a\r'; sleep 0.1; printf '\nb\n\nc\377'"
+
+        assert lines(bench.archived(lambda: sh(script))) == ["10%", "20%", "a", "b", "", "c\ufffd"]
+
+    def test_a_handler_can_tell_the_progress(self, bench: Bench) -> None:
+        def convert() -> None:
+            sh("for i in 10 20 50; do echo $i; done", on_line=lambda line: current_job.progress(int(line) / 100))
+            raise ValueError("stop here")
+
+        assert bench.archived(convert)["status"][-1]["progress"] == 0.5
+
+    def test_how_much_is_kept(self, bench: Bench) -> None:
+        def run(keep: int) -> CommandResult:
+            return sh("seq 1 20; echo err >&2", keep=keep)
+
+        little = {"code": 0, "stdout": "… 45 bytes cut …\n19\n20\n", "stderr": "err\n"}
+        assert bench.archived(run, 6)["result"] == little
+        assert bench.archived(run, 0)["result"] == {"code": 0, "stdout": "", "stderr": ""}
+        assert len(bench.archived(run, LONGEST_OUTPUT)["result"]["stdout"].split()) == 20
+
+    def test_memory_is_bounded_however_much_it_prints(self, bench: Bench) -> None:
+        """Given 100 MB without a line's end and 300,000 lines, then little of it is ever held, and the end is kept."""
+        counted = 0
+
+        def count(line: str) -> None:
+            nonlocal counted
+            assert len(line) <= 3 * LONGEST_LINE
+            counted += 1
+
+        tracemalloc.start()
+        try:
+            job = bench.archived(
+                lambda: sh("head -c 100000000 /dev/zero | tr '\\0' x; echo; seq 1 300000", on_line=count)["code"]
+            )
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+        assert job["done"]
+        assert counted > 300_000
+        assert lines(job)[-1] == "300000"
+        assert len(job["log"]) == LINES_KEPT
+        assert len(job["log"]) + job["log_cut"] == counted
+        assert peak < 8_000_000
+
+    def test_from_a_thread_of_the_job(self, bench: Bench) -> None:
+        def in_threads() -> None:
+            threads = [
+                threading.Thread(target=contextvars.copy_context().run, args=(sh, f"echo {number}"))
+                for number in range(4)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+        assert sorted(lines(bench.archived(in_threads))) == ["0", "1", "2", "3"]
+
+
+class TestFailing:
+    def test_a_code_that_is_not_good(self, bench: Bench) -> None:
+        name, message = failure(bench.archived(lambda: sh("seq 1 100 >&2; exit 3")))
+
+        assert name == COMMAND_FAILED
+        assert message == "sh ended with code 3; its last words on stderr:\n" + "\n".join(map(str, range(91, 101)))
+
+    def test_what_it_said_on_stdout_if_it_said_nothing_else(self, bench: Bench) -> None:
+        assert failure(bench.archived(lambda: sh("echo bad input; exit 3", keep=0)))[1] == (
+            "sh ended with code 3; its last words on stdout:\nbad input"
+        )
+        assert failure(bench.archived(lambda: sh("exit 3")))[1] == "sh ended with code 3; it printed nothing"
+
+    def test_its_error_has_all_that_is_known(self, bench: Bench) -> None:
+        caught: list[CommandFailed] = []
+
+        def run() -> None:
+            try:
+                sh("echo out; echo err >&2; exit 3")
+            except CommandFailed as error:
+                caught.append(error)
+
+        assert bench.archived(run)["done"]
+        assert [(error.code, error.stdout, error.stderr) for error in caught] == [(3, "out\n", "err\n")]
+
+    def test_other_codes_can_be_good(self, bench: Bench) -> None:
+        assert bench.archived(lambda: sh("exit 1", ok_codes=(0, 1))["code"])["result"] == 1
+
+    def test_killed_by_a_signal(self, bench: Bench) -> None:
+        assert failure(bench.archived(lambda: sh("kill -9 $$")))[1].startswith("sh was killed by SIGKILL; ")
+
+    @pytest.mark.parametrize(
+        ("argv", "told"),
+        [
+            (["no-such-program-anywhere"], "on the PATH"),
+            (["/no/such/program"], "No such file"),
+            ("rm -rf /", "needs a list"),
+            ([], "needs a list"),
+        ],
+    )
+    def test_what_cannot_be_started(self, bench: Bench, argv: Any, told: str) -> None:
+        assert told in failure(bench.archived(lambda: current_job.run_process(argv)))[1]
+
+
+class TestEnding:
+    """The program and what it has started end with the job, in whatever way that ends."""
+
+    @pytest.mark.parametrize("manners", ["", "trap '' TERM;"], ids=["polite", "ignores SIGTERM"])
+    def test_at_its_timeout(self, bench: Bench, tmp_path: Path, manners: str) -> None:
+        started = time.monotonic()
+
+        job = bench.archived(lambda: sh(manners + FAMILY, cwd=tmp_path), timeout=0.7)
+
+        assert failure(job)[0] == TIMED_OUT
+        assert time.monotonic() - started < 4
+        assert all(map(is_gone, family_in(tmp_path)))
+
+    def test_when_the_handler_raises(self, bench: Bench, tmp_path: Path) -> None:
+        def stop(_: str) -> None:
+            family_in(tmp_path)
+            raise ValueError("seen enough")
+
+        job = bench.archived(lambda: sh(f"echo line; {FAMILY}", cwd=tmp_path, on_line=stop))
+
+        assert failure(job) == ("ValueError", "seen enough")
+        assert lines(job) == ["line"]
+        assert all(map(is_gone, family_in(tmp_path)))
+
+    def test_when_the_job_ends_and_leaves_it_in_a_thread(self, bench: Bench, tmp_path: Path) -> None:
+        outcome: list[BaseException] = []
+
+        def in_thread() -> None:
+            try:
+                sh(FAMILY, cwd=tmp_path)
+            except CommandFailed as error:
+                outcome.append(error)
+
+        def leave() -> None:
+            threading.Thread(target=contextvars.copy_context().run, args=(in_thread,), daemon=True).start()
+            family_in(tmp_path)
+
+        assert bench.archived(leave)["done"]
+
+        assert all(map(is_gone, family_in(tmp_path)))
+        eventually(lambda: [str(error) for error in outcome] == ["sh was ended with its job"])
+
+    def test_none_begins_after_the_job_has_ended(self, bench: Bench, tmp_path: Path) -> None:
+        contexts: list[contextvars.Context] = []
+        bench.archived(lambda: contexts.append(contextvars.copy_context()))
+
+        with pytest.raises(Exception, match="has ended"):
+            contexts[0].run(sh, f"touch {tmp_path}/trace")
+
+        assert list(tmp_path.iterdir()) == []
+
+    def test_its_children_get_no_pipes_of_ours(self, bench: Bench) -> None:
+        script = "import os; print(sorted(int(fd) for fd in os.listdir('/proc/self/fd'))[:4])"
+
+        job = bench.archived(lambda: current_job.run_process([sys.executable, "-c", script])["stdout"])
+
+        assert job["result"] == "[0, 1, 2, 3]\n"
+
+
+class TestAsync:
+    def test_the_same_without_blocking_the_loop(self, bench: Bench) -> None:
+        async def run() -> list[Any]:
+            ticks = 0
+
+            async def tick() -> None:
+                nonlocal ticks
+                while True:
+                    await asyncio.sleep(0.01)
+                    ticks += 1
+
+            ticking = asyncio.create_task(tick())
+            script = ["sh", "-c", "echo one; sleep 0.3; echo two"]
+            both = await asyncio.gather(current_job.arun_process(script), current_job.arun_process(script))
+            ticking.cancel()
+            return [both[0]["stdout"], both[1]["code"], ticks > 5]
+
+        job = bench.archived(run)
+
+        assert job["result"] == ["one\ntwo\n", 0, True]
+        assert sorted(lines(job)) == ["one", "one", "two", "two"]
+
+    def test_a_bad_code(self, bench: Bench) -> None:
+        async def run() -> None:
+            await current_job.arun_process(["sh", "-c", "exit 3"])
+
+        assert failure(bench.archived(run)) == (COMMAND_FAILED, "sh ended with code 3; it printed nothing")
+
+    def test_its_timeout_ends_the_program(self, bench: Bench, tmp_path: Path) -> None:
+        async def run() -> None:
+            await current_job.arun_process(["sh", "-c", FAMILY], cwd=tmp_path)
+
+        started = time.monotonic()
+        job = bench.archived(run, timeout=0.7)
+
+        assert failure(job)[0] == TIMED_OUT
+        assert time.monotonic() - started < 4
+        assert all(map(is_gone, family_in(tmp_path)))
+
+    def test_cancelling_it_ends_the_program_and_the_job_goes_on(self, bench: Bench, tmp_path: Path) -> None:
+        async def run() -> bool:
+            running = asyncio.create_task(current_job.arun_process(["sh", "-c", FAMILY], cwd=tmp_path))
+            await asyncio.to_thread(family_in, tmp_path)
+            running.cancel()
+            try:
+                await running
+            except asyncio.CancelledError:
+                return all(map(is_gone, family_in(tmp_path)))
+            return False
+
+        assert bench.archived(run)["result"] is True
+
+    def test_cancelled_before_it_began_it_does_not_begin(self, bench: Bench) -> None:
+        async def run() -> None:
+            running = asyncio.create_task(current_job.arun_process(["sh", "-c", "sleep 600"]))
+            await asyncio.sleep(0)
+            running.cancel()
+            await asyncio.wait([running])
+
+        assert bench.archived(run, timeout=10)["done"]
+        eventually(lambda: not [p for p in psutil.Process().children() if "sleep 600" in " ".join(p.cmdline())])
+
+    def test_one_that_is_left_to_itself_ends_with_the_job(self, bench: Bench, tmp_path: Path) -> None:
+        tasks: list[Any] = []
+
+        async def run() -> None:
+            tasks.append(asyncio.create_task(current_job.arun_process(["sh", "-c", FAMILY], cwd=tmp_path)))
+            await asyncio.to_thread(family_in, tmp_path)
+
+        assert bench.archived(run)["done"]
+
+        assert all(map(is_gone, family_in(tmp_path)))

@@ -1,0 +1,256 @@
+"""What a job says of itself: ordered, bounded, and never back within a stage."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recruiter.domain.progress import (
+    LINES_KEPT,
+    LOG_BYTES,
+    LONGEST_ERROR,
+    LONGEST_LINE,
+    LONGEST_STAGE,
+    STATUS_KEPT,
+    LogLine,
+    Progress,
+    Recorder,
+    StatusEntry,
+)
+from recruiter.domain.state import State
+from recruiter.store.codec import decode, encode, job_document, job_from, progress_fields, progress_from
+from tests.samples import NOW, a_job
+
+LATER = NOW + timedelta(minutes=1)
+
+
+def recorder(before: Progress | None = None) -> Recorder:
+    return Recorder(before or Progress())
+
+
+def stages(progress: Progress) -> list[tuple[str | None, float]]:
+    return [(entry.stage, entry.progress) for entry in progress.status]
+
+
+class TestStatus:
+    def test_the_same_stage_replaces_and_a_new_one_appends(self) -> None:
+        """Given the stages of the seed, then each has one entry, with what it said last."""
+        record = recorder()
+        for stage, progress in (("bowtie_build", 0.2), ("bowtie_build", 0.429), ("snap_build", 0.571)):
+            record.stage(stage, progress, NOW)
+        record.stage("update_db", 0.714, LATER)
+
+        assert record.all().status == (
+            StatusEntry("running", "bowtie_build", 0.429, None, NOW),
+            StatusEntry("running", "snap_build", 0.571, None, NOW),
+            StatusEntry("running", "update_db", 0.714, None, LATER),
+        )
+        assert (record.all().stage, record.all().reached) == ("update_db", 0.714)
+
+    def test_progress_belongs_to_the_stage_it_is_in(self) -> None:
+        record = recorder()
+        record.progress(0.5, NOW)
+        record.stage("a", None, NOW)
+        record.progress(0.25, NOW)
+        record.stage("a", None, NOW)
+
+        assert stages(record.all()) == [(None, 0.5), ("a", 0.25)]
+
+    def test_a_stage_that_comes_again_after_another_begins_anew(self) -> None:
+        record = recorder()
+        for stage, progress in (("a", 0.9), ("b", 0.1), ("a", 0.2)):
+            record.stage(stage, progress, NOW)
+
+        assert stages(record.all()) == [("a", 0.9), ("b", 0.1), ("a", 0.2)]
+
+    @pytest.mark.parametrize(
+        ("value", "kept"), [(0.5, 0.5), (1, 1.0), (1.0000001, 1.0), (43, 1.0), (-1, 0.0), (float("nan"), 0.0)]
+    )
+    def test_progress_is_between_0_and_1(self, value: float, kept: float) -> None:
+        record = recorder()
+        record.progress(value, NOW)
+
+        assert record.all().reached == kept
+
+    @given(st.lists(st.tuples(st.sampled_from("abc"), st.none() | st.floats(-1, 2)), max_size=30))
+    def test_it_never_goes_back_within_a_stage(self, said: list[tuple[str, float | None]]) -> None:
+        record, seen = recorder(), Progress()
+        for stage, progress in said:
+            record.stage(stage, progress, NOW)
+            now = record.all()
+            assert all(0.0 <= entry.progress <= 1.0 for entry in now.status)
+            if now.stage == seen.stage:
+                assert now.reached >= seen.reached
+            assert len(now.status) - len(seen.status) == (now.stage != seen.stage)
+            assert now.status[:-1] == seen.status[: len(now.status) - 1]
+            seen = now
+
+    def test_the_newest_are_kept_and_it_is_counted_how_many_are_gone(self) -> None:
+        record = recorder()
+        for number in range(STATUS_KEPT + 7):
+            record.stage(f"stage {number}", None, NOW)
+
+        progress = record.all()
+        assert [entry.stage for entry in progress.status] == [f"stage {n}" for n in range(7, STATUS_KEPT + 7)]
+        assert progress.status_cut == 7
+        ended = progress.concluded(State.SUCCEEDED, LATER)
+        assert (len(ended.status), ended.status_cut) == (STATUS_KEPT, 8)
+
+    def test_a_name_that_is_too_long_or_cannot_be_stored(self) -> None:
+        record = recorder()
+        record.stage("x" * 1000 + "\udcff", None, NOW)
+        record.stage("a\0b\udcff", None, NOW)
+
+        first, second = (entry.stage or "" for entry in record.all().status)
+        assert first == "x" * LONGEST_STAGE + " … 801 characters cut"
+        assert second == "a\\0b?"
+        assert decode(encode(progress_fields(record.all())))["stage"] == "a\\0b?"
+
+
+class TestTheEnd:
+    def test_success_is_1(self) -> None:
+        record = recorder()
+        record.stage("a", 0.3, NOW)
+
+        assert record.all().concluded(State.SUCCEEDED, LATER).status == (
+            StatusEntry("running", "a", 0.3, None, NOW),
+            StatusEntry("succeeded", "a", 1.0, None, LATER),
+        )
+
+    def test_failure_has_the_error_and_how_far_it_was(self) -> None:
+        record = recorder()
+        record.stage("a", 0.3, NOW)
+
+        last = record.all().concluded(State.FAILED, LATER, "ValueError: " + "x" * 1000).status[-1]
+
+        assert (last.state, last.stage, last.progress, last.date) == ("failed", "a", 0.3, LATER)
+        assert last.error is not None
+        assert last.error.startswith("ValueError: xxx")
+        assert len(last.error) < LONGEST_ERROR + 50
+
+    def test_the_next_attempt_begins_anew_after_what_was_said_before(self) -> None:
+        first = recorder()
+        first.stage("a", 0.8, NOW)
+        waiting = first.all().concluded(State.WAITING, NOW, "ConnectionError: gone")
+        second = recorder(waiting)
+        second.stage("a", 0.1, LATER)
+
+        assert second.all().status == (*waiting.status, StatusEntry("running", "a", 0.1, None, LATER))
+
+    def test_one_that_was_interrupted_is_not_gone_on_with(self) -> None:
+        """Given an attempt that was handed back in the middle, then the next one does not replace what it said."""
+        interrupted = recorder()
+        interrupted.stage("a", 0.8, NOW)
+        again = recorder(interrupted.all())
+        again.stage("a", 0.1, LATER)
+
+        assert stages(again.all()) == [("a", 0.8), ("a", 0.1)]
+
+    def test_an_attempt_that_said_nothing_does_not_take_credit(self) -> None:
+        record = recorder()
+        record.stage("a", 0.8, NOW)
+        waiting = record.all().concluded(State.WAITING, NOW, "first")
+
+        assert waiting.concluded(State.FAILED, LATER, "second").status[-1] == StatusEntry(
+            "failed", None, 0.0, "second", LATER
+        )
+
+
+class TestLog:
+    def test_lines_in_order(self) -> None:
+        record = recorder(Progress(log=(LogLine(NOW, "before"),)))
+        record.log("one", NOW)
+        record.log("two\nthree", LATER)
+
+        assert record.all().log == (
+            LogLine(NOW, "before"),
+            LogLine(NOW, "one"),
+            LogLine(LATER, "two"),
+            LogLine(LATER, "three"),
+        )
+
+    @pytest.mark.parametrize("at_once", [False, True])
+    def test_the_newest_lines_are_kept(self, at_once: bool) -> None:
+        record = recorder()
+        lines = [str(number) for number in range(LINES_KEPT + 20)]
+        for text in ["\n".join(lines)] if at_once else lines:
+            record.log(text, NOW)
+
+        progress = record.all()
+        assert [line.text for line in progress.log] == lines[20:]
+        assert progress.log_cut == 20
+
+    def test_and_not_too_many_bytes(self) -> None:
+        record = recorder()
+        for _ in range(300):
+            record.log("ä" * 1000, NOW)
+
+        progress = record.all()
+        assert sum(len(line.text.encode()) for line in progress.log) <= LOG_BYTES
+        assert len(progress.log) + progress.log_cut == 300
+        assert len(progress.log) == LOG_BYTES // 2000
+
+    def test_a_long_line_is_cut(self) -> None:
+        record = recorder()
+        record.log("x" * (LONGEST_LINE + 1234), NOW)
+
+        assert record.all().log[0].text == "x" * LONGEST_LINE + " … 1,234 characters cut"
+
+
+class TestStored:
+    FULL = Progress(
+        (StatusEntry("running", "a", 0.5, None, NOW), StatusEntry("waiting", "a", 0.5, "E: m", NOW)),
+        (LogLine(NOW, "one"),),
+        3,
+        4,
+    )
+
+    def test_there_and_back(self) -> None:
+        document = decode(encode(progress_fields(self.FULL)))
+
+        assert progress_from(document) == self.FULL
+        assert (document["stage"], document["progress"]) == ("a", 0.5)
+        assert progress_from({}) == Progress()
+
+    def test_on_a_job(self) -> None:
+        lock = {"locked_by": "w1", "locked_at": NOW}
+        job = job_from(decode(encode(job_document(a_job()) | progress_fields(self.FULL) | lock)))
+
+        assert (job.status, job.log, job.status_cut, job.log_cut) == self.FULL
+        assert (job.stage, job.progress, job.locked_by, job.locked_at) == ("a", 0.5, "w1", NOW)
+        assert job.state is State.RUNNING
+
+    @pytest.mark.parametrize("nonsense", [None, 5, -1.5, "text", {}, {"a": 1}, [], [None], [5, "x"], [{}], [[1]], NOW])
+    def test_what_somebody_writes_by_hand_breaks_nothing(self, nonsense: Any) -> None:
+        names = ("status", "log", "progress", "stage", "status_cut", "log_cut", "locked_by", "locked_at")
+        document = job_document(a_job("id")) | dict.fromkeys(names, nonsense)
+
+        job = job_from(decode(encode(document)))
+
+        assert (job.status, job.log) == ((), ())
+        assert 0.0 <= job.progress <= 1.0
+        assert job.status_cut >= 0
+
+    def test_nor_what_is_in_the_lists(self) -> None:
+        good = {"state": "running", "stage": "a", "progress": 0.5, "error": None, "date": NOW}
+        bad = [{**good, "date": "today"}, {**good, "state": 5}, {"stage": "a"}]
+        odd = {**good, "progress": "half", "stage": 7, "error": []}
+        document = {"status": [*bad, odd, good], "log": [{"at": NOW}, {"at": NOW, "text": "x"}, {"text": "y", "at": 5}]}
+
+        progress = progress_from(document)
+
+        assert progress.status == (
+            StatusEntry("running", None, 0.0, None, NOW),
+            StatusEntry("running", "a", 0.5, None, NOW),
+        )
+        assert progress.log == (LogLine(NOW, "x"),)
+
+    def test_far_too_much_by_hand_is_cut(self) -> None:
+        entry = {"state": "running", "date": NOW}
+        progress = progress_from({"status": [entry] * 1000, "log": [{"at": NOW, "text": "x"}] * 1000})
+
+        assert (len(progress.status), len(progress.log)) == (STATUS_KEPT, LINES_KEPT)
