@@ -23,8 +23,9 @@ from recruiter.domain.schedule import WINDOW, Late, SchedulePolicy
 from recruiter.domain.schedule_registry import schedule_policy
 from recruiter.domain.scheduler import Scheduler
 from recruiter.domain.values import to_bson
-from recruiter.errors import InvalidJob, JobExists, JobNotFound, RecruiterError, UnknownTask
+from recruiter.errors import JobExists, JobNotFound, RecruiterError, UnknownTask
 from recruiter.events import Listener
+from recruiter.jobs import Jobs
 from recruiter.processes.caller import CallingOptions
 from recruiter.processes.calling import Calling, StopWish
 from recruiter.processes.flushing import MOST_FLUSHED, Flushing
@@ -38,7 +39,8 @@ from recruiter.steps.enqueue import Enqueuer, refusal
 from recruiter.steps.execute import Executor
 from recruiter.steps.explain import explain
 from recruiter.steps.find import find
-from recruiter.steps.recover import recover
+from recruiter.steps.recover import checked_moment, recover
+from recruiter.steps.remove import remove
 from recruiter.steps.run_here import run_here
 from recruiter.store.codec import checked_size, decode, encode_job
 from recruiter.store.database import Store
@@ -222,19 +224,28 @@ class Recruiter(RegistryOwner):
 
         What became of the old one stays in the archive. Raises JobNotFound when it has not ended, or never was.
         """
-        if schedule_at is not None and schedule_at.utcoffset() is None:
-            raise InvalidJob(f"schedule_at needs a datetime with a time zone, not {schedule_at!r}; add tzinfo=UTC")
-        job = recover(self.store, id, self.clock.now(), schedule_at)
+        job = recover(self.store, id, self.clock.now(), checked_moment(schedule_at))
         self.after_send()
         return self.handle(job.id)
 
     arecover = twin(recover)
+
+    def remove(self, id: JobId) -> None:
+        """Removes a job that has ended, for good. Raises JobNotFound when it waits, runs, or never was."""
+        remove(self.store, id)
+
+    aremove = twin(remove)
 
     def explain(self, id: JobId) -> str:
         """Why this job is not running, in words; or where it runs, or how it ended. Raises JobNotFound."""
         return explain(self.store, id, self.clock.now())
 
     aexplain = twin(explain)
+
+    @cached_property
+    def jobs(self) -> Jobs:
+        """Jobs by a filter: to be listed and counted, cancelled, recovered and removed."""
+        return Jobs(lambda: self.store, lambda: self.after_send())
 
     @cached_property
     def controls(self) -> Controls:

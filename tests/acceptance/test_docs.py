@@ -21,6 +21,7 @@ from recruiter.cli.main import app
 from recruiter.current import CurrentJob
 from recruiter.embedded import EmbeddedServer
 from recruiter.errors import RecruiterError
+from recruiter.jobs import Jobs
 from recruiter.registry import RegistryOwner
 from recruiter.store import codec, moves
 from recruiter.store.database import Store
@@ -142,7 +143,9 @@ def test_every_exported_name_is_in_the_reference(name: str) -> None:
         assert as_written(documented_calls(API)[name]) == as_defined(value)
 
 
-@pytest.mark.parametrize("cls", [Recruiter, Task, JobBuilder, WorkableJob, JobHandle, Workable, CurrentJob, Sandbox])
+@pytest.mark.parametrize(
+    "cls", [Recruiter, Task, JobBuilder, WorkableJob, JobHandle, Workable, CurrentJob, Sandbox, Jobs]
+)
 def test_every_public_method_is_in_the_reference_with_its_parameters(cls: type) -> None:
     told = "current_job" if cls is CurrentJob else cls.__name__
     calls = documented_calls(API)
@@ -161,7 +164,9 @@ def test_every_public_method_is_in_the_reference_with_its_parameters(cls: type) 
 
 
 def test_the_reference_describes_nothing_that_is_not_there() -> None:
-    classes = {cls.__name__: cls for cls in (Recruiter, Task, JobBuilder, WorkableJob, JobHandle, Workable, Sandbox)}
+    classes = {
+        cls.__name__: cls for cls in (Recruiter, Task, JobBuilder, WorkableJob, JobHandle, Workable, Sandbox, Jobs)
+    }
     for call in documented_calls(API):
         owner, _, method = call.partition(".")
         if owner in classes and method:

@@ -8,7 +8,7 @@ from cyclopts import App, CycloptsError
 
 import recruiter
 from recruiter.cli import dev, doctor, group, job, limit, scheduler, start, worker
-from recruiter.errors import ApplicationError, RecruiterError, SettingsError, StoreError
+from recruiter.errors import ApplicationError, InvalidFilter, RecruiterError, SettingsError, StoreError
 
 app = App(
     name="recruiter",
@@ -41,7 +41,7 @@ def main() -> None:
 
 def exit_code(error: RecruiterError) -> int:
     match error:
-        case SettingsError():
+        case SettingsError() | InvalidFilter():
             return 2
         case ApplicationError():
             return 3

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from bson.raw_bson import RawBSONDocument
-from pymongo import ASCENDING, DESCENDING, IndexModel
+from pymongo import ASCENDING, IndexModel
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 
@@ -16,17 +16,27 @@ from recruiter.store.translate import store_call
 
 NAME = "archived"
 
-BY_AGE, BY_URN, BY_TAG = "by_age", "by_urn", "by_tag"
+BY_AGE, BY_WHY = "by_end", "by_why"
+BY_URN, BY_TAG, BY_OWNER, BY_KEY = "end_by_urn", "end_by_tag", "end_by_owner", "end_by_key"
+BY_ERROR, BY_ATTEMPTS = "end_by_error", "end_by_attempts"
+_END = (("archived_at", ASCENDING), ("_id", ASCENDING))
+_TEXT: Document = {"$gt": ""}
+
+
+def _by_end(field: str, name: str, there: Document) -> IndexModel:
+    """Jobs that have this field, in the order in which they ended; the others pay nothing."""
+    return IndexModel([(field, ASCENDING), *_END], name=name, partialFilterExpression={field: there})
+
+
 INDEXES = [
-    IndexModel([("archived_at", ASCENDING)], name=BY_AGE),
-    IndexModel(
-        [("urn", ASCENDING), ("archived_at", DESCENDING)], name=BY_URN, partialFilterExpression={"urn": {"$gt": ""}}
-    ),
-    IndexModel(
-        [("tags", ASCENDING), ("archived_at", DESCENDING)],
-        name=BY_TAG,
-        partialFilterExpression={"tags": {"$exists": True}},
-    ),
+    IndexModel(list(_END), name=BY_AGE),
+    IndexModel([("why", ASCENDING), ("group", ASCENDING), ("task", ASCENDING), *_END], name=BY_WHY),
+    _by_end("urn", BY_URN, _TEXT),
+    _by_end("tags", BY_TAG, {"$exists": True}),
+    _by_end("username", BY_OWNER, _TEXT),
+    _by_end("key", BY_KEY, _TEXT),
+    _by_end("last_execution.class", BY_ERROR, _TEXT),
+    _by_end("attempts", BY_ATTEMPTS, {"$gt": 1}),
 ]
 
 VALIDATOR = {
@@ -62,6 +72,12 @@ class Archived:
         return {d["_id"]: archived_from(d) for d in self._readable.find({"_id": {"$in": list(ids)}})}
 
     @store_call
+    def get_some(self, ids: Iterable[JobId], conditions: Sequence[Document]) -> list[ArchivedJob]:
+        """Those of these jobs that fulfil the conditions."""
+        found = self._readable.find({"$and": [{"_id": {"$in": list(ids)}}, *conditions]})
+        return [archived_from(document) for document in found]
+
+    @store_call
     def exists(self, id: JobId, session: ClientSession) -> bool:
         """Inside the caller's own transaction, on the caller's own client."""
         database = session.client.get_database(self.collection.database.name)
@@ -82,8 +98,14 @@ class Archived:
     @store_call
     def set_aside(self, limit: int) -> list[ArchivedJob]:
         """What was inserted by hand and could not become a job, newest first, each with its reason."""
-        found = self._readable.find({"why": "malformed"}).sort("archived_at", -1).limit(limit)
+        query = {"why": "malformed", "group": None, "task": None}
+        found = self._readable.find(query, hint=BY_WHY).sort("archived_at", -1).limit(limit)
         return [archived_from(document) for document in found]
+
+    @store_call
+    def remove(self, ids: Sequence[JobId], conditions: Sequence[Document] = ()) -> int:
+        """Removes those of these jobs that fulfil the conditions; returns how many."""
+        return self.collection.delete_many({"$and": [{"_id": {"$in": list(ids)}}, *conditions]}).deleted_count
 
     @store_call
     def remove_older(self, than: datetime, batch: int) -> int:
