@@ -158,6 +158,14 @@ class Queue:
     zombies: int
     """Their worker died under them, or is silent."""
 
+    def __add__(self, other: Queue) -> Queue:
+        return Queue(
+            self.queued + other.queued,
+            self.postponed + other.postponed,
+            self.running + other.running,
+            self.zombies + other.zombies,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Analytics:
@@ -174,6 +182,10 @@ class Analytics:
     """The same for each minute, oldest first; one in which nothing ended is there too."""
     groups: Mapping[str, Flow]
     tasks: Mapping[str, Flow]
+    queues: Mapping[tuple[str, str], Queue]
+    """What has not ended, by group and task."""
+    flows: Mapping[tuple[str, str], Flow]
+    """What has ended, by group and task."""
 
 
 def window(at: datetime, within: timedelta, now: datetime) -> tuple[datetime, datetime]:
@@ -186,23 +198,27 @@ def minute_of(moment: datetime) -> datetime:
     return moment.replace(second=0, microsecond=0)
 
 
-def add_up(counted: Iterable[Counted], jobs: Queue, since: datetime, until: datetime) -> Analytics:
+def add_up(
+    counted: Iterable[Counted], queues: Mapping[tuple[str, str], Queue], since: datetime, until: datetime
+) -> Analytics:
     """Adds up the counts: in all, by minute, by group and by task."""
     total = Counts()
     minutes: dict[datetime, Counts] = {}
     groups: dict[str, Counts] = {}
     tasks: dict[str, Counts] = {}
+    flows: dict[tuple[str, str], Counts] = {}
     for each in counted:
         total.merge(each.counts)
         for parts, name in ((groups, each.group), (tasks, each.task)):
             parts.setdefault(name, Counts()).merge(each.counts)
         minutes.setdefault(each.at, Counts()).merge(each.counts)
+        flows.setdefault((each.group, each.task), Counts()).merge(each.counts)
     span = until - since
     flow = Flow.of(total, span)
     return Analytics(
         since=since,
         until=until,
-        jobs=jobs,
+        jobs=sum(queues.values(), Queue(0, 0, 0, 0)),
         ended=flow.ended,
         throughput=flow.throughput,
         latency=flow.latency,
@@ -210,6 +226,8 @@ def add_up(counted: Iterable[Counted], jobs: Queue, since: datetime, until: date
         minutes={at: Flow.of(minutes.get(at, Counts()), min(MINUTE, until - at)) for at in _minutes(since, until)},
         groups={name: Flow.of(counts, span) for name, counts in sorted(groups.items())},
         tasks={name: Flow.of(counts, span) for name, counts in sorted(tasks.items())},
+        queues=queues,
+        flows={kind: Flow.of(counts, span) for kind, counts in sorted(flows.items())},
     )
 
 

@@ -3,15 +3,18 @@ the archive keeps."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from recruiter.domain.job import JobId
 from recruiter.domain.lanes import Lane
 from recruiter.domain.names import CANCELLED_LANE
+from recruiter.domain.observation import SILENT
 from recruiter.domain.statistics import Analytics, Queue, add_up, window
 from recruiter.store.database import Store
 
-_SILENT = timedelta(seconds=15)
+Kind = tuple[str, str]
+"""Group and task."""
 
 
 def analyse(
@@ -20,35 +23,41 @@ def analyse(
     """What has ended within a time before `at`, and of the jobs that have not ended, how many were due then."""
     since, until = window(at, within, store.clock.now())
     counted = store.statistics.read(since, until, group, task)
-    return add_up(counted, _queue(store, at, group, task), since, until)
+    return add_up(counted, queues(store, at, group=group, task=task), since, until)
 
 
-def _queue(store: Store, at: datetime, group: str | None, task: str | None) -> Queue:
-    def matches(lane: Lane) -> bool:
-        return group in (None, lane.group) and task in (None, lane.task)
+def queues(store: Store, at: datetime, *, group: str | None = None, task: str | None = None) -> dict[Kind, Queue]:
+    """What has not ended, by group and task."""
+    lanes = [Lane.parse(lane) for lane in store.scheduled.lanes() if lane != CANCELLED_LANE]
+    lanes = [lane for lane in lanes if group in (None, lane.group) and task in (None, lane.task)]
+    running, silent = _held(store)
+    of = {id: Lane.parse(lane) for id, lane in store.scheduled.lanes_of(running | silent).items()}
+    return {
+        kind: _queue(store, at, kind, [lane for lane in lanes if lane[:2] == kind and lane.alone], of, silent)
+        for kind in sorted({lane[:2] for lane in lanes})
+    }
 
-    lanes = [lane for lane in store.scheduled.lanes() if lane != CANCELLED_LANE and matches(Lane.parse(lane))]
-    suspects = [lane for lane in lanes if Lane.parse(lane).alone]
-    held, silent = _held(store)
-    if suspects or group is not None or task is not None:
-        of = {id: Lane.parse(lane) for id, lane in store.scheduled.lanes_of(held | silent).items()}
-        held, silent = ({id for id in ids if id in of and matches(of[id])} for ids in (held, silent))
-        tried_again = sum(1 for id in held if of[id].alone)
-    else:
-        tried_again = 0
-    due = store.scheduled.count(lanes, at)
+
+def _queue(
+    store: Store, at: datetime, kind: Kind, suspects: list[Lane], of: Mapping[JobId, Lane], silent: set[JobId]
+) -> Queue:
+    lane = "/".join(kind)
+    due, total = store.scheduled.count(lane, at), store.scheduled.count(lane)
+    held = {id: of_it for id, of_it in of.items() if of_it[:2] == kind}
+    running = [of_it for id, of_it in held.items() if id not in silent]
+    died = sum(store.scheduled.count(str(each)) for each in suspects) - sum(1 for of_it in running if of_it.alone)
     return Queue(
-        queued=max(0, due - len(held) - len(silent)),
-        postponed=max(0, store.scheduled.count(lanes) - due),
-        running=len(held),
-        zombies=max(0, store.scheduled.count(suspects) - tried_again) + len(silent),
+        queued=max(0, due - len(held)),
+        postponed=max(0, total - due),
+        running=len(running),
+        zombies=max(0, died) + len(held) - len(running),
     )
 
 
 def _held(store: Store) -> tuple[set[JobId], set[JobId]]:
     """The jobs that workers hold, and those that are held by workers nobody has heard of for long."""
     now = store.clock.now()
-    gone = {entry.id for entry in store.roster.entries() if now - entry.seen_at > _SILENT}
+    gone = {entry.id for entry in store.roster.entries() if now - entry.seen_at > SILENT}
     held: set[JobId] = set()
     silent: set[JobId] = set()
     for worker, jobs in store.roster.holders().items():
