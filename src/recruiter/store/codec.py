@@ -162,6 +162,8 @@ def archived_from(document: Mapping[str, Any]) -> ArchivedJob:
         archived_at=moment,
         result=document.get("result"),
         reason=document.get("reason"),
+        latency=document.get("latency"),
+        execution_time=document.get("execution_time"),
     )
 
 
