@@ -13,7 +13,7 @@ from recruiter.clock import SystemClock
 from recruiter.controls import Controls
 from recruiter.decorators import AsRepeated, AsTask
 from recruiter.domain.defaults import Defaults
-from recruiter.domain.duration import DurationLike, to_seconds
+from recruiter.domain.duration import DurationLike, to_seconds, to_timedelta
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import DEFAULT_GROUP, check_name
 from recruiter.domain.needs import AmountLike
@@ -22,6 +22,7 @@ from recruiter.domain.retry import RetryPolicy
 from recruiter.domain.schedule import WINDOW, Late, SchedulePolicy
 from recruiter.domain.schedule_registry import schedule_policy
 from recruiter.domain.scheduler import Scheduler
+from recruiter.domain.statistics import Analytics
 from recruiter.domain.values import to_bson
 from recruiter.errors import InvalidJob, JobExists, JobNotFound, RecruiterError, UnknownTask
 from recruiter.events import Listener
@@ -33,6 +34,7 @@ from recruiter.registry import RegistryOwner, TaskDefinition
 from recruiter.repeatable import RepeatableJob, SchedulerHandle
 from recruiter.results import JobHandle, Results
 from recruiter.settings import Settings, TargetSettings
+from recruiter.steps.analyse import analyse
 from recruiter.steps.cancel import cancel
 from recruiter.steps.enqueue import Enqueuer, refusal
 from recruiter.steps.execute import Executor
@@ -196,6 +198,26 @@ class Recruiter(RegistryOwner):
         return explain(self.store, id, self.clock.now())
 
     aexplain = twin(explain)
+
+    def analytics(
+        self,
+        group: str | None = None,
+        *,
+        task: str | None = None,
+        at: datetime | None = None,
+        within: DurationLike = "1 minute",
+    ) -> Analytics:
+        """How many jobs wait and run, and what has ended of late: how many, how late, how long they took.
+
+        For all jobs, or for those of a group or a task; at this moment or at another. It is read from counts that are
+        kept by the minute, so it takes as long with a million finished jobs as with ten, and covers whole minutes: at
+        least `within`, and the present minute as far as it has gone. Raises InvalidJob if `at` has no time zone.
+        """
+        if at is not None and at.utcoffset() is None:
+            raise InvalidJob(f"at needs a datetime with a time zone, not {at!r}; add tzinfo=UTC")
+        return analyse(self.store, at or self.clock.now(), to_timedelta(within), group=group, task=task)
+
+    aanalytics = twin(analytics)
 
     @cached_property
     def controls(self) -> Controls:

@@ -113,6 +113,10 @@ class ArchivedJob(Job):
     result: Any = field(kw_only=True, default=None)
     """As it is stored; `handle.result()` gives the value the task returned."""
     reason: str | None = field(kw_only=True, default=None)
+    latency: float | None = field(kw_only=True, default=None)
+    """Seconds from the time it was scheduled for to the start of its last attempt."""
+    execution_time: float | None = field(kw_only=True, default=None)
+    """Seconds that its last attempt took."""
 
     @property
     def state(self) -> State:

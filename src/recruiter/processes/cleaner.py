@@ -9,7 +9,7 @@ from datetime import timedelta
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.events import Events
 from recruiter.processes.loop import Loop, Stop
-from recruiter.steps.clean import BATCH, clean
+from recruiter.steps.clean import BATCH, clean, clean_counts
 from recruiter.steps.rescue import Rescue
 from recruiter.store.database import Store
 
@@ -46,8 +46,9 @@ class CleanerProcess:
             self._events.emit("worker.retired", **asdict(retired))
         if clock.monotonic() >= self._clean_at:
             removed = clean(self._store, clock.now(), self._options.clean_after)
+            counts = clean_counts(self._store, clock.now(), self._options.clean_after)
             self._removed += removed
-            if removed == BATCH:
+            if BATCH in (removed, counts):
                 return _REST_BETWEEN_BATCHES
             if self._removed:
                 self._events.emit("archive.cleaned", removed=self._removed)

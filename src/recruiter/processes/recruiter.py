@@ -33,6 +33,7 @@ from recruiter.store.database import Store
 from recruiter.store.doorbell import FLOW, LULL, Doorbell
 from recruiter.store.limits import Rules
 from recruiter.store.roster import ROOM_MADE
+from recruiter.store.statistics import FOLDED_AT_ONCE
 
 _ARRIVED = {
     "$or": [
@@ -46,6 +47,7 @@ _ARRIVED = {
 }
 _UNSERVED_GRACE = 30.0
 _RULES_EVERY = 1.0
+_FOLD_EVERY = 20.0
 _METERED_PAUSE = 0.2
 """Seconds between two rounds at most, while jobs wait that limits or resources hold back."""
 _DEAF_PAUSE = 0.2
@@ -95,6 +97,7 @@ class RecruiterProcess:
         self._round_at = 0.0
         self._rung = threading.Event()
         self._look_around_at = 0.0
+        self._fold_at = 0.0
         self._unserved_since: dict[str, float] = {}
         self._never: set[str] = set()
         self._bells: tuple[Doorbell, Doorbell] | None = None
@@ -178,6 +181,7 @@ class RecruiterProcess:
         self._report_never(round)
         self._carefully(lambda: self._retire_silent(round))
         self._carefully(self._adopt)
+        self._carefully(self._fold_statistics)
 
     def _carefully(self, step: Callable[[], None]) -> None:
         try:
@@ -215,6 +219,12 @@ class RecruiterProcess:
             self._events.emit("job.set_aside", job=id, reason=reason)
         if adoption.adopted:
             self.ring()
+
+    def _fold_statistics(self) -> None:
+        now = self._clock.monotonic()
+        if now >= self._fold_at:
+            more = self._store.settlement.fold_statistics(self._clock.now()) >= FOLDED_AT_ONCE
+            self._fold_at = now + (1.0 if more else _FOLD_EVERY)
 
     def _report_unserved(self, lanes: list[str], now: float) -> None:
         """Says once, after a grace, that nobody can run these: an unknown task, or a group nobody works on."""

@@ -11,14 +11,13 @@ from recruiter.domain.duration import humanize
 from recruiter.domain.job import ArchivedJob, JobId
 from recruiter.domain.lanes import Lane
 from recruiter.domain.names import CANCELLED_LANE
+from recruiter.domain.observation import SILENT
 from recruiter.domain.packing import Candidate, Held, Place, pack
 from recruiter.errors import JobNotFound
 from recruiter.store.codec import lane_of
 from recruiter.store.database import Store
 from recruiter.store.limits import Rules
 from recruiter.store.roster import RosterEntry
-
-_SILENT = 15.0
 
 
 def explain(store: Store, id: JobId, now: datetime) -> str:
@@ -108,7 +107,7 @@ def _holder(store: Store, id: JobId, now: datetime) -> str | None:
 
 def _silence(entry: RosterEntry, now: datetime) -> str:
     silent = (now - entry.seen_at).total_seconds()
-    return f", which has been silent for {silent:.0f} s and will be retired" if silent > _SILENT else ""
+    return f", which has been silent for {silent:.0f} s and will be retired" if silent > SILENT.total_seconds() else ""
 
 
 def _leader(store: Store, now: datetime) -> str | None:
@@ -116,7 +115,7 @@ def _leader(store: Store, now: datetime) -> str | None:
     lease = store.leases.read()
     if lease is None or lease.holder is None:
         return "no recruiter leads: start one with `recruiter start recruiter`"
-    if lease.renewed_at is not None and (now - lease.renewed_at).total_seconds() > _SILENT:
+    if lease.renewed_at is not None and now - lease.renewed_at > SILENT:
         return f"the recruiter on {lease.host} that leads is silent, and nobody takes over: start one"
     return None
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from bson.raw_bson import RawBSONDocument
 from pymongo import ASCENDING, DESCENDING, IndexModel
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
@@ -46,11 +45,6 @@ class Archived:
         self.collection = collection
         # What was set aside is kept as it was, readable or not; looking at it must not fail.
         self._readable = collection.with_options(codec_options=LENIENT)
-
-    @store_call
-    def insert(self, raw: bytes) -> None:
-        """A job that never waited: it ran where it was made."""
-        self.collection.insert_one(RawBSONDocument(raw))
 
     @store_call
     def get(self, id: JobId) -> ArchivedJob | None:

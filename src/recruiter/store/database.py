@@ -23,7 +23,7 @@ from pymongo.read_concern import ReadConcern
 from recruiter.clock import SystemClock
 from recruiter.domain.text import mask
 from recruiter.errors import InvalidTarget, NotAReplicaSet, ServerTooOld
-from recruiter.store import archived, creations, leases, limits, roster, scheduled, schedulers
+from recruiter.store import archived, creations, leases, limits, roster, scheduled, schedulers, statistics
 from recruiter.store.codec import OPTIONS, Document
 from recruiter.store.settlement import DURABLE, Settlement
 from recruiter.store.target import Target
@@ -40,6 +40,7 @@ _COLLECTIONS: dict[str, tuple[list[IndexModel], Document]] = {
     leases.NAME: ([], leases.VALIDATOR),
     creations.NAME: ([], creations.VALIDATOR),
     limits.NAME: ([], limits.VALIDATOR),
+    statistics.NAME: (statistics.INDEXES, statistics.VALIDATOR),
 }
 
 
@@ -128,9 +129,13 @@ class Store:
         return creations.Creations(self._collection(creations.NAME))
 
     @cached_property
+    def statistics(self) -> statistics.Statistics:
+        return statistics.Statistics(self._collection(statistics.NAME))
+
+    @cached_property
     def settlement(self) -> Settlement:
         collections = (self.scheduled, self.archived, self.roster, self.leases, self.creations, self.schedulers)
-        return Settlement(self.client, *collections)
+        return Settlement(self.client, *collections, self.statistics)
 
     @store_call
     def check(self) -> ServerFacts:
@@ -199,6 +204,7 @@ class Store:
                 "schedulers",
                 "creations",
                 "limits",
+                "statistics",
                 "settlement",
             ):
                 self.__dict__.pop(name, None)

@@ -370,6 +370,12 @@ class Scheduled:
         return job_from(document)
 
     @store_call
+    def get_many(self, ids: Ids[JobId]) -> dict[JobId, Job]:
+        """Those of them that have not ended and are adopted."""
+        found = self._readable.find({"_id": {"$in": list(ids)}, **_HAS_LANE})
+        return {document["_id"]: job_from(document) for document in found}
+
+    @store_call
     def document(self, id: JobId) -> Document | None:
         """A job as it is stored, whatever is in it."""
         return self._readable.find_one({"_id": id})
@@ -394,6 +400,16 @@ class Scheduled:
     def waiting(self) -> list[Job]:
         """Every job, in the order of their time; for tests, where there are few."""
         return [job_from(document) for document in self._readable.find(_HAS_LANE).sort(_BY_TIME)]
+
+    @store_call
+    def count(self, lane: str, due_by: datetime | None = None) -> int:
+        """How many jobs are in this lane and those beneath it, or how many of them are due by then.
+
+        Counts two stretches of the index, without reading a job.
+        """
+        when: Document = {} if due_by is None else {"scheduled_at": {"$lte": due_by}}
+        stretches: tuple[Document, ...] = ({"$eq": lane, "$gt": ""}, {"$gte": f"{lane}/", "$lt": f"{lane}0"})
+        return sum(self.collection.count_documents({"lane": each, **when}, hint=DUE) for each in stretches)
 
     @store_call
     def count_by_lane(self) -> dict[str, int]:
