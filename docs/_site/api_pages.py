@@ -80,7 +80,7 @@ class Api:
 
     def _link(self, public: Public) -> str:
         own = public.kind == "classes"
-        return f"{FOLDER}/{public.name}.md" if own else f"{FOLDER}/{public.kind}.md#{public.name.lower()}"
+        return f"{FOLDER}/{public.name}.md" if own else f"{FOLDER}/{public.kind}.md#{_anchor(public.name)}"
 
     def _class_page(self, public: Public) -> str:
         cls = public.cls
@@ -150,14 +150,17 @@ class Api:
     def _fields(self, cls: type) -> str:
         told = {name: doc for owner in reversed(cls.__mro__) for name, doc in class_source(owner).attributes.items()}
         inherited = {name for base in cls.__mro__[1:] if base in self._classes for name, _, _ in fields(base)}
+        own = [(name, annotation, default) for name, annotation, default in fields(cls) if name not in inherited]
+        explained = any(name in told for name, _, _ in own)
         rows = [
-            f"| `{name}` | {_typed(annotation)}{_equals(default)} | {self._linked(_one_line(told.get(name, '')))} |"
-            for name, annotation, default in fields(cls)
-            if name not in inherited
+            f"| `{name}` | {_typed(annotation)}{_equals(default)} |"
+            + (f" {self._linked(_one_line(told.get(name, '')))} |" if explained else "")
+            for name, annotation, default in own
         ]
         base = next((base.__name__ for base in cls.__mro__[1:] if base in self._classes and inherited), None)
-        more = f"\n\nIt has the fields of a [{base}](#{base.lower()}) besides." if base else ""
-        return "\n".join(["| field | type | |", "|---|---|---|", *rows]) + more if rows else ""
+        more = f"\n\nIt has the fields of a [{base}](#{_anchor(base)}) besides." if base else ""
+        header = ["| field | type | |", "|---|---|---|"] if explained else ["| field | type |", "|---|---|"]
+        return "\n".join([*header, *rows]) + more if rows else ""
 
     def _told(self, public: Public) -> str:
         if public.kind == "aliases":
@@ -188,6 +191,10 @@ def _errors(text: str) -> list[str]:
     """The names after "Raises" that nobody knows."""
     named = [name for sentence in _RAISES.findall(text) for name in _CLASS_NAME.findall(sentence)]
     return [name for name in named if not hasattr(errors, name) and not hasattr(builtins, name)]
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w-]", "", heading.lower())
 
 
 def _imported(public: Public) -> str:

@@ -74,9 +74,11 @@ def public_names() -> dict[str, Public]:
     waiting = list(found.values())
     while waiting:
         for cls in _answers(waiting.pop(0)):
-            if cls.__name__ not in found:
-                found[cls.__name__] = Public(cls.__name__, cls, None)
-                waiting.append(found[cls.__name__])
+            if all(cls is not public.cls for public in found.values()):
+                taken = cls.__name__ in found
+                name = f"{cls.__module__.rpartition('.')[2]}.{cls.__name__}" if taken else cls.__name__
+                found[name] = Public(name, cls, None)
+                waiting.append(found[name])
     return dict(sorted(found.items(), key=lambda item: (item[0] != "Recruiter", item[0].lower())))
 
 

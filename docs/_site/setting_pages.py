@@ -1,4 +1,4 @@
-"""The table of settings: every one with its option, its variable and its default, and what the help says of it."""
+"""The list of settings: every one with what the help says of it, its option and its variable."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from recruiter.settings import Settings
 
 def settings() -> str:
     helps = _helps()
-    rows = [
-        f"| `{name}` | `--{name.replace('_', '-')}` | `RECRUITER_{name.upper()}` | {_default(field.default)} | "
-        f"{helps.get(name, '')} |"
+    return "\n\n".join(
+        f"`{name}`\n: {helps.get(name, '')} {_default(field.default, helps.get(name, ''))}"
+        f"`--{name.replace('_', '-')}`, `RECRUITER_{name.upper()}`."
         for name, field in Settings.model_fields.items()
-    ]
-    return "\n".join(["| in `recruiter.toml` | option | variable | default | |", "|---|---|---|---|---|", *rows])
+    )
 
 
 def _helps() -> dict[str, str]:
@@ -33,5 +32,5 @@ def _helps() -> dict[str, str]:
     return {name: " ".join(texts) for name, texts in told.items()}
 
 
-def _default(default: Any) -> str:
-    return "" if default in (None, "") else f"`{shown(default)}`"
+def _default(default: Any, told: str) -> str:
+    return "" if default in (None, "") or "default" in told else f"Default {shown(default)}. "

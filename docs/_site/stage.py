@@ -25,7 +25,7 @@ FROM_THE_ROOT = {
 """Files of the repository that are pages of the site too."""
 
 _MARK = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
-_LINK = re.compile(r"\]\(((?:\.\./)*)([A-Z]+\.md)(#[^)]*)?\)")
+_LINK = re.compile(r"\]\(((?:\.\./)*)([A-Z]+\.md|docs/[^)#]+\.md)(#[^)]*)?\)")
 
 
 def stage(docs: Path, folder: Path) -> list[str]:
@@ -53,9 +53,10 @@ def assembled(docs: Path, api: Api) -> dict[str, str]:
 
 
 def _inside(match: re.Match[str], page: str) -> str:
-    """A link to a file of the repository, as one to its page in the site."""
-    target = FROM_THE_ROOT.get(match[2])
-    up = 0 if page in FROM_THE_ROOT.values() else page.count("/") + 1
+    """A link from or to a file of the repository, as one between pages of the site."""
+    at_the_root = page in FROM_THE_ROOT.values()
+    up = 0 if at_the_root else page.count("/") + 1
+    target = FROM_THE_ROOT.get(match[2]) or (match[2].removeprefix("docs/") if at_the_root else None)
     if target is None or match[1].count("/") != up:
         return match[0]
     return f"]({'../' * page.count('/')}{target}{match[3] or ''})"
