@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import inspect
 import re
 import shlex
@@ -80,6 +82,23 @@ def test_an_example_that_comes_out_otherwise_fails(example: str, tmp_path: Path)
 
 def _database(target: str, name: str) -> str:
     return target if name == "shop" else target.replace("/test_", f"/{name}_of_test_")
+
+
+def test_the_tutorial_can_be_followed_with_a_new_python_after_every_change_of_its_file() -> None:
+    """The worker must be restarted then, and so must `python`: what was imported before is gone."""
+    defined: set[str] = set(dir(builtins))
+    for block in page("tutorial.md").blocks:
+        if block.language != "python":
+            continue
+        names = [node for node in ast.walk(ast.parse(block.text)) if isinstance(node, ast.Name | ast.alias)]
+        known = {node.id for node in names if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        known |= {node.asname or node.name for node in names if isinstance(node, ast.alias)}
+        if block.file:
+            defined = set(dir(builtins))
+        else:
+            defined |= known
+            used = {node.id for node in names if isinstance(node, ast.Name)}
+            assert used <= defined, f"line {block.line}: where do these come from?"
 
 
 @EACH_PAGE
