@@ -27,6 +27,7 @@ from recruiter.domain.job import Job, JobId
 from recruiter.domain.lanes import Lane
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.packing import Candidate
+from recruiter.domain.state import State
 from recruiter.errors import JobExists, StoreError
 from recruiter.store.codec import LENIENT, LOCK, MOST_ATTEMPTS, NOT_BELIEVED, Document, id_of, job_from, split_batch
 from recruiter.store.translate import store_call
@@ -410,6 +411,19 @@ class Scheduled:
         when: Document = {} if due_by is None else {"scheduled_at": {"$lte": due_by}}
         stretches: tuple[Document, ...] = ({"$eq": lane, "$gt": ""}, {"$gte": f"{lane}/", "$lt": f"{lane}0"})
         return sum(self.collection.count_documents({"lane": each, **when}, hint=DUE) for each in stretches)
+
+    @store_call
+    def count_by(self, field: str, held: Ids[JobId]) -> list[tuple[str, State, int]]:
+        """How many jobs each value of this field has, held and not; for reports only."""
+        rows = self.collection.aggregate(
+            [
+                {"$match": {field: {"$exists": True}, "lane": {"$gt": "", "$ne": CANCELLED_LANE}}},
+                {"$unwind": f"${field}"},
+                {"$group": {"_id": {"name": f"${field}", "held": {"$in": ["$_id", list(held)]}}, "jobs": {"$sum": 1}}},
+            ]
+        )
+        states = {False: State.WAITING, True: State.RUNNING}
+        return [(row["_id"]["name"], states[row["_id"]["held"]], row["jobs"]) for row in rows]
 
     @store_call
     def count_by_lane(self) -> dict[str, int]:
