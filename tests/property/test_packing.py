@@ -260,6 +260,7 @@ def check_reservations(after: World, packing: Packing, candidates: list[Candidat
             if job.worker == worker:
                 assert not lane.alone
                 assert places[worker].free_slots >= 1, "and a slot"
+                assert not job.lane.alone
 
 
 def check_reasons(after: World, packing: Packing, candidates: list[Candidate]) -> None:
@@ -418,9 +419,11 @@ class Fleet:
 
 @st.composite
 def fleets(draw: st.DrawFn, limits: Sequence[Limit], forgetful: bool) -> Fleet:
-    """Three hosts of different sizes, and a few dozen jobs that come over time."""
+    """Three hosts of two or three sizes, and a few dozen jobs that come over time."""
     seed = random.Random(draw(st.integers(0, 2**32)))
-    capacities = {"h1": Needs.of(proc=2, mem=8), "h2": Needs.of(proc=4, mem=8), "h3": Needs.of(proc=8, mem=16, gpu=1)}
+    middle = draw(st.sampled_from([4, 8]))
+    capacities = {"h1": Needs.of(proc=2, mem=8), "h2": Needs.of(proc=middle, mem=2 * middle)}
+    capacities["h3"] = Needs.of(proc=8, mem=16, gpu=1)
     tasks = frozenset(TASKS)
     places = [
         Place("w1", "h1", None, tasks, 3, 0),

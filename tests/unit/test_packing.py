@@ -123,6 +123,15 @@ class TestResources:
     def test_fractions_add_up(self) -> None:
         assert plan(jobs(20, "g/t/proc=0.1"), [place(slots=20)], "proc=1").hands == {"w": list(range(1, 11))}
 
+    def test_to_the_thousandth(self) -> None:
+        holding = [held(9, "g/t/proc=0.5")]
+
+        packing = plan([job(1, "g/t/proc=0.501"), job(2, "g/t/proc=1.001")], [place()], "proc=1", holding)
+
+        assert packing.hands == {}
+        assert why(packing, "g/t/proc=0.501") == HostsBusy("proc", 501, 500, "host of w")
+        assert why(packing, "g/t/proc=1.001") == NeverFits(Needs.of(proc=1.001), "proc", 1001, 1000)
+
     def test_all_of_them_are_needed(self) -> None:
         packing = plan(jobs(9, "g/t/mem=10,proc=1"), [place(slots=9)], "mem=1000,proc=2,gpu=1")
 
@@ -148,6 +157,11 @@ class TestResources:
         places, has = [place("large"), place("small")], {"host of large": "proc=8", "host of small": "proc=2"}
 
         assert plan([job(1, "g/t/proc=1"), job(2, "g/t/proc=8")], places, has).hands == {"small": [1], "large": [2]}
+
+    def test_what_is_given_makes_a_host_fuller(self) -> None:
+        places, has = [place("a"), place("b", tasks={"u"})], {"host of a": "proc=5", "host of b": "proc=4"}
+
+        assert plan([job(1, "g/t/proc=3"), job(2, "g/u/proc=1")], places, has).hands == {"a": [1, 2]}
 
     def test_what_a_job_does_not_need_is_left_to_others(self) -> None:
         places = [place("a"), place("b")]
@@ -344,6 +358,19 @@ class TestReservation:
         assert why(packing, "g/u/mem=20") == KeptFor("what is left of resource mem", 1)
         assert list(packing.reserved) == [1], "the second one could not run beside the first"
 
+    def test_of_each_limit_for_the_first_only(self) -> None:
+        """20 are used, and 95 are kept for the first: neither 92 for the second, nor both."""
+        places = [place("a"), place("b"), place("c", tasks={"u"})]
+        holding = [held(90, "g/u/mem=10", "a"), held(91, "g/u/mem=10", "b")]
+        candidates = [job(1, "g/t/mem=95"), job(2, "g/t/mem=92"), job(3, "g/u/mem=100"), job(4, "g/u/mem=98")]
+        has = {"host of a": "mem=100", "host of b": "mem=99", "host of c": "mem=100"}
+
+        packing = plan(candidates, places, has, holding, [Limit("resource:mem", 213)])
+
+        assert list(packing.reserved) == [1, 2]
+        assert packing.hands == {"c": [4]}
+        assert why(packing, "g/u/mem=100") == FleetBusy("mem", 100_000, 95_000, 213_000)
+
     def test_its_place_within_a_limit_is_kept(self) -> None:
         """Else a small one of the same task takes it, and when there is room the large one is at its limit."""
         holding = [held(90, "g/u/proc=5")]
@@ -413,11 +440,31 @@ class TestAlone:
         assert packing.hands == {"w": [1]}
         assert why(packing, "g/t///alone") == WaitsAlone("w")
 
+    def test_not_where_a_slot_is_kept(self) -> None:
+        """It would shut out the job that comes first, for as long as it runs."""
+        places, holding = [place("a", "here"), place("b", "here", tasks={"u"})], [held(90, "g/u/proc=1", "b", "here")]
+
+        packing = plan([job(1, "g/t/proc=4"), job(2, "g/t///alone")], places, "proc=4", holding)
+
+        assert packing.hands == {}
+        assert why(packing, "g/t///alone") == KeptFor("a slot of worker a", 1)
+
     def test_who_needs_something_there_waits_for_it(self) -> None:
         packing = plan([job(1, "g/t///alone"), job(2, "g/t/gpu=1")], [place(holds=1)], "gpu=1")
 
         assert packing.hands == {}
         assert why(packing, "g/t/gpu=1") == KeptFor("a slot of worker w", 1), "not: kept for itself"
+
+    def test_only_who_comes_first_is_a_reason(self) -> None:
+        """All wait for the worker that is emptied; that a later one has reserved the host since is not why."""
+        places, holding = [place("a", holds=1), place("b", slots=1, holds=1)], [held(90, "g/u/mem=9", "b")]
+        candidates = [job(1, "g/t///alone"), job(2, "g/t/mem=9"), job(3, "g/t/mem=5")]
+        before = {1: Spot("a", "host of a"), 2: Spot("b", "host of b")}
+
+        packing = plan(candidates, places, "mem=9", holding, reserved=before)
+
+        assert packing.reserved == {**before, 3: Spot("a", "host of a")}
+        assert why(packing, "g/t/mem=9") == KeptFor("a slot of worker a", 1)
 
     def test_with_needs(self) -> None:
         packing = plan(

@@ -60,7 +60,7 @@ slot for each job that only waits for one and cannot be prefetched.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
@@ -236,7 +236,8 @@ def _floating(limits: Iterable[Limit]) -> frozenset[str]:
 
 
 _Amounts = tuple[tuple[str, int], ...]
-_Why = Callable[[Lane, JobId], Reason]
+_Why = Callable[[Lane, Collection[JobId]], Reason]
+"""Finds out why a job of a lane waits, given the jobs that came first and reserved."""
 
 
 @dataclass(slots=True, eq=False)
@@ -319,6 +320,13 @@ class _Kind:
     """One has found no room."""
 
 
+class _Drained(NamedTuple):
+    """The worker that is being emptied, and the lane of the job that waits for that."""
+
+    lane: Lane
+    worker: str
+
+
 class _Plan:
     """The state of one plan. All that is in it only ever gets less: what did not fit once does not fit later. So a
     lane, a host or a kind of job that was tried in vain is not tried again, and that is what makes it quick."""
@@ -351,9 +359,9 @@ class _Plan:
         self._kinds: dict[Lane, _Kind] = {}
         self._seen: set[JobId] = {job.id for job in held}
         self._shut: set[Lane] = set()
-        self._drained: tuple[JobId, str] | None = None
+        self._drained: _Drained | None = None
         self._hands: dict[str, list[JobId]] = {}
-        self._waiting: dict[Lane, tuple[JobId, _Why]] = {}
+        self._waiting: dict[Lane, tuple[_Why, int]] = {}
         self._reserved: dict[JobId, Spot] = {}
 
     def _count(self, held: Sequence[Held]) -> None:
@@ -377,9 +385,9 @@ class _Plan:
         self._seen.add(candidate.id)
         kind = self._kind(lane)
         if kind.never is not None:
-            self._leave(candidate, self._never)
+            self._leave(lane, self._never)
         elif not self._meter.allows(lane):
-            self._leave(candidate, self._refusal)
+            self._leave(lane, self._refusal)
         else:
             seat = None if kind.crowded else self._find(kind)
             if seat is not None:
@@ -387,18 +395,23 @@ class _Plan:
                 return
             kind.crowded = True
             if self._reserve(candidate, kind):
-                self._waiting.setdefault(lane, (candidate.id, self._shortage))  # the next one may reserve too
+                self._note(lane, self._shortage, len(self._reserved) - 1)  # the next one may reserve too
             else:
-                self._leave(candidate, self._shortage)
+                self._leave(lane, self._shortage)
 
-    def _leave(self, candidate: Candidate, why: _Why) -> None:
-        """Nothing more of its lane in this plan."""
-        self._waiting.setdefault(candidate.lane, (candidate.id, why))
-        self._shut.add(candidate.lane)
+    def _leave(self, lane: Lane, why: _Why) -> None:
+        """Nothing more of this lane in this plan."""
+        self._note(lane, why, len(self._reserved))
+        self._shut.add(lane)
+
+    def _note(self, lane: Lane, why: _Why, reserved: int) -> None:
+        """How to find out why the first of this lane waits, which comes after so many that reserved."""
+        self._waiting.setdefault(lane, (why, reserved))
 
     def result(self) -> Packing:
         kept = frozenset(seat.place.worker for seat in self._seats if seat.kept or seat.alone)
-        return Packing(self._hands, _Waiting(self._waiting), self._reserved, kept, self._meter.started())
+        waiting = _Waiting(self._waiting, list(self._reserved))
+        return Packing(self._hands, waiting, self._reserved, kept, self._meter.started())
 
     def _find(self, kind: _Kind) -> _Seat | None:
         """The seat to give it, if there is one."""
@@ -446,7 +459,7 @@ class _Plan:
             seat.host.keep(kind.needed)
             self._shrink(seat.host, kind)
         if lane.alone:
-            self._drained = (candidate.id, seat.place.worker)
+            self._drained = _Drained(lane, seat.place.worker)
         seat.kept = seat.place.slots if lane.alone else seat.kept + 1
         seat.keeper = candidate.id if seat.keeper is None else seat.keeper
         seat.measure()
@@ -475,19 +488,19 @@ class _Plan:
 
     # -- why it waits, asked when the plan is made ---------------------------------------------------------------
 
-    def _never(self, lane: Lane, _: JobId) -> Reason:
+    def _never(self, lane: Lane, _: Collection[JobId]) -> Reason:
         reason = self._kind(lane).never
         assert reason is not None, lane
         return reason
 
-    def _refusal(self, lane: Lane, id: JobId) -> Reason:
-        reason = self._meter.refusal(lane, id)
+    def _refusal(self, lane: Lane, first: Collection[JobId]) -> Reason:
+        reason = self._meter.refusal(lane, first)
         assert reason is not None, lane
         return reason
 
-    def _shortage(self, lane: Lane, id: JobId) -> Reason:
+    def _shortage(self, lane: Lane, first: Collection[JobId]) -> Reason:
         kind = self._kind(lane)
-        reason = self._meter.shortage(lane, id)
+        reason = self._meter.shortage(lane, first)
         if reason is not None:
             return reason
         roomy = [seat for seat in kind.serving.seats if seat.host.lacks(kind.needed) == 0]
@@ -495,12 +508,11 @@ class _Plan:
             return _lacking(kind)
         seat = next((seat for seat in roomy if seat.free > 0 and not (lane.alone and seat.holds)), None)
         if seat is None and lane.alone:
-            return WaitsAlone(self._drained[1] if self._drained and self._drained[0] == id else None)
+            return WaitsAlone(self._drained.worker if self._drained and self._drained.lane == lane else None)
         if seat is None:
             return SlotsBusy(len(kind.serving.seats))
-        keeper = seat.host.keeper
-        if keeper is not None and keeper != id and not _within(kind.needed, seat.host.usable):
-            return KeptFor(f"room on host {seat.host.name}", keeper)
+        if seat.host.keeper is not None and seat.host.keeper in first and not _within(kind.needed, seat.host.usable):
+            return KeptFor(f"room on host {seat.host.name}", seat.host.keeper)
         assert seat.keeper is not None, (lane, seat)
         return KeptFor(f"a slot of worker {seat.place.worker}", seat.keeper)
 
@@ -555,12 +567,13 @@ class _Plan:
 class _Waiting(Mapping[Lane, Reason]):
     """Reasons that are worked out when somebody asks: hardly anybody does, and plans are made many times a second."""
 
-    def __init__(self, whys: Mapping[Lane, tuple[JobId, _Why]]) -> None:
+    def __init__(self, whys: Mapping[Lane, tuple[_Why, int]], reserved: Sequence[JobId]) -> None:
         self._whys = whys
+        self._reserved = reserved
 
     def __getitem__(self, lane: Lane) -> Reason:
-        id, why = self._whys[lane]
-        return why(lane, id)
+        why, reserved_before = self._whys[lane]
+        return why(lane, self._reserved[:reserved_before])
 
     def __iter__(self) -> Iterator[Lane]:
         return iter(self._whys)
