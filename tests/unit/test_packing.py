@@ -202,7 +202,7 @@ class TestLimits:
         assert packing.hands == {"w": [1, 5000, 5001, 5002]}
         assert why(packing) == AtLimit("task:t", 2, (9000, 1), 2)
         assert packing.reserved == {}
-        assert packing.kept == frozenset()
+        assert (packing.kept, packing.drained) == ({}, frozenset())
 
     def test_of_a_group_and_of_a_key(self) -> None:
         limits = [Limit("group:g", 3), Limit("key:customer", 1)]
@@ -273,7 +273,7 @@ class TestReservation:
 
         assert packing.hands == {}
         assert packing.reserved == {1: Spot("w", "host of w")}
-        assert packing.kept == {"w"}
+        assert packing.kept == {"w": 1}
         assert why(packing, "g/t/proc=8") == HostsBusy("proc", 8000, 4000, "host of w")
         assert why(packing, "g/u/proc=1") == KeptFor("room on host host of w", 1)
 
@@ -409,13 +409,13 @@ class TestAlone:
 
         assert packing.hands["b"] == [1], "the smallest of the empty ones"
         assert sum(map(len, packing.hands.values())) == 4
-        assert packing.kept == {"b"}
+        assert packing.drained == {"b"}
 
     def test_nothing_for_a_worker_that_runs_one(self) -> None:
         packing = plan(jobs(3), [place(slots=4, holds=1)], holding=[held(90, "g/t///alone")])
 
         assert packing.hands == {}
-        assert packing.kept == {"w"}
+        assert packing.drained == {"w"}
         assert why(packing) == SlotsBusy(1)
 
     def test_a_worker_is_emptied_for_it(self) -> None:
@@ -424,7 +424,7 @@ class TestAlone:
         packing = plan([job(1, "g/t///alone"), job(2, "g/u///alone"), *jobs(4, first=11)], places)
 
         assert packing.reserved == {1: Spot("b", "host of b")}
-        assert packing.kept == {"b"}
+        assert packing.drained == {"b"}
         assert packing.hands == {"a": [11], "c": [12]}
         assert why(packing, "g/t///alone") == WaitsAlone("b")
         assert why(packing, "g/u///alone") == WaitsAlone(None), "one at a time, so that suspects do not stop everybody"
@@ -486,16 +486,50 @@ class TestBuffers:
         places = [place("a", slots=2, holds=20), place("b", slots=2, holds=9), place("c", slots=2, holds=30)]
         limits = [Limit("task:t", 3)]
 
-        assert plan(jobs(1), places, limits=limits).kept == {"b"}
+        assert plan(jobs(1), places, limits=limits).drained == {"b"}
         assert plan(jobs(1), places, limits=limits).reserved == {1: Spot("b", "host of b")}
-        assert plan(jobs(9), places, limits=limits).kept == {"a", "b", "c"}
-        assert plan(jobs(9), places, limits=[Limit("task:t", 0)]).kept == frozenset(), "at its limit anyway"
+        assert plan(jobs(9), places, limits=limits).drained == {"a", "b", "c"}
+        assert plan(jobs(9), places, limits=[Limit("task:t", 0)]).drained == frozenset(), "at its limit anyway"
 
     def test_nothing_is_kept_for_those_that_can(self) -> None:
         packing = plan(jobs(9), [place(holds=20)], limits=[Limit("task:u", 1)])
 
-        assert packing.kept == frozenset()
+        assert (packing.kept, packing.drained) == ({}, frozenset())
         assert packing.reserved == {}
+
+    def test_who_comes_after_one_that_can_has_its_turn_later(self) -> None:
+        """Given one with a limit among ordinary ones: what comes before it goes through the buffer."""
+        places, limits = [place(holds=20)], [Limit("task:u", 1)]
+
+        behind = plan([*jobs(1), job(5, "g/u")], places, limits=limits)
+        first = plan([job(5, "g/u"), *jobs(1, first=6)], places, limits=limits)
+
+        assert (behind.reserved, behind.kept, behind.drained) == ({5: Spot("w", "host of w")}, {"w": 1}, frozenset())
+        assert first.drained == {"w"}
+
+    def test_only_where_the_one_before_it_can_run(self) -> None:
+        places = [place("a", holds=20, tasks={"t"}), place("b", holds=20, tasks={"u"})]
+
+        packing = plan([*jobs(1), job(5, "g/u")], places, limits=[Limit("task:u", 1)])
+
+        assert packing.drained == {"b"}
+
+    def test_who_lacks_more_than_a_slot_leaves_the_buffer_alone(self) -> None:
+        """It may wait for an hour; a buffer is empty in a moment."""
+        places = [place(holds=20)]
+
+        packing = plan([job(1, "g/t/proc=8")], places, "proc=8", [held(90, "g/u/proc=1")])
+        in_the_end = plan([job(1, "g/t/proc=8")], places, "proc=8")
+
+        assert (packing.kept, packing.drained) == ({"w": 1}, frozenset())
+        assert in_the_end.drained == {"w"}
+
+    def test_nor_does_who_lacks_something_of_the_fleet(self) -> None:
+        limits = [Limit("resource:licence", 1, floating=True)]
+
+        packing = plan([job(1, "g/t/licence=1")], [place(holds=20)], "", [held(90, "g/u/licence=1", "x")], limits)
+
+        assert (packing.kept, packing.drained) == ({"w": 1}, frozenset())
 
     def test_who_waits_only_for_a_slot_keeps_no_limit_from_others(self) -> None:
         places = [place("a", holds=20, groups=frozenset({"g"})), place("b", groups=frozenset({"h"}))]

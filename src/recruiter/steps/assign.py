@@ -8,7 +8,7 @@ the same slots; the buffers of the workers are then filled from the free lanes a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -68,7 +68,8 @@ def assign(
     roster = tuple(store.roster.read())
     vacant = openings(roster)
     if (not vacant and not look) or rules.blocked:
-        return Round(now, roster, None if not look else tuple(store.scheduled.lanes()), assigned=0, refused=False)
+        lanes = None if not look else tuple(store.scheduled.lanes())
+        return Round(now, roster, lanes, assigned=0, refused=False, reserved=reserved or {})
     # Read after the roster and before the jobs: only this leader adds to it, so what is free now stays free.
     held = store.roster.held() if any(worker.holds for worker in roster) else set[JobId]()
     lanes = tuple(store.scheduled.lanes())
@@ -126,7 +127,7 @@ class _Planning:
         holders = self._holders()
         for each in holders:
             self._meter.take(each.lane, each.id)
-        candidates = self._candidates(places)
+        candidates = self._candidates(places, holders)
         capacities: dict[str, Needs] = {worker.host: worker.resources for worker in self._roster}
         limits, starts = self._rules.limits, self._rules.starts
         packing = pack(candidates, places, capacities, holders, limits, now=self._now, starts=starts, reserved=reserved)
@@ -139,7 +140,7 @@ class _Planning:
         }
         hands = {worker: list(jobs) for worker, jobs in packing.hands.items()}
         self._held.update(job for jobs in hands.values() for job in jobs)
-        rest = [_after(worker, hands.get(worker.id, ())) for worker in self._roster if worker.id not in packing.kept]
+        rest = [_after(worker, packing) for worker in self._roster if worker.id not in packing.drained]
         self.deal(rest, hands)
         refused = bool(hands) and not self._store.roster.assign(hands, self._term, counted)
         self._tidy_up()
@@ -164,21 +165,39 @@ class _Planning:
             if job in self._held
         ]
 
-    def _candidates(self, places: Sequence[Place]) -> list[Candidate]:
-        """The next jobs of each lane, as many as could start now; a lane at its limit is not looked at at all."""
+    def _candidates(self, places: Sequence[Place], holders: Sequence[Held]) -> list[Candidate]:
+        """The next jobs of each lane, as many as could start now, and one if none could: it may have to reserve. A lane
+        at its limit is not looked at at all. The free ones are, where they compete with these for the same slots."""
         slots = sum(place.free_slots for place in places)
-        if not slots:
+        rooms = {}
+        for text in self.metered:
+            lane = Lane.parse(text)
+            room = min(self._meter.room(lane), max(slots, 1), MOST_OF_A_LANE)
+            if room > 0 and any(place.serves(lane) for place in places):
+                rooms[text] = room
+        if not rooms:
             return []
-        found: list[Candidate] = []
-        for lane in self.metered:
-            parsed = Lane.parse(lane)
-            room = min(self._meter.room(parsed), slots, MOST_OF_A_LANE)
-            if room > 0 and any(place.serves(parsed) for place in places):
-                found.extend(self._store.scheduled.candidates([lane], self._now, room, self._held))
-        served = [lane for lane in self._free if any(place.serves(Lane.parse(lane)) for place in places)]
-        if served:
-            found.extend(self._store.scheduled.candidates(served, self._now, min(slots, LARGEST_HAND), self._held))
-        return sorted(found, key=lambda candidate: candidate.rank)
+        # Few of the held jobs are of these lanes, and they are known; should one be missing, it is left out afterwards.
+        of_these = {job.id for job in holders}
+        found = self._store.scheduled.candidates_of_each(rooms, self._now, of_these)
+        found = [candidate for candidate in found if candidate.id not in self._held]
+        return sorted([*found, *self._rivals(places, found)], key=lambda candidate: candidate.rank)
+
+    def _rivals(self, places: Sequence[Place], candidates: Sequence[Candidate]) -> Iterable[Candidate]:
+        """The next jobs of the free lanes, wherever one of these candidates could run: as many as there are free slots,
+        and one more that has to wait."""
+        lanes = {candidate.lane for candidate in candidates}
+        alike: dict[tuple[frozenset[str] | None, frozenset[str]], list[Place]] = {}
+        for place in places:
+            alike.setdefault((place.groups, place.tasks), []).append(place)
+        rivals: dict[JobId, Candidate] = {}
+        for some in alike.values():
+            served = [lane for lane in self._free if some[0].serves(Lane.parse(lane))]
+            if served and any(some[0].serves(lane) for lane in lanes):
+                most = min(1 + sum(place.free_slots for place in some), LARGEST_HAND)
+                found = self._store.scheduled.candidates(served, self._now, most, self._held)
+                rivals.update((candidate.id, candidate) for candidate in found)
+        return rivals.values()
 
     def _note_starts(self, packing: Packing) -> None:
         rates = {limit.subject: limit.rate for limit in self._rules.limits if limit.rate is not None}
@@ -231,5 +250,7 @@ def _place(worker: Registration) -> Place:
     return Place(worker.id, worker.host, worker.groups, worker.tasks, worker.slots, worker.holds)
 
 
-def _after(worker: Registration, given: Sequence[JobId]) -> Registration:
-    return replace(worker, holds=worker.holds + len(given)) if given else worker
+def _after(worker: Registration, packing: Packing) -> Registration:
+    """The worker as it will be: what it was given it holds, and what is kept there is not to be dealt."""
+    taken = len(packing.hands.get(worker.id, ())) + packing.kept.get(worker.id, 0)
+    return replace(worker, holds=worker.holds + taken) if taken else worker

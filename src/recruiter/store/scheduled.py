@@ -87,6 +87,10 @@ _BY_TIME = [("scheduled_at", ASCENDING), ("priority", DESCENDING), ("created_at"
 _LANES_A_QUERY = 100
 """MongoDB merges up to 200 sorted scans; beyond that it would sort in memory."""
 
+_UNITED = 50
+"""Lanes that are asked for in one aggregation, each by itself."""
+_PLANNED = {"_id": 1, "priority": 1, "scheduled_at": 1, "lane": 1}
+
 DUPLICATE_KEY = 11000
 
 _SIGNED_WITHIN = 5.0
@@ -193,12 +197,22 @@ class Scheduled:
     @store_call
     def candidates(self, lanes: Sequence[str], now: datetime, limit: int, held: Ids[JobId]) -> list[Candidate]:
         """Like `due`, with what a planner must know of each."""
-        fields = {"_id": 1, "priority": 1, "scheduled_at": 1, "lane": 1}
         found: list[Document] = []
         for start in range(0, len(lanes), _LANES_A_QUERY):
             some = lanes[start : start + _LANES_A_QUERY]
-            found.extend(self._due(self._readable.find, fields, some, now, limit, held))
-        return [Candidate(d["_id"], Lane.parse(d["lane"]), d["priority"], d["scheduled_at"]) for d in found]
+            found.extend(self._due(self._readable.find, _PLANNED, some, now, limit, held))
+        return [_candidate(document) for document in found]
+
+    @store_call
+    def candidates_of_each(self, lanes: Mapping[str, int], now: datetime, held: Ids[JobId]) -> list[Candidate]:
+        """Of every lane as many as it says, so that the pile of one does not hide the others."""
+        found: list[Document] = []
+        each = [_next_of(lane, count, now, held) for lane, count in lanes.items()]
+        for start in range(0, len(each), _UNITED):
+            first, *others = each[start : start + _UNITED]
+            united = [{"$unionWith": {"coll": NAME, "pipeline": pipeline}} for pipeline in others]
+            found.extend(self._readable.aggregate([*first, *united], hint=DUE))
+        return [_candidate(document) for document in found]
 
     @store_call
     def lanes_of(self, ids: Ids[JobId]) -> dict[JobId, str]:
@@ -402,6 +416,15 @@ class Scheduled:
             [{"$match": _HAS_LANE}, {"$group": {"_id": "$lane", "jobs": {"$sum": 1}}}], hint=DUE
         )
         return {row["_id"]: row["jobs"] for row in rows}
+
+
+def _next_of(lane: str, count: int, now: datetime, held: Ids[JobId]) -> list[Document]:
+    match = {"lane": lane, "scheduled_at": {"$lte": now}, "_id": {"$nin": list(held)}}
+    return [{"$match": match}, {"$sort": dict(_ORDER)}, {"$limit": count}, {"$project": _PLANNED}]
+
+
+def _candidate(document: Document) -> Candidate:
+    return Candidate(document["_id"], Lane.parse(document["lane"]), document["priority"], document["scheduled_at"])
 
 
 def _mine(sign: Sign) -> Document:
