@@ -41,7 +41,8 @@ _SENTENCES: dict[str, tuple[int, str]] = {
     "loop.failed": (logging.ERROR, "{loop}: a mistake inside Recruiter; please report it:\n{trace}"),
     "lane.unserved": (
         logging.WARNING,
-        "jobs of task {task} in group {group} wait, and no worker serves them",
+        "jobs of task {task} in group {group} wait, and no worker serves them: "
+        "start one that knows the task and works on the group",
     ),
     "lane.never_fits": (logging.ERROR, "jobs of task {task} in group {group} cannot run: each {reason}"),
     "archive.cleaned": (logging.INFO, "removed {removed} old jobs from the archive"),

@@ -68,7 +68,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple
@@ -237,6 +237,15 @@ def pack(
     for candidate in candidates:
         plan.consider(candidate)
     return plan.result()
+
+
+def never_fit(
+    lanes: Iterable[Lane], places: Sequence[Place], capacities: Mapping[str, Needs], limits: Sequence[Limit]
+) -> dict[Lane, NeverFits]:
+    """Which of these lanes need more than any host has, or the fleet may use, of those that anybody serves."""
+    plan = _Plan(places, capacities, (), Meter(limits, {}, _WHENEVER), _floating(limits), {})
+    reasons = {lane: plan.hopeless(lane) for lane in lanes}
+    return {lane: reason for lane, reason in reasons.items() if isinstance(reason, NeverFits)}
 
 
 def _floating(limits: Iterable[Limit]) -> frozenset[str]:
@@ -419,6 +428,10 @@ class _Plan:
         """How to find out why the first of this lane waits, which comes after so many that reserved."""
         self._waiting.setdefault(lane, (why, reserved))
 
+    def hopeless(self, lane: Lane) -> Reason | None:
+        """Why a job of this lane could not start if everything were free."""
+        return self._kind(lane).never
+
     def result(self) -> Packing:
         waiting = _Waiting(self._waiting, list(self._reserved))
         kept = {seat.place.worker: seat.kept for seat in self._seats if seat.kept}
@@ -599,6 +612,7 @@ class _Waiting(Mapping[Lane, Reason]):
 
 
 _NOWHERE = Spot("", "")
+_WHENEVER = datetime.min.replace(tzinfo=UTC)
 _hole = attrgetter("hole")
 _share = attrgetter("share")
 

@@ -15,10 +15,10 @@ from datetime import datetime
 from recruiter.domain.assignment import Registration, openings
 from recruiter.domain.job import JobId
 from recruiter.domain.lanes import Lane
-from recruiter.domain.limits import Meter, Reason
+from recruiter.domain.limits import Meter
 from recruiter.domain.names import CANCELLED_LANE, group_and_task
 from recruiter.domain.needs import Needs
-from recruiter.domain.packing import Candidate, Held, Packing, Place, Spot, pack
+from recruiter.domain.packing import Candidate, Held, NeverFits, Packing, Place, Spot, never_fit, pack
 from recruiter.store.database import Store
 from recruiter.store.limits import Rules
 
@@ -46,8 +46,6 @@ class Round:
     """How many lanes had to be planned."""
     reserved: Mapping[JobId, Spot] = field(default_factory=dict)
     """Who waits for room where: a hint for the next round."""
-    waiting: Mapping[Lane, Reason] = field(default_factory=dict)
-    """Why the next job of a metered lane was given to nobody."""
 
 
 def assign(
@@ -128,7 +126,7 @@ class _Planning:
         for each in holders:
             self._meter.take(each.lane, each.id)
         candidates = self._candidates(places, holders)
-        capacities: dict[str, Needs] = {worker.host: worker.resources for worker in self._roster}
+        capacities = _capacities(self._roster)
         limits, starts = self._rules.limits, self._rules.starts
         packing = pack(candidates, places, capacities, holders, limits, now=self._now, starts=starts, reserved=reserved)
         self._note_starts(packing)
@@ -144,17 +142,8 @@ class _Planning:
         self.deal(rest, hands)
         refused = bool(hands) and not self._store.roster.assign(hands, self._term, counted)
         self._tidy_up()
-        total = sum(map(len, hands.values()))
-        return Round(
-            self._now,
-            self._roster,
-            self._all_lanes,
-            total,
-            refused,
-            len(self.metered),
-            dict(packing.reserved),
-            packing.waiting,
-        )
+        total, metered_lanes = sum(map(len, hands.values())), len(self.metered)
+        return Round(self._now, self._roster, self._all_lanes, total, refused, metered_lanes, dict(packing.reserved))
 
     def _holders(self) -> list[Held]:
         """Who holds jobs that count. What has ended is not held any more, though it may still be noted."""
@@ -240,10 +229,21 @@ def lacks_takers(round: Round) -> bool:
     return not taken.issuperset(lane for lane in round.lanes if lane != CANCELLED_LANE)
 
 
-def unserved(round: Round) -> list[str]:
-    """Lanes with jobs that no worker on the roster serves: unknown task, or nobody works on the group."""
+def unserved(round: Round) -> set[tuple[str, str]]:
+    """Group and task of waiting jobs that no worker on the roster serves: it does not know them, or works elsewhere."""
     waiting = (lane for lane in round.lanes or () if lane != CANCELLED_LANE)
-    return [lane for lane in waiting if not any(worker.serves(lane) for worker in round.roster)]
+    return {group_and_task(lane) for lane in waiting if not any(worker.serves(lane) for worker in round.roster)}
+
+
+def never_fitting(round: Round, rules: Rules) -> dict[Lane, NeverFits]:
+    """Lanes of waiting jobs that somebody serves, and that need more than there is, be it free or not."""
+    lanes = {Lane.parse(lane)._replace(key=None, alone=False) for lane in round.lanes or ()}
+    places = [_place(worker) for worker in round.roster]
+    return never_fit((lane for lane in lanes if lane.needs), places, _capacities(round.roster), rules.limits)
+
+
+def _capacities(roster: Iterable[Registration]) -> dict[str, Needs]:
+    return {worker.host: worker.resources for worker in roster}
 
 
 def _place(worker: Registration) -> Place:
