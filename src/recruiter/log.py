@@ -67,6 +67,7 @@ _SENTENCES: dict[str, tuple[int, str]] = {
         "the result of job {job} was dropped: worker {worker} had been retired",
     ),
     "job.set_aside": (logging.WARNING, "document {job} was set aside: {reason}"),
+    "job.taken_over": (logging.WARNING, "document {job} was locked by {holder} for too long and is taken over"),
     "job.cancelling": (logging.INFO, "job {job} is told that it was cancelled by {by}: {reason}"),
     "job.cancelled": (logging.INFO, "job {job} cancelled"),
 }

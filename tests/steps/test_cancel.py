@@ -167,10 +167,10 @@ def test_a_flag_raised_while_the_leader_adopts_is_not_lost(store: Store) -> None
     """Given a leader that has read the inbox, when the job is cancelled before it writes, then the flag stands."""
     leader = Leader(store)
     by_hand(store, {"_id": "x", "task": "add"})
-    read = adopted_fields(document(store, "x"), NOW)
+    read = document(store, "x")
 
     cancel(store, CLOCK, "x")
-    store.scheduled.adopt({"x": (read, None)})
+    store.scheduled.adopt({"x": (adopted_fields(read, NOW), read)})
     leader.adopts()
     archive_cancelled(store, CLOCK, 1, "me")
 

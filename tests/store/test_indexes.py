@@ -220,7 +220,7 @@ def test_the_next_due_time_reads_one_key(full: Store, plan: Plan) -> None:
 
 
 def test_the_inbox_holds_only_what_came_by_hand(full: Store, plan: Plan) -> None:
-    (explained,) = plan(lambda: full.scheduled.inbox(100), "find")
+    (explained,) = plan(lambda: full.scheduled.inbox(100, NOW), "find")
 
     _uses_an_index(explained)
     assert statistics(explained) == (100, 100, 100)
@@ -252,7 +252,7 @@ def test_fetching_and_raising_flags_go_by_id(full: Store, plan: Plan) -> None:
 
 def test_adopting_goes_by_id(full: Store, plan: Plan) -> None:
     for explained in plan(
-        lambda: full.scheduled.adopt({ObjectId(): ({"lane": "g/t"}, None) for _ in range(3)}), "update"
+        lambda: full.scheduled.adopt({ObjectId(): ({"lane": "g/t"}, {}) for _ in range(3)}), "update"
     ):
         _uses_an_index(explained)
         assert statistics(explained)[1] == 0

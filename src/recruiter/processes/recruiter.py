@@ -215,6 +215,8 @@ class RecruiterProcess:
         adoption = adopt(self._store, self._leadership.term, self._leadership.holder, self._clock.now())
         for id, reason in adoption.set_aside:
             self._events.emit("job.set_aside", job=id, reason=reason)
+        for id, holder in adoption.taken_over:
+            self._events.emit("job.taken_over", job=id, holder=holder)
         if adoption.adopted:
             self.ring()
 

@@ -27,8 +27,9 @@ from recruiter.domain.job import Job, JobId
 from recruiter.domain.lanes import Lane
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.packing import Candidate
-from recruiter.errors import JobExists, StoreError
+from recruiter.errors import JobExists
 from recruiter.store.codec import LENIENT, LOCK, MOST_ATTEMPTS, NOT_BELIEVED, Document, id_of, job_from, split_batch
+from recruiter.store.foreign import not_adopted, unlocked
 from recruiter.store.translate import store_call
 
 NAME = "scheduled"
@@ -235,24 +236,23 @@ class Scheduled:
     # -- the inbox ---------------------------------------------------------------------------------------------
 
     @store_call
-    def inbox(self, limit: int) -> list[bytes]:
-        """Documents that other programs inserted, still as bytes: nothing in them has been checked."""
-        batches = self.collection.find_raw_batches({"lane": None}, limit=limit, hint=INBOX)
+    def inbox(self, limit: int, now: datetime) -> list[bytes]:
+        """Documents that other programs inserted and do not hold, still as bytes: nothing in them has been checked."""
+        batches = self.collection.find_raw_batches({"lane": None, **unlocked(now)}, limit=limit, hint=INBOX)
         return [raw for batch in batches for raw in split_batch(cast(bytes, batch))]
 
     @store_call
-    def to_adopt(self, tasks: Ids[str]) -> bool:
+    def to_adopt(self, tasks: Ids[str], now: datetime) -> bool:
         """Whether documents of these tasks wait to be adopted."""
-        query = {"lane": None, "task": {"$in": list(tasks)}}
+        query = {"lane": None, "task": {"$in": list(tasks)}, **unlocked(now)}
         return self.collection.find_one(query, {"_id": 1}, hint=INBOX) is not None
 
     @store_call
-    def adopt(self, fields: Mapping[JobId, tuple[Document, Any]]) -> None:
-        """Makes them jobs, each with its fields and the cancel flag that was read; if the flag has changed since, the
-        document stays in the inbox for the next look."""
+    def adopt(self, fields: Mapping[JobId, tuple[Document, Document]]) -> None:
+        """Makes them jobs, each with its fields, and the document that was read: if somebody has cancelled or locked it
+        since, it stays in the inbox for the next look."""
         writes = [
-            UpdateOne({"_id": id, "lane": None, "cancel": {"$eq": flag}}, _adoption(update))
-            for id, (update, flag) in fields.items()
+            UpdateOne({"_id": id, "lane": None, **_as(read)}, _adoption(new)) for id, (new, read) in fields.items()
         ]
         self.collection.bulk_write(writes, ordered=False)
 
@@ -378,9 +378,7 @@ class Scheduled:
         if document is None:
             return None
         if document.get("lane") is None:
-            raise StoreError(
-                f"job {id!r} was inserted by another program and is not adopted yet; ask again in a second"
-            )
+            raise not_adopted(id)
         return job_from(document)
 
     @store_call
@@ -433,6 +431,10 @@ def _mine(sign: Sign) -> Document:
         "attempts": sign.attempts,
         "locked_by": {"$in": [None, sign.worker, *filter(None, [sign.was_locked_by])]},
     }
+
+
+def _as(read: Document) -> Document:
+    return {name: {"$eq": read.get(name)} for name in ("cancel", "locked_by", "locked_at")}
 
 
 def _adoption(fields: Document) -> Document:
