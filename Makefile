@@ -31,8 +31,9 @@ check: $(STAMP) ## format, lint, types, import direction, tests
 	$(BIN)/lint-imports
 	$(BIN)/pytest
 
-bench: $(STAMP) ## measure enqueue and drain rates; prints a table
+bench: $(STAMP) ## measure enqueue and drain rates, and what a full task costs the others; prints tables
 	$(BIN)/python benchmarks/drain.py
+	$(BIN)/python benchmarks/full_task.py
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache build dist
