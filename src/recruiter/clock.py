@@ -28,9 +28,11 @@ class SystemClock:
         self.offset = timedelta()
 
     def now(self) -> datetime:
+        """The moment, aware, in UTC."""
         return datetime.now(UTC) + self.offset
 
     def monotonic(self) -> float:
+        """Seconds that never jump."""
         return time.monotonic()
 
 
@@ -51,5 +53,6 @@ class StoppedClock(SystemClock):
         return self._elapsed
 
     def move(self, by: timedelta) -> None:
+        """Lets so much time pass at once."""
         self._now += by
         self._elapsed += by.total_seconds()

@@ -24,7 +24,10 @@ Listener = Callable[["Event"], None]
 
 @dataclass(frozen=True, slots=True)
 class Event:
+    """Something that happened, told to listeners."""
+
     name: str
+    """Such as `job.ended`."""
     fields: dict[str, Any] = field(default_factory=dict)
 
 

@@ -87,6 +87,7 @@ class Job:
 
     @property
     def lane(self) -> str:
+        """What it has in common with jobs that are planned alike: group, task, needs and key."""
         if not self.needs and self.key is None and not self.suspect:
             return f"{self.group}/{self.task}"  # nearly always, and it is asked for every job
         return str(Lane(self.group, self.task, self.needs, self.key, self.suspect))
@@ -98,6 +99,7 @@ class Job:
 
     @property
     def last_execution(self) -> Execution | None:
+        """The last attempt that has ended, if there was one."""
         return self.executions[-1] if self.executions else None
 
 
