@@ -35,8 +35,9 @@ docs: $(STAMP) ## build the documentation site into build/site; a warning is an 
 	rm -rf build/site
 	$(BIN)/python docs/_site/build.py
 
-bench: $(STAMP) ## measure enqueue and drain rates; prints a table
+bench: $(STAMP) ## measure enqueue and drain rates, and what a full task costs the others; prints tables
 	$(BIN)/python benchmarks/drain.py
+	$(BIN)/python benchmarks/full_task.py
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache build dist

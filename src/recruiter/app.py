@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_args, overload
 
 from recruiter.builder import JobBuilder, Wishes, WorkableJob
 from recruiter.clock import SystemClock
@@ -36,6 +36,7 @@ from recruiter.results import JobHandle, Results
 from recruiter.settings import Settings, TargetSettings
 from recruiter.steps.analyse import analyse
 from recruiter.steps.cancel import cancel
+from recruiter.steps.count import By, count
 from recruiter.steps.enqueue import Enqueuer, refusal
 from recruiter.steps.execute import Executor
 from recruiter.steps.explain import explain
@@ -218,6 +219,14 @@ class Recruiter(RegistryOwner):
         return analyse(self.store, at or self.clock.now(), to_timedelta(within), group=group, task=task)
 
     aanalytics = twin(analytics)
+
+    def counts(self, by: By, *, within: DurationLike = "1 hour") -> dict[str, dict[str, int]]:
+        """How many jobs wait and run, and how many have ended of late, in each state: by group, task, owner or tag."""
+        if by not in get_args(By):
+            raise InvalidJob(f"jobs are counted by {', '.join(get_args(By))}, not by {by!r}")
+        return count(self.store, by, self.clock.now(), to_timedelta(within))
+
+    acounts = twin(counts)
 
     @cached_property
     def controls(self) -> Controls:

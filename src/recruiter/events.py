@@ -10,7 +10,7 @@ Job events, told where the job runs, to the listeners of the application and to 
 one of `job.ended` (it succeeded), `job.failed` (it will be tried again), `job.failure.last` (it will not) and
 `job.snoozed` (it asked to be run later). A process whose job dies with it cannot tell; the supervisor does:
 `job.crashed`, `job.ended_by_force`, `job.noted`, `job.interrupted`, `job.reduced`, `job.misplaced`, `job.superseded`,
-`job.set_aside`, `job.cancelled`.
+`job.set_aside`, `job.taken_over`, `job.cancelled`.
 """
 
 from __future__ import annotations

@@ -70,6 +70,17 @@ def test_minutes(recruiter: Recruiter, target: str) -> None:
     del recruiter
 
 
+def test_tags(recruiter: Recruiter, target: str) -> None:
+    recruiter.job("unheard_of").tagged_as("red").in_background().execute()
+
+    code, said = run("analytics", "--by", "tag", RECRUITER_TARGET=target)
+
+    assert code == 0
+    assert rows(said)["red"] == ["1", "0", "0", "0", "0", "0"]
+    told = json.loads(run("analytics", "--by", "tag", "--output", "json", RECRUITER_TARGET=target)[1])
+    assert told["tags"] == {"red": {"waiting": 1}}
+
+
 def test_for_scripts(recruiter: Recruiter, target: str) -> None:
     code, said = run("analytics", "--output", "json", RECRUITER_TARGET=target)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from recruiter.cli import options as given
 from recruiter.cli.figures import number, seconds, sparkline
@@ -18,7 +20,7 @@ from recruiter.domain.duration import humanize
 from recruiter.domain.state import State
 from recruiter.domain.statistics import Analytics, Flow, Queue, Times
 
-By = Literal["group", "task", "minute"]
+By = Literal["group", "task", "owner", "tag", "minute"]
 
 
 def analytics(
@@ -44,15 +46,16 @@ def analytics(
     within
         How far back to look; whole minutes are told.
     by
-        What to list beneath the sums.
+        What to list beneath the sums. Owners and tags are of all jobs, and what has ended of late.
     """
     with recruiter_on(common) as recruiter:
         then = None if at is None else moment(at, recruiter.clock.now())
         told = recruiter.analytics(group, task=task, at=then, within=within)
+        counts = recruiter.counts(by, within=within) if by == "owner" or by == "tag" else None
         if output == "table":
-            _print(told, by)
+            _print(told, by, counts)
         else:
-            print(as_json(as_document(told)))
+            print(as_json(as_document(told) | ({} if counts is None else {f"{by}s": counts})))
 
 
 def as_document(told: Analytics) -> dict[str, Any]:
@@ -64,7 +67,7 @@ def as_document(told: Analytics) -> dict[str, Any]:
     return document
 
 
-def _print(told: Analytics, by: By) -> None:
+def _print(told: Analytics, by: By, counts: Mapping[str, Mapping[str, int]] | None) -> None:
     console = Console(highlight=False)
     ended = ", ".join(f"{number(count)} {state}" for state, count in sorted(told.ended.items())) or "nothing"
     for name, text in {
@@ -76,6 +79,10 @@ def _print(told: Analytics, by: By) -> None:
         "execution time": _times(told.execution_time),
     }.items():
         console.print(f"[bold]{name:<14}[/bold]  {text}", soft_wrap=True)
+    if counts is not None:
+        console.print()
+        console.print(_counts(counts, by))
+        return
     parts = _parts(told, by)
     if not parts:
         return
@@ -85,6 +92,16 @@ def _print(told: Analytics, by: By) -> None:
         console.print(f"[bold]{'by minute':<14}[/bold]  {sparkline(values, plain=plain)}", soft_wrap=True)
     console.print()
     console.print(_table(parts, by, console.width))
+
+
+def _counts(counts: Mapping[str, Mapping[str, int]], by: By) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column(by, overflow="ellipsis", no_wrap=True)
+    for state in State:
+        table.add_column(state.value, justify="right", no_wrap=True)
+    for name, of in counts.items():
+        table.add_row(Text(name), *(number(of.get(state, 0)) for state in State))
+    return table
 
 
 def _parts(told: Analytics, by: By) -> list[tuple[str, Queue | None, Flow | None]]:
@@ -106,7 +123,7 @@ def _table(parts: list[tuple[str, Queue | None, Flow | None]], by: By, width: in
     for name in (*counts, "a minute", "failed", *times):
         table.add_column(name, justify="right", no_wrap=True)
     for name, queue, flow in parts:
-        row = [name]
+        row: list[str | Text] = [Text(name)]
         if counts:
             row += [number(getattr(queue, count)) if queue else "0" for count in counts]
         row += _flow(flow, wide=width >= 100)

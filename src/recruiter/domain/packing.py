@@ -37,9 +37,10 @@ the large one. So the first job in order that finds no room *reserves*:
 *The bound.* Let a job reserve a host at some moment. From then on no job behind it in order is given anything there
 that it needs: not a resource it lacks (then `used + reserved > capacity` already), nor one it has (the sum above), nor
 its slot. So all it waits for are the jobs that the host held at that moment (or, if it lacks a resource limited for
-the fleet, that the fleet held): at most as many as there are slots, and it starts when they have ended, if not before.
-Jobs before it in order may still take its place: that is what order means. And a job that does not reserve has, for
-each host that could take it, one before it in order that does; so each gets its turn.
+the fleet, that the fleet held): at most as many as there are slots, and it starts when they have ended, if not before;
+where a worker prefetches, one buffer comes on top (see below). Jobs before it in order may still take its place: that
+is what order means. And a job that does not reserve has, for each host that could take it, one before it in order that
+does; so each gets its turn.
 
 What is *not* promised: a job under two limits, each of which is free only while the other one is full, has no turn that
 it could be sure of. To keep one limit for it while it waits for another would let a full task hold up its whole group.
@@ -52,17 +53,22 @@ worker at a time in the whole fleet, so that a flood of suspects does not stop e
 
 ## Buffers
 
-Only free slots are dealt here. Workers also prefetch jobs that need nothing and that nothing limits; a buffer that is
-always full would never leave a free slot to the others. So a plan names the workers that must be given nothing beyond
-it (`kept`): those with a reserved slot, those that run or will run something alone, and as many as it takes to free a
-slot for each job that only waits for one and cannot be prefetched.
+Only free slots are dealt here. Workers also prefetch jobs that need nothing and that nothing limits, and a buffer that
+is always full would never leave a free slot to the others. So a plan names the workers that are to be given nothing
+beyond it (`drained`): those that run something alone, and those where somebody waits for nothing but its slot. There
+the buffer empties, which takes a moment, and then the slot is free. It is not done
+
+- for a job that comes after one that can be prefetched: that one goes first, by way of the buffer. Else one job with a
+  limit behind thousands of ordinary ones would take the buffer from all of them;
+- for a job that lacks more than its slot: what it lacks may take an hour. Until then its slot is kept (`kept`) from
+  whatever is not in a buffer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple
@@ -137,7 +143,9 @@ class Packing:
     """Why the first job of a lane that was not given to anybody was not. Worked out when it is asked for."""
     reserved: dict[JobId, Spot]
     """To be handed to the next plan: who waits for room where."""
-    kept: frozenset[str]
+    kept: dict[str, int]
+    """How many slots of a worker are reserved."""
+    drained: frozenset[str]
     """Workers that must be given nothing beyond this plan."""
     starts: dict[str, int]
     """How many are given of every bucket with a rate: to be noted (`Rate.noted`) before they are given."""
@@ -231,12 +239,22 @@ def pack(
     return plan.result()
 
 
+def never_fit(
+    lanes: Iterable[Lane], places: Sequence[Place], capacities: Mapping[str, Needs], limits: Sequence[Limit]
+) -> dict[Lane, NeverFits]:
+    """Which of these lanes need more than any host has, or the fleet may use, of those that anybody serves."""
+    plan = _Plan(places, capacities, (), Meter(limits, {}, _WHENEVER), _floating(limits), {})
+    reasons = {lane: plan.hopeless(lane) for lane in lanes}
+    return {lane: reason for lane, reason in reasons.items() if isinstance(reason, NeverFits)}
+
+
 def _floating(limits: Iterable[Limit]) -> frozenset[str]:
     return frozenset(limit.name for limit in limits if limit.floating)
 
 
 _Amounts = tuple[tuple[str, int], ...]
-_Why = Callable[[Lane, JobId], Reason]
+_Why = Callable[[Lane, Collection[JobId]], Reason]
+"""Finds out why a job of a lane waits, given the jobs that came first and reserved."""
 
 
 @dataclass(slots=True, eq=False)
@@ -281,6 +299,9 @@ class _Seat:
     """It runs something alone."""
     kept: int = 0
     keeper: JobId | None = None
+    queued: bool = False
+    """A job that can be prefetched waits for one of its slots."""
+    drained: bool = False
     share: float = 0.0
     """How much of it can be given: free slots that are not kept, of all slots."""
 
@@ -319,6 +340,13 @@ class _Kind:
     """One has found no room."""
 
 
+class _Emptied(NamedTuple):
+    """The worker that is being emptied, and the lane of the job that waits for that."""
+
+    lane: Lane
+    worker: str
+
+
 class _Plan:
     """The state of one plan. All that is in it only ever gets less: what did not fit once does not fit later. So a
     lane, a host or a kind of job that was tried in vain is not tried again, and that is what makes it quick."""
@@ -351,9 +379,9 @@ class _Plan:
         self._kinds: dict[Lane, _Kind] = {}
         self._seen: set[JobId] = {job.id for job in held}
         self._shut: set[Lane] = set()
-        self._drained: tuple[JobId, str] | None = None
+        self._emptied: _Emptied | None = None
         self._hands: dict[str, list[JobId]] = {}
-        self._waiting: dict[Lane, tuple[JobId, _Why]] = {}
+        self._waiting: dict[Lane, tuple[_Why, int]] = {}
         self._reserved: dict[JobId, Spot] = {}
 
     def _count(self, held: Sequence[Held]) -> None:
@@ -377,9 +405,9 @@ class _Plan:
         self._seen.add(candidate.id)
         kind = self._kind(lane)
         if kind.never is not None:
-            self._leave(candidate, self._never)
+            self._leave(lane, self._never)
         elif not self._meter.allows(lane):
-            self._leave(candidate, self._refusal)
+            self._leave(lane, self._refusal)
         else:
             seat = None if kind.crowded else self._find(kind)
             if seat is not None:
@@ -387,18 +415,28 @@ class _Plan:
                 return
             kind.crowded = True
             if self._reserve(candidate, kind):
-                self._waiting.setdefault(lane, (candidate.id, self._shortage))  # the next one may reserve too
+                self._note(lane, self._shortage, len(self._reserved) - 1)  # the next one may reserve too
             else:
-                self._leave(candidate, self._shortage)
+                self._leave(lane, self._shortage)
 
-    def _leave(self, candidate: Candidate, why: _Why) -> None:
-        """Nothing more of its lane in this plan."""
-        self._waiting.setdefault(candidate.lane, (candidate.id, why))
-        self._shut.add(candidate.lane)
+    def _leave(self, lane: Lane, why: _Why) -> None:
+        """Nothing more of this lane in this plan."""
+        self._note(lane, why, len(self._reserved))
+        self._shut.add(lane)
+
+    def _note(self, lane: Lane, why: _Why, reserved: int) -> None:
+        """How to find out why the first of this lane waits, which comes after so many that reserved."""
+        self._waiting.setdefault(lane, (why, reserved))
+
+    def hopeless(self, lane: Lane) -> Reason | None:
+        """Why a job of this lane could not start if everything were free."""
+        return self._kind(lane).never
 
     def result(self) -> Packing:
-        kept = frozenset(seat.place.worker for seat in self._seats if seat.kept or seat.alone)
-        return Packing(self._hands, _Waiting(self._waiting), self._reserved, kept, self._meter.started())
+        waiting = _Waiting(self._waiting, list(self._reserved))
+        kept = {seat.place.worker: seat.kept for seat in self._seats if seat.kept}
+        drained = frozenset(seat.place.worker for seat in self._seats if seat.drained or seat.alone)
+        return Packing(self._hands, waiting, self._reserved, kept, drained, self._meter.started())
 
     def _find(self, kind: _Kind) -> _Seat | None:
         """The seat to give it, if there is one."""
@@ -436,9 +474,15 @@ class _Plan:
     def _reserve(self, candidate: Candidate, kind: _Kind) -> bool:
         """Keeps room for a job that found none. False if that would help nobody: see above."""
         lane = candidate.lane
+        if not lane.needs and not lane.alone and not self._meter.meters(lane):
+            for each in kind.serving.seats:
+                each.queued = True
+            return False  # it can be prefetched
         seat = self._spot(candidate, kind) if self._meter.keepable(lane) else None
         if seat is None:
             return False
+        if not seat.queued and seat.host.lacks(kind.needed) == 0 and self._meter.suffices(lane):
+            seat.drained = True  # nothing is lacking but the slot
         if lane.needs or lane.alone:  # who waits for nothing but a slot keeps nothing else from anybody
             self._meter.keep(lane, candidate.id)
         if kind.needed:
@@ -446,7 +490,7 @@ class _Plan:
             seat.host.keep(kind.needed)
             self._shrink(seat.host, kind)
         if lane.alone:
-            self._drained = (candidate.id, seat.place.worker)
+            self._emptied = _Emptied(lane, seat.place.worker)
         seat.kept = seat.place.slots if lane.alone else seat.kept + 1
         seat.keeper = candidate.id if seat.keeper is None else seat.keeper
         seat.measure()
@@ -456,14 +500,12 @@ class _Plan:
     def _spot(self, candidate: Candidate, kind: _Kind) -> _Seat | None:
         """Where it should wait: where it waited before, or else where it will have to wait least."""
         lane, needed, seats = candidate.lane, kind.needed, kind.serving.seats
-        if lane.alone and self._drained is not None:
+        if lane.alone and self._emptied is not None:
             return None
         if needed:
             hosts = kind.serving.reservable = [host for host in kind.serving.reservable if host.keeper is None]
             fitting = {host.name for host in hosts if host.holds(needed)}
             seats = [seat for seat in seats if seat.host.name in fitting] if fitting else []
-        elif not lane.needs and not lane.alone and not self._meter.meters(lane):
-            return None  # it can be prefetched
         before = self._remembered.get(candidate.id, _NOWHERE)
         if lane.alone:
             seats = [seat for seat in seats if not seat.kept]
@@ -475,19 +517,19 @@ class _Plan:
 
     # -- why it waits, asked when the plan is made ---------------------------------------------------------------
 
-    def _never(self, lane: Lane, _: JobId) -> Reason:
+    def _never(self, lane: Lane, _: Collection[JobId]) -> Reason:
         reason = self._kind(lane).never
         assert reason is not None, lane
         return reason
 
-    def _refusal(self, lane: Lane, id: JobId) -> Reason:
-        reason = self._meter.refusal(lane, id)
+    def _refusal(self, lane: Lane, first: Collection[JobId]) -> Reason:
+        reason = self._meter.refusal(lane, first)
         assert reason is not None, lane
         return reason
 
-    def _shortage(self, lane: Lane, id: JobId) -> Reason:
+    def _shortage(self, lane: Lane, first: Collection[JobId]) -> Reason:
         kind = self._kind(lane)
-        reason = self._meter.shortage(lane, id)
+        reason = self._meter.shortage(lane, first)
         if reason is not None:
             return reason
         roomy = [seat for seat in kind.serving.seats if seat.host.lacks(kind.needed) == 0]
@@ -495,12 +537,11 @@ class _Plan:
             return _lacking(kind)
         seat = next((seat for seat in roomy if seat.free > 0 and not (lane.alone and seat.holds)), None)
         if seat is None and lane.alone:
-            return WaitsAlone(self._drained[1] if self._drained and self._drained[0] == id else None)
+            return WaitsAlone(self._emptied.worker if self._emptied and self._emptied.lane == lane else None)
         if seat is None:
             return SlotsBusy(len(kind.serving.seats))
-        keeper = seat.host.keeper
-        if keeper is not None and keeper != id and not _within(kind.needed, seat.host.usable):
-            return KeptFor(f"room on host {seat.host.name}", keeper)
+        if seat.host.keeper is not None and seat.host.keeper in first and not _within(kind.needed, seat.host.usable):
+            return KeptFor(f"room on host {seat.host.name}", seat.host.keeper)
         assert seat.keeper is not None, (lane, seat)
         return KeptFor(f"a slot of worker {seat.place.worker}", seat.keeper)
 
@@ -555,12 +596,13 @@ class _Plan:
 class _Waiting(Mapping[Lane, Reason]):
     """Reasons that are worked out when somebody asks: hardly anybody does, and plans are made many times a second."""
 
-    def __init__(self, whys: Mapping[Lane, tuple[JobId, _Why]]) -> None:
+    def __init__(self, whys: Mapping[Lane, tuple[_Why, int]], reserved: Sequence[JobId]) -> None:
         self._whys = whys
+        self._reserved = reserved
 
     def __getitem__(self, lane: Lane) -> Reason:
-        id, why = self._whys[lane]
-        return why(lane, id)
+        why, reserved_before = self._whys[lane]
+        return why(lane, self._reserved[:reserved_before])
 
     def __iter__(self) -> Iterator[Lane]:
         return iter(self._whys)
@@ -570,6 +612,7 @@ class _Waiting(Mapping[Lane, Reason]):
 
 
 _NOWHERE = Spot("", "")
+_WHENEVER = datetime.min.replace(tzinfo=UTC)
 _hole = attrgetter("hole")
 _share = attrgetter("share")
 

@@ -16,6 +16,7 @@ from recruiter.domain.packing import Candidate, Held, Place, pack
 from recruiter.errors import JobNotFound
 from recruiter.store.codec import lane_of
 from recruiter.store.database import Store
+from recruiter.store.foreign import LOCK_LASTS, is_locked
 from recruiter.store.limits import Rules
 from recruiter.store.roster import RosterEntry
 
@@ -36,6 +37,10 @@ def explain(store: Store, id: JobId, now: datetime) -> str:
         return f"cancelled by {by}: {reason}{doing}"
     if held:
         return held
+    if document.get("lane") is None and is_locked(document, now):
+        since, until = document["locked_at"], document["locked_at"] + LOCK_LASTS
+        told = f"{document['locked_by']} since {since:%Y-%m-%d %H:%M:%S} UTC"
+        return f"another program has inserted and locked it: {told}; it is taken over at {until:%H:%M:%S} UTC"
     if document.get("lane") is None:
         return f"was inserted by another program and is not adopted yet; {_leader(store, now) or 'that takes a moment'}"
     return _waiting(store, document, now)

@@ -10,6 +10,7 @@ from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 
 from recruiter.domain.job import ArchivedJob, JobId
+from recruiter.domain.state import State
 from recruiter.store.codec import LENIENT, Document, archived_from
 from recruiter.store.translate import store_call
 
@@ -72,6 +73,16 @@ class Archived:
         query: Document = {"urn": urn} if done is None else {"urn": urn, "done": done}
         document = self._readable.find_one(query, sort=[("archived_at", -1)], hint=BY_URN)
         return archived_from(document) if document else None
+
+    @store_call
+    def count_by(self, field: str, since: datetime, until: datetime) -> list[tuple[str, State, int]]:
+        """How many jobs of each value of this field have ended in that time, and how; for reports only."""
+        ended = {"archived_at": {"$gte": since, "$lt": until}, field: {"$exists": True}}
+        kind = {"name": f"${field}", "done": "$done", "why": "$why"}
+        rows = self.collection.aggregate(
+            [{"$match": ended}, {"$unwind": f"${field}"}, {"$group": {"_id": kind, "jobs": {"$sum": 1}}}], hint=BY_AGE
+        )
+        return [(r["_id"]["name"], State.at_the_end(r["_id"]["done"], r["_id"]["why"]), r["jobs"]) for r in rows]
 
     @store_call
     def set_aside(self, limit: int) -> list[ArchivedJob]:
