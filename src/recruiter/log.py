@@ -47,7 +47,7 @@ _SENTENCES: dict[str, tuple[int, str]] = {
     "lane.never_fits": (logging.ERROR, "jobs of task {task} in group {group} cannot run: each {reason}"),
     "archive.cleaned": (logging.INFO, "removed {removed} old jobs from the archive"),
     "hook.failed": (logging.ERROR, "hook {hook} failed: {error}"),
-    "listener.failed": (logging.ERROR, "a listener failed on {event}: {error}"),
+    "listener.failed": (logging.WARNING, "listener {listener} failed on {event}: {error}; nothing else is affected"),
     "scheduler.repeated": (logging.DEBUG, "made {made} jobs of repeatable ones, skipped {skipped}"),
     "scheduler.broken": (logging.ERROR, "scheduler {urn} cannot be repeated: {reason}"),
     "scheduler.overdue": (logging.ERROR, "scheduler {urn} {told}"),
