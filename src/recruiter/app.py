@@ -77,6 +77,8 @@ class Recruiter(RegistryOwner):
         self._declared: dict[str, RepeatableJob] = {}
         self.after_send: Callable[[], None] = lambda: None
         """Called when jobs have been stored; for tests that run them at once."""
+        self.patience = 30.0
+        """Seconds to wait for a server before saying that there is none."""
 
     # -- tasks ---------------------------------------------------------------------------------------------------
 
@@ -373,7 +375,7 @@ class Recruiter(RegistryOwner):
 
     @cached_property
     def store(self) -> Store:
-        store = Store(self.target)
+        store = Store(self.target, patience=self.patience)
         try:
             store.check()
         except BaseException:

@@ -7,7 +7,7 @@ import sys
 from cyclopts import App, CycloptsError
 
 import recruiter
-from recruiter.cli import dev, doctor, group, job, limit, scheduler, start, worker
+from recruiter.cli import dev, doctor, group, health, job, limit, prepare, scheduler, start, worker
 from recruiter.errors import ApplicationError, RecruiterError, SettingsError, StoreError
 
 app = App(
@@ -23,6 +23,8 @@ app.command(group.app)
 app.command(limit.app)
 app.command(dev.dev)
 app.command(doctor.doctor)
+app.command(health.health_, name="health")
+app.command(prepare.prepare)
 
 
 def main() -> None:

@@ -38,10 +38,10 @@ class Hello:
 
 
 @contextmanager
-def connected(address: str) -> Iterator[Connection]:
-    """A connection to the one server at `address` (`host:port`), closed at the end."""
+def connected(address: str, credentials: str = "") -> Iterator[Connection]:
+    """A connection to the one server at `address` (`host:port`), as `user:password` if given; closed at the end."""
     client: Connection = MongoClient(
-        f"mongodb://{address}/",
+        f"mongodb://{credentials}{'@' if credentials else ''}{address}/",
         directConnection=True,
         serverSelectionTimeoutMS=2_000,
         connectTimeoutMS=2_000,

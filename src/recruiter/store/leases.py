@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from pymongo import ReturnDocument
 from pymongo.client_session import ClientSession
@@ -22,6 +21,7 @@ from pymongo.errors import DuplicateKeyError
 from pymongo.read_concern import ReadConcern
 
 from recruiter.store.codec import Document
+from recruiter.store.sessions import SessionId
 from recruiter.store.translate import store_call
 
 NAME = "leases"
@@ -48,7 +48,7 @@ class Lease:
     pid: int = 0
     since: datetime | None = None
     renewed_at: datetime | None = None
-    session: UUID | None = None
+    session: SessionId | None = None
     """Where its transactions run; see settlement.py."""
 
 

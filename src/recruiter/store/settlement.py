@@ -26,10 +26,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
-from uuid import UUID
 
 import pymongo
-from bson.binary import Binary
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient, ReadPreference, UpdateOne, WriteConcern
 from pymongo.client_session import ClientSession
@@ -41,12 +39,13 @@ from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.scheduler import Plan
 from recruiter.errors import Superseded
 from recruiter.store.archived import Archived
-from recruiter.store.codec import LENIENT, OPTIONS, Document, job_document
+from recruiter.store.codec import LENIENT, Document, job_document
 from recruiter.store.creations import Creations
 from recruiter.store.leases import Leases
 from recruiter.store.roster import Holding, Roster
 from recruiter.store.scheduled import DUPLICATE_KEY, Scheduled
 from recruiter.store.schedulers import Schedulers
+from recruiter.store.sessions import SessionId, Sessions
 from recruiter.store.translate import store_call
 
 T = TypeVar("T")
@@ -110,19 +109,18 @@ class Settlement:
         self._schedulers = schedulers
         self._turn = threading.Lock()
         self._session: ClientSession | None = None
+        self.sessions = Sessions(client)
 
     @property
-    def session_id(self) -> UUID:
+    def session_id(self) -> SessionId:
         """The session on which this process runs its transactions."""
         with self._turn:
-            id: Binary = self._opened().session_id["id"]
-            return id.as_uuid()
+            return self.sessions.id_of(self._opened())
 
-    @store_call
-    def end_session_of(self, session_id: UUID | None) -> None:
+    def end_session_of(self, session: SessionId | None) -> None:
         """Frees what a dead process has left locked."""
-        if session_id is not None and session_id != self.session_id:
-            self._client.admin.command("killSessions", [{"id": session_id}], codec_options=OPTIONS)
+        if session is not None and session != self.session_id:
+            self.sessions.end(session)
 
     def close(self) -> None:
         with self._turn:
