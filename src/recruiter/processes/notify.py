@@ -44,7 +44,7 @@ class ServiceManager:
         self.every = watchdog / 2 if address is not None and watchdog is not None else math.inf
         """Seconds after which the main loop should come by again."""
         self.watchdog = watchdog
-        self._alive_at = -math.inf
+        self._next_sign = time.monotonic() if math.isfinite(self.every) else math.inf
         self._ready = False
         self._status = ""
 
@@ -84,8 +84,8 @@ class ServiceManager:
     def alive(self) -> None:
         """To be called whenever the main loop has come round."""
         now = time.monotonic()
-        if now - self._alive_at >= self.every / 2:
-            self._alive_at = now
+        if now >= self._next_sign:
+            self._next_sign = now + self.every / 2
             self.tell("WATCHDOG=1")
 
     def tell(self, *lines: str) -> None:
