@@ -28,6 +28,7 @@ from recruiter.store.advice import unreached
 from recruiter.store.codec import OPTIONS, Document
 from recruiter.store.preparation import Difference, differences, prepare
 from recruiter.store.privileges import LOOK_AROUND, WRITE, lacking
+from recruiter.store.server import Server
 from recruiter.store.settlement import DURABLE, Settlement
 from recruiter.store.target import Target
 from recruiter.store.translate import NOT_A_REPLICA_SET, store_call
@@ -51,8 +52,10 @@ _COLLECTIONS: dict[str, tuple[list[IndexModel], Document]] = {
 class ServerFacts:
     version: str
     replica_set: str | None
+    """None behind a mongos."""
     address: str
     clock_offset: timedelta
+    """How far the server's clock is ahead of this host's."""
 
 
 @dataclass
@@ -137,6 +140,10 @@ class Store:
     def processes(self) -> processes.Processes:
         return processes.Processes(self._collection(processes.NAME))
 
+    @property
+    def server(self) -> Server:
+        return Server(self.client, self.database)
+
     @cached_property
     def settlement(self) -> Settlement:
         collections = (self.scheduled, self.archived, self.roster, self.leases, self.creations, self.schedulers)
@@ -171,6 +178,10 @@ class Store:
         anybody, again and again; whoever may not goes on if everything is there."""
         return prepare(self.database, _COLLECTIONS, insist=insist)
 
+    def collections(self) -> list[str]:
+        """The names of all that it keeps."""
+        return list(_COLLECTIONS)
+
     @store_call
     def differences(self) -> list[Difference]:
         """How the database differs from what `prepare` would make."""
@@ -189,11 +200,6 @@ class Store:
 
     def _place(self, collection: str) -> str:
         return f"{self.target.database}.{collection}" if collection else f"database {self.target.database}"
-
-    @store_call
-    def is_prepared(self) -> bool:
-        """Whether somebody has prepared it, this version or another."""
-        return set(_COLLECTIONS) <= set(self.database.list_collection_names())
 
     @store_call
     def empty(self) -> None:

@@ -396,10 +396,13 @@ class Scheduled:
         return [job_from(document) for document in self._readable.find(_HAS_LANE).sort(_BY_TIME)]
 
     @store_call
-    def count_by_lane(self) -> dict[str, int]:
-        """How many jobs each lane has; walks the index, for reports only."""
+    def count_by_lane(self, within: float = 0.0) -> dict[str, int]:
+        """How many jobs each lane has; walks the index, for reports only. With `within`, raises StoreUnreachable if it
+        takes longer than so many seconds."""
         rows = self.collection.aggregate(
-            [{"$match": _HAS_LANE}, {"$group": {"_id": "$lane", "jobs": {"$sum": 1}}}], hint=DUE
+            [{"$match": _HAS_LANE}, {"$group": {"_id": "$lane", "jobs": {"$sum": 1}}}],
+            hint=DUE,
+            maxTimeMS=int(within * 1000),
         )
         return {row["_id"]: row["jobs"] for row in rows}
 
