@@ -13,13 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from recruiter.domain.finding import Finding, note
-from recruiter.errors import StoreRefused, StoreUnreachable
+from recruiter.domain.finding import Finding, note, problem
+from recruiter.domain.text import head
+from recruiter.errors import StoreError, StoreRefused, StoreUnreachable
 from recruiter.steps.doctor import fleet, jobs, schedulers, schema, server
 from recruiter.steps.doctor.thresholds import Thresholds
 from recruiter.store.database import ServerFacts, Store
 
 __all__ = ["Thresholds", "examine"]
+
+_LONGEST = 300
 
 Check = Callable[[Store, ServerFacts, Thresholds], Iterable[Finding]]
 
@@ -48,3 +51,9 @@ def _ask(
             yield from list(check(store, facts, thresholds))
         except StoreRefused as refused:
             yield note(about, f"something could not be looked at. {refused}", "Everything else was looked at")
+        except StoreUnreachable:
+            raise
+        except StoreError as error:  # an index is missing, or somebody has written what nobody can read
+            told = " ".join(str(error).split())
+            todo = "Mend what is said of indexes first (recruiter prepare), then ask again"
+            yield problem(about, f"something could not be looked at. {head(told, _LONGEST)}", todo)
