@@ -4,7 +4,7 @@
 
 No-op jobs are drained by one worker with three children, one of which runs an endless job all the time. In every other
 run that job's task is at its limit of one, and 100,000 more of it wait, before the no-ops in order. Starts a private
-MongoDB and real processes. Both kinds of runs alternate, and the ratio of neighbours counts: machines are noisy.
+MongoDB and real processes. Both kinds of runs alternate; what counts is the ratio of neighbours: machines are noisy.
 """
 
 from __future__ import annotations

@@ -80,6 +80,8 @@ class Recruiter(RegistryOwner):
         self._declared: dict[str, RepeatableJob] = {}
         # Called when jobs have been stored; for tests that run them at once.
         self.after_send: Callable[[], None] = lambda: None
+        # Seconds to wait for a server before saying that there is none.
+        self.patience = 30.0
 
     # -- tasks ---------------------------------------------------------------------------------------------------
 
@@ -428,7 +430,7 @@ class Recruiter(RegistryOwner):
     @cached_property
     def store(self) -> Store:
         """Its database."""
-        store = Store(self.target)
+        store = Store(self.target, patience=self.patience)
         try:
             store.check()
         except BaseException:

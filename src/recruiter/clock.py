@@ -6,6 +6,8 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+_CLOCKS_AGREE = timedelta(milliseconds=50)
+
 
 class Clock(Protocol):
     """What time it is, and how long something took."""
@@ -35,6 +37,14 @@ class SystemClock:
         """Seconds that never jump."""
         return time.monotonic()
 
+    def agree(self, theirs: datetime, took: float) -> None:
+        """Sets itself by the server's clock, which showed this time in an answer that took so many seconds."""
+        half = timedelta(seconds=took / 2)
+        difference = theirs + half - self.now()
+        # An answer that took long says little: user code may have held the interpreter meanwhile.
+        if abs(difference) > _CLOCKS_AGREE + half:
+            self.offset += difference
+
 
 class StoppedClock(SystemClock):
     """A clock that stands still until told to move; for tests."""
@@ -51,6 +61,9 @@ class StoppedClock(SystemClock):
 
     def monotonic(self) -> float:
         return self._elapsed
+
+    def agree(self, theirs: datetime, took: float) -> None:
+        """It is what it is."""
 
     def move(self, by: timedelta) -> None:
         """Lets so much time pass at once."""

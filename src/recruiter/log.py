@@ -21,6 +21,9 @@ _SENTENCES: dict[str, tuple[int, str]] = {
     "process.stopping": (logging.INFO, "asked to stop"),
     "leader.elected": (logging.INFO, "leads now, term {term}"),
     "leader.stept_back": (logging.INFO, "leads no more"),
+    "recruiter.standing_by": (logging.INFO, "stands by: another recruiter leads"),
+    "cleaner.at_work": (logging.DEBUG, "keeps the archive small"),
+    "session.not_ended": (logging.WARNING, "{error}"),
     "worker.joined": (logging.INFO, "worker {worker} joined the roster with {slots} slots"),
     "worker.left": (logging.INFO, "worker {worker} left the roster"),
     "worker.lost": (
@@ -47,7 +50,7 @@ _SENTENCES: dict[str, tuple[int, str]] = {
     "lane.never_fits": (logging.ERROR, "jobs of task {task} in group {group} cannot run: each {reason}"),
     "archive.cleaned": (logging.INFO, "removed {removed} old jobs from the archive"),
     "hook.failed": (logging.ERROR, "hook {hook} failed: {error}"),
-    "listener.failed": (logging.ERROR, "a listener failed on {event}: {error}"),
+    "listener.failed": (logging.WARNING, "listener {listener} failed on {event}: {error}; nothing else is affected"),
     "scheduler.repeated": (logging.DEBUG, "made {made} jobs of repeatable ones, skipped {skipped}"),
     "scheduler.broken": (logging.ERROR, "scheduler {urn} cannot be repeated: {reason}"),
     "scheduler.overdue": (logging.ERROR, "scheduler {urn} {told}"),

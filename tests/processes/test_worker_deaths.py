@@ -163,15 +163,21 @@ def test_exit_inside_a_job_is_its_failure_and_not_its_process(start: Starter) ->
 
 def test_a_job_that_holds_the_interpreter_is_not_declared_dead(start: Starter, store: Store) -> None:
     # given a job that lets no other thread of its process run, for longer than the dead-after time
-    start_recruiter(start)
-    start_worker(start, 1)
+    quick = {"RECRUITER_HEARTBEAT": "300ms", "RECRUITER_CONSIDERED_DEAD_AFTER": "1500ms"}
+    start("start", "recruiter", "--bootstrap", JOBS, **quick)
+    worker = start("start", "worker", "--bootstrap", JOBS, **quick)
+    worker.says("joined the roster")
     (id_before,) = [entry.id for entry in store.roster.entries()]
 
-    end = jobs.hold_the_interpreter.enqueue(5.0).wait(timeout=40)
+    # when it runs
+    end = jobs.hold_the_interpreter.enqueue(2.0).wait(timeout=40)
 
+    # then nobody was declared dead, and it ended at the first attempt
     assert end.done
+    assert end.result > 1.5
     assert len(end.executions) == 1
     assert [entry.id for entry in store.roster.entries()] == [id_before]
+    assert worker.popen.poll() is None
 
 
 def test_an_at_most_once_job_is_lost_rather_than_run_twice(start: Starter, tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ class TestPrepare:
                 "creations",
                 "limits",
                 "statistics",
+                "processes",
             }
             assert insert(store, a_job("x")) == ["x"]
             assert store.scheduled.due(["generic/add"], NOW, 1, set()) == ["x"]

@@ -7,7 +7,7 @@ import sys
 from cyclopts import App, CycloptsError
 
 import recruiter
-from recruiter.cli import analytics, dev, doctor, group, job, limit, scheduler, start, top, worker
+from recruiter.cli import analytics, dev, doctor, group, health, job, limit, prepare, scheduler, start, top, worker
 from recruiter.errors import ApplicationError, RecruiterError, SettingsError, StoreError
 
 app = App(
@@ -25,6 +25,8 @@ app.command(analytics.analytics)
 app.command(top.top)
 app.command(dev.dev)
 app.command(doctor.doctor)
+app.command(health.health_, name="health")
+app.command(prepare.prepare)
 
 
 def main() -> None:

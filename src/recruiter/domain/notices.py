@@ -36,3 +36,22 @@ class Notices(Generic[Subject]):
         for fact in due.values():
             fact.told = True
         return {subject: fact.text for subject, fact in due.items()}
+
+
+class Seldom:
+    """What may happen a thousand times a second: told the first time, and then once in a while, with how often it has
+    happened since."""
+
+    def __init__(self, interval: float) -> None:
+        self._interval = interval
+        self._told_at: dict[str, float] = {}
+        self._untold: dict[str, int] = {}
+
+    def to_tell(self, subject: str, now: float, times: int = 1) -> int:
+        """It has happened again; returns how often it has since it was last told, or 0 if it is not to be told now."""
+        times += self._untold.pop(subject, 0)
+        if subject in self._told_at and now - self._told_at[subject] < self._interval:
+            self._untold[subject] = times
+            return 0
+        self._told_at[subject] = now
+        return times

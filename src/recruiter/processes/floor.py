@@ -26,6 +26,7 @@ from recruiter.errors import ApplicationError, JobOutOfMemory, JobTimedOut, Recr
 from recruiter.events import Events
 from recruiter.processes import wire
 from recruiter.processes.children import STUCK, Answer, Child, HeldJob, Nursery
+from recruiter.processes.complaints import ComplaintsHeard
 from recruiter.processes.holdings import Holdings, Outcome, crashed
 from recruiter.store import moves
 from recruiter.store.codec import Document, decode
@@ -98,6 +99,7 @@ class Floor:
         self._blocked: set[Child] = set()
         self._buffer: deque[HeldJob] = deque()
         self._holdings = Holdings("")
+        self._complaints = ComplaintsHeard()
         self._flags: queue.SimpleQueue[Mapping[JobId, Document]] = queue.SimpleQueue()
         self._accepting = True
         self._fed_at = 0.0
@@ -270,6 +272,7 @@ class Floor:
             child.kill()  # its pipe is closed: it is ending, or a job has closed what was not its own
             self._stop_listening(child)
         self._note(child)
+        self._complain(child)
         outcomes: list[Outcome] = []
         for answer in answers:
             if answer.kind < wire.ARCHIVE:
@@ -288,6 +291,15 @@ class Floor:
             for job, since, payload in said:
                 self._holdings.tracks.heard(job, self._moment(since), payload)
             self._heard()
+
+    def _complain(self, child: Child) -> None:
+        """Of listeners that failed there."""
+        complaints, child.complaints = child.complaints, []
+        for payload in complaints:
+            told = self._complaints.to_tell(payload, self._clock.monotonic())
+            if told is not None:
+                error = told.error if told.times == 1 else f"{told.error} ({told.times} times)"
+                self._events.emit("listener.failed", listener=told.listener, event=told.event, error=error)
 
     def _tell(self, id: JobId, move: moves.Move) -> None:
         """Emits what became of a job. Successes are only looked into when somebody wants to hear of each."""

@@ -23,6 +23,8 @@ from recruiter.domain.schedule_registry import SchedulePolicyRegistry
 from recruiter.errors import StoreError, StoreUnreachable, Superseded
 from recruiter.events import Events
 from recruiter.processes.loop import Loop, Stop
+from recruiter.processes.notify import ServiceManager
+from recruiter.processes.presence import Presence
 from recruiter.processes.repeating import Repeating
 from recruiter.steps.adopt import adopt
 from recruiter.steps.assign import Round, assign, lacks_takers, never_fitting, recount, unserved
@@ -79,12 +81,15 @@ class RecruiterProcess:
         schedules: SchedulePolicyRegistry,
         became_master: Callable[[], None] = lambda: None,
         stept_back: Callable[[], None] = lambda: None,
+        presence: Presence | None = None,
+        manager: ServiceManager | None = None,
     ) -> None:
         self._store = store
         self._clock = store.clock
         self._events = events
         self._stop = stop
         self._options = options
+        store.settlement.sessions.complain = lambda error: events.emit("session.not_ended", error=error)
         self._leadership = Leadership(store, store.clock, options.lease_time)
         self._unblock = Unblock(store)
         self._rescue = Rescue(store, store.clock, options.dead_after, policies)
@@ -93,8 +98,10 @@ class RecruiterProcess:
         self._rules_at = 0.0
         self._reserved: Mapping[JobId, Spot] = {}
         self._hooks = _Hooks(events, became_master, stept_back)
-        self._loop = Loop("recruiter", self._step, stop, events)
+        self._presence = presence
+        self._loop = Loop("recruiter", self._step, stop, events, manager=manager)
         self._led = False
+        self._stands_by = False
         self._flowing_until = 0.0
         self._pause = options.backoff_from
         self._round_at = 0.0
@@ -115,6 +122,8 @@ class RecruiterProcess:
     def _close(self) -> None:
         for bell in self._bells or ():
             bell.close()
+        if self._presence is not None:
+            self._presence.leave()
         try:
             self._leadership.resign()
         except StoreError:
@@ -124,16 +133,22 @@ class RecruiterProcess:
 
     def _step(self) -> float:
         try:
-            return self._attend()
+            delay = self._attend()
         except StoreUnreachable:
             if self._leadership.term:
                 with suppress(StoreError):
                     self._unblock.unblock()
             raise
+        if self._presence is not None:
+            self._presence.show()
+        return delay
 
     def _attend(self) -> float:
         leading = self._leadership.attend()
         self._note_leadership(leading)
+        if not leading and not self._stands_by:
+            self._events.emit("recruiter.standing_by")
+        self._stands_by = not leading
         if not leading:
             return self._leadership.interval
         now = self._clock.monotonic()

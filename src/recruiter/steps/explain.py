@@ -12,7 +12,7 @@ from recruiter.domain.job import ArchivedJob, JobId
 from recruiter.domain.lanes import Lane
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.observation import SILENT
-from recruiter.domain.packing import Candidate, Held, Place, pack
+from recruiter.domain.obstacles import Circumstances
 from recruiter.errors import JobNotFound
 from recruiter.store.codec import lane_of
 from recruiter.store.database import Store
@@ -63,28 +63,8 @@ def _waiting(store: Store, document: dict[str, object], now: datetime) -> str:
 
 
 def _planned(store: Store, document: dict[str, object], lane: Lane, rules: Rules, now: datetime) -> str:
-    roster = store.roster.read()
-    if not roster:
-        return "no worker is on the roster: start one with `recruiter start worker --bootstrap YOUR_APP`"
-    if not any(lane.task in worker.tasks for worker in roster):
-        return f"no worker knows the task {lane.task!r}: start one whose --bootstrap defines it"
-    if not any(worker.serves(str(lane)) for worker in roster):
-        return f"no worker that knows it works on group {lane.group!r}: start one with --work-on {lane.group}"
-    taking = [worker for worker in roster if worker.ready and not worker.draining]
-    if not any(worker.serves(str(lane)) for worker in taking):
-        return "the workers that serve it are leaving, or are kept idle"
-    held = store.roster.held()
-    holders = [
-        Held(job, worker.id, worker.host, Lane.parse(text))
-        for worker in roster
-        for job, text in worker.metered
-        if job in held
-    ]
-    places = [Place(w.id, w.host, w.groups, w.tasks, w.slots, w.holds) for w in taking]
-    candidate = Candidate(document["_id"], lane, 0.0, now)  # type: ignore[arg-type]
-    capacities = {worker.host: worker.resources for worker in roster}
-    packing = pack([candidate], places, capacities, holders, rules.limits, now=now, starts=rules.starts)
-    reason = packing.waiting.get(lane)
+    facts = Circumstances(store.roster.read(), store.roster.held(), rules.limits, rules.starts, now)
+    reason = facts.obstacle(lane, document["_id"])  # type: ignore[arg-type]
     if reason is not None:
         return str(reason)
     before = store.scheduled.count_before(document)

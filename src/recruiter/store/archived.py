@@ -11,12 +11,14 @@ from pymongo.collection import Collection
 
 from recruiter.domain.job import ArchivedJob, JobId
 from recruiter.domain.state import State
+from recruiter.domain.why import Why
 from recruiter.store.codec import LENIENT, Document, archived_from
 from recruiter.store.translate import store_call
 
 NAME = "archived"
 
-BY_AGE, BY_URN, BY_TAG = "by_age", "by_urn", "by_tag"
+BY_AGE, BY_URN, BY_TAG, SET_ASIDE = "by_age", "by_urn", "by_tag", "set_aside"
+_SET_ASIDE = {"why": {"$in": [Why.MALFORMED.value, Why.CRASHED_TOO_MANY_TIMES.value]}}
 INDEXES = [
     IndexModel([("archived_at", ASCENDING)], name=BY_AGE),
     IndexModel(
@@ -27,6 +29,8 @@ INDEXES = [
         name=BY_TAG,
         partialFilterExpression={"tags": {"$exists": True}},
     ),
+    # Few, and somebody has to look at each: they must be found among millions.
+    IndexModel([("archived_at", DESCENDING)], name=SET_ASIDE, partialFilterExpression=_SET_ASIDE),
 ]
 
 VALIDATOR = {
@@ -85,9 +89,10 @@ class Archived:
         return [(r["_id"]["name"], State.at_the_end(r["_id"]["done"], r["_id"]["why"]), r["jobs"]) for r in rows]
 
     @store_call
-    def set_aside(self, limit: int) -> list[ArchivedJob]:
-        """What was inserted by hand and could not become a job, newest first, each with its reason."""
-        found = self._readable.find({"why": "malformed"}).sort("archived_at", -1).limit(limit)
+    def set_aside(self, limit: int, since: datetime | None = None) -> list[ArchivedJob]:
+        """What could not become a job, or has taken its process down too often; newest first, each with its reason."""
+        query = {**_SET_ASIDE, "archived_at": {"$gte": since}} if since is not None else _SET_ASIDE
+        found = self._readable.find(query, hint=SET_ASIDE).sort("archived_at", -1).limit(limit)
         return [archived_from(document) for document in found]
 
     @store_call

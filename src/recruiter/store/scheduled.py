@@ -438,10 +438,13 @@ class Scheduled:
         return [(row["_id"]["name"], states[row["_id"]["held"]], row["jobs"]) for row in rows]
 
     @store_call
-    def count_by_lane(self) -> dict[str, int]:
-        """How many jobs each lane has; walks the index, for reports only."""
+    def count_by_lane(self, within: float = 0.0) -> dict[str, int]:
+        """How many jobs each lane has; walks the index, for reports only. With `within`, raises StoreUnreachable if it
+        takes longer than so many seconds."""
         rows = self.collection.aggregate(
-            [{"$match": _HAS_LANE}, {"$group": {"_id": "$lane", "jobs": {"$sum": 1}}}], hint=DUE
+            [{"$match": _HAS_LANE}, {"$group": {"_id": "$lane", "jobs": {"$sum": 1}}}],
+            hint=DUE,
+            maxTimeMS=int(within * 1000),
         )
         return {row["_id"]: row["jobs"] for row in rows}
 

@@ -28,10 +28,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
-from uuid import UUID
 
 import pymongo
-from bson.binary import Binary
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient, ReadPreference, UpdateOne, WriteConcern
 from pymongo.client_session import ClientSession
@@ -43,12 +41,13 @@ from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.scheduler import Plan
 from recruiter.errors import Superseded
 from recruiter.store.archived import Archived
-from recruiter.store.codec import LENIENT, OPTIONS, Document, job_document
+from recruiter.store.codec import LENIENT, Document, job_document
 from recruiter.store.creations import Creations
 from recruiter.store.leases import Leases
 from recruiter.store.roster import Holding, Roster
 from recruiter.store.scheduled import DUPLICATE_KEY, Scheduled
 from recruiter.store.schedulers import Schedulers
+from recruiter.store.sessions import SessionId, Sessions
 from recruiter.store.statistics import Statistics
 from recruiter.store.translate import store_call
 
@@ -115,18 +114,18 @@ class Settlement:
         self._statistics = statistics
         self._turn = threading.Lock()
         self._session: ClientSession | None = None
+        self.sessions = Sessions(client)
 
     @property
-    def session_id(self) -> UUID:
+    def session_id(self) -> SessionId:
         """The session on which this process runs its transactions."""
         with self._turn:
-            return _id_of(self._opened())
+            return self.sessions.id_of(self._opened())
 
-    @store_call
-    def end_session_of(self, session_id: UUID | None) -> None:
+    def end_session_of(self, session: SessionId | None) -> None:
         """Frees what a dead process has left locked."""
-        if session_id is not None and session_id != self.session_id:
-            self._client.admin.command("killSessions", [{"id": session_id}], codec_options=OPTIONS)
+        if session is not None and session != self.session_id:
+            self.sessions.end(session)
 
     def close(self) -> None:
         with self._turn:
@@ -271,7 +270,7 @@ class Settlement:
         if movement.archive:
             documents = [RawBSONDocument(d) if isinstance(d, bytes) else d for d in movement.archive.values()]
             archived.insert_many(documents, session=session)
-            self._statistics.count(movement.archive.values(), _id_of(session), session)
+            self._statistics.count(movement.archive.values(), session.session_id["id"].as_uuid(), session)
         if movement.archive or movement.forget:
             scheduled.delete_many({"_id": {"$in": [*movement.archive, *movement.forget]}}, session=session)
         if movement.reschedule:
@@ -305,11 +304,6 @@ class Settlement:
                 write_concern=DURABLE,
                 read_preference=ReadPreference.PRIMARY,
             )
-
-
-def _id_of(session: ClientSession) -> UUID:
-    id: Binary = session.session_id["id"]
-    return id.as_uuid()
 
 
 def _update(job: Rescheduled) -> UpdateOne:
