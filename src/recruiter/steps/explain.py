@@ -11,7 +11,8 @@ from recruiter.domain.duration import humanize
 from recruiter.domain.job import ArchivedJob, JobId
 from recruiter.domain.lanes import Lane
 from recruiter.domain.names import CANCELLED_LANE
-from recruiter.domain.packing import Candidate, Held, Place, pack
+from recruiter.domain.packing import Candidate, Held, pack
+from recruiter.domain.seats import Place
 from recruiter.errors import JobNotFound
 from recruiter.store.codec import lane_of
 from recruiter.store.database import Store
