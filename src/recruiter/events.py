@@ -1,10 +1,10 @@
 """What happens, told to whoever listens. Code emits events; one listener writes the log, others are the user's.
 
-Process events: `process.started`, `process.stopping`, `leader.elected`, `leader.stept_back`, `worker.joined`,
-`worker.left`, `worker.lost`, `worker.retired`, `child.started`, `child.died`, `child.broken`, `child.recycled`,
-`store.unreachable`, `store.back`, `doorbell.failed`, `loop.failed`, `lane.unserved`, `lane.never_fits`,
-`archive.cleaned`, `hook.failed`, `listener.failed`, `scheduler.repeated`, `scheduler.broken`, `scheduler.overdue`,
-`progress.refused`.
+Process events: `process.started`, `process.stopping`, `leader.elected`, `leader.stept_back`, `recruiter.standing_by`,
+`cleaner.at_work`, `worker.joined`, `worker.left`, `worker.lost`, `worker.retired`, `child.started`, `child.died`,
+`child.broken`, `child.recycled`, `store.unreachable`, `store.back`, `session.not_ended`, `doorbell.failed`,
+`loop.failed`, `lane.unserved`, `lane.never_fits`, `archive.cleaned`, `hook.failed`, `listener.failed`,
+`scheduler.repeated`, `scheduler.broken`, `scheduler.overdue`, `progress.refused`.
 
 Job events, told where the job runs, to the listeners of the application and to the workable: `job.started`, and then
 one of `job.ended` (it succeeded), `job.failed` (it will be tried again), `job.failure.last` (it will not) and
@@ -28,7 +28,10 @@ _FAILED = "listener.failed"
 
 @dataclass(frozen=True, slots=True)
 class Event:
+    """Something that happened, told to listeners."""
+
     name: str
+    """Such as `job.ended`."""
     fields: dict[str, Any] = field(default_factory=dict)
 
 

@@ -21,6 +21,9 @@ _SENTENCES: dict[str, tuple[int, str]] = {
     "process.stopping": (logging.INFO, "asked to stop"),
     "leader.elected": (logging.INFO, "leads now, term {term}"),
     "leader.stept_back": (logging.INFO, "leads no more"),
+    "recruiter.standing_by": (logging.INFO, "stands by: another recruiter leads"),
+    "cleaner.at_work": (logging.DEBUG, "keeps the archive small"),
+    "session.not_ended": (logging.WARNING, "{error}"),
     "worker.joined": (logging.INFO, "worker {worker} joined the roster with {slots} slots"),
     "worker.left": (logging.INFO, "worker {worker} left the roster"),
     "worker.lost": (

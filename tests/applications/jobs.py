@@ -125,6 +125,12 @@ def my_pid() -> int:
 
 
 @recruiter.task
+def environment() -> list[str]:
+    """The names of its variables."""
+    return sorted(os.environ)
+
+
+@recruiter.task
 def enqueue_more(a: int) -> str:
     return str(add.enqueue(a, 1).id)
 

@@ -184,14 +184,15 @@ def test_an_at_most_once_job_is_lost_rather_than_run_twice(start: Starter, tmp_p
     start_recruiter(start)
     worker = start_worker(start, 1)
     handle = jobs.once.enqueue(str(tmp_path), str(tmp_path / "gate"))
-    eventually(lambda: (tmp_path / "once").exists())
+    written = tmp_path / "once"
+    eventually(lambda: written.exists() and written.read_text() == "started\n")
 
     worker.signal(signal.SIGKILL)
     start_worker(start, 1)
 
     end = handle.wait(timeout=30)
     assert end.why == "lost"
-    assert (tmp_path / "once").read_text() == "started\n"
+    assert written.read_text() == "started\n"
 
 
 def test_a_worker_over_its_memory_limit_finishes_records_and_replaces_its_child(start: Starter, store: Store) -> None:

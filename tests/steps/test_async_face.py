@@ -28,7 +28,7 @@ from tests.samples import a_job, done
 
 TALKING: dict[type, set[str]] = {
     Recruiter: {
-        *("create", "find", "cancel", "schedulers", "create_schedulers", "explain", "recover"),
+        *("create", "find", "cancel", "schedulers", "create_schedulers", "explain", "recover", "analytics", "counts"),
         *("run", "run_all", "watch", "flush_jobs_synchronously"),
     },
     Task: {"enqueue", "enqueue_many", "create"},

@@ -86,7 +86,7 @@ def test_a_second_flag_changes_nothing(store: Store) -> None:
 
 def test_a_job_that_has_ended_cannot_be_cancelled(store: Store) -> None:
     job = a_job("x")
-    store.archived.insert(done(job))
+    store.settlement.archive_new(job.id, done(job))
 
     with pytest.raises(JobNotFound, match=r"'x' has ended already \(done\)"):
         cancel(store, CLOCK, "x")

@@ -55,6 +55,8 @@ class TestPrepare:
                 "leases",
                 "creations",
                 "limits",
+                "statistics",
+                "processes",
             }
             assert insert(store, a_job("x")) == ["x"]
             assert store.scheduled.due(["generic/add"], NOW, 1, set()) == ["x"]

@@ -23,6 +23,8 @@ from recruiter.domain.seats import Spot
 from recruiter.errors import StoreError, StoreUnreachable, Superseded
 from recruiter.events import Events
 from recruiter.processes.loop import Loop, Stop
+from recruiter.processes.notify import ServiceManager
+from recruiter.processes.presence import Presence
 from recruiter.processes.repeating import Repeating
 from recruiter.steps.adopt import adopt
 from recruiter.steps.assign import Round, assign, lacks_takers, never_fitting, recount, unserved
@@ -35,6 +37,7 @@ from recruiter.store.database import Store
 from recruiter.store.doorbell import FLOW, LULL, Doorbell
 from recruiter.store.limits import Rules
 from recruiter.store.roster import ROOM_MADE
+from recruiter.store.statistics import FOLDED_AT_ONCE
 
 _ARRIVED = {
     "$or": [
@@ -49,6 +52,7 @@ _ARRIVED = {
 _HOPELESS_GRACE = 30.0
 """Seconds that jobs may wait which nobody can run before it is said: a worker that knows them may be on its way."""
 _RULES_EVERY = 1.0
+_FOLD_EVERY = 20.0
 _METERED_PAUSE = 0.2
 """Seconds between two rounds at most, while jobs wait that limits or resources hold back."""
 _DEAF_PAUSE = 0.2
@@ -77,12 +81,15 @@ class RecruiterProcess:
         schedules: SchedulePolicyRegistry,
         became_master: Callable[[], None] = lambda: None,
         stept_back: Callable[[], None] = lambda: None,
+        presence: Presence | None = None,
+        manager: ServiceManager | None = None,
     ) -> None:
         self._store = store
         self._clock = store.clock
         self._events = events
         self._stop = stop
         self._options = options
+        store.settlement.sessions.complain = lambda error: events.emit("session.not_ended", error=error)
         self._leadership = Leadership(store, store.clock, options.lease_time)
         self._unblock = Unblock(store)
         self._rescue = Rescue(store, store.clock, options.dead_after, policies)
@@ -91,13 +98,16 @@ class RecruiterProcess:
         self._rules_at = 0.0
         self._reserved: Mapping[JobId, Spot] = {}
         self._hooks = _Hooks(events, became_master, stept_back)
-        self._loop = Loop("recruiter", self._step, stop, events)
+        self._presence = presence
+        self._loop = Loop("recruiter", self._step, stop, events, manager=manager)
         self._led = False
+        self._stands_by = False
         self._flowing_until = 0.0
         self._pause = options.backoff_from
         self._round_at = 0.0
         self._rung = threading.Event()
         self._look_around_at = 0.0
+        self._fold_at = 0.0
         self._unserved = Notices[tuple[str, str]](_HOPELESS_GRACE)
         self._never_fitting = Notices[Lane](_HOPELESS_GRACE)
         self._bells: tuple[Doorbell, Doorbell] | None = None
@@ -112,6 +122,8 @@ class RecruiterProcess:
     def _close(self) -> None:
         for bell in self._bells or ():
             bell.close()
+        if self._presence is not None:
+            self._presence.leave()
         try:
             self._leadership.resign()
         except StoreError:
@@ -121,16 +133,22 @@ class RecruiterProcess:
 
     def _step(self) -> float:
         try:
-            return self._attend()
+            delay = self._attend()
         except StoreUnreachable:
             if self._leadership.term:
                 with suppress(StoreError):
                     self._unblock.unblock()
             raise
+        if self._presence is not None:
+            self._presence.show()
+        return delay
 
     def _attend(self) -> float:
         leading = self._leadership.attend()
         self._note_leadership(leading)
+        if not leading and not self._stands_by:
+            self._events.emit("recruiter.standing_by")
+        self._stands_by = not leading
         if not leading:
             return self._leadership.interval
         now = self._clock.monotonic()
@@ -180,6 +198,7 @@ class RecruiterProcess:
         self._carefully(lambda: self._report_hopeless(round))
         self._carefully(lambda: self._retire_silent(round))
         self._carefully(self._adopt)
+        self._carefully(self._fold_statistics)
 
     def _carefully(self, step: Callable[[], None]) -> None:
         try:
@@ -219,6 +238,12 @@ class RecruiterProcess:
             self._events.emit("job.taken_over", job=id, holder=holder)
         if adoption.adopted:
             self.ring()
+
+    def _fold_statistics(self) -> None:
+        now = self._clock.monotonic()
+        if now >= self._fold_at:
+            more = self._store.settlement.fold_statistics(self._clock.now()) >= FOLDED_AT_ONCE
+            self._fold_at = now + (1.0 if more else _FOLD_EVERY)
 
     def _report_hopeless(self, round: Round) -> None:
         """Says once, after a grace, which jobs nobody can run: an unknown task, a group that nobody works on, or more

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from bson.raw_bson import RawBSONDocument
 from pymongo import ASCENDING, DESCENDING, IndexModel
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 
 from recruiter.domain.job import ArchivedJob, JobId
+from recruiter.domain.state import State
+from recruiter.domain.why import Why
 from recruiter.store.codec import LENIENT, Document, archived_from
 from recruiter.store.translate import store_call
 
 NAME = "archived"
 
-BY_AGE, BY_URN, BY_TAG = "by_age", "by_urn", "by_tag"
+BY_AGE, BY_URN, BY_TAG, SET_ASIDE = "by_age", "by_urn", "by_tag", "set_aside"
+_SET_ASIDE = {"why": {"$in": [Why.MALFORMED.value, Why.CRASHED_TOO_MANY_TIMES.value]}}
 INDEXES = [
     IndexModel([("archived_at", ASCENDING)], name=BY_AGE),
     IndexModel(
@@ -27,6 +29,8 @@ INDEXES = [
         name=BY_TAG,
         partialFilterExpression={"tags": {"$exists": True}},
     ),
+    # Few, and somebody has to look at each: they must be found among millions.
+    IndexModel([("archived_at", DESCENDING)], name=SET_ASIDE, partialFilterExpression=_SET_ASIDE),
 ]
 
 VALIDATOR = {
@@ -46,11 +50,6 @@ class Archived:
         self.collection = collection
         # What was set aside is kept as it was, readable or not; looking at it must not fail.
         self._readable = collection.with_options(codec_options=LENIENT)
-
-    @store_call
-    def insert(self, raw: bytes) -> None:
-        """A job that never waited: it ran where it was made."""
-        self.collection.insert_one(RawBSONDocument(raw))
 
     @store_call
     def get(self, id: JobId) -> ArchivedJob | None:
@@ -80,9 +79,20 @@ class Archived:
         return archived_from(document) if document else None
 
     @store_call
-    def set_aside(self, limit: int) -> list[ArchivedJob]:
-        """What was inserted by hand and could not become a job, newest first, each with its reason."""
-        found = self._readable.find({"why": "malformed"}).sort("archived_at", -1).limit(limit)
+    def count_by(self, field: str, since: datetime, until: datetime) -> list[tuple[str, State, int]]:
+        """How many jobs of each value of this field have ended in that time, and how; for reports only."""
+        ended = {"archived_at": {"$gte": since, "$lt": until}, field: {"$exists": True}}
+        kind = {"name": f"${field}", "done": "$done", "why": "$why"}
+        rows = self.collection.aggregate(
+            [{"$match": ended}, {"$unwind": f"${field}"}, {"$group": {"_id": kind, "jobs": {"$sum": 1}}}], hint=BY_AGE
+        )
+        return [(r["_id"]["name"], State.at_the_end(r["_id"]["done"], r["_id"]["why"]), r["jobs"]) for r in rows]
+
+    @store_call
+    def set_aside(self, limit: int, since: datetime | None = None) -> list[ArchivedJob]:
+        """What could not become a job, or has taken its process down too often; newest first, each with its reason."""
+        query = {**_SET_ASIDE, "archived_at": {"$gte": since}} if since is not None else _SET_ASIDE
+        found = self._readable.find(query, hint=SET_ASIDE).sort("archived_at", -1).limit(limit)
         return [archived_from(document) for document in found]
 
     @store_call

@@ -27,6 +27,7 @@ from recruiter.domain.job import Job, JobId
 from recruiter.domain.lanes import Lane
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.packing import Candidate
+from recruiter.domain.state import State
 from recruiter.errors import JobExists
 from recruiter.store.codec import LENIENT, LOCK, MOST_ATTEMPTS, NOT_BELIEVED, Document, id_of, job_from, split_batch
 from recruiter.store.foreign import not_adopted, unlocked
@@ -382,6 +383,12 @@ class Scheduled:
         return job_from(document)
 
     @store_call
+    def get_many(self, ids: Ids[JobId]) -> dict[JobId, Job]:
+        """Those of them that have not ended and are adopted."""
+        found = self._readable.find({"_id": {"$in": list(ids)}, **_HAS_LANE})
+        return {document["_id"]: job_from(document) for document in found}
+
+    @store_call
     def document(self, id: JobId) -> Document | None:
         """A job as it is stored, whatever is in it."""
         return self._readable.find_one({"_id": id})
@@ -408,10 +415,36 @@ class Scheduled:
         return [job_from(document) for document in self._readable.find(_HAS_LANE).sort(_BY_TIME)]
 
     @store_call
-    def count_by_lane(self) -> dict[str, int]:
-        """How many jobs each lane has; walks the index, for reports only."""
+    def count(self, lane: str, due_by: datetime | None = None) -> int:
+        """How many jobs are in this lane and those beneath it, or how many of them are due by then.
+
+        Counts two stretches of the index, without reading a job.
+        """
+        when: Document = {} if due_by is None else {"scheduled_at": {"$lte": due_by}}
+        stretches: tuple[Document, ...] = ({"$eq": lane, "$gt": ""}, {"$gte": f"{lane}/", "$lt": f"{lane}0"})
+        return sum(self.collection.count_documents({"lane": each, **when}, hint=DUE) for each in stretches)
+
+    @store_call
+    def count_by(self, field: str, held: Ids[JobId]) -> list[tuple[str, State, int]]:
+        """How many jobs each value of this field has, held and not; for reports only."""
         rows = self.collection.aggregate(
-            [{"$match": _HAS_LANE}, {"$group": {"_id": "$lane", "jobs": {"$sum": 1}}}], hint=DUE
+            [
+                {"$match": {field: {"$exists": True}, "lane": {"$gt": "", "$ne": CANCELLED_LANE}}},
+                {"$unwind": f"${field}"},
+                {"$group": {"_id": {"name": f"${field}", "held": {"$in": ["$_id", list(held)]}}, "jobs": {"$sum": 1}}},
+            ]
+        )
+        states = {False: State.WAITING, True: State.RUNNING}
+        return [(row["_id"]["name"], states[row["_id"]["held"]], row["jobs"]) for row in rows]
+
+    @store_call
+    def count_by_lane(self, within: float = 0.0) -> dict[str, int]:
+        """How many jobs each lane has; walks the index, for reports only. With `within`, raises StoreUnreachable if it
+        takes longer than so many seconds."""
+        rows = self.collection.aggregate(
+            [{"$match": _HAS_LANE}, {"$group": {"_id": "$lane", "jobs": {"$sum": 1}}}],
+            hint=DUE,
+            maxTimeMS=int(within * 1000),
         )
         return {row["_id"]: row["jobs"] for row in rows}
 
