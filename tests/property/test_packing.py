@@ -26,12 +26,11 @@ from recruiter.domain.packing import (
     NeverFits,
     NoWorker,
     Packing,
-    Place,
     SlotsBusy,
-    Spot,
     WaitsAlone,
     pack,
 )
+from recruiter.domain.seats import Place, Spot
 from tests.samples import NOW
 
 SECOND = timedelta(seconds=1)

@@ -77,6 +77,19 @@ from recruiter.domain.job import JobId
 from recruiter.domain.lanes import Lane
 from recruiter.domain.limits import KeptFor, Limit, Meter, Reason, Start
 from recruiter.domain.needs import Needs, said
+from recruiter.domain.seats import (
+    Amounts,
+    Host,
+    Place,
+    Seat,
+    Serving,
+    Spot,
+    freest,
+    hosts_of,
+    largest_of,
+    smallest_empty,
+    within,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,28 +108,6 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A worker that takes jobs now or later: also one that is full, but not one that leaves."""
-
-    worker: str
-    host: str
-    groups: frozenset[str] | None
-    tasks: frozenset[str]
-    slots: int
-    holds: int
-    """How many jobs are assigned to it, whatever their lanes, with those in its buffer."""
-
-    @property
-    def free_slots(self) -> int:
-        return max(0, self.slots - self.holds)
-
-    def serves(self, lane: Lane) -> bool:
-        if not lane.group:
-            return False  # cancelled jobs; somebody's task may have the name of their lane
-        return lane.task in self.tasks and (self.groups is None or lane.group in self.groups)
-
-
-@dataclass(frozen=True, slots=True)
 class Held:
     """A job that somebody holds and that counts: it has needs, runs alone, or is under a limit."""
 
@@ -124,13 +115,6 @@ class Held:
     worker: str
     host: str
     lane: Lane
-
-
-class Spot(NamedTuple):
-    """Where a job will run that waits for room."""
-
-    worker: str
-    host: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,77 +236,8 @@ def _floating(limits: Iterable[Limit]) -> frozenset[str]:
     return frozenset(limit.name for limit in limits if limit.floating)
 
 
-_Amounts = tuple[tuple[str, int], ...]
 _Why = Callable[[Lane, Collection[JobId]], Reason]
 """Finds out why a job of a lane waits, given the jobs that came first and reserved."""
-
-
-@dataclass(slots=True, eq=False)
-class _Host:
-    name: str
-    capacity: dict[str, int]
-    free: dict[str, int]
-    usable: dict[str, int]
-    """What is free and not reserved."""
-    keeper: JobId | None = None
-    hole: float = 0.0
-    """How much is usable: all resources together, each as a share of what the host has that has most."""
-
-    def holds(self, amounts: _Amounts) -> bool:
-        """Whether it could take this if it were empty."""
-        return _within(amounts, self.capacity)
-
-    def lacks(self, amounts: _Amounts) -> float:
-        """How much would have to be freed, as shares of what is needed."""
-        return sum(max(0, amount - self.free.get(name, 0)) / amount for name, amount in amounts)
-
-    def spend(self, amounts: _Amounts) -> None:
-        for name, amount in amounts:
-            self.free[name] = self.free.get(name, 0) - amount
-        self.keep(amounts)
-
-    def keep(self, amounts: _Amounts) -> None:
-        for name, amount in amounts:
-            self.usable[name] = self.usable.get(name, 0) - amount
-
-
-@dataclass(slots=True, eq=False)
-class _Seat:
-    """A worker while the plan is made."""
-
-    place: Place
-    host: _Host
-    number: int
-    free: int
-    holds: int
-    alone: bool = False
-    """It runs something alone."""
-    kept: int = 0
-    keeper: JobId | None = None
-    queued: bool = False
-    """A job that can be prefetched waits for one of its slots."""
-    drained: bool = False
-    share: float = 0.0
-    """How much of it can be given: free slots that are not kept, of all slots."""
-
-    @property
-    def empty(self) -> bool:
-        """Whether a job could run alone here."""
-        return self.holds == 0 and self.free > 0 and self.kept == 0
-
-    def measure(self) -> None:
-        self.share = max(0, self.free - self.kept) / self.place.slots if self.place.slots > 0 else 0.0
-
-
-@dataclass(slots=True, eq=False)
-class _Serving:
-    """The workers that serve a task of a group."""
-
-    seats: list[_Seat]
-    open: dict[str, list[_Seat]]
-    """By host, where something may still be given."""
-    hosts: list[_Host]
-    reservable: list[_Host]
 
 
 @dataclass(slots=True, eq=False)
@@ -330,9 +245,9 @@ class _Kind:
     """Lanes that differ in their keys only: where one finds no room, nor do the others."""
 
     lane: Lane
-    needed: _Amounts
+    needed: Amounts
     """What such a job takes on its host."""
-    serving: _Serving
+    serving: Serving
     never: Reason | None
     size: float
     """By how much it makes a hole smaller."""
@@ -363,19 +278,19 @@ class _Plan:
         self._meter = meter
         self._floating = floating
         self._remembered = reserved
-        self._hosts = _hosts({place.host for place in places}, capacities)
+        self._hosts = hosts_of({place.host for place in places}, capacities)
         self._seats = [
-            _Seat(place, self._hosts[place.host], number, place.free_slots, place.holds)
+            Seat(place, self._hosts[place.host], number, place.free_slots, place.holds)
             for number, place in enumerate(places)
         ]
-        self._largest = _largest(self._hosts.values())
+        self._largest = largest_of(host.capacity for host in self._hosts.values())
         self._count(held)
         for host in self._hosts.values():
             host.hole = self._size((name, host.usable[name]) for name in host.capacity)
         self._by_hole = sorted(self._hosts.values(), key=lambda host: (host.hole, host.name))
         self._most = dict(self._largest)
-        self._serving: dict[tuple[int, ...], _Serving] = {}
-        self._serving_task: dict[tuple[str, str], _Serving] = {}
+        self._serving: dict[tuple[int, ...], Serving] = {}
+        self._serving_task: dict[tuple[str, str], Serving] = {}
         self._kinds: dict[Lane, _Kind] = {}
         self._seen: set[JobId] = {job.id for job in held}
         self._shut: set[Lane] = set()
@@ -438,26 +353,26 @@ class _Plan:
         drained = frozenset(seat.place.worker for seat in self._seats if seat.drained or seat.alone)
         return Packing(self._hands, waiting, self._reserved, kept, drained, self._meter.started())
 
-    def _find(self, kind: _Kind) -> _Seat | None:
+    def _find(self, kind: _Kind) -> Seat | None:
         """The seat to give it, if there is one."""
         serving, needed = kind.serving, kind.needed
-        if not serving.open or not _within(needed, self._most) or not self._meter.suffices(kind.lane):
+        if not serving.open or not within(needed, self._most) or not self._meter.suffices(kind.lane):
             return None
-        choose = _smallest_empty if kind.lane.alone else _freest
+        choose = smallest_empty if kind.lane.alone else freest
         if not needed:
             return choose(serving.seats)
         for host in self._by_hole:
             seats = serving.open.get(host.name)
-            if seats is not None and _within(needed, host.usable):
+            if seats is not None and within(needed, host.usable):
                 seat = choose(seats)
                 if seat is not None:
                     return seat
-                if _freest(seats) is None:
+                if freest(seats) is None:
                     del serving.open[host.name]
-        self._most = _largest_of(host.usable for host in self._by_hole)
+        self._most = largest_of(host.usable for host in self._by_hole)
         return None
 
-    def _give(self, candidate: Candidate, kind: _Kind, seat: _Seat) -> None:
+    def _give(self, candidate: Candidate, kind: _Kind, seat: Seat) -> None:
         self._hands.setdefault(seat.place.worker, []).append(candidate.id)
         self._meter.start(candidate.lane, candidate.id)
         seat.free -= 1
@@ -497,7 +412,7 @@ class _Plan:
         self._reserved[candidate.id] = Spot(seat.place.worker, seat.host.name)
         return True
 
-    def _spot(self, candidate: Candidate, kind: _Kind) -> _Seat | None:
+    def _spot(self, candidate: Candidate, kind: _Kind) -> Seat | None:
         """Where it should wait: where it waited before, or else where it will have to wait least."""
         lane, needed, seats = candidate.lane, kind.needed, kind.serving.seats
         if lane.alone and self._emptied is not None:
@@ -509,11 +424,11 @@ class _Plan:
         before = self._remembered.get(candidate.id, _NOWHERE)
         if lane.alone:
             seats = [seat for seat in seats if not seat.kept]
-            return min(seats, key=lambda seat: _wait_alone(seat, needed, before), default=None)
+            return min(seats, key=lambda seat: seat.wait_alone(needed, before), default=None)
         if needed:
-            return min(seats, key=lambda seat: _wait_for_room(seat, needed, before), default=None)
+            return min(seats, key=lambda seat: seat.wait_for_room(needed, before), default=None)
         seats = [seat for seat in seats if seat.kept < seat.place.slots and not seat.alone]
-        return min(seats, key=lambda seat: _wait_for_slot(seat, before), default=None)
+        return min(seats, key=lambda seat: seat.wait_for_slot(before), default=None)
 
     # -- why it waits, asked when the plan is made ---------------------------------------------------------------
 
@@ -540,7 +455,7 @@ class _Plan:
             return WaitsAlone(self._emptied.worker if self._emptied and self._emptied.lane == lane else None)
         if seat is None:
             return SlotsBusy(len(kind.serving.seats))
-        if seat.host.keeper is not None and seat.host.keeper in first and not _within(kind.needed, seat.host.usable):
+        if seat.host.keeper is not None and seat.host.keeper in first and not within(kind.needed, seat.host.usable):
             return KeptFor(f"room on host {seat.host.name}", seat.host.keeper)
         assert seat.keeper is not None, (lane, seat)
         return KeptFor(f"a slot of worker {seat.place.worker}", seat.keeper)
@@ -558,7 +473,7 @@ class _Plan:
         never = self._hopeless(lane, serving, needed)
         return _Kind(lane, needed, serving, never, 0.0 if never else self._size(needed))
 
-    def _hopeless(self, lane: Lane, serving: _Serving, needed: _Amounts) -> Reason | None:
+    def _hopeless(self, lane: Lane, serving: Serving, needed: Amounts) -> Reason | None:
         """Why it could not start if everything were free."""
         if not serving.seats:
             return NoWorker(lane.group, lane.task)
@@ -567,28 +482,28 @@ class _Plan:
             return NeverFits(lane.needs, over[0], dict(lane.needs.thousandths)[over[0]], over[1], fleet=True)
         if any(host.holds(needed) for host in serving.hosts):
             return None
-        largest = _largest(serving.hosts)
+        largest = largest_of(host.capacity for host in serving.hosts)
         name, amount = max(needed, key=lambda each: each[1] / (largest.get(each[0], 0) or 0.5))
         return NeverFits(lane.needs, name, amount, largest.get(name, 0))
 
-    def _needed(self, lane: Lane) -> _Amounts:
+    def _needed(self, lane: Lane) -> Amounts:
         amounts = lane.needs.thousandths
         return tuple(each for each in amounts if each[0] not in self._floating) if self._floating else amounts
 
-    def _serving_of(self, lane: Lane) -> _Serving:
+    def _serving_of(self, lane: Lane) -> Serving:
         serving = self._serving_task.get((lane.group, lane.task))
         if serving is None:
             numbers = tuple(seat.number for seat in self._seats if seat.place.serves(lane))
             serving = self._serving.get(numbers)  # many tasks are served by the same workers
             if serving is None:
-                serving = self._serving[numbers] = _serving([self._seats[number] for number in numbers])
+                serving = self._serving[numbers] = Serving.by([self._seats[number] for number in numbers])
             self._serving_task[lane.group, lane.task] = serving
         return serving
 
     def _size(self, amounts: Iterable[tuple[str, int]]) -> float:
         return sum(amount / self._largest[name] for name, amount in amounts)
 
-    def _shrink(self, host: _Host, kind: _Kind) -> None:
+    def _shrink(self, host: Host, kind: _Kind) -> None:
         host.hole -= kind.size
         self._by_hole.sort(key=_hole)
 
@@ -614,55 +529,6 @@ class _Waiting(Mapping[Lane, Reason]):
 _NOWHERE = Spot("", "")
 _WHENEVER = datetime.min.replace(tzinfo=UTC)
 _hole = attrgetter("hole")
-_share = attrgetter("share")
-
-
-def _within(amounts: _Amounts, room: Mapping[str, int]) -> bool:
-    for name, amount in amounts:  # noqa: SIM110 - the innermost loop; a generator would take twice the time
-        if amount > room.get(name, 0):
-            return False
-    return True
-
-
-def _hosts(names: Iterable[str], capacities: Mapping[str, Needs]) -> dict[str, _Host]:
-    hosts = {}
-    for name in names:
-        capacity = dict(capacities.get(name, Needs()).thousandths)
-        hosts[name] = _Host(name, capacity, dict(capacity), dict(capacity))
-    return hosts
-
-
-def _serving(seats: list[_Seat]) -> _Serving:
-    by_host: dict[str, list[_Seat]] = {}
-    for seat in seats:
-        by_host.setdefault(seat.host.name, []).append(seat)
-    hosts = [seats[0].host for seats in by_host.values()]
-    return _Serving(seats, by_host, hosts, hosts)
-
-
-def _largest(hosts: Iterable[_Host]) -> dict[str, int]:
-    return _largest_of(host.capacity for host in hosts)
-
-
-def _largest_of(amounts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Of each resource, as much as there is where there is most."""
-    largest: dict[str, int] = {}
-    for each in amounts:
-        for name, amount in each.items():
-            if amount > largest.get(name, 0):
-                largest[name] = amount
-    return largest
-
-
-def _freest(seats: Iterable[_Seat]) -> _Seat | None:
-    """The one with the largest share of its slots to give."""
-    seat = max(seats, key=_share)
-    return seat if seat.share > 0 else None
-
-
-def _smallest_empty(seats: Iterable[_Seat]) -> _Seat | None:
-    """The one where least is lost while a job runs alone."""
-    return min((seat for seat in seats if seat.empty), key=lambda seat: (seat.place.slots, seat.number), default=None)
 
 
 def _lacking(kind: _Kind) -> HostsBusy:
@@ -670,16 +536,3 @@ def _lacking(kind: _Kind) -> HostsBusy:
     host = min(hosts, key=lambda host: (host.lacks(kind.needed), host.name))
     name, amount = max(kind.needed, key=lambda each: host.lacks((each,)))
     return HostsBusy(name, amount, max(0, host.free.get(name, 0)), host.name)
-
-
-def _wait_for_room(seat: _Seat, needed: _Amounts, before: Spot) -> tuple[bool, float, str, float, int]:
-    to_free = seat.host.lacks(needed) + (not seat.share)
-    return seat.host.name != before.host, to_free, seat.host.name, -seat.share, seat.number
-
-
-def _wait_alone(seat: _Seat, needed: _Amounts, before: Spot) -> tuple[bool, float, int]:
-    return seat.place.worker != before.worker, seat.host.lacks(needed) + seat.holds, seat.number
-
-
-def _wait_for_slot(seat: _Seat, before: Spot) -> tuple[bool, int, int]:
-    return seat.place.worker != before.worker, seat.holds - seat.place.slots + seat.kept, seat.number

@@ -17,9 +17,9 @@ from recruiter.domain.job import JobId
 from recruiter.domain.lanes import Lane
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.notices import Notices
-from recruiter.domain.packing import Spot
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.schedule_registry import SchedulePolicyRegistry
+from recruiter.domain.seats import Spot
 from recruiter.errors import StoreError, StoreUnreachable, Superseded
 from recruiter.events import Events
 from recruiter.processes.loop import Loop, Stop

@@ -18,7 +18,8 @@ from recruiter.domain.lanes import Lane
 from recruiter.domain.limits import Meter
 from recruiter.domain.names import CANCELLED_LANE, group_and_task
 from recruiter.domain.needs import Needs
-from recruiter.domain.packing import Candidate, Held, NeverFits, Packing, Place, Spot, never_fit, pack
+from recruiter.domain.packing import Candidate, Held, NeverFits, Packing, never_fit, pack
+from recruiter.domain.seats import Place, Spot
 from recruiter.store.database import Store
 from recruiter.store.limits import Rules
 
