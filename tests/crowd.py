@@ -11,6 +11,7 @@ from uuid import UUID
 
 from bson import ObjectId
 
+from recruiter.domain.conditions import STATES
 from recruiter.domain.filters import JobFilter
 from recruiter.domain.job import Execution, Job, JobId
 from recruiter.domain.moments import resolved
@@ -25,6 +26,50 @@ from tests.samples import NOW, on_the_roster
 ERRORS = ("ValueError", "shop.errors.Refused", "mail.errors.Refused", "TimeoutError")
 WHYS = ("tried-too-many-times", "non-retriable-exception", "lost", "gave-up")
 _SECOND = timedelta(seconds=1)
+MINUTE = timedelta(minutes=1)
+
+EACH_WORD: list[dict[str, Any]] = [
+    {},
+    *({"state": state} for state in STATES),
+    {"state": ["failed", "running"]},
+    {"task": "send"},
+    {"group": "mail"},
+    {"group": "mail", "task": ["send", "resize"], "state": "failed"},
+    {"tag": "eu"},
+    {"tag": ["eu", "new"]},
+    {"owner": "ada"},
+    {"owner": ["ada", "bob"], "group": "shop"},
+    {"urn": "report:1"},
+    {"key": "customer:1"},
+    {"worker": "w1"},
+    {"error": "Refused"},
+    {"error": ValueError},
+    {"error": "shop.errors.Refused", "state": "waiting"},
+    {"why": "gave-up"},
+    {"why": ["done", "cancelled"]},
+    {"args": {"customer.id": 2}},
+    {"args": {"customer": {"id": (1, 2)}, "size": "s"}},
+    {"args": {"size": None}},
+    {"since": "2m"},
+    {"until": NOW - 5 * MINUTE},
+    {"created_since": "10m", "created_until": "5m"},
+    {"scheduled_since": NOW, "state": "waiting"},
+    {"scheduled_until": "5m"},
+    {"ended_since": NOW - 5 * MINUTE, "ended_until": NOW},
+    {"recovered_from": "text-1"},
+    {"attempts": 1},
+    {"attempts": 3},
+    {"delayed": "3s"},
+    {"delayed": "2m"},
+    {"slow": "4s"},
+    {"slow": "4s", "delayed": "2s", "state": ["running", "succeeded"]},
+    {"task": "nobody"},
+    {"group": "nobody"},
+    {"owner": "nobody"},
+    {"error": "Nobody"},
+    {"attempts": 100},
+]
+"""Every word of a filter, and some together."""
 
 
 def fill(store: Store, waiting: int = 150, ended: int = 250, seed: int = 1) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -23,10 +22,8 @@ from recruiter.steps.search import FULL, ID, SHORT, Form, count, search
 from recruiter.store.codec import encode
 from recruiter.store.database import Store
 from recruiter.store.target import Target
-from tests.crowd import ERRORS, fill, meant_by
+from tests.crowd import EACH_WORD, ERRORS, MINUTE, fill, meant_by
 from tests.samples import NOW
-
-MINUTE = timedelta(minutes=1)
 
 
 @pytest.fixture(scope="module")
@@ -75,49 +72,6 @@ def all_pages(store: Store, filter: JobFilter, limit: int, form: Form[Any] = ID)
 def same(found: list[JobId], expected: set[JobId]) -> None:
     assert len(found) == len({(type(id), id) for id in found}), "one was seen twice"
     assert set(found) == expected
-
-
-EACH_WORD: list[dict[str, Any]] = [
-    {},
-    *({"state": state} for state in STATES),
-    {"state": ["failed", "running"]},
-    {"task": "send"},
-    {"group": "mail"},
-    {"group": "mail", "task": ["send", "resize"], "state": "failed"},
-    {"tag": "eu"},
-    {"tag": ["eu", "new"]},
-    {"owner": "ada"},
-    {"owner": ["ada", "bob"], "group": "shop"},
-    {"urn": "report:1"},
-    {"key": "customer:1"},
-    {"worker": "w1"},
-    {"error": "Refused"},
-    {"error": ValueError},
-    {"error": "shop.errors.Refused", "state": "waiting"},
-    {"why": "gave-up"},
-    {"why": ["done", "cancelled"]},
-    {"args": {"customer.id": 2}},
-    {"args": {"customer": {"id": (1, 2)}, "size": "s"}},
-    {"args": {"size": None}},
-    {"since": "2m"},
-    {"until": NOW - 5 * MINUTE},
-    {"created_since": "10m", "created_until": "5m"},
-    {"scheduled_since": NOW, "state": "waiting"},
-    {"scheduled_until": "5m"},
-    {"ended_since": NOW - 5 * MINUTE, "ended_until": NOW},
-    {"recovered_from": "text-1"},
-    {"attempts": 1},
-    {"attempts": 3},
-    {"delayed": "3s"},
-    {"delayed": "2m"},
-    {"slow": "4s"},
-    {"slow": "4s", "delayed": "2s", "state": ["running", "succeeded"]},
-    {"task": "nobody"},
-    {"group": "nobody"},
-    {"owner": "nobody"},
-    {"error": "Nobody"},
-    {"attempts": 100},
-]
 
 
 @pytest.mark.parametrize("words", EACH_WORD, ids=str)

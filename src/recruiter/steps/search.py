@@ -100,13 +100,13 @@ def count(store: Store, filter: JobFilter, now: datetime, most: int | None) -> C
     section, position = sections.first, None
     number = looked = 0
     while section is not None:
-        left = None if most is None else most - max(number, looked)
-        if left is not None and left <= 0:
-            return Count(number, False)
+        left = None if most is None else most - number
         some, position, some_looked = sections.count(section, position, left)
         number += some
         looked += some_looked
         section = sections.after(section) if position is None else section
+        if most is not None and (number >= most or (section is not None and looked >= most)):
+            return Count(number, False)
     return Count(number, True)
 
 

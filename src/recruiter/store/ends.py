@@ -40,10 +40,12 @@ class Ends:
         """The jobs that have ended and that the filter means. None if there are none."""
         conditions = matching.of_ended(filter, now)
         if filter.state or filter.why:
-            whys = [why for why in self._whys() if filter.wants_why(why)]
-            conditions["why"] = {"why": {"$in": whys}}
+            known = self._whys()
+            whys = [why for why in known if filter.wants_why(why)]
             if not whys:
                 return None
+            if len(whys) < len(known):
+                conditions["why"] = {"why": {"$in": whys}}
         index, alternatives, answered = self._best(filter, conditions)
         if not alternatives:
             return None
@@ -84,15 +86,14 @@ class Ends:
         set_aside: tuple[Document, ...] = ()
         if Why.MALFORMED in whys and not filter.group and not filter.task:
             set_aside = ({"why": Why.MALFORMED, "group": None, "task": None},)  # it has neither
-        return (*_products(whys, tasks), *set_aside)
+        return (*_products(whys, {group: some for group, some in tasks.items() if some}), *set_aside)
 
     def _whys(self) -> list[str]:
         return self._texts("why", {})
 
     def _texts(self, field: str, query: Document) -> list[str]:
-        """The values there are, by one index seek each; those of what is no job are left out."""
-        rows = self._archived.aggregate([{"$match": query}, {"$group": {"_id": f"${field}"}}], hint=BY_WHY)
-        return [row["_id"] for row in rows if isinstance(row["_id"], str)]
+        """The values there are, by one index seek each; of what is no job there are none."""
+        return [value for value in self._archived.distinct(field, query) if isinstance(value, str)]
 
     def _errors(self, filter: JobFilter) -> list[str]:
         """The full names of classes that are meant."""
