@@ -6,6 +6,8 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+_CLOCKS_AGREE = timedelta(milliseconds=50)
+
 
 class Clock(Protocol):
     """What time it is, and how long something took."""
@@ -28,10 +30,20 @@ class SystemClock:
         self.offset = timedelta()
 
     def now(self) -> datetime:
+        """The moment, aware, in UTC."""
         return datetime.now(UTC) + self.offset
 
     def monotonic(self) -> float:
+        """Seconds that never jump."""
         return time.monotonic()
+
+    def agree(self, theirs: datetime, took: float) -> None:
+        """Sets itself by the server's clock, which showed this time in an answer that took so many seconds."""
+        half = timedelta(seconds=took / 2)
+        difference = theirs + half - self.now()
+        # An answer that took long says little: user code may have held the interpreter meanwhile.
+        if abs(difference) > _CLOCKS_AGREE + half:
+            self.offset += difference
 
 
 class StoppedClock(SystemClock):
@@ -50,6 +62,10 @@ class StoppedClock(SystemClock):
     def monotonic(self) -> float:
         return self._elapsed
 
+    def agree(self, theirs: datetime, took: float) -> None:
+        """It is what it is."""
+
     def move(self, by: timedelta) -> None:
+        """Lets so much time pass at once."""
         self._now += by
         self._elapsed += by.total_seconds()

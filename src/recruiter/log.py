@@ -21,6 +21,9 @@ _SENTENCES: dict[str, tuple[int, str]] = {
     "process.stopping": (logging.INFO, "asked to stop"),
     "leader.elected": (logging.INFO, "leads now, term {term}"),
     "leader.stept_back": (logging.INFO, "leads no more"),
+    "recruiter.standing_by": (logging.INFO, "stands by: another recruiter leads"),
+    "cleaner.at_work": (logging.DEBUG, "keeps the archive small"),
+    "session.not_ended": (logging.WARNING, "{error}"),
     "worker.joined": (logging.INFO, "worker {worker} joined the roster with {slots} slots"),
     "worker.left": (logging.INFO, "worker {worker} left the roster"),
     "worker.lost": (
@@ -41,12 +44,13 @@ _SENTENCES: dict[str, tuple[int, str]] = {
     "loop.failed": (logging.ERROR, "{loop}: a mistake inside Recruiter; please report it:\n{trace}"),
     "lane.unserved": (
         logging.WARNING,
-        "jobs of task {task} in group {group} wait, and no worker serves them",
+        "jobs of task {task} in group {group} wait, and no worker serves them: "
+        "start one that knows the task and works on the group",
     ),
     "lane.never_fits": (logging.ERROR, "jobs of task {task} in group {group} cannot run: each {reason}"),
     "archive.cleaned": (logging.INFO, "removed {removed} old jobs from the archive"),
     "hook.failed": (logging.ERROR, "hook {hook} failed: {error}"),
-    "listener.failed": (logging.ERROR, "a listener failed on {event}: {error}"),
+    "listener.failed": (logging.WARNING, "listener {listener} failed on {event}: {error}; nothing else is affected"),
     "scheduler.repeated": (logging.DEBUG, "made {made} jobs of repeatable ones, skipped {skipped}"),
     "scheduler.broken": (logging.ERROR, "scheduler {urn} cannot be repeated: {reason}"),
     "scheduler.overdue": (logging.ERROR, "scheduler {urn} {told}"),
@@ -66,6 +70,7 @@ _SENTENCES: dict[str, tuple[int, str]] = {
         "the result of job {job} was dropped: worker {worker} had been retired",
     ),
     "job.set_aside": (logging.WARNING, "document {job} was set aside: {reason}"),
+    "job.taken_over": (logging.WARNING, "document {job} was locked by {holder} for too long and is taken over"),
     "job.cancelling": (logging.INFO, "job {job} is told that it was cancelled by {by}: {reason}"),
     "job.cancelled": (logging.INFO, "job {job} cancelled"),
 }

@@ -133,10 +133,10 @@ def test_doctor_says_what_is_wrong_and_what_to_do(start: Starter, store: Store, 
     # then what remains is named with its reason
     assert code == 1
     assert "unheard_of" in said
-    assert "no worker knows this task" in said
+    assert "no worker knows the task" in said
     assert "'junk'" in said
     assert "task must be one text, not int" in said
-    assert "leads, term 1" in said
+    assert ", term 1;" in said
 
 
 def test_dev_runs_everything_on_a_private_mongodb(start: Starter, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from tests.samples import a_job, done
 TALKING: dict[type, set[str]] = {
     Recruiter: {
         *("create", "find", "cancel", "schedulers", "create_schedulers", "explain", "recover", "remove"),
+        *("analytics", "counts"),
         *("run", "run_all", "watch", "flush_jobs_synchronously"),
     },
     Task: {"enqueue", "enqueue_many", "create"},

@@ -7,7 +7,7 @@ import sys
 from cyclopts import App, CycloptsError
 
 import recruiter
-from recruiter.cli import dev, doctor, group, job, limit, scheduler, start, worker
+from recruiter.cli import analytics, dev, doctor, group, health, job, limit, prepare, scheduler, start, top, worker
 from recruiter.errors import ApplicationError, InvalidFilter, RecruiterError, SettingsError, StoreError
 
 app = App(
@@ -21,8 +21,12 @@ app.command(scheduler.app)
 app.command(worker.app)
 app.command(group.app)
 app.command(limit.app)
+app.command(analytics.analytics)
+app.command(top.top)
 app.command(dev.dev)
 app.command(doctor.doctor)
+app.command(health.health_, name="health")
+app.command(prepare.prepare)
 
 
 def main() -> None:

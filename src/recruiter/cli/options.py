@@ -13,6 +13,9 @@ from cyclopts import Parameter
 from recruiter.app import Recruiter
 from recruiter.settings import CONFIG_VARIABLE, LogFormat, LogLevel, Settings
 
+PATIENCE = 5.0
+"""Seconds a command waits for a server before it says that there is none."""
+
 
 @Parameter(name="*")
 @dataclass(frozen=True)
@@ -97,6 +100,7 @@ class CleanerOptions:
 def recruiter_on(target: TargetOptions) -> Iterator[Recruiter]:
     """A Recruiter on the database that the options name, for commands that look and control."""
     with Recruiter(settings_from(target).target) as recruiter:
+        recruiter.patience = PATIENCE
         yield recruiter
 
 

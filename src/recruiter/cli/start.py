@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from cyclopts import App
 
 from recruiter.app import Recruiter
 from recruiter.application import Application, load_application
 from recruiter.cli import options as given
-from recruiter.cli.options import settings_from
+from recruiter.cli.options import PATIENCE, settings_from
 from recruiter.events import Events
 from recruiter.log import configure, log_events
 from recruiter.processes.children import Nursery
@@ -20,7 +20,9 @@ from recruiter.processes.cleaner import CleanerOptions, CleanerProcess
 from recruiter.processes.fleet import PARENT_VARIABLE, Fleet
 from recruiter.processes.host import measured_resources
 from recruiter.processes.loop import Stop
+from recruiter.processes.notify import ServiceManager
 from recruiter.processes.parent import die_with_parent
+from recruiter.processes.presence import Presence
 from recruiter.processes.recruiter import RecruiterOptions, RecruiterProcess
 from recruiter.processes.worker import WorkerOptions, WorkerProcess
 from recruiter.settings import Settings
@@ -28,9 +30,6 @@ from recruiter.store.database import Store
 from recruiter.store.target import Target
 
 app = App(name="start", help="Start one of the processes, or all of them.")
-
-_PATIENCE = 5.0
-"""Seconds a process waits for a server before it says that there is none; it goes on trying after that."""
 
 
 @app.command(name="recruiter")
@@ -41,9 +40,10 @@ def start_recruiter(
 ) -> None:
     """Assigns jobs to workers. Any number may run; one of them leads."""
     settings = settings_from(common, own)
+    manager = ServiceManager.of(os.environ)
     application = load_application(settings.bootstrap)
     facade = _facade(application, settings)
-    with _Process("recruiter", settings, application.address) as process:
+    with _Process("recruiter", settings, application.address, manager) as process:
         RecruiterProcess(
             process.store,
             process.events,
@@ -58,6 +58,8 @@ def start_recruiter(
             schedules=application.schedules,
             became_master=lambda: _begin_to_lead(application, facade),
             stept_back=_hook(application, "recruiter_stept_back", facade),
+            presence=process.presence("recruiter"),
+            manager=manager,
         ).run()
 
 
@@ -70,9 +72,10 @@ def start_worker(
 ) -> None:
     """Runs jobs, in child processes that have the application loaded."""
     settings = settings_from(common, own, death)
+    manager = ServiceManager.of(os.environ)
     # The supervisor runs no user code, so the application is not loaded here: a child is asked.
     nursery = Nursery.open(settings.bootstrap)
-    with _Process("worker", settings, nursery.ask_address()) as process:
+    with _Process("worker", settings, nursery.ask_address(), manager) as process:
         WorkerProcess(
             process.store,
             process.events,
@@ -91,6 +94,7 @@ def start_worker(
                 tell_all=settings.log_level == "debug",
             ),
             nursery,
+            manager=manager,
         ).run()
 
 
@@ -100,15 +104,24 @@ def start_cleaner(
 ) -> None:
     """Removes old finished jobs, and repairs what dead workers left behind."""
     settings = settings_from(common, own)
+    manager = ServiceManager.of(os.environ)
     application = load_application(settings.bootstrap)
-    with _Process("cleaner", settings, application.address) as process:
+    with _Process("cleaner", settings, application.address, manager) as process:
         options = CleanerOptions(
             clean_after=settings.clean_after,
             wait_at_least=settings.wait_at_least.total_seconds(),
             wait_at_most=settings.wait_at_most.total_seconds(),
             dead_after=settings.considered_dead_after.total_seconds(),
         )
-        CleanerProcess(process.store, process.events, process.stop, options, application.policies).run()
+        CleanerProcess(
+            process.store,
+            process.events,
+            process.stop,
+            options,
+            application.policies,
+            presence=process.presence("cleaner"),
+            manager=manager,
+        ).run()
 
 
 @app.command(name="all")
@@ -128,25 +141,27 @@ def start_all(
 
 def run_fleet(settings: Settings, stop: Stop) -> int:
     """The three processes as children, told everything through the environment."""
-    fleet = Fleet(stop, _as_environment(settings))
+    fleet = Fleet(stop, _as_environment(settings), ServiceManager.of(os.environ))
     stop.when_at_once(fleet.kill)
     for name in ("recruiter", "worker", "cleaner"):
-        fleet.add("start", name)
+        fleet.add(name, "start", name)
     return fleet.run()
 
 
 class _Process:
     """What all processes have: a checked store, events that are logged, and signals that stop it."""
 
-    def __init__(self, name: str, settings: Settings, address: str | None) -> None:
+    def __init__(self, name: str, settings: Settings, address: str | None, manager: ServiceManager) -> None:
         configure(settings.log_level, settings.log_format, name)
         self.events = Events()
         self.events.listen(log_events(name))
+        self.events.listen(manager.hear)
+        self._settings = settings
         self.stop = Stop()
         self._name = name
         # What the application says of itself holds unless somebody said otherwise to this process.
         said = "target" in settings.model_fields_set or address is None
-        self.store = Store(Target.parse(settings.target if said else address or ""), patience=_PATIENCE)
+        self.store = Store(Target.parse(settings.target if said else address or ""), patience=PATIENCE)
 
     def __enter__(self) -> _Process:
         parent = os.environ.pop(PARENT_VARIABLE, None)
@@ -155,12 +170,17 @@ class _Process:
         self.stop.listen_to_signals()
         self.stop.when_asked(lambda: self.events.emit("process.stopping"))
         self.store.check()
+        self.store.require_rights()
         self.store.prepare()
         self.events.emit("process.started", program=self._name, target=str(self.store.target))
         return self
 
     def __exit__(self, *_: object) -> None:
         self.store.close()
+
+    def presence(self, role: Literal["recruiter", "cleaner"]) -> Presence:
+        every = min(5.0, self._settings.considered_dead_after.total_seconds() / 3)
+        return Presence(self.store, role, self._settings.host, every)
 
 
 def _facade(application: Application, settings: Settings) -> Recruiter:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from uuid import UUID
+from typing import Any
 
 from recruiter.domain.job import JobId
 from recruiter.domain.names import group_and_task
@@ -30,8 +30,8 @@ class Registration:
     beats: int
     ready: bool = True
     draining: bool = False
-    session: UUID | None = None
-    """Where its transactions run."""
+    session: Any = None
+    """Where its transactions run; only the store knows what it is."""
     host: str = ""
     resources: Needs = NOTHING
     """What its host has."""

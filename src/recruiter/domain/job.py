@@ -97,6 +97,7 @@ class Job:
 
     @property
     def lane(self) -> str:
+        """What it has in common with jobs that are planned alike: group, task, needs and key."""
         if not self.needs and self.key is None and not self.suspect:
             return f"{self.group}/{self.task}"  # nearly always, and it is asked for every job
         return str(Lane(self.group, self.task, self.needs, self.key, self.suspect))
@@ -108,6 +109,7 @@ class Job:
 
     @property
     def last_execution(self) -> Execution | None:
+        """The last attempt that has ended, if there was one."""
         return self.executions[-1] if self.executions else None
 
 
@@ -121,6 +123,10 @@ class ArchivedJob(Job):
     result: Any = field(kw_only=True, default=None)
     """As it is stored; `handle.result()` gives the value the task returned."""
     reason: str | None = field(kw_only=True, default=None)
+    latency: float | None = field(kw_only=True, default=None)
+    """Seconds from the time it was scheduled for to the start of its last attempt."""
+    execution_time: float | None = field(kw_only=True, default=None)
+    """Seconds that its last attempt took."""
     recovered_as: JobId | None = field(kw_only=True, default=None)
     """The job that repeats it, if somebody has recovered it; of several, the last."""
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, NoReturn
 
+from recruiter.domain.duration import humanize
 from recruiter.domain.job import Job
 from recruiter.domain.schedule import WINDOW, Due, Late, occurrence_id
 from recruiter.domain.text import said_by
@@ -33,6 +34,8 @@ class Overlap(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pause:
+    """Since when, by whom and why something is paused."""
+
     at: datetime
     by: str | None = None
     reason: str | None = None
@@ -65,6 +68,16 @@ class Scheduler:
     skipped: int = 0
     succeeded_at: datetime | None = None
     """The last success anybody has noticed; kept when the archive has forgotten it."""
+
+    def broken_promise(self, succeeded_at: datetime | None, now: datetime) -> str | None:
+        """What it has promised (`must_succeed_within`) and not kept, given its last success."""
+        if self.must_succeed_within is None or self.paused is not None:
+            return None
+        since = max(succeeded_at or self.created_at, self.created_at)
+        if now - since <= self.must_succeed_within:
+            return None
+        last = f"its last success is from {succeeded_at:%Y-%m-%d %H:%M:%S}" if succeeded_at else "it never has"
+        return f"must succeed every {humanize(self.must_succeed_within)}, and {last}"
 
     def same_definition(self, other: Scheduler) -> bool:
         """Do both say the same? What has happened to them is another matter."""

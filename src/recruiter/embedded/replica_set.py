@@ -21,13 +21,17 @@ SMALL = ("--wiredTigerCacheSizeGB", "0.25", "--oplogSize", "64")
 
 
 class EmbeddedReplicaSet:
-    """A replica set of `nodes` mongods with temporary data, all gone after `stop()` or with this process."""
+    """A replica set of `nodes` mongods with temporary data, all gone after `stop()` or with this process; with
+    `arbiter`, the last of them only votes."""
 
-    def __init__(self, nodes: int = 3, *, binary: str | None = None, replica_set: str = "recruiter") -> None:
+    def __init__(
+        self, nodes: int = 3, *, binary: str | None = None, replica_set: str = "recruiter", arbiter: bool = False
+    ) -> None:
         self.nodes: list[EmbeddedServer] = []
         self.replica_set = replica_set
         self._size = nodes
         self._binary = binary
+        self._arbiter = arbiter
         self._finish: weakref.finalize[..., EmbeddedReplicaSet] | None = None
 
     def start(self) -> str:
@@ -43,7 +47,8 @@ class EmbeddedReplicaSet:
                 node.start()
             with admin.connected(self.nodes[0].address) as connection:
                 addresses = [node.address for node in self.nodes]
-                admin.initiate(connection, self.replica_set, addresses, QUICK_ELECTIONS)
+                arbiters = addresses[-1:] if self._arbiter else []
+                admin.initiate(connection, self.replica_set, addresses, QUICK_ELECTIONS, arbiters)
             for node in self.nodes:
                 _until(partial(_takes_part, node), f"{node.address} did not join")
             self.primary()
@@ -59,6 +64,7 @@ class EmbeddedReplicaSet:
 
     @property
     def uri(self) -> str:
+        """The address of all its nodes, without a database."""
         return f"mongodb://{','.join(node.address for node in self.nodes)}/?replicaSet={self.replica_set}"
 
     def primary(self) -> EmbeddedServer:

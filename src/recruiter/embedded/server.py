@@ -1,7 +1,7 @@
 """A private MongoDB: one mongod, started here, gone with us.
 
 MongoDB is licensed under the SSPL. This runs it for development and tests only: it has no users, no passwords
-and no second copy of the data. Not for production.
+(but where tests want them) and no second copy of the data. Not for production.
 """
 
 from __future__ import annotations
@@ -47,6 +47,9 @@ class EmbeddedServer:
 
     MongoDB's licence is the SSPL: not for production.
 
+    Where the `extra` options make mongod ask for a password, `credentials` (`user:password`) are of a user who may see
+    everything and was made before.
+
     After `stop()` or `kill()` a `start()` brings it back at the same port, so that clients find it again.
     """
 
@@ -58,8 +61,10 @@ class EmbeddedServer:
         binary: str | None = None,
         replica_set: str = "recruiter",
         extra: Sequence[str] = (),
+        credentials: str = "",
     ) -> None:
         self.replica_set = replica_set
+        self._credentials = credentials
         self._folder = folder
         self._port = port
         self._binary = binary
@@ -99,12 +104,14 @@ class EmbeddedServer:
 
     @property
     def running(self) -> bool:
+        """Whether it is up, as far as anybody here knows."""
         if self._process is not None:
             return self._process.running
         return self._record is not None and self._record.running
 
     @property
     def uri(self) -> str:
+        """Its address, without a database."""
         return f"mongodb://{self.address}/?replicaSet={self.replica_set}"
 
     @property
@@ -200,7 +207,7 @@ class EmbeddedServer:
     def _is_ready(self, address: str, folder: Path) -> bool:
         """One step towards a writable primary; whether that is reached."""
         try:
-            with admin.connected(address) as connection:
+            with admin.connected(address, self._credentials) as connection:
                 # Before anything is changed: where our port is taken, it is a stranger who answers.
                 if admin.data_folder(connection) != str(folder / "data"):
                     return False

@@ -9,7 +9,9 @@ from datetime import timedelta
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.events import Events
 from recruiter.processes.loop import Loop, Stop
-from recruiter.steps.clean import BATCH, clean
+from recruiter.processes.notify import ServiceManager
+from recruiter.processes.presence import Presence
+from recruiter.steps.clean import BATCH, clean, clean_counts
 from recruiter.steps.rescue import Rescue
 from recruiter.store.database import Store
 
@@ -26,28 +28,53 @@ class CleanerOptions:
 
 class CleanerProcess:
     def __init__(
-        self, store: Store, events: Events, stop: Stop, options: CleanerOptions, policies: PolicyRegistry
+        self,
+        store: Store,
+        events: Events,
+        stop: Stop,
+        options: CleanerOptions,
+        policies: PolicyRegistry,
+        *,
+        presence: Presence | None = None,
+        manager: ServiceManager | None = None,
     ) -> None:
         self._store = store
         self._events = events
         self._options = options
         # Patient: the leader rescues first; this is for when there is none.
         self._rescue = Rescue(store, store.clock, 2 * options.dead_after, policies)
-        self._loop = Loop("cleaner", self._step, stop, events)
+        store.settlement.sessions.complain = lambda error: events.emit("session.not_ended", error=error)
+        self._presence = presence
+        self._loop = Loop("cleaner", self._step, stop, events, manager=manager)
+        self._at_work = False
         self._clean_at = 0.0
         self._removed = 0
 
     def run(self) -> None:
-        self._loop.run()
+        try:
+            self._loop.run()
+        finally:
+            if self._presence is not None:
+                self._presence.leave()
 
     def _step(self) -> float:
+        if self._presence is not None:
+            self._presence.show()
+        delay = self._clean()
+        if not self._at_work:
+            self._at_work = True
+            self._events.emit("cleaner.at_work")
+        return delay
+
+    def _clean(self) -> float:
         clock = self._store.clock
         for retired in self._rescue.retire_silent(self._store.roster.read()):
             self._events.emit("worker.retired", **asdict(retired))
         if clock.monotonic() >= self._clean_at:
             removed = clean(self._store, clock.now(), self._options.clean_after)
+            counts = clean_counts(self._store, clock.now(), self._options.clean_after)
             self._removed += removed
-            if removed == BATCH:
+            if BATCH in (removed, counts):
                 return _REST_BETWEEN_BATCHES
             if self._removed:
                 self._events.emit("archive.cleaned", removed=self._removed)
@@ -55,4 +82,4 @@ class CleanerProcess:
             self._clean_at = clock.monotonic() + random.uniform(
                 self._options.wait_at_least, max(self._options.wait_at_least, self._options.wait_at_most)
             )
-        return min(self._options.dead_after / 2, max(0.0, self._clean_at - clock.monotonic()))
+        return min(self._options.dead_after / 3, max(0.0, self._clean_at - clock.monotonic()))

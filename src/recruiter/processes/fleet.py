@@ -9,6 +9,8 @@ import time
 from collections.abc import Mapping, Sequence
 
 from recruiter.processes.loop import Stop
+from recruiter.processes.notify import ServiceManager
+from recruiter.processes.relay import Relay
 
 PARENT_VARIABLE = "RECRUITER_PARENT"
 """Tells a process which parent to die with."""
@@ -17,17 +19,18 @@ PARENT_VARIABLE = "RECRUITER_PARENT"
 class Fleet:
     """What is secret goes through the environment; the arguments of a process can be read by everybody."""
 
-    def __init__(self, stop: Stop, environment: Mapping[str, str]) -> None:
+    def __init__(self, stop: Stop, environment: Mapping[str, str], manager: ServiceManager) -> None:
         self._stop = stop
+        self._relay = Relay(manager)
         self._environment = {**os.environ, **environment, PARENT_VARIABLE: str(os.getpid())}
         self._members: list[subprocess.Popen[bytes]] = []
 
-    def add(self, *arguments: str) -> None:
+    def add(self, name: str, *arguments: str) -> None:
         """Starts `recruiter ARGUMENTS…`, in a group of its own: the terminal's Ctrl-C is for us to pass on."""
         self._members.append(
             subprocess.Popen(
                 [sys.executable, "-m", "recruiter.cli.main", *arguments],
-                env=self._environment,
+                env={**self._environment, **self._relay.environment(name)},
                 process_group=0,
             )
         )
@@ -36,9 +39,12 @@ class Fleet:
         """Waits until one ends or a stop is asked for, then stops the rest; returns the first exit code but 0."""
         try:
             while not self._stop.asked and all(member.poll() is None for member in self._members):
+                self._relay.pass_on()
                 time.sleep(0.05)
         finally:
+            self._relay.stopping()
             self.stop()
+            self._relay.close()
         return next((code for code in self._codes() if code), 0)
 
     def stop(self) -> None:

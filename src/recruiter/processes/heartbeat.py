@@ -6,7 +6,6 @@ import os
 import socket
 import threading
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 from recruiter.domain.throughput import Throughput
@@ -20,7 +19,6 @@ from recruiter.store.roster import Holding
 
 _UNTIL_READY = 0.02
 """Seconds between two looks whether the tasks are known."""
-_CLOCKS_AGREE = timedelta(milliseconds=50)
 
 
 class Heartbeat:
@@ -94,14 +92,19 @@ class Heartbeat:
         asked_at = self._clock.monotonic()
         runs = self._place.running()
         running = [{"job": job.id, "task": _task(job), "since": since} for job, since in runs]
-        facts = {"running": running, "draining": membership.draining, "prefetch": self._throughput.prefetch}
+        facts = {
+            "running": running,
+            "draining": membership.draining,
+            "prefetch": self._throughput.prefetch,
+            "clock_offset": self._clock.offset.total_seconds(),
+        }
         answer = self._store.roster.beat(holdings.worker, facts, within=self._options.dead_after / 3)
         if answer is None:
             membership.lose(holdings)
             return self._options.heartbeat
         membership.beaten_at = asked_at
         holding, server_time = answer
-        self._set_clock(server_time - self._clock.now(), self._clock.monotonic() - asked_at)
+        self._clock.agree(server_time, self._clock.monotonic() - asked_at)
         if holdings.hear(holding):
             self._given()
         if holdings.saw(runs, self._clock.now(), self._options.heartbeat):
@@ -115,13 +118,6 @@ class Heartbeat:
         mine = {id: flag for id, flag in flags.items() if id in holding.assigned}
         if mine:
             self._place.cancel(mine)
-
-    def _set_clock(self, difference: timedelta, took: float) -> None:
-        half = timedelta(seconds=took / 2)
-        difference += half
-        # An answer that took long says little: user code may have held the interpreter meanwhile.
-        if abs(difference) > _CLOCKS_AGREE + half:
-            self._clock.offset += difference
 
 
 _MOST_FLAGS = 1000

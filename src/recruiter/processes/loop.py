@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from recruiter.errors import StoreError
 from recruiter.events import Events
+from recruiter.processes.notify import ServiceManager
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.2, 5.0
 SAME_WISH = 0.5
@@ -75,7 +76,13 @@ class Stop:
 
 class Loop:
     def __init__(
-        self, name: str, step: Callable[[], float], stop: Stop, events: Events, longest_wait: float = _LONGEST_WAIT
+        self,
+        name: str,
+        step: Callable[[], float],
+        stop: Stop,
+        events: Events,
+        longest_wait: float = _LONGEST_WAIT,
+        manager: ServiceManager | None = None,
     ) -> None:
         self._name = name
         self._step = step
@@ -84,6 +91,7 @@ class Loop:
         self._wake = threading.Event()
         self._failures = 0
         self._longest_wait = longest_wait
+        self._manager = manager or ServiceManager()
         stop.when_asked(self.ring)
 
     def ring(self) -> None:
@@ -93,9 +101,15 @@ class Loop:
     def run(self) -> None:
         while not self._stop.asked:
             self._wake.clear()
-            delay = self.attempt()
-            if delay > 0 and not self._stop.asked:
-                self._wake.wait(delay)
+            self._wait(self.attempt())
+
+    def _wait(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        self._manager.alive()
+        while (left := until - time.monotonic()) > 0 and not self._stop.asked:
+            if self._wake.wait(min(left, self._manager.every)):
+                return
+            self._manager.alive()
 
     def start(self) -> threading.Thread:
         thread = threading.Thread(target=self.run, name=self._name, daemon=True)

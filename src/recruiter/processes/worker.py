@@ -24,6 +24,7 @@ from recruiter.processes.floor import Floor
 from recruiter.processes.heartbeat import Heartbeat
 from recruiter.processes.loop import Stop
 from recruiter.processes.membership import LAST_WORDS, Membership, MembershipOptions
+from recruiter.processes.notify import ServiceManager
 from recruiter.processes.settling import Settling
 from recruiter.processes.tracking import Tracking
 from recruiter.store.database import Store
@@ -50,7 +51,16 @@ class WorkerOptions:
 
 
 class WorkerProcess:
-    def __init__(self, store: Store, events: Events, stop: Stop, options: WorkerOptions, nursery: Nursery) -> None:
+    def __init__(
+        self,
+        store: Store,
+        events: Events,
+        stop: Stop,
+        options: WorkerOptions,
+        nursery: Nursery,
+        *,
+        manager: ServiceManager | None = None,
+    ) -> None:
         self._store = store
         self._clock = store.clock
         self._events = events
@@ -99,6 +109,7 @@ class WorkerProcess:
             noticed=self._tracking.ring,
         )
         self._cut_off = False
+        self._manager = manager or ServiceManager()
 
     def run(self) -> None:
         """Works until asked to stop, then finishes what runs, hands the rest back and leaves the roster."""
@@ -113,6 +124,7 @@ class WorkerProcess:
             while not self._stop.asked:
                 self._floor.turn()
                 self._mind_registration()
+                self._manager.alive()
             # Nothing new from here on: what would arrive after the last look would be neither run nor handed back.
             self._fetch_stop.ask()
             fetching.join(timeout=LAST_WORDS)
@@ -159,6 +171,7 @@ class WorkerProcess:
         while not self._floor.idle and self._clock.monotonic() < deadline and not self._membership.lost:
             self._give_back_unfetched()
             self._floor.turn()
+            self._manager.alive()
         self._interrupt([], self._floor.end_children(), "the worker was asked to stop")
         deadline = self._clock.monotonic() + LAST_WORDS
         holdings = self._membership.holdings

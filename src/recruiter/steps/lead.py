@@ -98,7 +98,7 @@ class Leadership:
         first = self._store.roster.highest_term() + 1 if seen is None else 0
         if seen is not None:
             self._store.settlement.end_session_of(seen.session)  # it may have died in the middle of a transaction
-        self._mine = self._store.leases.acquire(seen, attempt, who, first)
+        self._mine = self._store.leases.acquire(seen, attempt, who, first, self._store.clock.now())
         if self._mine is not None:
             self._store.roster.raise_term(self._mine.term)
             self._certain = True

@@ -6,7 +6,7 @@ does not answer or says no.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -30,18 +30,19 @@ class Hello:
     set_name: str | None
     writable_primary: bool
     secondary: bool
+    arbiter: bool = False
 
     @property
     def member(self) -> bool:
-        """Whether it takes part in its replica set: it has the data and answers reads."""
-        return self.writable_primary or self.secondary
+        """Whether it takes part in its replica set: it has the data and answers reads, or is there to vote."""
+        return self.writable_primary or self.secondary or self.arbiter
 
 
 @contextmanager
-def connected(address: str) -> Iterator[Connection]:
-    """A connection to the one server at `address` (`host:port`), closed at the end."""
+def connected(address: str, credentials: str = "") -> Iterator[Connection]:
+    """A connection to the one server at `address` (`host:port`), as `user:password` if given; closed at the end."""
     client: Connection = MongoClient(
-        f"mongodb://{address}/",
+        f"mongodb://{credentials}{'@' if credentials else ''}{address}/",
         directConnection=True,
         serverSelectionTimeoutMS=2_000,
         connectTimeoutMS=2_000,
@@ -61,6 +62,7 @@ def hello(connection: Connection) -> Hello:
         set_name=answer.get("setName"),
         writable_primary=bool(answer.get("isWritablePrimary")),
         secondary=bool(answer.get("secondary")),
+        arbiter=bool(answer.get("arbiterOnly")),
     )
 
 
@@ -82,10 +84,14 @@ def replica_set_config(connection: Connection) -> Document | None:
 
 
 def initiate(
-    connection: Connection, name: str, addresses: Sequence[str], settings: Mapping[str, Any] | None = None
+    connection: Connection,
+    name: str,
+    addresses: Sequence[str],
+    settings: Mapping[str, Any] | None = None,
+    arbiters: Collection[str] = (),
 ) -> None:
-    """Make the servers at `addresses`, all of them empty, one replica set."""
-    config = {"_id": name, "members": _members(addresses), "settings": dict(settings or {})}
+    """Make the servers at `addresses`, all of them empty, one replica set, in which some only vote."""
+    config = {"_id": name, "members": _members(addresses, arbiters), "settings": dict(settings or {})}
     _command(connection, {"replSetInitiate": config})
 
 
@@ -95,8 +101,11 @@ def reconfigure(connection: Connection, config: Document, addresses: Sequence[st
     _command(connection, {"replSetReconfig": changed, "force": True})
 
 
-def _members(addresses: Sequence[str]) -> list[Document]:
-    return [{"_id": number, "host": address} for number, address in enumerate(addresses)]
+def _members(addresses: Sequence[str], arbiters: Collection[str] = ()) -> list[Document]:
+    return [
+        {"_id": number, "host": address, **({"arbiterOnly": True} if address in arbiters else {})}
+        for number, address in enumerate(addresses)
+    ]
 
 
 @store_call

@@ -163,6 +163,8 @@ def archived_from(document: Mapping[str, Any]) -> ArchivedJob:
         archived_at=moment,
         result=document.get("result"),
         reason=document.get("reason"),
+        latency=document.get("latency"),
+        execution_time=document.get("execution_time"),
         recovered_as=document.get("recovered_as"),
     )
 
@@ -305,8 +307,11 @@ def remember(document: Document, execution: Execution) -> Document:
 
 
 def archived_document(document: Document, why: str, at: datetime, fields: Document) -> Document:
-    """The job as it goes into the archive. What is for planning only, and who held it, stays behind."""
-    archived = {**document, **fields, "done": why == "done", "why": why, "archived_at": at}
+    """The job as it goes into the archive. What is for planning only, and who held it, stays behind.
+
+    It ends with what is counted of it, always in this order: statistics.py reads that without decoding the rest.
+    """
+    archived = {**document, **fields}
     archived.pop("lane", None)
     archived.pop("postponed", None)
     archived.pop("started_by", None)
@@ -314,7 +319,28 @@ def archived_document(document: Document, why: str, at: datetime, fields: Docume
     if "started_at" in archived or "locked_by" in archived:  # most never had any of it
         for name in LOCK:
             archived.pop(name, None)
+    task, group = archived.pop("task", None), archived.pop("group", None)
+    archived["archived_at"] = at
+    archived |= _times(fields.get("last_execution"), document.get("scheduled_at"))
+    if task is not None:
+        archived["task"] = task
+    if group is not None:
+        archived["group"] = group
+    archived["done"], archived["why"] = why == "done", why
     return archived
+
+
+def _times(execution: Document | None, scheduled_at: Any) -> Document:
+    """How long after its time the last attempt began, and how long it took, in seconds."""
+    if execution is None:
+        return {}
+    started_at, ended_at = execution["started_at"], execution["ended_at"]
+    if started_at is None or ended_at is None or not isinstance(scheduled_at, datetime):
+        return {}
+    return {
+        "latency": (started_at - scheduled_at).total_seconds(),
+        "execution_time": (ended_at - started_at).total_seconds(),
+    }
 
 
 def _entries(document: Mapping[str, Any]) -> list[Document]:

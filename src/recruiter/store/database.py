@@ -18,20 +18,24 @@ from pymongo import IndexModel, MongoClient, ReadPreference
 from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.driver_info import DriverInfo
-from pymongo.errors import CollectionInvalid, ConfigurationError, PyMongoError
+from pymongo.errors import ConfigurationError, PyMongoError
 from pymongo.read_concern import ReadConcern
 
 from recruiter.clock import SystemClock
 from recruiter.domain.filters import JobFilter
 from recruiter.domain.job import JobId
 from recruiter.domain.text import mask
-from recruiter.errors import InvalidTarget, NotAReplicaSet, ServerTooOld
-from recruiter.store import archived, creations, leases, limits, roster, scheduled, schedulers
+from recruiter.errors import InvalidTarget, NotAReplicaSet, ServerTooOld, StoreRefused, StoreUnreachable
+from recruiter.store import archived, creations, leases, limits, processes, roster, scheduled, schedulers, statistics
+from recruiter.store.advice import unreached
 from recruiter.store.codec import LENIENT, OPTIONS, Document
 from recruiter.store.ends import Ends
 from recruiter.store.held import Held
+from recruiter.store.preparation import Difference, differences, prepare
+from recruiter.store.privileges import LOOK_AROUND, WRITE, lacking
 from recruiter.store.recoveries import Recoveries
 from recruiter.store.roster import Hold
+from recruiter.store.server import Server
 from recruiter.store.settlement import DURABLE, Settlement
 from recruiter.store.target import Target
 from recruiter.store.translate import NOT_A_REPLICA_SET, store_call
@@ -48,6 +52,8 @@ _COLLECTIONS: dict[str, tuple[list[IndexModel], Document]] = {
     leases.NAME: ([], leases.VALIDATOR),
     creations.NAME: ([], creations.VALIDATOR),
     limits.NAME: ([], limits.VALIDATOR),
+    statistics.NAME: (statistics.INDEXES, statistics.VALIDATOR),
+    processes.NAME: (processes.INDEXES, processes.VALIDATOR),
 }
 
 
@@ -55,8 +61,10 @@ _COLLECTIONS: dict[str, tuple[list[IndexModel], Document]] = {
 class ServerFacts:
     version: str
     replica_set: str | None
+    """None behind a mongos."""
     address: str
     clock_offset: timedelta
+    """How far the server's clock is ahead of this host's."""
 
 
 @dataclass
@@ -90,7 +98,9 @@ class Store:
         try:
             return MongoClient(self.target.uri, driver=DriverInfo("recruiter"), **options)
         except ConfigurationError as error:
-            raise InvalidTarget(f"cannot use the MongoDB address {self.target}: {mask(str(error))}") from None
+            raise InvalidTarget(f"cannot use the MongoDB address {self.target}: {_told(error)}") from None
+        except OSError as error:  # a certificate that is not there
+            raise InvalidTarget(f"cannot use the MongoDB address {self.target}: {error}") from None
         except PyMongoError as error:
             raise InvalidTarget(f"cannot understand the MongoDB address {self.target}: {mask(str(error))}") from None
 
@@ -136,6 +146,18 @@ class Store:
         return creations.Creations(self._collection(creations.NAME))
 
     @cached_property
+    def statistics(self) -> statistics.Statistics:
+        return statistics.Statistics(self._collection(statistics.NAME))
+
+    @cached_property
+    def processes(self) -> processes.Processes:
+        return processes.Processes(self._collection(processes.NAME))
+
+    @property
+    def server(self) -> Server:
+        return Server(self.client, self.database)
+
+    @cached_property
     def recoveries(self) -> Recoveries:
         return Recoveries(self.client, self._collection(scheduled.NAME), self._collection(archived.NAME))
 
@@ -155,11 +177,17 @@ class Store:
     @cached_property
     def settlement(self) -> Settlement:
         collections = (self.scheduled, self.archived, self.roster, self.leases, self.creations, self.schedulers)
-        return Settlement(self.client, *collections)
+        return Settlement(self.client, *collections, self.statistics)
 
-    @store_call
     def check(self) -> ServerFacts:
         """Makes sure that the server can do what the protocol needs, and sets the clock by it."""
+        try:
+            return self._check()
+        except StoreUnreachable as error:
+            raise unreached(self.client, self.target, error) from error
+
+    @store_call
+    def _check(self) -> ServerFacts:
         before = self.clock.monotonic()
         hello = self.client.admin.command("hello")
         half_way = timedelta(seconds=(self.clock.monotonic() - before) / 2)
@@ -175,25 +203,33 @@ class Store:
         return ServerFacts(version, hello.get("setName"), address, offset)
 
     @store_call
-    def prepare(self) -> None:
-        """Makes the collections, their validators and indexes. Safe to run at any time, by anybody, again and again."""
-        existing = {info["name"]: info.get("options", {}) for info in self.database.list_collections()}
-        for name, (indexes, validator) in _COLLECTIONS.items():
-            if name not in existing:
-                try:
-                    self.database.create_collection(name, validator=validator, check_exists=False)
-                except (CollectionInvalid, PyMongoError) as error:
-                    if getattr(error, "code", None) != 48:  # somebody else made it in this moment
-                        raise
-            elif existing[name].get("validator") != validator:
-                self.database.command("collMod", name, validator=validator)
-            if indexes:
-                self.database.get_collection(name).create_indexes(indexes)
+    def prepare(self, *, insist: bool = False) -> list[Difference]:
+        """Makes the collections, their validators and indexes; returns what was made. Safe to run at any time, by
+        anybody, again and again; whoever may not goes on if everything is there."""
+        return prepare(self.database, _COLLECTIONS, insist=insist)
+
+    def collections(self) -> list[str]:
+        """The names of all that it keeps."""
+        return list(_COLLECTIONS)
 
     @store_call
-    def is_prepared(self) -> bool:
-        """Whether somebody has prepared it, this version or another."""
-        return set(_COLLECTIONS) <= set(self.database.list_collection_names())
+    def differences(self) -> list[Difference]:
+        """How the database differs from what `prepare` would make."""
+        return differences(self.database, _COLLECTIONS)
+
+    @store_call
+    def require_rights(self) -> None:
+        """Raises StoreRefused when the user may not do what our processes do. MongoDB without users allows all."""
+        missing = lacking(self.client, self.target.database, {"": LOOK_AROUND, **dict.fromkeys(_COLLECTIONS, WRITE)})
+        if missing:
+            told = (f"{' and '.join(actions)} on {self._place(name)}" for name, actions in missing.items())
+            raise StoreRefused(
+                f"MongoDB lets this user not {'; nor '.join(told)}. Grant it the role for processes "
+                "(docs/how-to/mongodb-roles.md)"
+            )
+
+    def _place(self, collection: str) -> str:
+        return f"{self.target.database}.{collection}" if collection else f"database {self.target.database}"
 
     @store_call
     def empty(self) -> None:
@@ -224,6 +260,8 @@ class Store:
                 "schedulers",
                 "creations",
                 "limits",
+                "statistics",
+                "processes",
                 "recoveries",
                 "turns",
                 "ends",
@@ -234,3 +272,8 @@ class Store:
             settlement.close()
         if client is not None:
             client.close()
+
+
+def _told(error: ConfigurationError) -> str:
+    text = mask(str(error))
+    return 'mongodb+srv:// needs one more package: pip install "recruiter[srv]"' if "dnspython" in text else text

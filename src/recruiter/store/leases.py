@@ -1,6 +1,6 @@
 """`leases`: who leads, and since which term.
 
-    {_id: "leader", term: 7, holder: <this attempt>, beats: 412, host, pid, session, since, renewed_at}
+    {_id: "leader", term: 7, holder: <this attempt>, beats: 412, host, pid, session, since, renewed_at, takeovers: […]}
 
 The term grows at every takeover and never goes back. The holder is unique to an attempt to acquire the lease, not to a
 process: after an unknown outcome "the holder is me" could be an old lease of mine. Renewing raises `beats`; whoever
@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from pymongo import ReturnDocument
 from pymongo.client_session import ClientSession
@@ -22,10 +21,12 @@ from pymongo.errors import DuplicateKeyError
 from pymongo.read_concern import ReadConcern
 
 from recruiter.store.codec import Document
+from recruiter.store.sessions import SessionId
 from recruiter.store.translate import store_call
 
 NAME = "leases"
 LEADER = "leader"
+MOST_TAKEOVERS = 20
 
 VALIDATOR = {
     "$jsonSchema": {
@@ -48,8 +49,10 @@ class Lease:
     pid: int = 0
     since: datetime | None = None
     renewed_at: datetime | None = None
-    session: UUID | None = None
+    session: SessionId | None = None
     """Where its transactions run; see settlement.py."""
+    takeovers: tuple[datetime, ...] = ()
+    """When the last terms began."""
 
 
 class Leases:
@@ -70,12 +73,21 @@ class Leases:
         return int(found["term"]) if found else 0
 
     @store_call
-    def acquire(self, seen: Lease | None, holder: str, who: Mapping[str, Any], first_term: int = 1) -> Lease | None:
+    def acquire(
+        self,
+        seen: Lease | None,
+        holder: str,
+        who: Mapping[str, Any],
+        first_term: int = 1,
+        at: datetime | None = None,
+    ) -> Lease | None:
         """Takes the lease if it still is what was seen; None when somebody was faster."""
+        takeovers = [at] if at is not None else []
         fresh = {"holder": holder, **who}
         if seen is None:
             try:
-                self.collection.insert_one({"_id": LEADER, "term": first_term, "beats": 0, **fresh})
+                first = {"_id": LEADER, "term": first_term, "beats": 0, "takeovers": takeovers}
+                self.collection.insert_one({**first, **fresh})
             except DuplicateKeyError:
                 return None
             return Lease(first_term, holder, 0)
@@ -85,6 +97,7 @@ class Leases:
                 "$set": fresh,
                 "$inc": {"term": 1, "beats": 1},
                 "$currentDate": {"since": True, "renewed_at": True},
+                "$push": {"takeovers": {"$each": takeovers, "$slice": -MOST_TAKEOVERS}},
             },
             return_document=ReturnDocument.AFTER,
         )
@@ -120,4 +133,5 @@ def _lease(document: Document) -> Lease:
         since=document.get("since"),
         renewed_at=document.get("renewed_at"),
         session=document.get("session"),
+        takeovers=tuple(document.get("takeovers") or ()),
     )

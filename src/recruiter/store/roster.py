@@ -1,7 +1,8 @@
 """`roster`: the workers, and who holds which job. **This is the lock table.**
 
     {_id: "host:pid:1f3a", host, pid, groups, tasks, slots, prefetch, ready, draining, term, beats, settled, given,
-     session, resources, metered: [{job, lane}], joined_at, seen_at, running: [{job, task, since}], assigned: [job ids]}
+     session, resources, metered: [{job, lane}], joined_at, seen_at, clock_offset, running: [{job, task, since}],
+     assigned: [job ids], kept_idle: {at, by, reason}}
 
 A worker holds exactly the jobs in its own `assigned`. Only the leader adds to it, and only while no newer term has
 been written there; only the worker itself takes from it, by settling or handing back; and retiring a worker removes
@@ -88,7 +89,10 @@ _PLANNING_FIELDS: Document = {
     ),
     "holds": {"$size": "$assigned"},
 }
-_VIEW_FIELDS: Document = {**_PLANNING_FIELDS, **dict.fromkeys(("host", "pid", "joined_at", "seen_at", "running"), 1)}
+_VIEW_FIELDS: Document = {
+    **_PLANNING_FIELDS,
+    **dict.fromkeys(("host", "pid", "joined_at", "seen_at", "running", "clock_offset"), 1),
+}
 
 ASSIGNED_TO_ME = "updateDescription.updatedFields.given"
 """What a worker listens for on its own document; heartbeats do not change it."""
@@ -130,6 +134,11 @@ class RosterEntry:
     joined_at: datetime
     seen_at: datetime
     running: tuple[Mapping[str, Any], ...]
+    leaving: bool = False
+    kept_idle: Mapping[str, Any] | None = None
+    """`at`, `by`, `reason`: somebody wants it to be given nothing."""
+    clock_offset: float | None = None
+    """Seconds that the server's clock is ahead of its host's."""
 
 
 class Roster:
@@ -293,6 +302,9 @@ class Roster:
                 joined_at=document["joined_at"],
                 seen_at=document["seen_at"],
                 running=tuple(document["running"]),
+                leaving=document["draining"],
+                kept_idle=document.get("kept_idle"),
+                clock_offset=document.get("clock_offset"),
             )
             for document in self.collection.find({}, _VIEW_FIELDS).sort("_id", 1)
         ]

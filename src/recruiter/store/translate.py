@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
@@ -35,14 +36,16 @@ _UNREACHABLE_CODES = {6, 7, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 
 _REFUSED_CODES = {13, 18, 8000}
 _NO_REPLICA_SET_CODES = {20, 40573}
 
+_ASIDE = re.compile(r" \(configured timeouts: [^)]*\)|, Timeout: [\d.]+s$|\[Errno -?\d+\] ")
+_MAY_NOT = re.compile(r'not authorized on (\S+) to execute command \{ (\w+): (?:"([^"]+)")?')
+
 
 def translate(error: PyMongoError) -> StoreError:
     """The same failure in our words; never with a password in it."""
-    text = mask(str(error)).partition(", Topology Description")[0].partition(", full error")[0]
     codes, details = _codes(error)
-    text = details or text
+    text = details or _told(str(error))
     if codes & _REFUSED_CODES:
-        return StoreRefused(f"MongoDB refused: {text}. Check the user, the password and its roles.")
+        return StoreRefused(f"MongoDB refused: {_refusal(text)}")
     if codes & _NO_REPLICA_SET_CODES:
         return NotAReplicaSet(NOT_A_REPLICA_SET.format(address="this address"))
     if isinstance(error, _UNREACHABLE) or codes & _UNREACHABLE_CODES or error.timeout:
@@ -50,6 +53,23 @@ def translate(error: PyMongoError) -> StoreError:
     if isinstance(error, ConfigurationError):
         return StoreError(f"MongoDB cannot be used with this address: {text}")
     return StoreError(f"MongoDB said no: {text}")
+
+
+def _told(text: str) -> str:
+    """What the driver says of it, without what it knows about everything else."""
+    text = mask(text).partition(", Topology Description")[0].partition(", full error")[0]
+    return _ASIDE.sub("", text).strip()
+
+
+def _refusal(text: str) -> str:
+    may_not = _MAY_NOT.search(text)
+    if may_not is not None:
+        database, command, place = may_not.groups()
+        where = f"{database}.{place}" if place else f"database {database}"
+        return f"this user may not {command} on {where}. Grant it a role that may (docs/how-to/mongodb-roles.md)"
+    if "requires authentication" in text:
+        return f"{text}. Put the user and its password into the address: mongodb://USER:PASSWORD@HOST/DATABASE"
+    return f"{text.rstrip('.')}. Check the user, its password, and authSource= in the address"
 
 
 def _codes(error: PyMongoError) -> tuple[set[int], str]:

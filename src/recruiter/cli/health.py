@@ -1,0 +1,67 @@
+"""`recruiter health`: an answer for probes. Quick, and no application is loaded."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from recruiter.cli.options import TargetOptions, settings_from
+from recruiter.errors import StoreUnreachable
+from recruiter.steps.health import Role, health
+from recruiter.store.database import Store
+from recruiter.store.target import Target
+
+_PATIENCE = 2.0
+"""Seconds to wait for MongoDB: a probe that is late has failed."""
+
+
+def health_(
+    *,
+    role: Annotated[list[Role] | None, Parameter(negative=())] = None,
+    host: str | None = None,
+    pid: int | None = None,
+    live: bool = False,
+    considered_dead_after: str | None = None,
+    target: TargetOptions = TargetOptions(),
+) -> int:
+    """Whether MongoDB can be written to, and processes of this host are at work. Exit code 0, or 1, or 4: no MongoDB.
+
+    Parameters
+    ----------
+    role
+        Also look for a process of this kind that shows life; may be repeated.
+    host
+        Whose processes (default: this host's).
+    pid
+        Only the process with this id.
+    live
+        For liveness probes: a MongoDB that does not answer is not held against the process (exit code 0).
+    considered_dead_after
+        How long the process may be silent (default 15s).
+    """
+    settings = settings_from(target, _Said(host, considered_dead_after))
+    store = Store(Target.parse(settings.target), patience=_PATIENCE)
+    try:
+        facts = store.check()
+        here = settings.host or socket.gethostname()
+        answers = [health(store, each, here, pid, settings.considered_dead_after) for each in role or ()]
+    except StoreUnreachable as error:
+        if not live:
+            raise
+        print(f"{error}. Nothing is known of the process; that is not held against it", file=sys.stderr)
+        return 0
+    finally:
+        store.close()
+    print(f"MongoDB {facts.version} at {facts.address} can be written to")
+    for answer in answers:
+        print(answer.text, file=sys.stdout if answer.well else sys.stderr)
+    return 0 if all(answer.well for answer in answers) else 1
+
+
+class _Said:
+    def __init__(self, host: str | None, considered_dead_after: str | None) -> None:
+        self.host = host
+        self.considered_dead_after = considered_dead_after

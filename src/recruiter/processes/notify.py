@@ -1,0 +1,102 @@
+"""What a service manager is told: systemd's notify protocol, datagrams to the socket that NOTIFY_SOCKET names.
+
+    READY=1       it is at work: the worker is on the roster, the recruiter leads or stands by
+    STATUS=…      what `systemctl status` shows
+    STOPPING=1    it was asked to stop
+    WATCHDOG=1    from the main loop, as long as that goes round: one that hangs says nothing, and is started anew
+
+Where nobody listens, nothing is sent.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import time
+from collections.abc import MutableMapping
+from contextlib import suppress
+
+from recruiter.events import Event
+
+SOCKET_VARIABLE, WATCHDOG_VARIABLE = "NOTIFY_SOCKET", "WATCHDOG_USEC"
+_WATCHDOG_PID = "WATCHDOG_PID"
+_PATIENCE = 1.0
+
+_AT_WORK = {
+    "worker.joined": "works as {worker}, {slots} slots",
+    "leader.elected": "leads, term {term}",
+    "recruiter.standing_by": "stands by: another recruiter leads",
+    "cleaner.at_work": "keeps the archive small",
+}
+_IN_BETWEEN = {
+    "worker.lost": "is off the roster, and joins again",
+    "leader.stept_back": "leads no more",
+    "store.unreachable": "{loop}: {error}; trying again",
+}
+
+
+class ServiceManager:
+    """A listener for events, and for the main loop something to be told that it goes round."""
+
+    def __init__(self, address: str | None = None, watchdog: float | None = None) -> None:
+        self._address = address
+        self.every = watchdog / 2 if address is not None and watchdog is not None else math.inf
+        """Seconds after which the main loop should come by again."""
+        self.watchdog = watchdog
+        self._next_sign = time.monotonic() if math.isfinite(self.every) else math.inf
+        self._ready = False
+        self._status = ""
+
+    @classmethod
+    def of(cls, environment: MutableMapping[str, str]) -> ServiceManager:
+        """The one that has started this process, if any. Taken out of the environment: it is not our children's."""
+        address = environment.pop(SOCKET_VARIABLE, None)
+        microseconds, pid = environment.pop(WATCHDOG_VARIABLE, ""), environment.pop(_WATCHDOG_PID, "")
+        ours = microseconds.isdigit() and pid in ("", str(os.getpid()))
+        return cls(address, int(microseconds) / 1e6 if ours and int(microseconds) else None)
+
+    @property
+    def present(self) -> bool:
+        return self._address is not None
+
+    def hear(self, event: Event) -> None:
+        if event.name in _AT_WORK:
+            self._status = _AT_WORK[event.name].format_map(event.fields)
+            self.at_work(self._status)
+        elif event.name in _IN_BETWEEN:
+            self.status(_IN_BETWEEN[event.name].format_map(event.fields))
+        elif event.name == "store.back":
+            self.status(self._status or "MongoDB answers again")
+        elif event.name == "process.stopping":
+            self.tell("STOPPING=1", "STATUS=was asked to stop")
+
+    def at_work(self, status: str) -> None:
+        told = [f"STATUS={_line(status)}"]
+        if not self._ready:
+            self._ready = True
+            told.insert(0, "READY=1")
+        self.tell(*told)
+
+    def status(self, text: str) -> None:
+        self.tell(f"STATUS={_line(text)}")
+
+    def alive(self) -> None:
+        """To be called whenever the main loop has come round."""
+        now = time.monotonic()
+        if now >= self._next_sign:
+            self._next_sign = now + self.every / 2
+            self.tell("WATCHDOG=1")
+
+    def tell(self, *lines: str) -> None:
+        if self._address is None:
+            return
+        address = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+            sender.settimeout(_PATIENCE)
+            with suppress(OSError):  # nobody is there any more; our work does not depend on it
+                sender.sendto("\n".join(lines).encode(), address)
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

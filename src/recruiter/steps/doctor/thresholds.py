@@ -1,0 +1,33 @@
+"""From when on something is worth saying."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    silent: timedelta = timedelta(seconds=15)
+    """Without a heartbeat for so long, a process is taken for dead."""
+    clock: timedelta = timedelta(seconds=2)
+    """A host's clock may be so far off the server's."""
+    takeovers: int = 5
+    """So many terms of leadership in `restless` are too many."""
+    restless: timedelta = timedelta(minutes=10)
+    behind: timedelta = timedelta(minutes=1)
+    """A secondary may lag so far behind."""
+    short_oplog: timedelta = timedelta(hours=24)
+    shortest_oplog: timedelta = timedelta(hours=1)
+    disk_filling: float = 0.8
+    disk_full: float = 0.9
+    majority: float = 3.0
+    """Seconds for a majority to confirm something."""
+    counting: float = 5.0
+    """Seconds for counting all jobs that wait."""
+    lanes_told: int = 20
+    set_aside: timedelta = timedelta(days=1)
+    """What was set aside before that, somebody has had the time to look at."""
+    set_aside_told: int = 10
+    late: timedelta = timedelta(minutes=1)
+    """An occurrence may be made so late."""

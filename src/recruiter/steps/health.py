@@ -1,0 +1,40 @@
+"""Health: has this very process shown life lately? For probes, which ask often and must be answered at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from recruiter.domain.duration import humanize
+from recruiter.store.database import Store
+
+Role = Literal["worker", "recruiter", "cleaner"]
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What is known of a process of this role."""
+
+    well: bool
+    text: str
+
+
+def health(store: Store, role: Role, host: str, pid: int | None, within: timedelta) -> Health:
+    """Of the processes of this role on this host, or of the one with this pid, the one that was seen last."""
+    who = f"{role} on {host}" + (f" with pid {pid}" if pid is not None else "")
+    seen = max((seen_at for its_pid, seen_at in _seen(store, role, host) if pid in (None, its_pid)), default=None)
+    if seen is None:
+        where = "the roster" if role == "worker" else "the list of processes"
+        return Health(False, f"no {who} is on {where}: it has not joined yet, was retired, or is gone")
+    silent = max(timedelta(), store.clock.now() - seen)
+    told = humanize(timedelta(seconds=round(silent.total_seconds(), 1)))
+    if silent > within:
+        return Health(False, f"the {who} has shown no life for {told}")
+    return Health(True, f"the {who} was seen {told} ago")
+
+
+def _seen(store: Store, role: Role, host: str) -> list[tuple[int, datetime]]:
+    if role == "worker":
+        return [(entry.pid, entry.seen_at) for entry in store.roster.entries() if entry.host == host]
+    return [(e.pid, e.seen_at) for e in store.processes.entries() if (e.role, e.host) == (role, host)]

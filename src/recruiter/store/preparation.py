@@ -1,0 +1,133 @@
+"""What the database must have, how it differs from that, and how it is made so.
+
+Preparing needs more rights than anything else that Recruiter does. Whoever has fewer goes on if everything is there:
+somebody who may runs `recruiter prepare` once, with every new version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+from pymongo import IndexModel
+from pymongo.database import Database
+from pymongo.errors import OperationFailure
+
+from recruiter.errors import StoreError, StoreRefused
+from recruiter.store.codec import Document
+
+Wanted: TypeAlias = Mapping[str, tuple[Sequence[IndexModel], Document]]
+"""Collections by name, with their indexes and validator."""
+
+_EXISTS, _UNAUTHORIZED = 48, 13
+_STRICT = {"validationLevel": "strict", "validationAction": "error"}
+_OF_THE_SERVER = {"v", "ns", "background"}
+
+
+class Kind(StrEnum):
+    NO_COLLECTION = "no collection"
+    NO_INDEX = "no index"
+    OTHER_INDEX = "other index"
+    EXTRA_INDEX = "extra index"
+    OTHER_VALIDATOR = "other validator"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Something that is not as this version of Recruiter would make it."""
+
+    kind: Kind
+    collection: str
+    index: str | None = None
+
+    @property
+    def harmless(self) -> bool:
+        """Jobs are run all the same: it costs a little, or another version is about to be rolled out."""
+        return self.kind in (Kind.EXTRA_INDEX, Kind.OTHER_VALIDATOR)
+
+    def __str__(self) -> str:
+        match self.kind:
+            case Kind.NO_COLLECTION:
+                return f"collection {self.collection}"
+            case Kind.OTHER_VALIDATOR:
+                return f"validator of {self.collection}"
+            case _:
+                return f"index {self.index} of {self.collection}"
+
+
+def differences(database: Database[Document], wanted: Wanted) -> list[Difference]:
+    """Everything that is missing, different or more than needed."""
+    existing = {info["name"]: info.get("options", {}) for info in database.list_collections()}
+    found: list[Difference] = []
+    for name, (indexes, validator) in wanted.items():
+        if name not in existing:
+            found.append(Difference(Kind.NO_COLLECTION, name))
+            continue
+        options = {**_STRICT, **existing[name]}
+        if any(options.get(key) != value for key, value in {"validator": validator, **_STRICT}.items()):
+            found.append(Difference(Kind.OTHER_VALIDATOR, name))
+        found.extend(_indexes(name, indexes, database.get_collection(name).list_indexes()))
+    return found
+
+
+def _indexes(name: str, wanted: Sequence[IndexModel], existing: Any) -> Iterator[Difference]:
+    there = {index["name"]: _comparable(index) for index in existing}
+    for index in wanted:
+        model = _comparable(index.document)
+        found = there.pop(model["name"], None)
+        if found is None:
+            yield Difference(Kind.NO_INDEX, name, model["name"])
+        elif found != model:
+            yield Difference(Kind.OTHER_INDEX, name, model["name"])
+    for extra in there.keys() - {"_id_"}:
+        yield Difference(Kind.EXTRA_INDEX, name, extra)
+
+
+def _comparable(index: Mapping[str, Any]) -> Document:
+    plain = {key: value for key, value in index.items() if key not in _OF_THE_SERVER}
+    return {**plain, "key": list(dict(index["key"]).items())}
+
+
+def prepare(database: Database[Document], wanted: Wanted, *, insist: bool = False) -> list[Difference]:
+    """Makes what is missing; returns what that was. Raises StoreRefused if it may not and it matters, or we insist."""
+    todo = [difference for difference in differences(database, wanted) if difference.kind != Kind.EXTRA_INDEX]
+    other = [str(difference) for difference in todo if difference.kind == Kind.OTHER_INDEX]
+    if other:
+        raise StoreError(
+            f"{', '.join(other)} in database {database.name} is not what this version of Recruiter needs: "
+            "drop it in mongosh, then run `recruiter prepare`"
+        )
+    try:
+        for difference in todo:
+            _make(database, difference, *wanted[difference.collection])
+    except OperationFailure as error:
+        if error.code != _UNAUTHORIZED:
+            raise
+        missing = [str(difference) for difference in todo if insist or not difference.harmless]
+        if missing:
+            raise StoreRefused(
+                f"database {database.name} is not prepared ({', '.join(missing)}), and this user may not do it; "
+                "let one who may run `recruiter prepare` once (docs/how-to/mongodb-roles.md)"
+            ) from error
+        return []
+    return todo
+
+
+def _make(
+    database: Database[Document], difference: Difference, indexes: Sequence[IndexModel], validator: Document
+) -> None:
+    name = difference.collection
+    if difference.kind == Kind.OTHER_VALIDATOR:
+        database.command({"collMod": name, "validator": validator, **_STRICT})
+        return
+    if difference.kind == Kind.NO_COLLECTION:
+        try:
+            database.create_collection(name, validator=validator, check_exists=False)
+        except OperationFailure as error:
+            if error.code != _EXISTS:  # somebody else made it in this moment
+                raise
+    missing = [index for index in indexes if difference.index in (None, index.document["name"])]
+    if missing:
+        database.get_collection(name).create_indexes(missing)

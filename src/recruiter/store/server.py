@@ -1,0 +1,112 @@
+"""The MongoDB server itself, as an operator looks at it. Everything here only reads; some of it needs more rights than
+Recruiter's own work, and raises StoreRefused without them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from pymongo import MongoClient, ReadPreference
+from pymongo.database import Database
+from pymongo.errors import ExecutionTimeout, OperationFailure
+from pymongo.read_concern import ReadConcern
+
+from recruiter.store import leases
+from recruiter.store.codec import Document
+from recruiter.store.translate import store_call
+
+_ARBITER = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of the replica set, as the server that was asked sees it."""
+
+    name: str
+    state: str
+    healthy: bool
+    arbiter: bool
+    behind: timedelta | None
+    """How far its data lag behind the primary's."""
+    told: str = ""
+    """What is wrong with it, in the server's words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Oplog:
+    window: timedelta
+    """From its first entry to its last."""
+    rolls: bool
+    """Whether old entries have been removed since the server started; if not, the window only grows."""
+    persistent: bool
+    """Whether the storage engine writes to a disk at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    used: int
+    total: int
+
+
+class Server:
+    def __init__(self, client: MongoClient[Document], database: Database[Document]) -> None:
+        self._admin = client.admin
+        self._database = database
+
+    @store_call
+    def members(self) -> list[Member]:
+        """Everybody in the replica set; asks any server that answers, also when there is no primary. Needs
+        `replSetGetStatus`."""
+        status = self._admin.command("replSetGetStatus", read_preference=ReadPreference.PRIMARY_PREFERRED)
+        newest = max((each["optimeDate"] for each in status["members"] if "optimeDate" in each), default=None)
+        return [_member(each, newest) for each in status["members"]]
+
+    @store_call
+    def journal_by_default(self) -> bool:
+        """Whether "majority" means "in the journals" to whoever does not say so. Needs `replSetGetConfig`."""
+        return bool(self._admin.command("replSetGetConfig")["config"].get("writeConcernMajorityJournalDefault", True))
+
+    @store_call
+    def oplog(self) -> Oplog:
+        """Needs `serverStatus`."""
+        status = self._admin.command({"serverStatus": 1, "oplog": 1, "metrics": 0, "wiredTiger": 0})
+        oplog = status["oplog"]
+        window = timedelta(seconds=oplog["latestOptime"].time - oplog["earliestOptime"].time)
+        rolls = bool(status.get("oplogTruncation", {}).get("truncateCount", 1))
+        return Oplog(window, rolls, bool(status["storageEngine"].get("persistent", True)))
+
+    @store_call
+    def disk(self) -> Disk | None:
+        """Where the data are. Needs `dbStats` on the database. None as long as there are no data."""
+        stats = self._database.command("dbStats")
+        total = int(stats.get("fsTotalSize", 0))
+        return Disk(int(stats["fsUsedSize"]), total) if total else None
+
+    @store_call
+    def majority_confirms(self, within: float) -> bool:
+        """Whether a majority of the members confirms what the primary does: a linearizable read waits for that."""
+        certain = self._database.get_collection(leases.NAME, read_concern=ReadConcern("linearizable"))
+        try:
+            certain.find_one({"_id": leases.LEADER}, {"_id": 1}, max_time_ms=int(within * 1000))
+        except ExecutionTimeout:
+            return False
+        except OperationFailure as error:
+            if not error.timeout:
+                raise
+            return False
+        return True
+
+
+def _member(status: Mapping[str, Any], newest: Any) -> Member:
+    arbiter, optime = status["state"] == _ARBITER, status.get("optimeDate")
+    lags = not arbiter and optime is not None and bool(status["health"])
+    return Member(
+        name=status["name"],
+        state=str(status["stateStr"]),
+        healthy=bool(status["health"]),
+        arbiter=arbiter,
+        behind=newest - optime if lags else None,
+        told=str(status.get("lastHeartbeatMessage") or ""),
+    )

@@ -1,0 +1,68 @@
+"""Sessions: the transactions of a process run on one, and whoever buries the process ends it (see settlement.py).
+
+A session belongs to the user that opened it. Of a user's own sessions MongoDB wants to know the id only. Those of
+another user it ends for whoever may `killAnySession` and says whose they are, by the digest of the user's name; without
+that it looks among the caller's own, finds none, and says that all went well. So where there are users, the digest is
+kept beside the id.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+from uuid import UUID
+
+from pymongo import MongoClient
+from pymongo.client_session import ClientSession
+from pymongo.errors import OperationFailure
+
+from recruiter.store.codec import OPTIONS, Document
+from recruiter.store.translate import store_call
+
+SessionId: TypeAlias = UUID | Mapping[str, Any]
+"""As it is stored: the id, or `{id, uid}` where there are users."""
+
+_UNAUTHORIZED = 13
+_MAY_NOT_END = (
+    "may not end the session of a process that died; what that one had locked stays so for up to a minute. Grant this "
+    "user killAnySession on the cluster (docs/how-to/mongodb-roles.md)"
+)
+
+
+class Sessions:
+    def __init__(self, client: MongoClient[Document]) -> None:
+        self._client = client
+        self._uid: bytes | None = None
+        self._asked = False
+        self._complained = False
+        self.complain: Callable[[str], None] = lambda _: None
+        """Told once when a session could not be ended for want of a privilege."""
+
+    def id_of(self, session: ClientSession) -> SessionId:
+        id: UUID = session.session_id["id"].as_uuid()
+        uid = self._own_uid()
+        return id if uid is None else {"id": id, "uid": uid}
+
+    @store_call
+    def end(self, session: SessionId) -> None:
+        told = dict(session) if isinstance(session, Mapping) else {"id": session}
+        if told.get("uid") == self._own_uid():
+            told.pop("uid", None)
+        try:
+            self._client.admin.command("killSessions", [told], codec_options=OPTIONS)
+        except OperationFailure as error:
+            if error.code != _UNAUTHORIZED:
+                raise
+            if not self._complained:
+                self._complained = True
+                self.complain(_MAY_NOT_END)
+
+    @store_call
+    def _own_uid(self) -> bytes | None:
+        """The digest of the name that this connection has logged in with, if it has."""
+        if not self._asked:
+            users = self._client.admin.command("connectionStatus")["authInfo"]["authenticatedUsers"]
+            self._uid = hashlib.sha256(f"{users[0]['user']}@{users[0]['db']}".encode()).digest() if users else None
+            self._asked = True
+        return self._uid

@@ -1,0 +1,353 @@
+"""Every finding of the doctor about schema, fleet, jobs and schedulers, each with what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from bson import ObjectId
+
+from recruiter import EveryMinutes, Recruiter
+from recruiter.clock import SystemClock
+from recruiter.domain.finding import Finding, Level
+from recruiter.domain.job import JobId
+from recruiter.domain.needs import Needs
+from recruiter.domain.scheduler import Pause
+from recruiter.domain.why import Why
+from recruiter.embedded import EmbeddedServer
+from recruiter.steps.doctor import Thresholds, examine
+from recruiter.store.codec import archived_document, job_document
+from recruiter.store.database import Store
+from recruiter.store.target import Target
+from tests.samples import a_job, insert, on_the_roster
+
+OK, NOTE, PROBLEM = Level.OK, Level.NOTE, Level.PROBLEM
+MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
+
+
+class Ward:
+    """A database, and what the doctor says of it."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.now = store.clock.now()
+
+    def findings(self, **thresholds: Any) -> list[Finding]:
+        return examine(self.store, Thresholds(**thresholds))
+
+    def finds(self, level: Level, *words: str, **thresholds: Any) -> Finding:
+        """The one finding with these words in it."""
+        findings = self.findings(**thresholds)
+        fitting = [finding for finding in findings if all(word in str(finding) for word in words)]
+        assert len(fitting) == 1, "\n".join(f"{each.level}: {each}" for each in findings)
+        assert fitting[0].level is level, fitting[0]
+        assert (level is OK) == (fitting[0].todo == ""), f"no word of what to do: {fitting[0]}"
+        return fitting[0]
+
+    def says_nothing_of(self, word: str, **thresholds: Any) -> None:
+        assert [str(finding) for finding in self.findings(**thresholds) if word in str(finding)] == []
+
+    def leader(self, seen: timedelta = timedelta(), terms: int = 1, **who: Any) -> None:
+        facts = {"host": "here", "pid": 7, "renewed_at": self.now - seen, "since": self.now - seen, **who}
+        self.store.leases.acquire(None, "holder", facts, at=self.now - DAY)
+        for _ in range(terms - 1):
+            assert self.store.leases.acquire(self.store.leases.read(), "holder", {}, at=self.now)
+
+    def worker(self, name: str = "w1", seen: timedelta = timedelta(), **facts: Any) -> str:
+        moment = self.now - seen
+        return on_the_roster(self.store, name, **{"joined_at": moment, "seen_at": moment, "prefetch": 0, **facts})
+
+    def jobs(self, count: int = 1, **wishes: Any) -> list[JobId]:
+        wishes = {"created_at": self.now, "scheduled_at": self.now, **wishes}
+        return insert(self.store, *(a_job(**wishes) for _ in range(count)))
+
+    def process(self, role: str, host: str, pid: int, **facts: Any) -> None:
+        self.store.processes.show(f"{host}:{pid}", {"role": role, "host": host, "pid": pid, **facts}, 10)
+
+
+@pytest.fixture
+def ward(store: Store) -> Ward:
+    return Ward(store)
+
+
+def test_a_fleet_that_is_well(ward: Ward) -> None:
+    ward.leader()
+    ward.worker()
+    ward.process("cleaner", "here", 9, clock_offset=0.01)
+    ward.jobs(3)
+
+    findings = ward.findings()
+
+    assert {finding.level for finding in findings} <= {OK, NOTE}  # notes of the server: one node, an old version
+    assert {finding.about for finding in findings} >= {"server", "schema", "fleet", "jobs"}
+    ward.finds(OK, "worker w1: 4 slots on every group, 1 tasks")
+    ward.finds(OK, "the cleaner on here (pid 9)")
+    ward.finds(OK, "3 jobs wait or run")
+    ward.finds(OK, "the clock of this host agrees", "1 others")
+
+
+class TestSchema:
+    """On a database of its own: the others are shared."""
+
+    @pytest.fixture
+    def ward(self, server: EmbeddedServer) -> Iterator[Ward]:
+        name = f"test_{ObjectId()}"
+        store = Store(Target.parse(server.uri.replace("/?", f"/{name}?")))
+        with closing(store):
+            store.check()
+            store.prepare()
+            yield Ward(store)
+            store.client.drop_database(name)
+
+    def test_an_empty_database(self, ward: Ward) -> None:
+        ward.store.drop()
+
+        ward.finds(PROBLEM, "no process has ever run", "recruiter start all")
+        ward.says_nothing_of("leads")
+
+    def test_all_as_it_should_be(self, ward: Ward) -> None:
+        ward.finds(OK, f"{len(ward.store.collections())} collections have their indexes and validators")
+
+    def test_a_collection_that_a_newer_version_has(self, ward: Ward) -> None:
+        ward.store.limits.collection.drop()
+        ward.finds(PROBLEM, "collection limits is missing", "recruiter prepare")
+
+    def test_an_index_that_is_missing(self, ward: Ward) -> None:
+        ward.store.scheduled.collection.drop_index("due")
+        ward.finds(PROBLEM, "index due of scheduled is missing", "recruiter prepare")
+        ward.finds(PROBLEM, "something could not be looked at", "hint", "recruiter prepare")  # and all else is
+
+        made = ward.store.prepare()
+
+        assert [str(each) for each in made] == ["index due of scheduled"]
+        ward.says_nothing_of("is missing")
+
+    def test_an_index_that_is_another(self, ward: Ward) -> None:
+        ward.store.archived.collection.drop_index("by_age")
+        ward.store.archived.collection.create_index([("archived_at", -1)], name="by_age")
+        ward.finds(PROBLEM, "index by_age of archived", 'db.archived.dropIndex("by_age")', "recruiter prepare")
+
+    def test_an_index_of_somebody_else(self, ward: Ward) -> None:
+        ward.store.archived.collection.create_index([("username", 1)], name="by_owner")
+        ward.finds(NOTE, "index by_owner of archived is not Recruiter's")
+
+    @pytest.mark.parametrize("change", [{"validator": {}}, {"validationLevel": "off"}, {"validationAction": "warn"}])
+    def test_a_validator_that_is_another(self, ward: Ward, change: dict[str, Any]) -> None:
+        ward.store.database.command({"collMod": "roster", **change})
+        ward.finds(PROBLEM, "validator of roster", "recruiter prepare")
+
+        ward.store.prepare()
+
+        ward.says_nothing_of("validator of")
+
+
+class TestLeader:
+    def test_there_never_was_one(self, ward: Ward) -> None:
+        ward.finds(PROBLEM, "no recruiter leads", "recruiter start recruiter")
+
+    def test_it_has_resigned(self, ward: Ward) -> None:
+        ward.leader()
+        ward.store.leases.resign(1, "holder")
+        ward.finds(PROBLEM, "no recruiter leads", "recruiter start recruiter")
+
+    def test_it_is_silent_and_nobody_takes_over(self, ward: Ward) -> None:
+        ward.leader(seen=timedelta(minutes=5))
+        ward.finds(PROBLEM, "on here (pid 7)", "5m ago", "nobody has taken over", "recruiter start recruiter")
+
+    def test_it_leads(self, ward: Ward) -> None:
+        ward.leader(since=ward.now - timedelta(hours=2))
+        ward.finds(OK, "on here (pid 7) leads for 2h", "term 1; nobody stands by")
+
+    def test_others_stand_by(self, ward: Ward) -> None:
+        ward.leader()
+        ward.process("recruiter", "here", 7)  # the leader itself
+        ward.process("recruiter", "there", 7)
+        ward.finds(OK, "leads", "one stands by")
+        ward.process("recruiter", "here", 8)
+        ward.process("recruiter", "killed", 1)
+        ward.store.processes.collection.update_one({"_id": "killed:1"}, {"$set": {"seen_at": ward.now - MINUTE}})
+        ward.finds(OK, "leads", "2 stand by")
+
+    def test_terms_follow_each_other_too_quickly(self, ward: Ward) -> None:
+        ward.leader(terms=5)  # the first was a day ago
+        ward.says_nothing_of("terms of leadership")
+        ward.store.leases.acquire(ward.store.leases.read(), "holder", {}, at=ward.now)
+        ward.finds(PROBLEM, "5 terms of leadership have begun in the last 10m", "--lease-time")
+
+    def test_the_list_of_takeovers_stays_short(self, ward: Ward) -> None:
+        ward.leader(terms=50)
+        lease = ward.store.leases.read()
+        assert lease is not None
+        assert (lease.term, len(lease.takeovers)) == (50, 20)
+
+
+class TestWorkers:
+    def test_there_are_none(self, ward: Ward) -> None:
+        ward.finds(PROBLEM, "no worker is on the roster", "recruiter start worker")
+
+    def test_one_is_silent(self, ward: Ward) -> None:
+        ward.worker("quick")
+        ward.worker("gone", seen=timedelta(seconds=40))
+        ward.finds(PROBLEM, "worker gone was last seen 40s ago", "retires it")
+        ward.finds(OK, "worker quick")
+        ward.finds(OK, "worker gone", silent=MINUTE)
+
+    def test_one_is_kept_idle(self, ward: Ward) -> None:
+        ward.worker()
+        ward.store.roster.keep_idle("w1", {"at": ward.now, "by": "ada", "reason": "a new disk"})
+        ward.finds(NOTE, "worker w1 is given nothing", "ada", "a new disk", "recruiter worker resume w1")
+
+    def test_one_is_leaving(self, ward: Ward) -> None:
+        ward.worker()
+        ward.store.roster.beat("w1", {"draining": True}, within=10)
+        ward.finds(NOTE, "worker w1 was asked to stop")
+
+    def test_no_cleaner_runs(self, ward: Ward) -> None:
+        ward.process("cleaner", "here", 9)
+        ward.store.processes.collection.update_one({"_id": "here:9"}, {"$set": {"seen_at": ward.now - MINUTE}})
+        ward.finds(NOTE, "no cleaner runs", "recruiter start cleaner")
+
+
+class TestClocks:
+    def test_of_a_worker(self, ward: Ward) -> None:
+        ward.worker(host="slow", clock_offset=3600.0)
+        ward.finds(PROBLEM, "the clock of slow is 1h behind the server's", "NTP")
+
+    def test_of_a_recruiter(self, ward: Ward) -> None:
+        ward.process("recruiter", "fast", 1, clock_offset=-90.0)
+        ward.finds(PROBLEM, "the clock of fast is 1m 30s ahead of the server's", "NTP")
+
+    def test_of_this_host(self, ward: Ward) -> None:
+        class Wrong(SystemClock):
+            def now(self) -> datetime:
+                return datetime.now(UTC) - timedelta(hours=3) + self.offset
+
+        ward.store.clock = Wrong()
+        ward.finds(PROBLEM, "the clock of this host is 3h behind", "NTP")
+
+
+class TestJobs:
+    def test_of_a_task_that_nobody_knows(self, ward: Ward) -> None:
+        ward.worker()
+        ward.jobs(1200, task="unheard_of")
+        ward.finds(PROBLEM, "1,200 jobs of task unheard_of", "no worker knows the task", "whose --bootstrap defines it")
+
+    def test_of_a_group_that_nobody_serves(self, ward: Ward) -> None:
+        ward.worker(groups=["mail"])
+        ward.jobs(group="images")
+        ward.finds(PROBLEM, "one job of task add in group images", "--work-on images")
+
+    def test_whose_workers_are_all_kept_idle(self, ward: Ward) -> None:
+        ward.worker()
+        ward.store.roster.keep_idle("w1", {"by": "ada"})
+        ward.jobs()
+        ward.finds(PROBLEM, "one job of task add", "leaving, or are kept idle", "recruiter worker resume")
+
+    def test_that_fit_nowhere(self, ward: Ward) -> None:
+        ward.worker(resources="mem=8000,proc=8")
+        ward.jobs(needs=Needs.of(proc=64))
+        ward.finds(PROBLEM, "one job of task add", "can never run", "needs 64 of proc", "--resources")
+
+    def test_that_a_limit_stops(self, ward: Ward, target: str) -> None:
+        ward.worker()
+        ward.jobs(2)
+        with Recruiter(target) as recruiter:
+            recruiter.controls.set_limit("task:add", 0)
+        ward.finds(NOTE, "2 jobs of task add", "stopped by its limit of 0", "recruiter limit set task:add")
+
+    def test_that_only_wait_their_turn(self, ward: Ward) -> None:
+        ward.worker(slots=1)
+        (held, *_) = ward.jobs(5)
+        ward.store.roster.assign({"w1": [held]}, 1)
+        ward.finds(OK, "5 jobs wait or run, and all of them can")
+
+    def test_of_a_paused_group(self, ward: Ward) -> None:
+        ward.jobs(3, group="mail")
+        ward.store.limits.pause("group:mail", Pause(ward.now, "ada", "the mail server is down"))
+        ward.finds(NOTE, "group mail is paused, 3 jobs wait", "the mail server is down", "recruiter group resume mail")
+        ward.says_nothing_of("cannot run")
+
+    def test_when_all_starts_are_blocked(self, ward: Ward) -> None:
+        ward.store.limits.pause("fleet", Pause(ward.now, None, None))
+        ward.finds(NOTE, "no job starts anywhere", "somebody", "recruiter group resume --all")
+
+    def test_of_many_kinds(self, ward: Ward) -> None:
+        for number in range(7):
+            ward.jobs(task=f"unheard_of_{number}")
+        findings = ward.findings(lanes_told=5)
+        assert len([finding for finding in findings if "unheard_of" in finding.text]) == 5
+        ward.finds(PROBLEM, "jobs of 2 more kinds", lanes_told=5)
+
+    def test_that_differ_in_their_keys_only_are_told_once(self, ward: Ward) -> None:
+        for number in range(50):
+            ward.jobs(key=f"customer:{number}")
+        ward.finds(PROBLEM, "50 jobs of task add in group generic")
+
+    def test_too_many_to_be_counted_in_time(self, ward: Ward) -> None:
+        """Then it does without the number: what matters is found by lane."""
+        ward.jobs(20_000, task="unheard_of")
+        ward.finds(PROBLEM, "cannot run", "unheard_of", counting=0.001)
+        ward.worker(tasks=["unheard_of"])
+        ward.finds(OK, "many jobs wait or run", counting=0.001)
+
+    def test_that_were_cancelled_are_the_leaders_business(self, ward: Ward) -> None:
+        (id,) = ward.jobs()
+        ward.store.scheduled.flag_cancelled(id, ward.now, None, None)
+        ward.says_nothing_of("cannot run")
+
+    @pytest.mark.parametrize("why", [Why.MALFORMED, Why.CRASHED_TOO_MANY_TIMES])
+    def test_that_were_set_aside(self, ward: Ward, why: Why) -> None:
+        def set_aside(id: str, at: datetime) -> None:
+            job = job_document(a_job(id))
+            ward.store.archived.collection.insert_one(archived_document(job, why, at, {"reason": "it is no job"}))
+
+        set_aside("old", ward.now - 2 * DAY)
+        ward.says_nothing_of("set aside")
+        set_aside("junk", ward.now)
+        ward.finds(PROBLEM, "job 'junk' was set aside", "it is no job", "recruiter job show junk")
+
+
+class TestSchedulers:
+    @pytest.fixture
+    def recruiter(self, target: str) -> Iterator[Recruiter]:
+        with Recruiter(target) as recruiter:
+            recruiter.task(name="add")(lambda: None)
+            yield recruiter
+
+    def scheduler(self, recruiter: Recruiter, ward: Ward, **changes: Any) -> None:
+        job = recruiter.job("add").repeat_with_policy(EveryMinutes(5)).with_urn("report")
+        if "must_succeed_within" in changes:
+            job = job.must_succeed_within(changes.pop("must_succeed_within"))
+        job.create()
+        ward.store.schedulers.collection.update_one({"_id": "report"}, {"$set": {"made": 0, **changes}})
+
+    def test_on_time(self, ward: Ward, recruiter: Recruiter) -> None:
+        self.scheduler(recruiter, ward)
+        ward.finds(OK, "1 of 1 schedulers are on time")
+
+    def test_broken(self, ward: Ward, recruiter: Recruiter) -> None:
+        self.scheduler(recruiter, ward, broken="no such policy")
+        ward.finds(PROBLEM, "scheduler report is broken", "no such policy", "recruiter scheduler remove report")
+
+    def test_paused(self, ward: Ward, recruiter: Recruiter) -> None:
+        self.scheduler(recruiter, ward, paused={"at": ward.now, "by": "ada", "reason": "holidays"})
+        ward.finds(NOTE, "scheduler report was paused by ada: holidays", "recruiter scheduler resume report")
+
+    def test_late(self, ward: Ward, recruiter: Recruiter) -> None:
+        self.scheduler(recruiter, ward, next_at=ward.now - timedelta(hours=1))
+        ward.finds(PROBLEM, "scheduler report is 1h", "late", "Only a leader")
+
+    def test_a_promise_that_was_not_kept(self, ward: Ward, recruiter: Recruiter) -> None:
+        self.scheduler(recruiter, ward, must_succeed_within="1h", created_at=ward.now - DAY)
+        ward.finds(PROBLEM, "scheduler report must succeed every 1h, and it never has", "recruiter scheduler list")
+
+        # when it has succeeded once, it is said since when; when lately, nothing
+        job = job_document(a_job(urn="report"))
+        then = ward.now - timedelta(hours=2)
+        ward.store.archived.collection.insert_one(archived_document(job, Why.DONE, then, {}))
+        ward.finds(PROBLEM, "scheduler report", "its last success is from")
+        ward.store.schedulers.note_success("report", ward.now)
+        ward.finds(OK, "1 of 1 schedulers are on time")

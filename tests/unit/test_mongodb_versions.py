@@ -1,0 +1,69 @@
+"""Which versions of MongoDB have which holes."""
+
+from __future__ import annotations
+
+import pytest
+
+from recruiter.domain.finding import Level
+from recruiter.domain.mongodb_versions import HOLES, holes_in, parse
+from recruiter.steps.doctor.server import judge_version
+
+
+@pytest.mark.parametrize(
+    ("version", "cves"),
+    [
+        ("6.0.5", {"CVE-2025-14847", "CVE-2026-118383"}),
+        ("6.0.26", {"CVE-2025-14847", "CVE-2026-118383"}),
+        ("6.0.27", {"CVE-2026-118383"}),
+        ("6.0.30", set()),
+        ("7.0.16", {hole.cve for hole in HOLES}),
+        ("7.0.17", {"CVE-2025-14847", "CVE-2026-25611", "CVE-2026-9740", "CVE-2026-118383"}),
+        ("7.0.28", {"CVE-2026-25611", "CVE-2026-9740", "CVE-2026-118383"}),
+        ("7.0.48", set()),
+        ("8.0.4", {hole.cve for hole in HOLES}),
+        ("8.0.17", {"CVE-2026-25611", "CVE-2026-9740", "CVE-2026-118383"}),
+        ("8.0.37", set()),
+        ("8.2.2", {"CVE-2025-14847", "CVE-2026-25611", "CVE-2026-9740"}),
+        ("8.2.10", set()),
+        ("9.0.6", {"CVE-2026-118383"}),
+        ("9.0.7", set()),
+        ("10.0.0", set()),
+    ],
+)
+def test_holes(version: str, cves: set[str]) -> None:
+    parsed = parse(version)
+    assert parsed is not None
+    assert {hole.cve for hole in holes_in(parsed)} == cves
+
+
+@pytest.mark.parametrize("text", ["", "eight", "8.0", "v8"])
+def test_what_is_no_version_is_not_judged(text: str) -> None:
+    assert parse(text) is None
+    assert list(judge_version(text, "db:27017")) == []
+
+
+def test_release_candidates_are_read_too() -> None:
+    assert parse("8.0.0-rc12") == (8, 0, 0)
+
+
+def test_a_hole_is_a_problem_where_others_reach_it() -> None:
+    (finding,) = judge_version("8.0.16", "db.example.org:27017")
+
+    assert finding.level is Level.PROBLEM
+    assert "CVE-2025-14847, mended in 8.0.17" in finding.text
+    assert finding.todo == "Upgrade to 8.0.37 or newer"
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:27017", "localhost:27017", "[::1]:27017"])
+def test_a_hole_is_a_note_where_nobody_else_does(address: str) -> None:
+    assert [finding.level for finding in judge_version("8.0.16", address)] == [Level.NOTE]
+
+
+def test_nothing_is_said_of_a_version_without() -> None:
+    assert list(judge_version("8.0.37", "db:27017")) == []
+
+
+def test_too_old() -> None:
+    (finding,) = judge_version("5.0.3", "db:27017")
+
+    assert (finding.level, finding.todo) == (Level.PROBLEM, "Upgrade to 6.0 or newer")
