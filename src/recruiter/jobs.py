@@ -7,12 +7,13 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, TypeVar, Unpack, overload
 
 from recruiter.domain.conditions import Conditions
-from recruiter.domain.filters import ENDED, NOT_ENDED, JobFilter, filter_of
+from recruiter.domain.filters import JobFilter, filter_of
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.pages import Count, JobSummary, Page
-from recruiter.domain.state import State
 from recruiter.errors import InvalidFilter
 from recruiter.steps.cancel import cancel_some
+from recruiter.steps.identify import identify
+from recruiter.steps.recognize import recognize
 from recruiter.steps.recover import checked_moment, recover_some
 from recruiter.steps.remove import remove_some
 from recruiter.steps.search import FULL, ID, SHORT, Form, count, search
@@ -26,8 +27,6 @@ COUNTED = 100_000
 _PAGE = 500
 _LATECOMERS = timedelta(minutes=1)
 """Clocks disagree a little. But whoever cancels does not run after a producer that is quicker, for ever."""
-
-_UNSUCCESSFUL: frozenset[str] = frozenset({State.FAILED, State.LOST})
 
 Progress = Callable[[int], None]
 """Told how many are done so far, after each batch."""
@@ -129,8 +128,7 @@ class Jobs:
         **conditions: Unpack[Conditions],
     ) -> int:
         """Cancels jobs that have not ended, as `Recruiter.cancel` does with one; returns how many."""
-        wanted = _meant(filter, conditions, everything)
-        wanted = wanted.within(NOT_ENDED, "cancelled", "`recover` runs jobs that have ended once more")
+        wanted = _meant(filter, conditions, everything).to_cancel()
         store = self._store()
         began = store.clock.now()
         wanted = wanted.created_before(began + _LATECOMERS)
@@ -149,11 +147,10 @@ class Jobs:
     ) -> int:
         """Runs jobs that have ended once more, now or then, as `Recruiter.recover` does with one; returns how many.
 
-        Without a state: those that failed or were lost. One that has been recovered before is left alone, so this may
-        be called again after an interruption.
+        Without a state: those that failed or were lost. One that has been recovered before is left alone, unless you
+        say `recovered=True`; so this may be called again after an interruption.
         """
-        wanted = _meant(filter, conditions, everything)
-        wanted = wanted.within(ENDED, "recovered", "wait until they have ended", otherwise=_UNSUCCESSFUL)
+        wanted = _meant(filter, conditions, everything).to_recover()
         at = checked_moment(schedule_at)
         store = self._store()
         began = store.clock.now()
@@ -173,12 +170,26 @@ class Jobs:
         **conditions: Unpack[Conditions],
     ) -> int:
         """Removes jobs that have ended, for good; returns how many. Those that wait or run are refused."""
-        wanted = _meant(filter, conditions, everything).within(ENDED, "removed", "cancel them first")
+        wanted = _meant(filter, conditions, everything).to_remove()
         store = self._store()
         began = store.clock.now()
         return self._each(wanted, lambda ids: remove_some(store, wanted, ids, began), progress)
 
     aremove = twin(remove)
+
+    def id_of(self, text: str) -> JobId:
+        """The id of the job that a person writes like this: an ObjectId, a number, a UUID or a text. Raises
+        JobNotFound."""
+        return identify(self._store(), text)
+
+    aid_of = twin(id_of)
+
+    def recognize(self, filter: JobFilter | None = None, **conditions: Unpack[Conditions]) -> None:
+        """Raises InvalidFilter for a task or group that nobody knows here, and says which are near: a slip of the pen
+        finds nothing, and looks like good news."""
+        recognize(self._store(), filter_of(filter, conditions))
+
+    arecognize = twin(recognize)
 
     def _each(self, wanted: JobFilter, act: Callable[[Sequence[JobId]], int], progress: Progress | None) -> int:
         """Acts on all of them, batch by batch."""

@@ -1,111 +1,263 @@
-"""`recruiter job …`: one job, asked about and controlled."""
+"""`recruiter job …`: jobs, found and controlled, one or many."""
 
 from __future__ import annotations
 
 import getpass
+import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
-from bson import ObjectId
-from cyclopts import App
+from cyclopts import App, Parameter
 
+from recruiter.app import Recruiter
 from recruiter.cli import options as given
+from recruiter.cli.acting import Deed, Progress, act
+from recruiter.cli.filters import FilterOptions
 from recruiter.cli.options import recruiter_on
-from recruiter.cli.output import Output, show_one
-from recruiter.domain.job import ArchivedJob, Job, JobId
-from recruiter.errors import SettingsError
+from recruiter.cli.output import Output, as_json, show, show_one
+from recruiter.cli.portrait import draw
+from recruiter.cli.records import COLUMNS, full_record, record, row
+from recruiter.cli.waiting import looking
+from recruiter.domain.filters import JobFilter
+from recruiter.domain.job import Job, JobId
+from recruiter.domain.pages import JobSummary, Page
+from recruiter.errors import SettingsError, StoreError
+from recruiter.jobs import MOST_LISTED
 
-app = App(name="job", help="Look at jobs, cancel and recover them.")
+app = App(name="job", help="Find jobs, look at them, cancel, recover and remove them.")
+
+Yes = Annotated[bool, Parameter(negative=(), help="Do not ask.")]
+Everything = Annotated[bool, Parameter(negative=(), help="Without ids and filters: all of them.")]
+Flag = Annotated[bool, Parameter(negative=())]
+
+
+@app.command(name="list")
+def list_(
+    *,
+    limit: int = 50,
+    after: str | None = None,
+    full: Flag = False,
+    which: FilterOptions = FilterOptions(),
+    common: given.TargetOptions = given.TargetOptions(),
+    output: Output = "table",
+) -> None:
+    """Jobs that run, then those that wait in the order of their turn, then those that have ended, the newest first.
+
+    Parameters
+    ----------
+    limit
+        How many to show; 0 for all.
+    after
+        Where to go on: what the list before has said at its end.
+    full
+        Everything of each job, with arguments, attempts and log; for --output json and jsonl.
+    """
+    wanted = which.to_filter()
+    if limit < 0:
+        raise SettingsError(f"--limit is {limit}; give a number of jobs, or 0 for all of them")
+    if full and output == "table":
+        raise SettingsError("--full is for --output json or jsonl; `recruiter job show ID` shows everything of one job")
+    with recruiter_on(common) as recruiter:
+        rows: list[dict[str, Any]] = []
+        found, next_ = 0, None
+        for page in _pages(recruiter, wanted, limit, after, full):
+            found, next_ = found + len(page), page.next
+            now = recruiter.clock.now()
+            some = [
+                row(job, now) if output == "table" and isinstance(job, JobSummary) else _record(job) for job in page
+            ]
+            if output == "jsonl":  # as they come: there may be very many
+                show(some, (), output, empty="")
+            else:
+                rows += some
+        if not found and after is None:
+            recruiter.jobs.recognize(wanted)
+        if output != "jsonl":
+            show(rows, COLUMNS, output, empty=f"There are no jobs ({wanted}).")
+        if next_ is not None:
+            print(f"There are more; go on with --after {next_}", file=sys.stderr)
+
+
+@app.command
+def count(
+    *,
+    exact: Flag = False,
+    which: FilterOptions = FilterOptions(),
+    common: given.TargetOptions = given.TargetOptions(),
+    output: Output = "table",
+) -> None:
+    """How many jobs there are; for numbers by group, task, owner or tag see `recruiter analytics`.
+
+    Parameters
+    ----------
+    exact
+        Count on to the end, however long it takes.
+    """
+    wanted = which.to_filter()
+    with recruiter_on(common) as recruiter:
+        number = recruiter.jobs.count(wanted, most=None) if exact else recruiter.jobs.count(wanted)
+        if not number.number:
+            recruiter.jobs.recognize(wanted)
+        print(number if output == "table" else as_json(number._asdict(), output))
 
 
 @app.command(name="show")
-def show_(id: str, /, *, common: given.TargetOptions = given.TargetOptions(), output: Output = "table") -> None:
-    """Everything about a job, and in words why it is not running."""
+def show_(
+    id: str,
+    /,
+    *,
+    log: int = 20,
+    common: given.TargetOptions = given.TargetOptions(),
+    output: Output = "table",
+) -> None:
+    """Everything about a job: in words why it is not running, its arguments, what happened when, attempts and log.
+
+    Parameters
+    ----------
+    log
+        How many of the last lines of its log to show; 0 for all.
+    """
+    if log < 0:
+        raise SettingsError(f"--log is {log}; give a number of lines, or 0 for all of them")
     with recruiter_on(common) as recruiter:
-        job = recruiter.find(_id(id))
-        show_one({"now": recruiter.explain(job.id), **_facts(job)}, output)
+        known = recruiter.jobs.id_of(id)
+        now = recruiter.explain(known)
+        try:
+            job = recruiter.find(known)
+        except StoreError:  # MongoDB has just answered: so it is a document that nobody has adopted
+            show([{"id": known, "now": now}], ("id", "now"), output, empty="")
+            return
+        if output == "table":
+            draw(job, now, log)
+        else:
+            show_one({"now": now, **full_record(job)}, output)
 
 
 @app.command
 def cancel(
-    id: str,
-    /,
-    *,
+    *ids: str,
     reason: str | None = None,
     by: str | None = None,
+    everything: Everything = False,
+    yes: Yes = False,
+    which: FilterOptions = FilterOptions(),
     common: given.TargetOptions = given.TargetOptions(),
-) -> None:
-    """Cancels a job that has not ended: a waiting one never runs, a running one is stopped.
+) -> int:
+    """Cancels jobs that have not ended, by their ids or by a filter: waiting ones never run, running ones are stopped.
 
     Parameters
     ----------
+    ids
+        Ids of jobs; or none, and a filter.
     reason
         Why, for whoever wonders at night.
     by
         Who says so (default: you).
     """
+    who = by or getpass.getuser()
     with recruiter_on(common) as recruiter:
-        recruiter.cancel(_id(id), by=by or getpass.getuser(), reason=reason)
-        print(f"job {id} is being cancelled")
+
+        def one(id: JobId) -> str:
+            recruiter.cancel(id, by=who, reason=reason)
+            return "is being cancelled"
+
+        def many(filter: JobFilter, everything: bool, progress: Progress) -> int:
+            return recruiter.jobs.cancel(filter, by=who, reason=reason, everything=everything, progress=progress)
+
+        deed = Deed("cancel", "cancelling", "being cancelled", one, JobFilter.to_cancel, many)
+        return act(recruiter, deed, ids, which, everything, yes)
 
 
 @app.command
-def recover(id: str, /, *, schedule_at: str | None = None, common: given.TargetOptions = given.TargetOptions()) -> None:
-    """Runs a job that has ended once more, as a new job.
+def recover(
+    *ids: str,
+    schedule_at: str | None = None,
+    everything: Everything = False,
+    yes: Yes = False,
+    which: FilterOptions = FilterOptions(),
+    common: given.TargetOptions = given.TargetOptions(),
+) -> int:
+    """Runs jobs that have ended once more, as new jobs, by their ids or by a filter.
+
+    A filter that says nothing of the state means those that failed or were lost, and that nobody has recovered yet.
 
     Parameters
     ----------
+    ids
+        Ids of jobs; or none, and a filter.
     schedule_at
         When: 2030-12-01T22:18:00Z (default: now).
     """
+    at = None if schedule_at is None else _date(schedule_at)
     with recruiter_on(common) as recruiter:
-        job = recruiter.recover(_id(id), schedule_at=_moment(schedule_at) if schedule_at is not None else None)
-        print(f"job {id} is recovered as {job.id}")
+
+        def one(id: JobId) -> str:
+            return f"is recovered as {recruiter.recover(id, schedule_at=at).id}"
+
+        def many(filter: JobFilter, everything: bool, progress: Progress) -> int:
+            return recruiter.jobs.recover(filter, schedule_at=at, everything=everything, progress=progress)
+
+        deed = Deed("recover", "recovering", "recovered", one, JobFilter.to_recover, many)
+        return act(recruiter, deed, ids, which, everything, yes)
 
 
-def _moment(text: str) -> datetime:
+@app.command
+def remove(
+    *ids: str,
+    everything: Everything = False,
+    yes: Yes = False,
+    which: FilterOptions = FilterOptions(),
+    common: given.TargetOptions = given.TargetOptions(),
+) -> int:
+    """Removes jobs that have ended, for good, by their ids or by a filter. Those that wait or run are refused.
+
+    Parameters
+    ----------
+    ids
+        Ids of jobs; or none, and a filter.
+    """
+    with recruiter_on(common) as recruiter:
+
+        def one(id: JobId) -> str:
+            recruiter.remove(id)
+            return "is removed"
+
+        def many(filter: JobFilter, everything: bool, progress: Progress) -> int:
+            return recruiter.jobs.remove(filter, everything=everything, progress=progress)
+
+        deed = Deed("remove", "removing", "removed", one, JobFilter.to_remove, many)
+        return act(recruiter, deed, ids, which, everything, yes)
+
+
+def _pages(
+    recruiter: Recruiter, wanted: JobFilter, limit: int, after: str | None, full: bool
+) -> Iterator[Page[Job] | Page[JobSummary]]:
+    """Until there are as many as are wanted, however far that is."""
+    looked_at = found = 0
+    with looking() as tell:
+        while True:
+            some = min(MOST_LISTED, limit - found) if limit else MOST_LISTED
+            jobs = recruiter.jobs
+            page: Page[Job] | Page[JobSummary]
+            if full:
+                page = jobs.list(wanted, limit=some, after=after)
+            else:
+                page = jobs.list(wanted, limit=some, after=after, minimal=True)
+            looked_at, found, after = looked_at + page.looked_at, found + len(page), page.next
+            yield page
+            if after is None or found == limit:
+                return
+            tell(looked_at, found)
+
+
+def _record(job: Job | JobSummary) -> dict[str, Any]:
+    return full_record(job) if isinstance(job, Job) else record(job)
+
+
+def _date(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise SettingsError(f"{text!r} is no date; write 2030-12-01T22:18:00Z") from None
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-
-
-def _id(text: str) -> JobId:
-    """Ids made by Recruiter are ObjectIds; others are taken as the text they are, or as a number."""
-    if ObjectId.is_valid(text):
-        return ObjectId(text)
-    return int(text) if text.lstrip("-").isdigit() else text
-
-
-def _facts(job: Job) -> dict[str, Any]:
-    facts: dict[str, Any] = {
-        "id": job.id,
-        "state": job.state.value,
-        "task": job.task,
-        "method": job.method,
-        "args": job.args,
-        "group": job.group,
-        "priority": job.priority,
-        "tags": job.tags,
-        "owner": job.username,
-        "recovered_from": job.recovered_from,
-        "urn": job.urn,
-        "key": job.key,
-        "needs": job.needs.described() if job.needs else None,
-        "timeout": job.timeout,
-        "retry_policy": job.retry_policy,
-        "created_at": job.created_at,
-        "scheduled_at": job.scheduled_at,
-        "attempts": job.attempts,
-        "crashes": job.crashes or None,
-        "snoozes": job.snoozes or None,
-    }
-    if isinstance(job, ArchivedJob):
-        facts |= {"why": job.why, "reason": job.reason, "result": job.result, "archived_at": job.archived_at}
-    for number, each in enumerate(job.executions, 1):
-        told = f"{each.exception}: {each.message}" if each.exception else each.message or "succeeded"
-        facts[f"execution_{number}"] = f"{each.started_at} – {each.ended_at} on {each.worker}: {told}"
-    if job.last_execution is not None and job.last_execution.trace:
-        facts["trace"] = f"\n{job.last_execution.trace}"
-    return facts

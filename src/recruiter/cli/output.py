@@ -3,52 +3,64 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from cyclopts import Parameter
+from rich.console import Console, RenderableType
 
+from recruiter.cli.columns import Column, table_of
 from recruiter.domain.duration import humanize
 from recruiter.errors import RecruiterError
 
-Output = Literal["table", "json"]
+Output = Annotated[
+    Literal["table", "json", "jsonl"], Parameter(help="A table for people; one JSON document; or one in each line.")
+]
 
 Row = Mapping[str, Any]
 
+PIPED_WIDTH = 160
+"""What goes to a file or another program looks the same on every terminal."""
 
-def show(rows: Sequence[Row], columns: Sequence[str], output: Output, *, empty: str) -> None:
-    """The rows: all of each as JSON, or these columns of them as a table."""
+_BLANKS = re.compile(r" +((?:\x1b\[[0-9;]*m)*)\n")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Where people read. Without colours if it is no terminal, or NO_COLOR is set."""
+    stream = sys.stderr if stderr else sys.stdout
+    fixed = None if stream.isatty() or os.environ.get("COLUMNS", "").isdigit() else PIPED_WIDTH
+    return Console(file=stream, highlight=False, width=fixed)
+
+
+def show(rows: Sequence[Row], columns: Sequence[str | Column], output: Output, *, empty: str) -> None:
+    """The rows: all of each as JSON, or these columns of them as a table that fits the terminal."""
     if output == "json":
         print(as_json(list(rows)))
-        return
-    console = Console(highlight=False)
-    if not rows:
-        console.print(empty)
-        return
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in columns:
-        table.add_column(column.replace("_", " "), overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(as_text(row.get(column))) for column in columns))
-    console.print(table)
+    elif output == "jsonl":
+        for row in rows:
+            print(as_json(row, output))
+    elif not rows:
+        print(empty)
+    else:
+        page = console()
+        write(page, table_of(rows, columns, page.width, as_text))
+
+
+def write(page: Console, *parts: RenderableType, soft_wrap: bool = False) -> None:
+    """Prints without the blanks that fill lines up to the width: nobody needs them in a file."""
+    with page.capture() as captured:
+        page.print(*parts, sep="\n", soft_wrap=soft_wrap)
+    page.file.write(_BLANKS.sub(r"\1\n", captured.get()))
 
 
 def show_one(row: Row, output: Output) -> None:
-    """One thing, a line for each of its facts."""
-    if output == "json":
-        print(as_json(row))
-        return
-    console = Console(highlight=False)
-    width = max(map(len, row), default=0)
-    for name, value in row.items():
-        if value not in (None, (), [], {}):
-            console.print(
-                f"[bold]{name.replace('_', ' '):<{width}}[/bold]  ", Text(as_text(value)), soft_wrap=True, sep=""
-            )
+    """One thing as JSON."""
+    print(as_json(row, output))
 
 
 def ask(question: str, yes: bool) -> bool:
@@ -61,7 +73,7 @@ def ask(question: str, yes: bool) -> bool:
 
 
 def as_text(value: Any) -> str:
-    """For people: times in UTC to the second, durations in words."""
+    """For people: times in UTC to the second, durations in words; nothing that a terminal would obey."""
     if value is None:
         return ""
     if isinstance(value, datetime):
@@ -69,14 +81,20 @@ def as_text(value: Any) -> str:
     if isinstance(value, timedelta):
         return humanize(value)
     if isinstance(value, str | int | float):
-        return str(value)
+        return harmless(str(value))
     if isinstance(value, Mapping):
-        return json.dumps(value, default=_plain, ensure_ascii=False)
-    return ", ".join(as_text(each) for each in value) if isinstance(value, Iterable) else str(value)
+        return harmless(json.dumps(value, default=_plain, ensure_ascii=False))
+    return ", ".join(as_text(each) for each in value) if isinstance(value, Iterable) else harmless(str(value))
 
 
-def as_json(value: Any) -> str:
-    return json.dumps(value, default=_plain, indent=2, ensure_ascii=False)
+def harmless(text: str) -> str:
+    """With control characters written out: a job's message or log could otherwise take over the terminal."""
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def as_json(value: Any, output: Output = "json") -> str:
+    """Over several lines, or in one."""
+    return json.dumps(value, default=_plain, indent=None if output == "jsonl" else 2, ensure_ascii=False)
 
 
 def _plain(value: Any) -> Any:

@@ -64,6 +64,13 @@ class Ends:
             if not filter.group:
                 yield {"why": why}
 
+    @store_call
+    def names(self) -> tuple[set[str], set[str]]:
+        """The groups and the tasks of jobs that have ended; one index seek for each that there is."""
+        groups = set(self._texts("group", {"why": {"$in": self._whys()}}))
+        tasks = self._texts("task", {"why": {"$in": self._whys()}, "group": {"$in": sorted(groups)}})
+        return groups, set(tasks)
+
     def _best(
         self, filter: JobFilter, conditions: matching.Conditions
     ) -> tuple[str, tuple[Document, ...], tuple[str, ...]]:
