@@ -74,7 +74,7 @@ def list_(
         if not found and after is None:
             recruiter.jobs.recognize(wanted)
         if output != "jsonl":
-            show(rows, COLUMNS, output, empty=f"There are no jobs ({wanted}).")
+            show(rows, COLUMNS, output, empty=f"There are no jobs{'' if wanted.is_empty else f' ({wanted})'}.")
         if next_ is not None:
             print(f"There are more; go on with --after {next_}", file=sys.stderr)
 

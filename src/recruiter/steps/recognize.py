@@ -45,7 +45,7 @@ def _known(store: Store) -> tuple[set[str], set[str]]:
 
 
 def _near(kind: str, name: str, known: Collection[str]) -> str:
-    near = get_close_matches(name, known, n=_NEAR, cutoff=0.5) or [each for each in known if name in each][:_NEAR]
+    near = get_close_matches(name, known, n=_NEAR, cutoff=0.6) or [each for each in known if name in each][:_NEAR]
     if near:
         return f"did you mean {' or '.join(near)}?"
     some = sorted(known)[:_NEAR]
