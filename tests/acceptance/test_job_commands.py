@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import pty
@@ -10,7 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,12 @@ import pytest
 from bson import ObjectId
 
 from recruiter import JobId, Recruiter, RetryManyTimes, current_job
-from recruiter.cli.main import main
 from recruiter.embedded import EmbeddedServer
 from recruiter.store.database import Store
 from recruiter.store.target import Target
 from tests.acceptance.test_command_line import run
 from tests.applications import jobs
+from tests.cli_here import here
 from tests.conftest import Starter, eventually
 from tests.samples import a_job, insert, on_the_roster
 
@@ -36,18 +35,6 @@ Command = Callable[..., tuple[int, str]]
 def command(target: str) -> Command:
     """A process of its own, as a person starts it."""
     return lambda *arguments, **environment: run("job", *arguments, RECRUITER_TARGET=target, **environment)
-
-
-def here(target: str, *arguments: str, **environment: str) -> tuple[int, str]:
-    """The same program in this process, where there is much to ask: a process takes a second to start."""
-    said = io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(said), redirect_stderr(said):
-        for name, value in {"COLUMNS": "200", "RECRUITER_TARGET": target, **environment}.items():
-            patch.setenv(name, value)
-        patch.setattr("sys.argv", ["recruiter", "job", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-    return int(ended.value.code or 0), said.getvalue()
 
 
 class World:
@@ -104,7 +91,7 @@ def seen(server: EmbeddedServer) -> Iterator[World]:
 
 @pytest.fixture
 def ask(seen: World) -> Command:
-    return lambda *arguments, **environment: here(seen.recruiter.address, *arguments, **environment)
+    return lambda *arguments, **environment: here(seen.recruiter.address, "job", *arguments, **environment)
 
 
 def rows(said: str) -> list[dict[str, Any]]:
@@ -200,11 +187,11 @@ class TestList:
         assert full[0]["log"][0]["text"] == "connecting for nobody, customer None"
 
     def test_none(self, target: str) -> None:
-        assert here(target, "list") == (0, "There are no jobs.\n")
-        assert here(target, "list", "--since", "1h") == (0, "There are no jobs (since 1h ago).\n")
-        assert here(target, "list", "--output", "json") == (0, "[]\n")
-        assert here(target, "list", "--output", "jsonl") == (0, "")
-        assert here(target, "count") == (0, "0\n")
+        assert here(target, "job", "list") == (0, "There are no jobs.\n")
+        assert here(target, "job", "list", "--since", "1h") == (0, "There are no jobs (since 1h ago).\n")
+        assert here(target, "job", "list", "--output", "json") == (0, "[]\n")
+        assert here(target, "job", "list", "--output", "jsonl") == (0, "")
+        assert here(target, "job", "count") == (0, "0\n")
 
     def test_whoever_reads_only_the_beginning_sees_no_error(self, world: World, target: str) -> None:
         insert(world.store, *(a_job() for _ in range(2_000)))
@@ -282,8 +269,8 @@ class TestShow:
         anew = world.recruiter.recover(world.failed).id
         world.recruiter.cancel(anew, by="ada", reason="enough")
 
-        assert f"recovered as  {anew}" in here(world.recruiter.address, "show", str(world.failed))[1]
-        said = here(world.recruiter.address, "show", str(anew))[1]
+        assert f"recovered as  {anew}" in here(world.recruiter.address, "job", "show", str(world.failed))[1]
+        said = here(world.recruiter.address, "job", "show", str(anew))[1]
         assert f"recovered from  {world.failed}" in said
         assert "being cancelled" in said
         assert "cancelled by ada: enough" in said
@@ -293,8 +280,8 @@ class TestShow:
         world.store.archived.collection.update_one({"_id": world.sent}, {"$set": {"log": lines, "log_cut": 10}})
 
         some, everything = (
-            here(world.recruiter.address, "show", str(world.sent))[1],
-            here(world.recruiter.address, "show", str(world.sent), "--log", "0")[1],
+            here(world.recruiter.address, "job", "show", str(world.sent))[1],
+            here(world.recruiter.address, "job", "show", str(world.sent), "--log", "0")[1],
         )
 
         assert "log (the last 20 lines of 60)" in some
@@ -305,7 +292,7 @@ class TestShow:
         log = [{"at": world.now, "text": "\x1b[2J\x1b]0;owned\x07"}]
         world.store.archived.collection.update_one({"_id": world.sent}, {"$set": {"log": log}})
 
-        said = here(world.recruiter.address, "show", str(world.sent))[1]
+        said = here(world.recruiter.address, "job", "show", str(world.sent))[1]
 
         assert "\x1b" not in said
         assert r"\x1b[2J" in said
@@ -313,7 +300,7 @@ class TestShow:
     def test_a_document_that_nobody_has_adopted(self, world: World) -> None:
         world.store.scheduled.collection.insert_one({"_id": "by-hand", "task": "resize_listed", "args": {}})
 
-        code, said = here(world.recruiter.address, "show", "by-hand")
+        code, said = here(world.recruiter.address, "job", "show", "by-hand")
 
         assert code == 0
         assert "is not adopted yet" in said
@@ -328,7 +315,7 @@ class TestIds:
     def test_are_found_as_they_are_written(self, store: Store, target: str, id: JobId) -> None:
         insert(store, a_job(id))
 
-        code, said = here(target, "show", "--output", "json", "--", str(id))
+        code, said = here(target, "job", "show", "--output", "json", "--", str(id))
 
         assert code == 0
         assert json.loads(said)["id"] == (id if isinstance(id, int) else str(id))
@@ -336,7 +323,7 @@ class TestIds:
     def test_that_mean_two_jobs_are_not_guessed(self, store: Store, target: str) -> None:
         insert(store, a_job(4711), a_job("4711"))
 
-        code, said = here(target, "show", "4711")
+        code, said = here(target, "job", "show", "4711")
 
         assert (code, said) == (1, "recruiter: '4711' may be any of '4711' and 4711; use Python to tell them apart\n")
 
