@@ -115,6 +115,8 @@ class Heartbeat:
 
     def _pass_on_flags(self, holding: Holding) -> None:
         flags = self._store.scheduled.flags(_MOST_FLAGS)
+        if len(flags) == _MOST_FLAGS:  # somebody has cancelled very many: ours may be further back
+            flags = self._store.scheduled.flags_among(holding.assigned)
         mine = {id: flag for id, flag in flags.items() if id in holding.assigned}
         if mine:
             self._place.cancel(mine)

@@ -28,7 +28,7 @@ from recruiter.processes.presence import Presence
 from recruiter.processes.repeating import Repeating
 from recruiter.steps.adopt import adopt
 from recruiter.steps.assign import Round, assign, lacks_takers, never_fitting, recount, unserved
-from recruiter.steps.cancel import archive_cancelled
+from recruiter.steps.cancel import FLAGS_AT_ONCE, archive_cancelled
 from recruiter.steps.lead import Leadership
 from recruiter.steps.rescue import Rescue
 from recruiter.steps.unblock import Unblock
@@ -53,6 +53,8 @@ _HOPELESS_GRACE = 30.0
 """Seconds that jobs may wait which nobody can run before it is said: a worker that knows them may be on its way."""
 _RULES_EVERY = 1.0
 _FOLD_EVERY = 20.0
+_CANCELLING = 0.5
+"""Seconds that a round may spend on jobs that have been cancelled; others wait for theirs."""
 _METERED_PAUSE = 0.2
 """Seconds between two rounds at most, while jobs wait that limits or resources hold back."""
 _DEAF_PAUSE = 0.2
@@ -223,8 +225,17 @@ class RecruiterProcess:
         self._repeating.step(self._leadership.term, self._leadership.holder)
 
     def _archive_cancelled(self) -> None:
-        for id in archive_cancelled(self._store, self._clock, self._leadership.term, self._leadership.holder):
-            self._events.emit("job.cancelled", job=id)
+        """Batch by batch; if there are very many, the next round goes on at once."""
+        until = self._clock.monotonic() + _CANCELLING
+        while True:
+            ended = archive_cancelled(self._store, self._clock, self._leadership.term, self._leadership.holder)
+            for id in ended:
+                self._events.emit("job.cancelled", job=id)
+            if len(ended) < FLAGS_AT_ONCE:
+                return
+            if self._clock.monotonic() > until:
+                self.ring()
+                return
 
     def _retire_silent(self, round: Round) -> None:
         for retired in self._rescue.retire_silent(round.roster):

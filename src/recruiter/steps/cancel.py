@@ -41,8 +41,7 @@ def cancel_some(
 
 def archive_cancelled(store: Store, clock: Clock, term: int, holder: str) -> list[JobId]:
     """Archives flagged jobs that nobody holds. Only for the leader: nobody else could give them to somebody."""
-    held = store.roster.held()
-    free = [document for document in store.scheduled.flagged(FLAGS_AT_ONCE) if document["_id"] not in held]
+    free = store.scheduled.flagged(FLAGS_AT_ONCE, store.roster.held())
     if free:
         now = clock.now()
         archive = {document["_id"]: moves.cancelled(document, now) for document in free}

@@ -10,7 +10,7 @@ aside. So whatever is inserted by hand cannot reach, spoil or slow the index tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Collection as Ids
 from dataclasses import dataclass
 from datetime import datetime
@@ -378,14 +378,21 @@ class Scheduled:
         return self.collection.update_many(query, update).modified_count
 
     @store_call
-    def flagged(self, limit: int) -> list[Document]:
-        return list(self._readable.find({"lane": CANCELLED_LANE}, hint=DUE, limit=limit))
+    def flagged(self, limit: int, held: Ids[JobId] = ()) -> list[Document]:
+        """Jobs that have been cancelled and have not ended, all but those that somebody holds."""
+        query = {"lane": CANCELLED_LANE, "_id": {"$nin": list(held)}}
+        return list(self._readable.find(query, hint=DUE, limit=limit))
 
     @store_call
     def flags(self, limit: int) -> dict[JobId, Document]:
         """The jobs that have been cancelled and have not ended, each with who wants it, and why."""
-        found = self._readable.find({"lane": CANCELLED_LANE}, {"cancel": 1}, hint=DUE, limit=limit)
-        return {d["_id"]: d["cancel"] if isinstance(d.get("cancel"), dict) else {} for d in found}
+        return _flags(self._readable.find({"lane": CANCELLED_LANE}, {"cancel": 1}, hint=DUE, limit=limit))
+
+    @store_call
+    def flags_among(self, ids: Ids[JobId]) -> dict[JobId, Document]:
+        """Those of these jobs that have been cancelled, likewise."""
+        query = {"_id": {"$in": list(ids)}, "lane": CANCELLED_LANE}
+        return _flags(self._readable.find(query, {"cancel": 1}))
 
     @store_call
     def get(self, id: JobId) -> Job | None:
@@ -474,6 +481,10 @@ def _next_of(lane: str, count: int, now: datetime, held: Ids[JobId]) -> list[Doc
 
 def _candidate(document: Document) -> Candidate:
     return Candidate(document["_id"], Lane.parse(document["lane"]), document["priority"], document["scheduled_at"])
+
+
+def _flags(found: Iterable[Document]) -> dict[JobId, Document]:
+    return {d["_id"]: d["cancel"] if isinstance(d.get("cancel"), dict) else {} for d in found}
 
 
 def _mine(sign: Sign) -> Document:
