@@ -129,8 +129,7 @@ class Jobs:
         **conditions: Unpack[Conditions],
     ) -> int:
         """Cancels jobs that have not ended, as `Recruiter.cancel` does with one; returns how many."""
-        wanted = _meant(filter, conditions, everything)
-        wanted = wanted.within(NOT_ENDED, "cancelled", "`recover` runs jobs that have ended once more")
+        wanted = cancellable(filter_of(filter, conditions), everything)
         store = self._store()
         began = store.clock.now()
         wanted = wanted.created_before(began + _LATECOMERS)
@@ -152,8 +151,7 @@ class Jobs:
         Without a state: those that failed or were lost. One that has been recovered before is left alone, so this may
         be called again after an interruption.
         """
-        wanted = _meant(filter, conditions, everything)
-        wanted = wanted.within(ENDED, "recovered", "wait until they have ended", otherwise=_UNSUCCESSFUL)
+        wanted = recoverable(filter_of(filter, conditions), everything)
         at = checked_moment(schedule_at)
         store = self._store()
         began = store.clock.now()
@@ -173,7 +171,7 @@ class Jobs:
         **conditions: Unpack[Conditions],
     ) -> int:
         """Removes jobs that have ended, for good; returns how many. Those that wait or run are refused."""
-        wanted = _meant(filter, conditions, everything).within(ENDED, "removed", "cancel them first")
+        wanted = removable(filter_of(filter, conditions), everything)
         store = self._store()
         began = store.clock.now()
         return self._each(wanted, lambda ids: remove_some(store, wanted, ids, began), progress)
@@ -200,8 +198,23 @@ class Jobs:
                 return
 
 
-def _meant(filter: JobFilter | None, conditions: Conditions, everything: bool) -> JobFilter:
-    wanted = filter_of(filter, conditions)
+def cancellable(wanted: JobFilter, everything: bool) -> JobFilter:
+    """Those of them that can be cancelled. Raises InvalidFilter if others are asked for."""
+    advice = "`recover` runs jobs that have ended once more"
+    return _meant(wanted, everything).within(NOT_ENDED, "cancelled", advice)
+
+
+def recoverable(wanted: JobFilter, everything: bool) -> JobFilter:
+    """Likewise; without a state, those that failed or were lost."""
+    advice = "wait until they have ended"
+    return _meant(wanted, everything).within(ENDED, "recovered", advice, otherwise=_UNSUCCESSFUL)
+
+
+def removable(wanted: JobFilter, everything: bool) -> JobFilter:
+    return _meant(wanted, everything).within(ENDED, "removed", "cancel them first")
+
+
+def _meant(wanted: JobFilter, everything: bool) -> JobFilter:
     if wanted.is_empty != everything:
         hint = "say everything=True if you mean all jobs" if wanted.is_empty else "everything=True goes with no filter"
         raise InvalidFilter(f"the filter says {wanted}; {hint}")

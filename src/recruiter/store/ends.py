@@ -88,6 +88,15 @@ class Ends:
             set_aside = ({"why": Why.MALFORMED, "group": None, "task": None},)  # it has neither
         return (*_products(whys, {group: some for group, some in tasks.items() if some}), *set_aside)
 
+    @store_call
+    def names(self, field: str) -> set[str]:
+        """The groups, or tasks, of jobs that have ended; by one index seek each."""
+        of_whys: Document = {"why": {"$in": self._whys()}}
+        groups = self._texts("group", of_whys)
+        if field == "group":
+            return set(groups)
+        return {task for group in groups for task in self._texts("task", {**of_whys, "group": group})}
+
     def _whys(self) -> list[str]:
         return self._texts("why", {})
 
