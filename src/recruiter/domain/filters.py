@@ -13,7 +13,7 @@ from recruiter.domain.duration import humanize
 from recruiter.domain.job import JobId
 from recruiter.domain.moments import Moment, told
 from recruiter.domain.state import State
-from recruiter.domain.text import said_by
+from recruiter.domain.text import shown
 from recruiter.domain.why import Why
 from recruiter.errors import InvalidFilter
 
@@ -126,7 +126,7 @@ def filter_of(filter: JobFilter | None, conditions: Conditions) -> JobFilter:
     if filter is None:
         return JobFilter(**conditions)
     if not isinstance(filter, JobFilter):
-        raise InvalidFilter(f"give a JobFilter, or words such as state='failed', not {said_by(filter, repr, 100)}")
+        raise InvalidFilter(f"give a JobFilter, or words such as state='failed', not {shown(filter)}")
     if conditions:
         raise InvalidFilter(f"give a JobFilter or words such as {next(iter(conditions))}=…, not both")
     return filter
