@@ -52,12 +52,12 @@ def ended(store: Store, number: int = 1, why: str | None = None, **wishes: Any) 
     jobs = [a_job(**wishes) for _ in range(number)]
     for job in jobs:
         if why is None:
-            store.archived.insert(done(job))
+            store.settlement.archive_new(job.id, done(job))
         else:
             failure = Execution(NOW, NOW, "w1", exception="ValueError", message="no", trace="…")
             move = moves.failed(job_document(job), failure, NOW, Archive(why))
             assert isinstance(move, bytes)
-            store.archived.insert(move)
+            store.settlement.archive_new(job.id, move)
     return [job.id for job in jobs]
 
 
