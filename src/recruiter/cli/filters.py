@@ -47,6 +47,8 @@ class FilterOptions:
     "Whose last attempt took at least so long: 10s."
     delayed: str | None = None
     "That started, or still wait, at least so long after their time: 1m."
+    recovered: bool | None = None
+    "That somebody has recovered, or with --no-recovered nobody has."
     attempts: int | None = None
     "That have been tried at least so often."
 

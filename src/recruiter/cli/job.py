@@ -25,7 +25,7 @@ from recruiter.domain.pages import JobSummary
 from recruiter.domain.state import State
 from recruiter.domain.why import Why
 from recruiter.errors import InvalidFilter, SettingsError
-from recruiter.jobs import cancellable, recoverable, removable
+from recruiter.jobs import meant
 from recruiter.steps.known import Word, known
 
 app = App(name="job", help="List jobs, look at them, cancel, recover and remove them.")
@@ -108,7 +108,7 @@ def cancel(
         Who says so (default: you).
     """
     by = by or getpass.getuser()
-    wanted = _wanted(ids, which, everything, cancellable)
+    wanted = _wanted(ids, which, everything, JobFilter.to_cancel)
     with recruiter_on(common) as recruiter:
         for id in ids:
             recruiter.cancel(found(recruiter, id).id, by=by, reason=reason)
@@ -137,7 +137,7 @@ def recover(
         When: 2030-12-01T22:18:00Z (default: now).
     """
     at = _moment(schedule_at) if schedule_at is not None else None
-    wanted = _wanted(ids, which, everything, recoverable)
+    wanted = _wanted(ids, which, everything, JobFilter.to_recover)
     with recruiter_on(common) as recruiter:
         for id in ids:
             job = recruiter.recover(found(recruiter, id).id, schedule_at=at)
@@ -162,7 +162,7 @@ def remove(
     ids
         Which; or say it with a filter.
     """
-    wanted = _wanted(ids, which, everything, removable)
+    wanted = _wanted(ids, which, everything, JobFilter.to_remove)
     with recruiter_on(common) as recruiter:
         chosen = [found(recruiter, id).id for id in ids]
         if chosen and ask(f"Remove {_jobs(len(chosen))} for good?", yes):
@@ -233,14 +233,14 @@ def _wanted(
     ids: tuple[str, ...],
     which: FilterOptions,
     everything: bool,
-    narrowed: Callable[[JobFilter, bool], JobFilter],
+    narrowed: Callable[[JobFilter], JobFilter],
 ) -> JobFilter | None:
     """The jobs that a filter means; None when they are named one by one. Raises InvalidFilter for both, or neither."""
     wanted = which.filter()
     if not ids:
         if wanted.is_empty and not everything:
             raise InvalidFilter("say which jobs: their ids, a filter such as --state failed, or --everything")
-        return narrowed(wanted, everything)
+        return narrowed(meant(wanted, everything))
     if everything or not wanted.is_empty:
         raise InvalidFilter("give ids or a filter, not both")
     return None
