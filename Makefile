@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench clean
+.PHONY: help install demo test check docs bench clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -31,8 +31,13 @@ check: $(STAMP) ## format, lint, types, import direction, tests
 	$(BIN)/lint-imports
 	$(BIN)/pytest
 
-bench: $(STAMP) ## measure enqueue and drain rates; prints a table
+docs: $(STAMP) ## build the documentation site into build/site; a warning is an error
+	rm -rf build/site
+	$(BIN)/python docs/_site/build.py
+
+bench: $(STAMP) ## measure enqueue and drain rates, and what a full task costs the others; prints tables
 	$(BIN)/python benchmarks/drain.py
+	$(BIN)/python benchmarks/full_task.py
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache build dist

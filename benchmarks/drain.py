@@ -36,8 +36,8 @@ import noop  # noqa: E402
 class Processes:
     """Our own processes, ended by pid whatever happens."""
 
-    def __init__(self, target: str) -> None:
-        self._environment = {**os.environ, "RECRUITER_TARGET": target, "RECRUITER_LOG_LEVEL": "warning"}
+    def __init__(self, target: str, log_level: str = "warning") -> None:
+        self._environment = {**os.environ, "RECRUITER_TARGET": target, "RECRUITER_LOG_LEVEL": log_level}
         self.members: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, *arguments: str) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -53,9 +53,9 @@ def target(server: EmbeddedServer) -> Iterator[str]:
     name = f"test_{ObjectId()}"
     uri = server.uri.replace("/?", f"/{name}?")
     yield uri
-    store = Store(Target.parse(uri))
-    store.client.drop_database(name)
-    store.close()
+    with closing(Store(Target.parse(uri))) as store:
+        store.client.admin.command("killAllSessions", [])  # processes that were killed in a transaction hold locks
+        store.client.drop_database(name)
 
 
 @pytest.fixture

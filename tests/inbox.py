@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from bson import CodecOptions
@@ -22,8 +23,8 @@ class Leader:
         self.store = store
         assert store.leases.acquire(None, "me", {}) is not None
 
-    def adopts(self) -> Adoption:
-        return adopt(self.store, 1, "me", NOW)
+    def adopts(self, now: datetime = NOW) -> Adoption:
+        return adopt(self.store, 1, "me", now)
 
 
 def by_hand(store: Store, *documents: dict[str, Any] | bytes) -> None:

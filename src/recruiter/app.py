@@ -6,15 +6,16 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_args, overload
 
 from recruiter.builder import JobBuilder, Wishes, WorkableJob
 from recruiter.clock import SystemClock
 from recruiter.controls import Controls
 from recruiter.decorators import AsRepeated, AsTask
 from recruiter.domain.defaults import Defaults
-from recruiter.domain.duration import DurationLike, to_seconds
+from recruiter.domain.duration import DurationLike, to_seconds, to_timedelta
 from recruiter.domain.job import Job, JobId
+from recruiter.domain.moments import MomentLike, resolved, to_moment
 from recruiter.domain.names import DEFAULT_GROUP, check_name
 from recruiter.domain.needs import AmountLike
 from recruiter.domain.report import JobReport
@@ -22,9 +23,11 @@ from recruiter.domain.retry import RetryPolicy
 from recruiter.domain.schedule import WINDOW, Late, SchedulePolicy
 from recruiter.domain.schedule_registry import schedule_policy
 from recruiter.domain.scheduler import Scheduler
+from recruiter.domain.statistics import Analytics
 from recruiter.domain.values import to_bson
 from recruiter.errors import InvalidJob, JobExists, JobNotFound, RecruiterError, UnknownTask
 from recruiter.events import Listener
+from recruiter.jobs import Jobs
 from recruiter.processes.caller import CallingOptions
 from recruiter.processes.calling import Calling, StopWish
 from recruiter.processes.flushing import MOST_FLUSHED, Flushing
@@ -33,12 +36,15 @@ from recruiter.registry import RegistryOwner, TaskDefinition
 from recruiter.repeatable import RepeatableJob, SchedulerHandle
 from recruiter.results import JobHandle, Results
 from recruiter.settings import Settings, TargetSettings
+from recruiter.steps.analyse import analyse
 from recruiter.steps.cancel import cancel
+from recruiter.steps.count import By, count
 from recruiter.steps.enqueue import Enqueuer, refusal
 from recruiter.steps.execute import Executor
 from recruiter.steps.explain import explain
 from recruiter.steps.find import find
-from recruiter.steps.recover import recover
+from recruiter.steps.recover import checked_moment, recover
+from recruiter.steps.remove import remove
 from recruiter.steps.run_here import run_here
 from recruiter.store.codec import checked_size, decode, encode_job
 from recruiter.store.database import Store
@@ -63,7 +69,7 @@ _ON_THIS_CONNECTION = ("store", "_enqueuer", "_executor", "_calling")
 
 
 class Recruiter(RegistryOwner):
-    """Makes and watches jobs. Connects on first use.
+    """Makes and watches jobs. Connects on first use; one can be shared by all threads.
 
     `target` is where MongoDB is: `127.0.0.1:27017`, `host/database` or a full URI. Without one, the environment
     variable RECRUITER_TARGET or the settings file says it.
@@ -75,10 +81,10 @@ class Recruiter(RegistryOwner):
         self._target: Target | None = None
         self._results = Results(lambda: self.store, lambda: self.__dict__.get("store"))
         self._declared: dict[str, RepeatableJob] = {}
+        # Called when jobs have been stored; for tests that run them at once.
         self.after_send: Callable[[], None] = lambda: None
-        """Called when jobs have been stored; for tests that run them at once."""
+        # Seconds to wait for a server before saying that there is none.
         self.patience = 30.0
-        """Seconds to wait for a server before saying that there is none."""
 
     # -- tasks ---------------------------------------------------------------------------------------------------
 
@@ -116,29 +122,26 @@ class Recruiter(RegistryOwner):
         needs: Mapping[str, AmountLike] | None = None,
         aliases: Iterable[str] = (),
     ) -> Any:
-        """Makes a function a task. What is given here holds for its jobs unless they say otherwise.
+        """A decorator that makes a function a task. What is given here holds for its jobs unless they say otherwise.
 
         `name` is what is stored (the function's own name by default); `aliases` are names it had before, under which
-        jobs may still be waiting.
+        jobs may still be waiting. The other words are those of `JobBuilder`. Raises TaskExists, and InvalidName,
+        InvalidJob or InvalidDuration for words that cannot be.
         """
         defaults = Defaults.of(group, priority, tags, retry, only, at_most_once, timeout, needs)
         decorator = AsTask(self, name, aliases, defaults)
         return decorator if function is None else decorator(function)
 
     def job_of(self, workable: W) -> WorkableJob[W]:
-        """A job that runs a method of this workable."""
+        """A job that runs a method of this workable: what `workable.as_job_of(recruiter)` calls."""
         cls, args = type(workable), stored(workable)
         return WorkableJob(self, Wishes(cls.task_name, args, cls.task_defaults, tags=tags_of(workable)))
-
-    def repeatable_job_of(self, workable: W, urn: str | None, unique: bool) -> WorkableJob[W]:
-        """A job of this workable that is about to be told when to repeat."""
-        job = self.job_of(workable)
-        return job.repeated_as(urn or type(workable).task_name, unique)
 
     def job(self, task: str, data: Mapping[str, Any] | Sequence[Any] = _NOTHING) -> JobBuilder[Any]:
         """A job by the name of its task, for whoever has not got the code: `data` are its arguments, named or in order.
 
         If the task is known here the arguments are checked; otherwise any that can travel are stored.
+        Raises InvalidName, InvalidArguments, UnsupportedValue.
         """
         definition = self.registry.find(check_name("task", task))
         if definition is None:
@@ -148,60 +151,21 @@ class Recruiter(RegistryOwner):
 
     # -- jobs ----------------------------------------------------------------------------------------------------
 
-    def send(
-        self, job: Job, returns: Any = Any, session: ClientSession | None = None, *, check_id: bool = False
-    ) -> JobHandle[Any]:
-        """Stores a job; returns when it is durable, or with the caller's own transaction."""
-        if check_id and session is not None and self.store.archived.exists(job.id, session):
-            raise JobExists(f"a job with id {job.id!r} has ended already; it was left as it is")
-        if session is None:
-            self._enqueuer.one(job)
-            self.after_send()
-        else:
-            self.store.scheduled.insert([encode_job(job)], session)
-        return self.handle(job.id, returns)
-
-    def send_many(self, jobs: Sequence[Job], session: ClientSession | None = None) -> list[RecruiterError | None]:
-        if session is None:
-            refusals = self._enqueuer.many(jobs)
-            self.after_send()
-            return refusals
-        errors = self.store.scheduled.insert([encode_job(job) for job in jobs], session) if jobs else {}
-        return [refusal(job, errors[place]) if place in errors else None for place, job in enumerate(jobs)]
-
-    def send_unused(self, job: Job, returns: Any = Any) -> JobHandle[Any]:
-        """Stores a job with an id of the user's own. Raises JobExists when there is one, waiting or ended."""
-        if not self.store.settlement.create(decode(checked_size(job)), once_ever=False):
-            raise JobExists(f"a job with id {job.id!r} exists already; it was left as it is")
-        self.after_send()
-        return self.handle(job.id, returns)
-
-    def send_once(self, job: Job, returns: Any = Any) -> JobHandle[Any]:
-        """Stores a job unless there ever was one with this id; the handle says which."""
-        created = self.store.settlement.create(decode(checked_size(job)), once_ever=True)
-        self.after_send()
-        return JobHandle(job.id, self._results, returns, created=created)
-
     def create(
         self, task: str, data: Mapping[str, Any] | Sequence[Any] = _NOTHING, *, id: JobId | None = None
     ) -> JobHandle[Any]:
         """Makes a job once, ever: the same task with the same data is the same job, whatever the order of its keys.
 
-        An `id` tells apart what is meant to be run again. The handle's `created` says whether it is new.
+        An `id` tells apart what is meant to be run again. The handle's `created` says whether it is new. Raises what
+        `job` raises, and JobTooLarge.
         """
         job = self.job(task, data)
         return (job if id is None else job.with_id(id)).create()
 
     acreate = twin(create)
 
-    def run_here(self, job: Job, returns: Any = Any, *, check_id: bool = False) -> JobHandle[Any]:
-        """Runs a job in this process, now; only its retries go to the background."""
-        if check_id and (self.store.scheduled.exists(job.id) or self.store.archived.which_exist([job.id])):
-            raise JobExists(f"a job with id {job.id!r} exists already; it was left as it is, and this one did not run")
-        run_here(self.store, self._executor.run, job)
-        return self.handle(job.id, returns)
-
     def handle(self, id: JobId, returns: Any = Any) -> JobHandle[Any]:
+        """A handle of a job by its id, to wait for its result; `returns` is the type that this will have."""
         return JobHandle(id, self._results, returns)
 
     def find(self, id: JobId) -> Job:
@@ -214,7 +178,10 @@ class Recruiter(RegistryOwner):
     afind = twin(find)
 
     def cancel(self, id: JobId, *, by: str | None = None, reason: str | None = None) -> None:
-        """Cancels a job that has not ended."""
+        """Cancels a job that has not ended: one that waits never runs, one that runs is told, and ended if it stays.
+
+        Raises JobNotFound when it has ended, or never was.
+        """
         cancel(self.store, self.clock, id, by, reason)
 
     acancel = twin(cancel)
@@ -224,19 +191,57 @@ class Recruiter(RegistryOwner):
 
         What became of the old one stays in the archive. Raises JobNotFound when it has not ended, or never was.
         """
-        if schedule_at is not None and schedule_at.utcoffset() is None:
-            raise InvalidJob(f"schedule_at needs a datetime with a time zone, not {schedule_at!r}; add tzinfo=UTC")
-        job = recover(self.store, id, self.clock.now(), schedule_at)
+        job = recover(self.store, id, self.clock.now(), checked_moment(schedule_at))
         self.after_send()
         return self.handle(job.id)
 
     arecover = twin(recover)
+
+    def remove(self, id: JobId) -> None:
+        """Removes a job that has ended, for good. Raises JobNotFound when it waits, runs, or never was."""
+        remove(self.store, id)
+
+    aremove = twin(remove)
 
     def explain(self, id: JobId) -> str:
         """Why this job is not running, in words; or where it runs, or how it ended. Raises JobNotFound."""
         return explain(self.store, id, self.clock.now())
 
     aexplain = twin(explain)
+
+    def analytics(
+        self,
+        group: str | None = None,
+        *,
+        task: str | None = None,
+        at: MomentLike | None = None,
+        within: DurationLike = "1 minute",
+    ) -> Analytics:
+        """How many jobs wait and run, and what has ended of late: how many, how late, how long they took.
+
+        For all jobs, or for those of a group or a task; at this moment or at another. It is read from counts that are
+        kept by the minute, so it takes as long with a million finished jobs as with ten, and covers whole minutes: at
+        least `within`, and the present minute as far as it has gone. `at` is a date, or how long ago. Raises
+        InvalidFilter if it is neither, or has no time zone.
+        """
+        now = self.clock.now()
+        then = now if at is None else resolved(to_moment("at", at), now)
+        return analyse(self.store, then, to_timedelta(within), group=group, task=task)
+
+    aanalytics = twin(analytics)
+
+    def counts(self, by: By, *, within: DurationLike = "1 hour") -> dict[str, dict[str, int]]:
+        """How many jobs wait and run, and how many have ended of late, in each state: by group, task, owner or tag."""
+        if by not in get_args(By):
+            raise InvalidJob(f"jobs are counted by {', '.join(get_args(By))}, not by {by!r}")
+        return count(self.store, by, self.clock.now(), to_timedelta(within))
+
+    acounts = twin(counts)
+
+    @cached_property
+    def jobs(self) -> Jobs:
+        """Jobs by a filter: to be listed and counted, cancelled, recovered and removed."""
+        return Jobs(lambda: self.store, lambda: self.after_send())
 
     @cached_property
     def controls(self) -> Controls:
@@ -256,7 +261,7 @@ class Recruiter(RegistryOwner):
         window: DurationLike = WINDOW,
         must_succeed_within: DurationLike | None = None,
     ) -> AsRepeated:
-        """A decorator: run this function, or task, again and again.
+        """A decorator: run this function, or task, again and again. Raises InvalidSchedule.
 
         `schedule` is a cron expression with `tz`, an interval such as "5 minutes", or a policy. The scheduler is stored
         when a recruiter with this application begins to lead, or by `create_schedulers`; see `RepeatableJob` for the
@@ -271,10 +276,6 @@ class Recruiter(RegistryOwner):
             return job if must_succeed_within is None else job.must_succeed_within(must_succeed_within)
 
         return AsRepeated(self, policy, wishes)
-
-    def declare(self, job: RepeatableJob) -> None:
-        """Notes a scheduler that this application has, to be stored later."""
-        self._declared[job.urn] = job
 
     def create_schedulers(self) -> list[SchedulerHandle]:
         """Stores the schedulers that `every` has declared. Safe to call in every process, at every start."""
@@ -295,7 +296,7 @@ class Recruiter(RegistryOwner):
     # -- jobs in this process ------------------------------------------------------------------------------------
 
     def run(self, task: TaskLike, *, wait: DurationLike | None = None) -> JobReport | None:
-        """Runs one due job of this task here, and reports; None when there is none to be had now.
+        """Runs one due job of this task here, and reports; None when there is none to be had now. Raises UnknownTask.
 
         No other process is needed, and any number may be there. `wait` is how long to wait for a due job that another
         recruiter has not given to anybody yet; by default as long as it takes to replace one that was killed.
@@ -305,7 +306,10 @@ class Recruiter(RegistryOwner):
     arun = twin(run)
 
     def run_all(self, task: TaskLike) -> list[JobReport]:
-        """Runs due jobs of this task here, one after another, until none is left; retries that are due at once too."""
+        """Runs due jobs of this task here, one after another, until none is left; retries that are due at once too.
+
+        Raises UnknownTask.
+        """
         return self._calling.run_all(self._names_of(task))
 
     arun_all = twin(run_all)
@@ -333,31 +337,18 @@ class Recruiter(RegistryOwner):
 
     aflush_jobs_synchronously = twin(flush_jobs_synchronously)
 
-    def definition_of(self, task: TaskLike) -> TaskDefinition:
-        """What is registered here for a task. Raises UnknownTask."""
-        if isinstance(task, Task):
-            return self.registry.get(task.name)
-        if isinstance(task, type) and issubclass(task, Workable):
-            return self.registry.get(task.task_name)
-        if isinstance(task, str):
-            return self.registry.get(task)
-        raise UnknownTask(f"{task!r} is no task: give its name, the decorated function, or a Workable class")
-
-    def _names_of(self, task: TaskLike) -> list[str]:
-        """All the names under which its jobs may wait."""
-        definition = self.definition_of(task)
-        return [definition.name, *definition.aliases]
-
     # -- the connection ------------------------------------------------------------------------------------------
 
     @property
     def target(self) -> Target:
+        """Where it keeps its jobs; prints without the password. Raises InvalidTarget if it cannot be understood."""
         if self._target is None:
             self._target = Target.parse(self._target_given or TargetSettings().target)
         return self._target
 
     @property
     def address(self) -> str:
+        """The same as a URI; may hold a password."""
         return self.target.uri
 
     def point_at(self, address: str | None) -> None:
@@ -371,10 +362,87 @@ class Recruiter(RegistryOwner):
 
     @property
     def clock(self) -> SystemClock:
+        """The time as MongoDB sees it: `recruiter.clock.now()`."""
         return self.store.clock
+
+    def listen(self, listener: Listener) -> Listener:
+        """A decorator: call this with every event of this process (see `recruiter.events`)."""
+        return self.events.listen(listener)
+
+    def close(self) -> None:
+        """Closes the connection; the next use opens another. Leaving a `with` block does it too."""
+        store: Store | None = self.__dict__.get("store")
+        self._forget_connection()
+        if store is not None:
+            store.close()
+
+    # -- for those who build on it -------------------------------------------------------------------------------
+
+    def send(
+        self, job: Job, returns: Any = Any, session: ClientSession | None = None, *, check_id: bool = False
+    ) -> JobHandle[Any]:
+        """Stores a job; returns when it is durable, or with the caller's own transaction. Raises JobTooLarge."""
+        if check_id and session is not None and self.store.archived.exists(job.id, session):
+            raise JobExists(f"a job with id {job.id!r} has ended already; it was left as it is")
+        if session is None:
+            self._enqueuer.one(job)
+            self.after_send()
+        else:
+            self.store.scheduled.insert([encode_job(job)], session)
+        return self.handle(job.id, returns)
+
+    def send_many(self, jobs: Sequence[Job], session: ClientSession | None = None) -> list[RecruiterError | None]:
+        """Stores many; for each an error, or None when it is durable."""
+        if session is None:
+            refusals = self._enqueuer.many(jobs)
+            self.after_send()
+            return refusals
+        errors = self.store.scheduled.insert([encode_job(job) for job in jobs], session) if jobs else {}
+        return [refusal(job, errors[place]) if place in errors else None for place, job in enumerate(jobs)]
+
+    def send_unused(self, job: Job, returns: Any = Any) -> JobHandle[Any]:
+        """Stores a job with an id of the user's own. Raises JobExists when there is one, waiting or ended."""
+        if not self.store.settlement.create(decode(checked_size(job)), once_ever=False):
+            raise JobExists(f"a job with id {job.id!r} exists already; it was left as it is")
+        self.after_send()
+        return self.handle(job.id, returns)
+
+    def send_once(self, job: Job, returns: Any = Any) -> JobHandle[Any]:
+        """Stores a job unless there ever was one with this id; the handle says which."""
+        created = self.store.settlement.create(decode(checked_size(job)), once_ever=True)
+        self.after_send()
+        return JobHandle(job.id, self._results, returns, created=created)
+
+    def run_here(self, job: Job, returns: Any = Any, *, check_id: bool = False) -> JobHandle[Any]:
+        """Runs a job in this process, now; only its retries go to the background. With `check_id` it refuses an id that
+        is taken: JobExists."""
+        if check_id and (self.store.scheduled.exists(job.id) or self.store.archived.which_exist([job.id])):
+            raise JobExists(f"a job with id {job.id!r} exists already; it was left as it is, and this one did not run")
+        run_here(self.store, self._executor.run, job)
+        return self.handle(job.id, returns)
+
+    def repeatable_job_of(self, workable: W, urn: str | None, unique: bool) -> WorkableJob[W]:
+        """A job of this workable that is about to be told when to repeat."""
+        job = self.job_of(workable)
+        return job.repeated_as(urn or type(workable).task_name, unique)
+
+    def declare(self, job: RepeatableJob) -> None:
+        """Notes a scheduler that this application has, to be stored later."""
+        self._declared[job.urn] = job
+
+    def definition_of(self, task: TaskLike) -> TaskDefinition:
+        """What is registered here for a task. Raises UnknownTask."""
+        if isinstance(task, Task):
+            return self.registry.get(task.name)
+        if isinstance(task, type) and issubclass(task, Workable):
+            return self.registry.get(task.task_name)
+        if isinstance(task, str):
+            return self.registry.get(task)
+        raise UnknownTask(f"{task!r} is no task: give its name, the decorated function, or a Workable class")
 
     @cached_property
     def store(self) -> Store:
+        """Its database."""
         store = Store(self.target, patience=self.patience)
         try:
             store.check()
@@ -383,15 +451,10 @@ class Recruiter(RegistryOwner):
             raise
         return store
 
-    def listen(self, listener: Listener) -> Listener:
-        """A decorator: call this with every event of this process (see `recruiter.events`)."""
-        return self.events.listen(listener)
-
-    def close(self) -> None:
-        store: Store | None = self.__dict__.get("store")
-        self._forget_connection()
-        if store is not None:
-            store.close()
+    def _names_of(self, task: TaskLike) -> list[str]:
+        """All the names under which its jobs may wait."""
+        definition = self.definition_of(task)
+        return [definition.name, *definition.aliases]
 
     def _forget_connection(self) -> None:
         executor: Executor | None = self.__dict__.get("_executor")

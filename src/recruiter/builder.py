@@ -78,29 +78,30 @@ class JobBuilder(Generic[R]):
         return self._with(background=True)
 
     def schedule_at(self, moment: datetime) -> Self:
-        """Not before this moment; implies the background."""
+        """Not before this moment, a datetime with a time zone; implies the background. Raises InvalidJob."""
         if not isinstance(moment, datetime) or moment.utcoffset() is None:
             raise InvalidJob(f"schedule_at needs a datetime with a time zone, not {moment!r}; add tzinfo=UTC or yours")
         return self._with(at=moment.astimezone(UTC), delay=None, background=True)
 
     def schedule_in(self, delay: DurationLike) -> Self:
-        """Not before this long from now; implies the background."""
+        """Not before this long from now; implies the background. Raises InvalidDuration."""
         return self._with(at=None, delay=to_timedelta(delay), background=True)
 
     def in_group(self, group: str) -> Self:
-        """Only workers of this group, or of all groups, will run it. At most one group a job."""
+        """Only workers of this group, or of all groups, will run it. At most one group a job. Raises InvalidName."""
         return self._with(group=check_name("group", group))
 
     def tagged_as(self, *tags: str) -> Self:
-        """With these tags, beside those it has."""
+        """With these tags, beside those it has. Raises InvalidName."""
         return self._with(tags=(*self._wishes.tags, *check_tags(tags)))
 
     def with_priority(self, priority: int | float) -> Self:
-        """Higher goes first inside its group; ties by age."""
+        """Higher goes first inside its group; ties by age. Raises InvalidJob."""
         return self._with(priority=check_priority(priority))
 
     def with_id(self, id: JobId) -> Self:
-        """An id of your own; a second job with it is refused with JobExists, as long as the first is known."""
+        """An id of your own; a second job with it is refused with JobExists, as long as the first is known. Raises
+        InvalidJob for what is no ObjectId, text, integer or UUID."""
         if not is_job_id(id):
             raise InvalidJob(f"a job id is an ObjectId, text, integer or UUID, not {id!r}")
         return self._with(id=id)
@@ -114,7 +115,8 @@ class JobBuilder(Generic[R]):
         return self._with(username=_text("an owner", username))
 
     def retry_with_policy(self, policy: RetryPolicy, only: Iterable[type[BaseException]] = ()) -> Self:
-        """How to try again after a failure; `only` on these exceptions and their subclasses."""
+        """How to try again after a failure; `only` on these exceptions and their subclasses. Raises InvalidJob for a
+        policy that cannot be stored."""
         if not isinstance(policy, RetryPolicy):
             raise InvalidJob(f"a retry policy is needed, as in RetryManyTimes(3, '1 minute'), not {policy!r:.80}")
         classes = only if isinstance(only, str | type) else tuple(only)
@@ -126,11 +128,13 @@ class JobBuilder(Generic[R]):
         return self._with(at_most_once=True)
 
     def timeout(self, duration: DurationLike) -> Self:
-        """How long one attempt may take: then JobTimedOut is raised in it, and soon after its process is ended."""
+        """How long one attempt may take: then JobTimedOut is raised in it, and soon after its process is ended. Raises
+        InvalidDuration."""
         return self._with(timeout=seconds_to_run(duration))
 
     def needing(self, **resources: AmountLike) -> Self:
-        """What it takes while it runs: `.needing(proc=2, mem="4GiB", gpu=1)`. It waits for a host that has it free."""
+        """What it takes while it runs: `.needing(proc=2, mem="4GiB", gpu=1)`. It waits for a host that has it free.
+        Raises InvalidJob."""
         return self._with(needs=Needs.of(resources))
 
     def limited_by(self, key: str) -> Self:
@@ -138,7 +142,11 @@ class JobBuilder(Generic[R]):
         return self._with(key=check_name("key", key))
 
     def execute(self, *, session: ClientSession | None = None) -> JobHandle[R]:
-        """Makes the job. With a `session` it is part of the caller's own transaction, and runs in the background."""
+        """Makes the job: here and now, or in the background if that was said.
+
+        With a `session` it is part of the caller's own transaction, and runs in the background. Raises JobExists,
+        JobTooLarge.
+        """
         job, wishes = self.build(), self._wishes
         if session is not None:
             return self._recruiter.send(job, wishes.returns, session, check_id=wishes.id is not None)
@@ -166,7 +174,7 @@ class JobBuilder(Generic[R]):
         return RepeatableJob(self._recruiter, self, policy, wishes.urn or wishes.task, overlap)
 
     def build(self) -> Job:
-        """The job as it would be stored."""
+        """The job as it would be stored. Nothing is."""
         wishes, defaults, now = self._wishes, self._wishes.defaults, self._recruiter.clock.now()
         policy, only = (wishes.retry, wishes.only) if wishes.retry is not None else (defaults.retry, defaults.only)
         return Job(
@@ -192,14 +200,17 @@ class JobBuilder(Generic[R]):
 class WorkableJob(JobBuilder[Any], Generic[W]):
     """A job of a workable; its last word is the name of any method: `.execute()`, `.ping()`, …"""
 
+    def with_method(self, method: str) -> Self:
+        """The method to run, for those who cannot write it as the last word: `.with_method("ping").aexecute()`. Raises
+        InvalidArguments if there is none of this name."""
+        self._recruiter.registry.get(self._wishes.task).check_method(method)
+        return self._with(method=method)
+
+    # -- for those who build on it -------------------------------------------------------------------------------
+
     def repeated_as(self, urn: str, unique: bool) -> Self:
         """For `as_repeatable_job_of`: what the scheduler will be called, and whether its occurrences may overlap."""
         return self.with_urn(urn)._with(unique=unique)
-
-    def with_method(self, method: str) -> Self:
-        """The method to run, for those who cannot write it as the last word: `.with_method("ping").aexecute()`."""
-        self._recruiter.registry.get(self._wishes.task).check_method(method)
-        return self._with(method=method)
 
     def __getattr__(self, method: str) -> Callable[..., JobHandle[Any]]:
         if method.startswith("_"):

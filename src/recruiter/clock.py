@@ -30,9 +30,11 @@ class SystemClock:
         self.offset = timedelta()
 
     def now(self) -> datetime:
+        """The moment, aware, in UTC."""
         return datetime.now(UTC) + self.offset
 
     def monotonic(self) -> float:
+        """Seconds that never jump."""
         return time.monotonic()
 
     def agree(self, theirs: datetime, took: float) -> None:
@@ -64,5 +66,6 @@ class StoppedClock(SystemClock):
         """It is what it is."""
 
     def move(self, by: timedelta) -> None:
+        """Lets so much time pass at once."""
         self._now += by
         self._elapsed += by.total_seconds()

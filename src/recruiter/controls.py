@@ -24,6 +24,7 @@ class Controls:
         self._store = store
 
     def limits(self) -> list[Limit]:
+        """All limits."""
         return list(self.rules().limits)
 
     def rules(self) -> Rules:
@@ -51,6 +52,7 @@ class Controls:
     aset_limit = twin(set_limit)
 
     def remove_limit(self, subject: str) -> None:
+        """There is no limit on this subject any more. Raises LimitNotFound."""
         if not self._store().limits.remove(subject):
             raise LimitNotFound(f"there is no limit on {subject!r}; `recruiter limit list` shows those there are")
 
@@ -63,7 +65,7 @@ class Controls:
     apause_group = twin(pause_group)
 
     def resume_group(self, group: str) -> bool:
-        """False when it was not paused."""
+        """Its jobs start again. False when it was not paused."""
         return self._store().limits.resume(f"group:{check_name('group', group)}")
 
     aresume_group = twin(resume_group)
@@ -75,19 +77,19 @@ class Controls:
     ablock_starts = twin(block_starts)
 
     def allow_starts(self) -> bool:
-        """False when they were allowed."""
+        """Jobs start again. False when they were allowed."""
         return self._store().limits.resume(FLEET)
 
     aallow_starts = twin(allow_starts)
 
     def keep_idle(self, worker: str, *, by: str | None = None, reason: str | None = None) -> None:
-        """This worker finishes what it holds, and is given no more."""
+        """This worker finishes what it holds, and is given no more. Raises WorkerNotFound."""
         self._keep(worker, {"at": self._now(), "by": by, "reason": reason})
 
     akeep_idle = twin(keep_idle)
 
     def let_work(self, worker: str) -> None:
-        """This worker is given jobs again."""
+        """This worker is given jobs again. Raises WorkerNotFound."""
         self._keep(worker, None)
 
     alet_work = twin(let_work)

@@ -115,8 +115,11 @@ class CurrentJob:
     def __bool__(self) -> bool:
         return running.get() is not None
 
+    # -- what it knows -------------------------------------------------------------------------------------------
+
     @property
     def id(self) -> JobId:
+        """The same in every attempt."""
         return self._attempt.id
 
     @property
@@ -127,6 +130,7 @@ class CurrentJob:
 
     @property
     def task(self) -> str:
+        """The name of its task."""
         return self.job.task
 
     @property
@@ -136,14 +140,17 @@ class CurrentJob:
 
     @property
     def group(self) -> str:
+        """Its group."""
         return self.job.group
 
     @property
     def tags(self) -> tuple[str, ...]:
+        """Its tags, those of its task and its own."""
         return self.job.tags
 
     @property
     def urn(self) -> str | None:
+        """Where it comes from: its scheduler, or what `with_urn` said."""
         return self.job.urn
 
     @property
@@ -163,6 +170,7 @@ class CurrentJob:
 
     @property
     def started_at(self) -> datetime:
+        """When this attempt began."""
         return self._attempt.started_at
 
     @property
@@ -193,7 +201,7 @@ class CurrentJob:
 
     @property
     def recruiter(self) -> Recruiter:
-        """The application it belongs to, to enqueue more jobs with."""
+        """The application it belongs to, to enqueue more jobs with. Raises NoCurrentJob if it runs without one."""
         owner = self._attempt.runner.owner(self.task)
         if owner is None:
             raise NoCurrentJob("this job runs without an application")

@@ -10,7 +10,7 @@ Job events, told where the job runs, to the listeners of the application and to 
 one of `job.ended` (it succeeded), `job.failed` (it will be tried again), `job.failure.last` (it will not) and
 `job.snoozed` (it asked to be run later). A process whose job dies with it cannot tell; the supervisor does:
 `job.crashed`, `job.ended_by_force`, `job.noted`, `job.interrupted`, `job.reduced`, `job.misplaced`, `job.superseded`,
-`job.set_aside`, `job.cancelled`.
+`job.set_aside`, `job.taken_over`, `job.cancelled`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from recruiter.domain.text import said_by
+
 Listener = Callable[["Event"], None]
+
+_FAILED = "listener.failed"
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
+    """Something that happened, told to listeners."""
+
     name: str
+    """Such as `job.ended`."""
     fields: dict[str, Any] = field(default_factory=dict)
 
 
@@ -33,10 +40,15 @@ class Events:
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
+        self._confidants: list[Listener] = []
 
     def listen(self, listener: Listener) -> Listener:
         self._listeners.append(listener)
         return listener
+
+    def confide_in(self, listener: Listener) -> None:
+        """Tells this one of listeners that fail, and of nothing else; for `heard` it does not count."""
+        self._confidants.append(listener)
 
     @property
     def heard(self) -> bool:
@@ -45,9 +57,9 @@ class Events:
 
     def emit(self, name: str, **fields: Any) -> None:
         event = Event(name, fields)
-        for listener in self._listeners:
+        for listener in self._listeners if name != _FAILED else [*self._listeners, *self._confidants]:
             try:
                 listener(event)
             except BaseException as error:  # a listener that calls exit() too
-                if name != "listener.failed":
-                    self.emit("listener.failed", listener=repr(listener), event=name, error=repr(error))
+                if name != _FAILED:
+                    self.emit(_FAILED, listener=said_by(listener, repr), event=name, error=said_by(error, repr))

@@ -44,12 +44,13 @@ _SENTENCES: dict[str, tuple[int, str]] = {
     "loop.failed": (logging.ERROR, "{loop}: a mistake inside Recruiter; please report it:\n{trace}"),
     "lane.unserved": (
         logging.WARNING,
-        "jobs of task {task} in group {group} wait, and no worker serves them",
+        "jobs of task {task} in group {group} wait, and no worker serves them: "
+        "start one that knows the task and works on the group",
     ),
     "lane.never_fits": (logging.ERROR, "jobs of task {task} in group {group} cannot run: each {reason}"),
     "archive.cleaned": (logging.INFO, "removed {removed} old jobs from the archive"),
     "hook.failed": (logging.ERROR, "hook {hook} failed: {error}"),
-    "listener.failed": (logging.ERROR, "a listener failed on {event}: {error}"),
+    "listener.failed": (logging.WARNING, "listener {listener} failed on {event}: {error}; nothing else is affected"),
     "scheduler.repeated": (logging.DEBUG, "made {made} jobs of repeatable ones, skipped {skipped}"),
     "scheduler.broken": (logging.ERROR, "scheduler {urn} cannot be repeated: {reason}"),
     "scheduler.overdue": (logging.ERROR, "scheduler {urn} {told}"),
@@ -69,6 +70,7 @@ _SENTENCES: dict[str, tuple[int, str]] = {
         "the result of job {job} was dropped: worker {worker} had been retired",
     ),
     "job.set_aside": (logging.WARNING, "document {job} was set aside: {reason}"),
+    "job.taken_over": (logging.WARNING, "document {job} was locked by {holder} for too long and is taken over"),
     "job.cancelling": (logging.INFO, "job {job} is told that it was cancelled by {by}: {reason}"),
     "job.cancelled": (logging.INFO, "job {job} cancelled"),
 }

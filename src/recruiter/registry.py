@@ -248,7 +248,9 @@ class RegistryOwner:
     def __init__(self) -> None:
         self.registry = Registry()
         self.policies = PolicyRegistry()
+        """Where retry policies of your own are registered: `@recruiter.policies.register`."""
         self.schedules = SchedulePolicyRegistry()
+        """Where schedule policies of your own are registered: `@recruiter.schedules.register`."""
         self.events = Events()
         RegistryOwner.alive.add(self)
 

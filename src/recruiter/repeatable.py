@@ -49,6 +49,7 @@ class RepeatableJob:
 
     @property
     def urn(self) -> str:
+        """What it is called."""
         return self._urn
 
     def in_group(self, group: str) -> Self:
@@ -56,12 +57,15 @@ class RepeatableJob:
         return self._as(self._job.in_group(group))
 
     def tagged_as(self, *tags: str) -> Self:
+        """Its occurrences have these tags."""
         return self._as(self._job.tagged_as(*tags))
 
     def with_priority(self, priority: int | float) -> Self:
+        """Its occurrences have this priority."""
         return self._as(self._job.with_priority(priority))
 
     def owned_by(self, username: str) -> Self:
+        """Its occurrences belong to this user."""
         return self._as(self._job.owned_by(username))
 
     def retry_with_policy(self, policy: RetryPolicy, only: Iterable[type[BaseException]] = ()) -> Self:
@@ -69,12 +73,15 @@ class RepeatableJob:
         return self._as(self._job.retry_with_policy(policy, only))
 
     def needing(self, **resources: AmountLike) -> Self:
+        """What each occurrence takes while it runs."""
         return self._as(self._job.needing(**resources))
 
     def limited_by(self, key: str) -> Self:
+        """Counts its occurrences by this key."""
         return self._as(self._job.limited_by(key))
 
     def timeout(self, duration: DurationLike) -> Self:
+        """How long one attempt at an occurrence may take."""
         return self._as(self._job.timeout(duration))
 
     def _as(self, job: JobBuilder[Any]) -> Self:
@@ -129,6 +136,7 @@ class SchedulerHandle:
     def __init__(self, recruiter: Recruiter, urn: str) -> None:
         self._recruiter = recruiter
         self.urn = urn
+        """What it is called."""
 
     def find(self) -> Scheduler:
         """As it is stored now. Raises SchedulerNotFound."""
@@ -150,6 +158,7 @@ class SchedulerHandle:
     apause = twin(pause)
 
     def resume(self) -> None:
+        """It goes on with its next occurrence."""
         schedule.resume(self._recruiter.store, self._recruiter.schedules, self._recruiter.clock.now(), self.urn)
 
     aresume = twin(resume)

@@ -107,6 +107,7 @@ class JobHandle(Generic[R]):
 
     def __init__(self, id: JobId, results: Results, returns: Any = Any, *, created: bool = True) -> None:
         self.id = id
+        """The id of the job."""
         self.created = created
         """False when `create` found that this job existed already."""
         self._results = results
@@ -139,7 +140,8 @@ class JobHandle(Generic[R]):
             self._results.dismiss(self.id, future)
 
     def result(self, timeout: DurationLike | None = None) -> R:
-        """What the job returned. Raises JobFailed when it ended without a result."""
+        """What the job returned. Raises JobFailed when it ended without a result, and ResultTimeout when it has not
+        ended within this time."""
         return self._result_of(self.wait(timeout))
 
     async def aresult(self, timeout: DurationLike | None = None) -> R:

@@ -25,20 +25,27 @@ R = TypeVar("R")
 
 
 class Task(Generic[P, C, R]):
-    """Call it, and the function runs here. `enqueue` it, and a worker runs it."""
+    """What `@recruiter.task` leaves in place of your function. Call it, and the function runs here. `enqueue` it, and a
+    worker runs it."""
 
     def __init__(self, recruiter: Recruiter, definition: FunctionTask, function: Callable[P, C]) -> None:
         self._recruiter = recruiter
         self._definition = definition
         self._function = function
         self.name = definition.name
+        """What is stored: its own name, or the one that was given."""
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C:
         return self._function(*args, **kwargs)
 
+    # -- making jobs ---------------------------------------------------------------------------------------------
+
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Run it in the background as soon as possible. Returns when the job is durable."""
+        """Runs it in the background as soon as possible. Returns when the job is durable.
+
+        Raises InvalidArguments, UnsupportedValue, JobTooLarge; nothing is stored then.
+        """
         return self.job(*args, **kwargs).in_background().execute()
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
@@ -46,7 +53,8 @@ class Task(Generic[P, C, R]):
         return await in_a_thread(self.enqueue, *args, **kwargs)
 
     def create(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Run it in the background, once, ever: the same arguments make the same job, and `created` says which."""
+        """Runs it in the background, once, ever: the same arguments make the same job, and `created` says whether it is
+        new. Raises what `enqueue` raises."""
         return self.job(*args, **kwargs).create()
 
     async def acreate(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
@@ -82,7 +90,10 @@ class Task(Generic[P, C, R]):
     aenqueue_many = twin(enqueue_many)
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> JobBuilder[R]:
-        """A job with these arguments, to be told more: `.schedule_in("5 minutes").in_background().execute()`."""
+        """A job with these arguments, to be told more: `.schedule_in("5 minutes").in_background().execute()`.
+
+        Raises InvalidArguments, UnsupportedValue.
+        """
         return self._builder(self._definition.bind(args, kwargs))
 
     # -- after each attempt --------------------------------------------------------------------------------------

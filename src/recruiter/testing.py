@@ -22,12 +22,18 @@ from recruiter.domain.duration import DurationLike, to_timedelta
 from recruiter.domain.job import Job
 from recruiter.domain.report import JobReport
 
+__all__ = ["Sandbox"]
+
 
 class Sandbox:
-    """An application on a database of its own, empty at first. Give the application back with `close`."""
+    """An application on a database of its own, **which is emptied**. Give the application back with `close`.
+
+    With pytest the fixture `recruiter_sandbox(recruiter, *, now=None)` makes one and closes it. `now` stops the clock.
+    """
 
     def __init__(self, recruiter: Recruiter, target: str, *, now: datetime | None = None) -> None:
         self.recruiter = recruiter
+        """The application."""
         recruiter.point_at(target)
         recruiter.store.prepare()
         recruiter.store.empty()
@@ -45,6 +51,7 @@ class Sandbox:
 
     @property
     def clock(self) -> SystemClock:
+        """The application's time."""
         return self.recruiter.clock
 
     def stop_clock(self, at: datetime | None = None) -> StoppedClock:
@@ -67,28 +74,34 @@ class Sandbox:
         return [job for job in waiting if name is None or job.task == name]
 
     def assert_enqueued(self, task: TaskLike, *args: Any, **kwargs: Any) -> Job:
-        """There is a job of this task with these arguments, among others it may have. Returns it, to be asked more."""
+        """There is a job of this task with these arguments, among others it may have. Returns it, to be asked more.
+
+        Raises AssertionError, with what there is.
+        """
         found = self._matching(task, args, kwargs)
         if not found:
             raise AssertionError(f"no job of {self._told(task, args, kwargs)} waits; {self._what_waits()}")
         return found[0]
 
     def assert_not_enqueued(self, task: TaskLike, *args: Any, **kwargs: Any) -> None:
+        """There is none with these arguments. Raises AssertionError."""
         if self._matching(task, args, kwargs):
             raise AssertionError(f"a job of {self._told(task, args, kwargs)} waits; {self._what_waits()}")
 
     def assert_nothing_enqueued(self) -> None:
+        """No job waits. Raises AssertionError."""
         if self.jobs():
             raise AssertionError(self._what_waits())
 
     # -- running -------------------------------------------------------------------------------------------------
 
     def flush(self) -> list[JobReport]:
-        """Runs every waiting job here and now, future ones too; see `Recruiter.flush_jobs_synchronously`."""
+        """Runs every waiting job here and now, future ones too; see `Recruiter.flush_jobs_synchronously`. Raises
+        NotAlone."""
         return self.recruiter.flush_jobs_synchronously()
 
     def run_due(self) -> list[JobReport]:
-        """Runs the jobs that are due by the application's clock, and no others."""
+        """Runs the jobs that are due by the application's clock, and no others. Raises NotAlone."""
         return self.recruiter.flush_jobs_synchronously(due_only=True)
 
     @contextmanager

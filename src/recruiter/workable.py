@@ -44,11 +44,17 @@ class Workable:
     and `import_` (the way back). What all its jobs have in common stands in the class line:
 
         class HttpRequest(Workable, group="http", retry=RetryManyTimes(3, "1 minute")): ...
+
+    The words are those of `recruiter.task`; a class has those of the class it extends. Raises TaskExists, InvalidName,
+    InvalidJob or InvalidDuration when the class is defined.
     """
 
     task_name: ClassVar[str] = ""
+    """What is stored: the name of the class, or the one that was given."""
     task_aliases: ClassVar[tuple[str, ...]] = ()
+    """Names it had before, under which jobs may still be waiting."""
     task_defaults: ClassVar[Defaults] = Defaults()
+    """What the class line says of its jobs."""
 
     def __init_subclass__(
         cls,
@@ -143,7 +149,8 @@ class Workable:
     # -- becoming a job ------------------------------------------------------------------------------------------
 
     def as_job_of(self, recruiter: Recruiter) -> WorkableJob[Self]:
-        """A job that will run one of this workable's methods."""
+        """A job that will run one of this workable's methods. Raises InvalidArguments or InvalidJob if it cannot be
+        stored."""
         return recruiter.job_of(self)
 
     def as_repeatable_job_of(self, recruiter: Recruiter) -> WorkableJob[Self]:

@@ -22,6 +22,7 @@ from recruiter.domain.duration import to_seconds
 from recruiter.settings import Settings
 from recruiter.store.database import Store
 from recruiter.store.target import Target
+from tests.acceptance.docs.pages import page
 from tests.acceptance.test_command_line import run
 from tests.conftest import Starter, eventually
 
@@ -54,6 +55,12 @@ def are_settings(variables: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setenv(name, value)
         assert name.removeprefix("RECRUITER_").lower() in Settings.model_fields, name
     assert Target.parse(Settings.load().target).database == "shop"
+
+
+def test_what_the_page_names_is_there() -> None:
+    named = re.findall(r"examples/deploy/[\w./*-]+\w", page("how-to/deploying.md").text)
+    assert len(named) >= 5
+    assert [place for place in named if not list(DEPLOY.parents[1].glob(place))] == []
 
 
 class TestSystemd:

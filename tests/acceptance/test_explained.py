@@ -218,6 +218,17 @@ def matches(words: str, said: str) -> bool:
     return re.search(words, said, re.DOTALL) is not None
 
 
+def test_listeners_that_fail_in_a_child_are_in_the_log_of_the_worker(worker: Process) -> None:
+    """Given one that fails with every job, then it is said, but not every time."""
+    jobs = 50
+    for handle in [hostile.add.enqueue(number, 1) for number in range(jobs)]:
+        handle.wait(PATIENCE)
+
+    for event in ("job.started", "job.ended"):
+        worker.says(f"failed on {event}: OSError('the listener cannot bear to hear of {event}')")
+        assert worker.log.count(f" failed on {event}: ") < jobs / 5
+
+
 @pytest.mark.parametrize(
     ("make", "error", "words"),
     [

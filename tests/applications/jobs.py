@@ -49,6 +49,11 @@ def mark(folder: str, name: str) -> None:
 
 
 @recruiter.task
+def nap(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+@recruiter.task
 def wait_for_file(path: str) -> str:
     """Runs until the file is there."""
     while not Path(path).exists():
@@ -93,14 +98,15 @@ def kill_myself() -> None:
 
 
 @recruiter.task
-def hold_the_interpreter(seconds: float) -> str:
-    """Backtracks inside one C call, which no other thread of the process can interrupt."""
-    started = time.monotonic()
-    length = 18
-    while time.monotonic() - started < seconds:
+def hold_the_interpreter(seconds: float) -> float:
+    """Backtracks inside one C call, which no other thread of the process can interrupt, for at least so long."""
+    length, took = 18, 0.0
+    while took < seconds:
+        started = time.monotonic()
         re.match(r"(a+)+$", "a" * length + "b")
-        length = min(length + 1, 26)
-    return "held"
+        took = time.monotonic() - started
+        length += 1
+    return took
 
 
 @recruiter.task

@@ -22,6 +22,7 @@ from recruiter import ArchivedJob, JobHandle, JobTimedOut, RetryManyTimes, Task
 from recruiter.clock import SystemClock
 from recruiter.embedded import EmbeddedServer
 from recruiter.processes import wire
+from recruiter.processes.complaints import Complaints
 from recruiter.processes.control import Control
 from recruiter.processes.juggler import Juggler
 from recruiter.processes.ledger import Ledger
@@ -356,7 +357,8 @@ class Jugglers:
         self._ledger = Ledger(multiprocessing.get_context("forkserver"))
         control = Control(self._control[0], by_signal=False)
         executor, clock = bench.executor, SystemClock()
-        self._juggler = Juggler(self._to[0], self._from[1], self._ledger, executor, control, clock, places)
+        complaints, ends = Complaints(clock), (self._to[0], self._from[1])
+        self._juggler = Juggler(*ends, self._ledger, executor, control, complaints, clock, places)
         self._thread = threading.Thread(target=self._juggler.work)
 
     def run(self, *tasks: str) -> list[Any]:

@@ -163,29 +163,36 @@ def test_exit_inside_a_job_is_its_failure_and_not_its_process(start: Starter) ->
 
 def test_a_job_that_holds_the_interpreter_is_not_declared_dead(start: Starter, store: Store) -> None:
     # given a job that lets no other thread of its process run, for longer than the dead-after time
-    start_recruiter(start)
-    start_worker(start, 1)
+    quick = {"RECRUITER_HEARTBEAT": "300ms", "RECRUITER_CONSIDERED_DEAD_AFTER": "1500ms"}
+    start("start", "recruiter", "--bootstrap", JOBS, **quick)
+    worker = start("start", "worker", "--bootstrap", JOBS, **quick)
+    worker.says("joined the roster")
     (id_before,) = [entry.id for entry in store.roster.entries()]
 
-    end = jobs.hold_the_interpreter.enqueue(5.0).wait(timeout=40)
+    # when it runs
+    end = jobs.hold_the_interpreter.enqueue(2.0).wait(timeout=40)
 
+    # then nobody was declared dead, and it ended at the first attempt
     assert end.done
+    assert end.result > 1.5
     assert len(end.executions) == 1
     assert [entry.id for entry in store.roster.entries()] == [id_before]
+    assert worker.popen.poll() is None
 
 
 def test_an_at_most_once_job_is_lost_rather_than_run_twice(start: Starter, tmp_path: Path) -> None:
     start_recruiter(start)
     worker = start_worker(start, 1)
     handle = jobs.once.enqueue(str(tmp_path), str(tmp_path / "gate"))
-    eventually(lambda: (tmp_path / "once").exists())
+    written = tmp_path / "once"
+    eventually(lambda: written.exists() and written.read_text() == "started\n")
 
     worker.signal(signal.SIGKILL)
     start_worker(start, 1)
 
     end = handle.wait(timeout=30)
     assert end.why == "lost"
-    assert (tmp_path / "once").read_text() == "started\n"
+    assert written.read_text() == "started\n"
 
 
 def test_a_worker_over_its_memory_limit_finishes_records_and_replaces_its_child(start: Starter, store: Store) -> None:

@@ -10,9 +10,14 @@ import pytest
 from bson import Binary, Decimal128, Int64, ObjectId
 from bson.datetime_ms import DatetimeMS
 
-from recruiter.errors import Superseded
+from recruiter.clock import StoppedClock
+from recruiter.domain.state import State
+from recruiter.errors import StoreError, Superseded
 from recruiter.steps.adopt import INBOX_AT_ONCE, Adoption
-from recruiter.store.codec import decode
+from recruiter.steps.explain import explain
+from recruiter.steps.find import find
+from recruiter.steps.look import anything_to_do
+from recruiter.store.codec import adopted_fields, decode, job_document
 from recruiter.store.database import Store
 from tests.inbox import Leader, by_hand
 from tests.samples import NOW, a_job, document, done, insert, on_the_roster, places
@@ -34,7 +39,7 @@ class TestGood:
 
         assert store.scheduled.get(7) == a_job(7)
         assert store.scheduled.due(["generic/add"], NOW, 10, set()) == [7]
-        assert store.scheduled.inbox(10) == []
+        assert store.scheduled.inbox(10, NOW) == []
 
     def test_what_it_says_of_itself_is_kept(self, store: Store, leader: Leader) -> None:
         wishes = {
@@ -143,7 +148,7 @@ class TestBad:
         assert adoption.adopted == 2
         assert [said for _, said in adoption.set_aside if reason in said], adoption.set_aside
         assert len(adoption.set_aside) == 1
-        assert store.scheduled.inbox(10) == []
+        assert store.scheduled.inbox(10, NOW) == []
         assert set(store.scheduled.due(["generic/add"], NOW, 10, set())) == {"before", "after"}
         (aside,) = store.archived.set_aside(10)
         assert (aside.done, aside.why, aside.archived_at) == (False, "malformed", NOW)
@@ -161,7 +166,7 @@ class TestBad:
 
     def test_an_id_that_has_ended_already_is_not_run_again(self, store: Store, leader: Leader) -> None:
         job = a_job("x")
-        store.archived.insert(done(job))
+        store.settlement.archive_new(job.id, done(job))
         by_hand(store, {"_id": "x", "task": "add"}, {"_id": "y", "task": "add"})
 
         adoption = leader.adopts()
@@ -192,6 +197,106 @@ class TestBad:
             leader.adopts()
 
         assert places(store, ["x"]) == {"x": "scheduled"}
+
+
+MINUTE = timedelta(minutes=1)
+NOT_HELD: dict[str, dict[str, Any]] = {
+    "the lock is old": {"locked_by": "other:1", "locked_at": NOW - 15 * MINUTE},
+    "no date": {"locked_by": "other:1"},
+    "the date is null": {"locked_by": "other:1", "locked_at": None},
+    "the date is a text": {"locked_by": "other:1", "locked_at": NOW.isoformat()},
+    "the date is a number": {"locked_by": "other:1", "locked_at": 1893499200},
+    "the date is far ahead": {"locked_by": "other:1", "locked_at": NOW + timedelta(days=3650)},
+    "the date is beyond all dates": {"locked_by": "other:1", "locked_at": DatetimeMS(2**50)},
+    "nobody": {"locked_at": NOW},
+    "nobody, in other words": {"locked_by": "", "locked_at": NOW},
+    "no name": {"locked_by": {"pid": 7}, "locked_at": NOW},
+}
+
+
+class TestLocked:
+    """Another program may hold what it has inserted: it is left alone, for a quarter of an hour."""
+
+    @pytest.fixture(autouse=True)
+    def stopped(self, store: Store) -> StoppedClock:
+        store.clock = StoppedClock(NOW)
+        return store.clock
+
+    def test_it_is_left_to_its_holder(self, store: Store, leader: Leader) -> None:
+        by_hand(store, {"_id": "x", "task": "add", "locked_by": "other:1", "locked_at": NOW - 14 * MINUTE})
+        before = document(store, "x")
+
+        assert leader.adopts() == Adoption(0, ())
+
+        assert document(store, "x") == before
+        assert not anything_to_do(store, "w1", {"add"}, NOW), "nobody waits for it"
+
+    def test_it_is_taken_over_when_the_lock_is_old(self, store: Store, leader: Leader) -> None:
+        by_hand(store, {"_id": "x", "task": "add", "locked_by": "other:1", "locked_at": NOW - 14 * MINUTE})
+
+        later = NOW + MINUTE
+        assert leader.adopts(later) == Adoption(1, (), (("x", "other:1"),))
+
+        assert document(store, "x") == job_document(a_job("x", args={}, created_at=later, scheduled_at=later))
+        assert store.scheduled.due(["generic/add"], later, 10, set()) == ["x"]
+
+    @pytest.mark.parametrize("kind", NOT_HELD)
+    def test_what_is_no_lock_is_adopted_at_once(self, store: Store, leader: Leader, kind: str) -> None:
+        by_hand(store, {"_id": "x", "task": "add", **NOT_HELD[kind]})
+
+        assert leader.adopts().adopted == 1
+
+        found = find(store, "x")
+        assert found is not None
+        assert (found.locked_by, found.locked_at) == (None, None)
+
+    def test_whoever_renews_it_keeps_it(self, store: Store, leader: Leader) -> None:
+        by_hand(store, {"_id": "x", "task": "add", "locked_by": "other:1", "locked_at": NOW})
+        store.scheduled.collection.update_one({"_id": "x"}, {"$set": {"locked_at": NOW + 10 * MINUTE}})
+
+        assert leader.adopts(NOW + 20 * MINUTE).adopted == 0
+        assert leader.adopts(NOW + 25 * MINUTE).adopted == 1
+
+    def test_a_lock_that_is_taken_while_the_leader_adopts_is_respected(self, store: Store, leader: Leader) -> None:
+        by_hand(store, {"_id": "x", "task": "add"})
+        read = document(store, "x")
+
+        lock = {"locked_by": "other:1", "locked_at": NOW}
+        store.scheduled.collection.update_one({"_id": "x"}, {"$set": lock})
+        store.scheduled.adopt({"x": (adopted_fields(read, NOW), read)})
+
+        assert document(store, "x") == {**read, **lock}
+        assert leader.adopts().adopted == 0
+
+    def test_many_of_them_hide_nobody(self, store: Store, leader: Leader) -> None:
+        lock = {"locked_by": "other:1", "locked_at": NOW}
+        by_hand(store, *({"task": "add", **lock} for _ in range(INBOX_AT_ONCE + 1)), {"_id": "good", "task": "add"})
+
+        assert leader.adopts().adopted == 1
+        assert store.scheduled.due(["generic/add"], NOW, 10, set()) == ["good"]
+
+    def test_people_see_who_holds_it(self, store: Store, leader: Leader) -> None:
+        del leader
+        since = NOW - 5 * MINUTE
+        by_hand(store, {"_id": "x", "task": "add", "args": [1, 2], "locked_by": "other:1", "locked_at": since})
+
+        found = find(store, "x")
+
+        assert found == a_job("x", args=[1, 2], locked_by="other:1", locked_at=since)
+        assert found is not None
+        assert found.state == State.RUNNING
+        assert explain(store, "x", NOW) == (
+            "another program has inserted and locked it: other:1 since 2030-01-01 11:55:00 UTC; "
+            "it is taken over at 12:10:00 UTC"
+        )
+
+    def test_what_is_malformed_is_not_seen_before_it_is_set_aside(self, store: Store, leader: Leader) -> None:
+        by_hand(store, {"_id": "x", "args": [], "locked_by": "other:1", "locked_at": NOW})
+
+        assert leader.adopts() == Adoption(0, ())
+        with pytest.raises(StoreError, match="not adopted yet"):
+            find(store, "x")
+        assert len(leader.adopts(NOW + 15 * MINUTE).set_aside) == 1
 
 
 def test_a_job_that_waits_is_not_touched(store: Store, leader: Leader) -> None:

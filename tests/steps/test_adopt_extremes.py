@@ -37,7 +37,7 @@ class TestExtreme:
         adoption = leader.adopts()
         assert adoption.adopted == 1
         assert [said for _, said in adoption.set_aside if reason in said], adoption.set_aside
-        assert leader.store.scheduled.inbox(10) == []
+        assert leader.store.scheduled.inbox(10, NOW) == []
         assert leader.store.scheduled.get("good") is not None
 
     def test_a_megabyte_of_nested_junk(self, store: Store, leader: Leader) -> None:
@@ -88,7 +88,7 @@ class TestExtreme:
             decoded = decode(fetched)
             assert store.scheduled.due([f"{decoded['group']}/{decoded['task']}"], NOW, 1, set()) == ["x"]
         assert places(store, ["x"])["x"] in ("scheduled", "archived")
-        assert store.scheduled.inbox(10) == []
+        assert store.scheduled.inbox(10, NOW) == []
 
     def test_fields_of_the_protocol_are_not_believed(self, store: Store, leader: Leader) -> None:
         """Given a document that claims to have been started, ended or cancelled, then it is a fresh job or aside."""

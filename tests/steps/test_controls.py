@@ -239,6 +239,92 @@ class TestResources:
         assert len(fleet.held()) == 3
 
 
+SPECIAL: dict[str, dict[str, Any]] = {
+    "with needs": {"needs": Needs.of(proc=1)},
+    "under a limit": {"task": "other"},
+    "that runs alone": {"suspect": True},
+}
+
+
+class TestBuffers:
+    """What needs nothing is prefetched; a buffer that is always full must not keep the others from their turn."""
+
+    SLOTS, PREFETCH = 2, 6
+
+    @pytest.fixture(autouse=True)
+    def worker(self, fleet: Fleet) -> None:
+        fleet.worker(slots=self.SLOTS, prefetch=self.PREFETCH, tasks=["add", "other"])
+        fleet.controls.set_limit("task:other", 1)
+
+    def ends_until(self, fleet: Fleet, special: JobId, most: int) -> int:
+        """How many ordinary jobs end before it is started, while others keep coming."""
+        for ended in range(most):
+            if special in fleet.held():
+                return ended
+            fleet.finish(fleet.held()[0])
+            insert(fleet.store, a_job())
+            fleet.round()
+        return most
+
+    @pytest.mark.parametrize("kind", SPECIAL)
+    def test_a_stream_of_ordinary_jobs_keeps_nobody_from_a_slot(self, fleet: Fleet, kind: str) -> None:
+        """Given more ordinary jobs than can be run, then one that comes first waits for those that are held only."""
+        fleet.jobs(50)
+        fleet.round()
+        (special,) = fleet.jobs(1, priority=1, **SPECIAL[kind])
+
+        assert self.ends_until(fleet, special, most=50) <= self.SLOTS + self.PREFETCH
+
+    @pytest.mark.parametrize("kind", SPECIAL)
+    def test_who_comes_before_it_is_prefetched_as_ever(self, fleet: Fleet, kind: str) -> None:
+        """Given ordinary jobs that are older, then they are not slowed down, and after them it has its turn."""
+        older = fleet.jobs(24)
+        later = DUE + timedelta(seconds=1)
+        wishes = {"created_at": later, "scheduled_at": later, **SPECIAL[kind]}
+        (special,) = insert(fleet.store, a_job(**wishes))
+        insert(fleet.store, *(a_job(created_at=later, scheduled_at=later) for _ in range(50)))
+
+        fleet.round()
+        for left in range(len(older), self.SLOTS + self.PREFETCH, -1):
+            assert len(fleet.held()) > self.SLOTS, f"the buffer is empty, and {left} wait"
+            fleet.finish(fleet.held()[0])
+            fleet.round()
+
+        assert self.ends_until(fleet, special, most=50) <= 2 * (self.SLOTS + self.PREFETCH)
+
+    def test_who_lacks_more_than_a_slot_does_not_empty_the_buffer(self, fleet: Fleet) -> None:
+        (holder,) = fleet.jobs(1, priority=2, needs=Needs.of(proc=8))
+        fleet.round()
+        (special,) = fleet.jobs(1, priority=1, needs=Needs.of(proc=8))
+        fleet.jobs(50)
+
+        for _ in range(20):
+            fleet.round()
+            assert len(fleet.held()) > self.SLOTS
+            fleet.finish(next(job for job in fleet.held() if job != holder))
+        fleet.finish(holder)
+
+        assert self.ends_until(fleet, special, most=50) <= self.SLOTS + self.PREFETCH
+
+    def test_the_order_holds_on_every_kind_of_worker(self, fleet: Fleet) -> None:
+        """Given older jobs that only others can take, then here those come first that are next here."""
+        fleet.worker("w2", slots=1, tasks=["here", "limited"])
+        fleet.controls.set_limit("task:limited", 1)
+        fleet.jobs(50)
+        times = [DUE + timedelta(seconds=number) for number in range(3)]
+        here, special, later = insert(
+            fleet.store,
+            a_job(task="here", created_at=times[0], scheduled_at=times[0]),
+            a_job(task="limited", created_at=times[1], scheduled_at=times[1]),
+            a_job(task="here", created_at=times[2], scheduled_at=times[2]),
+        )
+
+        for expected in (here, special, later):
+            fleet.round()
+            assert fleet.held("w2") == [expected]
+            fleet.finish(expected)
+
+
 class TestExplain:
     def test_there_is_no_such_job(self, fleet: Fleet) -> None:
         with pytest.raises(JobNotFound):

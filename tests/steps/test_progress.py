@@ -635,7 +635,7 @@ class TestViews:
 
     def test_a_document_by_hand_is_not_believed(self, store: Store) -> None:
         leader = Leader(store)
-        claims = dict.fromkeys((*SAID, *LOCK), 5) | {"locked_by": "somebody", "locked_at": NOW}
+        claims = dict.fromkeys((*SAID, *LOCK), 5) | {"locked_by": "somebody"}
         by_hand(store, {"_id": "x", "task": "add", "args": {"a": 1, "b": 2}, **claims})
 
         leader.adopts()

@@ -6,12 +6,13 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from recruiter.clock import SystemClock
 from recruiter.embedded import EmbeddedServer, find_mongod
 from recruiter.errors import InvalidTarget, NotAReplicaSet, StoreError, StoreRefused, StoreUnreachable
 from recruiter.store.database import Store
@@ -125,6 +126,17 @@ class TestServer:
         assert facts.version.startswith("6.")
         assert facts.address.startswith("127.0.0.1:")
         assert abs(facts.clock_offset) < timedelta(minutes=1)
+
+    def test_a_host_that_is_a_day_off_works_by_the_clock_of_the_server(self, target: str, store: Store) -> None:
+        class Tomorrow(SystemClock):
+            def now(self) -> datetime:
+                return super().now() + timedelta(days=1)
+
+        off = Store(Target.parse(target), clock=Tomorrow())
+        off.check()
+
+        assert abs(off.clock.now() - store.clock.now()) < timedelta(minutes=1)
+        off.close()
 
     def test_a_standalone_server_is_refused_with_the_two_lines_that_help(self, tmp_path: Path) -> None:
         with _mongod(tmp_path) as port, closing(Store(Target.parse(f"127.0.0.1:{port}"), patience=5)) as store:

@@ -77,7 +77,7 @@ class TestArchiveUnheld:
         """Given a document inserted again by hand under an archived id, when it is forgotten, then one is left."""
         job = a_job()
         insert(store, job)
-        store.archived.insert(done(job))
+        store.settlement.archive_new(job.id, done(job))
         lease = self.lead(store, None, "one")
 
         store.settlement.archive_unheld(Movement(forget=[job.id]), lease.term, "one")

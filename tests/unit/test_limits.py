@@ -218,7 +218,7 @@ class TestMeter:
         meter.take(lane, 1)
         meter.take(lane, 2)
 
-        assert meter.refusal(lane, 9) == AtLimit("group:g", 2, (1, 2), 2)
+        assert meter.refusal(lane) == AtLimit("group:g", 2, (1, 2), 2)
         assert not meter.allows(lane)
         assert meter.allows(other)
         assert meter.room(other) == 1
@@ -227,7 +227,7 @@ class TestMeter:
         meter = Meter([Limit("key:customer", 1)], {}, NOW)
         meter.take(Lane("g", "a", key="customer:1"), 7)
 
-        assert meter.refusal(Lane("h", "b", key="customer:1"), 9) == AtLimit("key:customer:1", 1, (7,), 1)
+        assert meter.refusal(Lane("h", "b", key="customer:1")) == AtLimit("key:customer:1", 1, (7,), 1)
         assert meter.allows(Lane("g", "a", key="customer:2"))
 
     def test_more_is_held_than_a_lowered_limit_allows(self) -> None:
@@ -236,7 +236,7 @@ class TestMeter:
             meter.take(Lane("g", "a"), id)
 
         assert meter.room(Lane("g", "a")) == 0
-        assert str(meter.refusal(Lane("g", "a"), 9)) == (
+        assert str(meter.refusal(Lane("g", "a"))) == (
             "task a is at its limit of 1 (held by jobs 0, 1, 2, 3, 4 and 3 more)"
         )
 
@@ -248,7 +248,7 @@ class TestMeter:
 
         meter.start(lane, 1)
 
-        assert meter.refusal(lane, 9) == AtRate("task:a", rate, NOW + 9 * SECOND)
+        assert meter.refusal(lane) == AtRate("task:a", rate, NOW + 9 * SECOND)
         assert meter.started() == {"task:a": 1}
 
     def test_jobs_that_are_held_are_no_new_starts(self) -> None:
@@ -267,7 +267,7 @@ class TestMeter:
 
         assert not meter.suffices(lane)
         assert meter.allows(lane)
-        assert meter.shortage(lane, 9) == FleetBusy("mem", 4 * 10**12, 2 * 10**12, 10**13)
+        assert meter.shortage(lane) == FleetBusy("mem", 4 * 10**12, 2 * 10**12, 10**13)
         assert meter.suffices(Lane("g", "a", Needs.of(mem="2GB")))
         assert meter.never(Lane("g", "a", Needs.of(mem="11GB"))) == ("mem", 10**13)
         assert meter.never(lane) is None
@@ -280,11 +280,12 @@ class TestMeter:
 
         meter.keep(big, 7)
 
-        assert isinstance(meter.refusal(Lane("h", "a"), 8), KeptFor)
-        assert isinstance(meter.refusal(Lane("g", "c"), 8), KeptFor), "the one start that is left"
-        assert isinstance(meter.shortage(small, 8), KeptFor)
-        assert meter.shortage(Lane("h", "b", Needs.of(mem=20)), 8) is None
-        assert meter.refusal(big, 7) is None, "not from the one for which it is kept"
+        assert isinstance(meter.refusal(Lane("h", "a"), [7]), KeptFor)
+        assert isinstance(meter.refusal(Lane("g", "c"), [7]), KeptFor), "the one start that is left"
+        assert isinstance(meter.shortage(small, [7]), KeptFor)
+        assert meter.shortage(Lane("h", "b", Needs.of(mem=20)), [7]) is None
+        assert meter.refusal(big) is None, "not from the one for which it is kept"
+        assert meter.shortage(small) is None, "nor from one that comes before it"
         assert not meter.keepable(small), "who lacks what another waits for comes after it"
         assert meter.keepable(Lane("h", "b", Needs.of(mem=20)))
 

@@ -76,6 +76,15 @@ class TestText:
         assert lines(ended, level="debug")[0].endswith("add done in 0.012 s")
         assert lines(RETIRED, level="error") == []
 
+    def test_jobs_that_nobody_can_run(self, lines: Lines) -> None:
+        jobs = {"group": "media", "task": "encode"}
+        reason = "needs 2 of gpu, and no host that serves it has more than 1"
+
+        unserved, never = lines(Event("lane.unserved", jobs), Event("lane.never_fits", {**jobs, "reason": reason}))
+
+        assert "WARNING jobs of task encode in group media wait, and no worker serves them" in unserved
+        assert f"ERROR   jobs of task encode in group media cannot run: each {reason}" in never
+
     def test_an_event_without_a_sentence_is_written_too(self, lines: Lines) -> None:
         (line,) = lines(Event("moon.rose", {"at": 5}))
 

@@ -20,12 +20,11 @@ from recruiter.domain.packing import (
     NeverFits,
     NoWorker,
     Packing,
-    Place,
     SlotsBusy,
-    Spot,
     WaitsAlone,
     pack,
 )
+from recruiter.domain.seats import Place, Spot
 from tests.samples import NOW
 
 SECOND = timedelta(seconds=1)
@@ -123,6 +122,15 @@ class TestResources:
     def test_fractions_add_up(self) -> None:
         assert plan(jobs(20, "g/t/proc=0.1"), [place(slots=20)], "proc=1").hands == {"w": list(range(1, 11))}
 
+    def test_to_the_thousandth(self) -> None:
+        holding = [held(9, "g/t/proc=0.5")]
+
+        packing = plan([job(1, "g/t/proc=0.501"), job(2, "g/t/proc=1.001")], [place()], "proc=1", holding)
+
+        assert packing.hands == {}
+        assert why(packing, "g/t/proc=0.501") == HostsBusy("proc", 501, 500, "host of w")
+        assert why(packing, "g/t/proc=1.001") == NeverFits(Needs.of(proc=1.001), "proc", 1001, 1000)
+
     def test_all_of_them_are_needed(self) -> None:
         packing = plan(jobs(9, "g/t/mem=10,proc=1"), [place(slots=9)], "mem=1000,proc=2,gpu=1")
 
@@ -148,6 +156,11 @@ class TestResources:
         places, has = [place("large"), place("small")], {"host of large": "proc=8", "host of small": "proc=2"}
 
         assert plan([job(1, "g/t/proc=1"), job(2, "g/t/proc=8")], places, has).hands == {"small": [1], "large": [2]}
+
+    def test_what_is_given_makes_a_host_fuller(self) -> None:
+        places, has = [place("a"), place("b", tasks={"u"})], {"host of a": "proc=5", "host of b": "proc=4"}
+
+        assert plan([job(1, "g/t/proc=3"), job(2, "g/u/proc=1")], places, has).hands == {"a": [1, 2]}
 
     def test_what_a_job_does_not_need_is_left_to_others(self) -> None:
         places = [place("a"), place("b")]
@@ -188,7 +201,7 @@ class TestLimits:
         assert packing.hands == {"w": [1, 5000, 5001, 5002]}
         assert why(packing) == AtLimit("task:t", 2, (9000, 1), 2)
         assert packing.reserved == {}
-        assert packing.kept == frozenset()
+        assert (packing.kept, packing.drained) == ({}, frozenset())
 
     def test_of_a_group_and_of_a_key(self) -> None:
         limits = [Limit("group:g", 3), Limit("key:customer", 1)]
@@ -259,7 +272,7 @@ class TestReservation:
 
         assert packing.hands == {}
         assert packing.reserved == {1: Spot("w", "host of w")}
-        assert packing.kept == {"w"}
+        assert packing.kept == {"w": 1}
         assert why(packing, "g/t/proc=8") == HostsBusy("proc", 8000, 4000, "host of w")
         assert why(packing, "g/u/proc=1") == KeptFor("room on host host of w", 1)
 
@@ -344,6 +357,19 @@ class TestReservation:
         assert why(packing, "g/u/mem=20") == KeptFor("what is left of resource mem", 1)
         assert list(packing.reserved) == [1], "the second one could not run beside the first"
 
+    def test_of_each_limit_for_the_first_only(self) -> None:
+        """20 are used, and 95 are kept for the first: neither 92 for the second, nor both."""
+        places = [place("a"), place("b"), place("c", tasks={"u"})]
+        holding = [held(90, "g/u/mem=10", "a"), held(91, "g/u/mem=10", "b")]
+        candidates = [job(1, "g/t/mem=95"), job(2, "g/t/mem=92"), job(3, "g/u/mem=100"), job(4, "g/u/mem=98")]
+        has = {"host of a": "mem=100", "host of b": "mem=99", "host of c": "mem=100"}
+
+        packing = plan(candidates, places, has, holding, [Limit("resource:mem", 213)])
+
+        assert list(packing.reserved) == [1, 2]
+        assert packing.hands == {"c": [4]}
+        assert why(packing, "g/u/mem=100") == FleetBusy("mem", 100_000, 95_000, 213_000)
+
     def test_its_place_within_a_limit_is_kept(self) -> None:
         """Else a small one of the same task takes it, and when there is room the large one is at its limit."""
         holding = [held(90, "g/u/proc=5")]
@@ -382,13 +408,13 @@ class TestAlone:
 
         assert packing.hands["b"] == [1], "the smallest of the empty ones"
         assert sum(map(len, packing.hands.values())) == 4
-        assert packing.kept == {"b"}
+        assert packing.drained == {"b"}
 
     def test_nothing_for_a_worker_that_runs_one(self) -> None:
         packing = plan(jobs(3), [place(slots=4, holds=1)], holding=[held(90, "g/t///alone")])
 
         assert packing.hands == {}
-        assert packing.kept == {"w"}
+        assert packing.drained == {"w"}
         assert why(packing) == SlotsBusy(1)
 
     def test_a_worker_is_emptied_for_it(self) -> None:
@@ -397,7 +423,7 @@ class TestAlone:
         packing = plan([job(1, "g/t///alone"), job(2, "g/u///alone"), *jobs(4, first=11)], places)
 
         assert packing.reserved == {1: Spot("b", "host of b")}
-        assert packing.kept == {"b"}
+        assert packing.drained == {"b"}
         assert packing.hands == {"a": [11], "c": [12]}
         assert why(packing, "g/t///alone") == WaitsAlone("b")
         assert why(packing, "g/u///alone") == WaitsAlone(None), "one at a time, so that suspects do not stop everybody"
@@ -413,11 +439,31 @@ class TestAlone:
         assert packing.hands == {"w": [1]}
         assert why(packing, "g/t///alone") == WaitsAlone("w")
 
+    def test_not_where_a_slot_is_kept(self) -> None:
+        """It would shut out the job that comes first, for as long as it runs."""
+        places, holding = [place("a", "here"), place("b", "here", tasks={"u"})], [held(90, "g/u/proc=1", "b", "here")]
+
+        packing = plan([job(1, "g/t/proc=4"), job(2, "g/t///alone")], places, "proc=4", holding)
+
+        assert packing.hands == {}
+        assert why(packing, "g/t///alone") == KeptFor("a slot of worker a", 1)
+
     def test_who_needs_something_there_waits_for_it(self) -> None:
         packing = plan([job(1, "g/t///alone"), job(2, "g/t/gpu=1")], [place(holds=1)], "gpu=1")
 
         assert packing.hands == {}
         assert why(packing, "g/t/gpu=1") == KeptFor("a slot of worker w", 1), "not: kept for itself"
+
+    def test_only_who_comes_first_is_a_reason(self) -> None:
+        """All wait for the worker that is emptied; that a later one has reserved the host since is not why."""
+        places, holding = [place("a", holds=1), place("b", slots=1, holds=1)], [held(90, "g/u/mem=9", "b")]
+        candidates = [job(1, "g/t///alone"), job(2, "g/t/mem=9"), job(3, "g/t/mem=5")]
+        before = {1: Spot("a", "host of a"), 2: Spot("b", "host of b")}
+
+        packing = plan(candidates, places, "mem=9", holding, reserved=before)
+
+        assert packing.reserved == {**before, 3: Spot("a", "host of a")}
+        assert why(packing, "g/t/mem=9") == KeptFor("a slot of worker a", 1)
 
     def test_with_needs(self) -> None:
         packing = plan(
@@ -439,16 +485,50 @@ class TestBuffers:
         places = [place("a", slots=2, holds=20), place("b", slots=2, holds=9), place("c", slots=2, holds=30)]
         limits = [Limit("task:t", 3)]
 
-        assert plan(jobs(1), places, limits=limits).kept == {"b"}
+        assert plan(jobs(1), places, limits=limits).drained == {"b"}
         assert plan(jobs(1), places, limits=limits).reserved == {1: Spot("b", "host of b")}
-        assert plan(jobs(9), places, limits=limits).kept == {"a", "b", "c"}
-        assert plan(jobs(9), places, limits=[Limit("task:t", 0)]).kept == frozenset(), "at its limit anyway"
+        assert plan(jobs(9), places, limits=limits).drained == {"a", "b", "c"}
+        assert plan(jobs(9), places, limits=[Limit("task:t", 0)]).drained == frozenset(), "at its limit anyway"
 
     def test_nothing_is_kept_for_those_that_can(self) -> None:
         packing = plan(jobs(9), [place(holds=20)], limits=[Limit("task:u", 1)])
 
-        assert packing.kept == frozenset()
+        assert (packing.kept, packing.drained) == ({}, frozenset())
         assert packing.reserved == {}
+
+    def test_who_comes_after_one_that_can_has_its_turn_later(self) -> None:
+        """Given one with a limit among ordinary ones: what comes before it goes through the buffer."""
+        places, limits = [place(holds=20)], [Limit("task:u", 1)]
+
+        behind = plan([*jobs(1), job(5, "g/u")], places, limits=limits)
+        first = plan([job(5, "g/u"), *jobs(1, first=6)], places, limits=limits)
+
+        assert (behind.reserved, behind.kept, behind.drained) == ({5: Spot("w", "host of w")}, {"w": 1}, frozenset())
+        assert first.drained == {"w"}
+
+    def test_only_where_the_one_before_it_can_run(self) -> None:
+        places = [place("a", holds=20, tasks={"t"}), place("b", holds=20, tasks={"u"})]
+
+        packing = plan([*jobs(1), job(5, "g/u")], places, limits=[Limit("task:u", 1)])
+
+        assert packing.drained == {"b"}
+
+    def test_who_lacks_more_than_a_slot_leaves_the_buffer_alone(self) -> None:
+        """It may wait for an hour; a buffer is empty in a moment."""
+        places = [place(holds=20)]
+
+        packing = plan([job(1, "g/t/proc=8")], places, "proc=8", [held(90, "g/u/proc=1")])
+        in_the_end = plan([job(1, "g/t/proc=8")], places, "proc=8")
+
+        assert (packing.kept, packing.drained) == ({"w": 1}, frozenset())
+        assert in_the_end.drained == {"w"}
+
+    def test_nor_does_who_lacks_something_of_the_fleet(self) -> None:
+        limits = [Limit("resource:licence", 1, floating=True)]
+
+        packing = plan([job(1, "g/t/licence=1")], [place(holds=20)], "", [held(90, "g/u/licence=1", "x")], limits)
+
+        assert (packing.kept, packing.drained) == ({"w": 1}, frozenset())
 
     def test_who_waits_only_for_a_slot_keeps_no_limit_from_others(self) -> None:
         places = [place("a", holds=20, groups=frozenset({"g"})), place("b", groups=frozenset({"h"}))]

@@ -7,8 +7,8 @@ import sys
 from cyclopts import App, CycloptsError
 
 import recruiter
-from recruiter.cli import dev, doctor, group, health, job, limit, prepare, scheduler, start, worker
-from recruiter.errors import ApplicationError, RecruiterError, SettingsError, StoreError
+from recruiter.cli import analytics, dev, doctor, group, health, job, limit, prepare, scheduler, start, top, worker
+from recruiter.errors import ApplicationError, InvalidFilter, RecruiterError, SettingsError, StoreError
 
 app = App(
     name="recruiter",
@@ -21,6 +21,8 @@ app.command(scheduler.app)
 app.command(worker.app)
 app.command(group.app)
 app.command(limit.app)
+app.command(analytics.analytics)
+app.command(top.top)
 app.command(dev.dev)
 app.command(doctor.doctor)
 app.command(health.health_, name="health")
@@ -43,7 +45,7 @@ def main() -> None:
 
 def exit_code(error: RecruiterError) -> int:
     match error:
-        case SettingsError():
+        case SettingsError() | InvalidFilter():
             return 2
         case ApplicationError():
             return 3

@@ -37,6 +37,14 @@ class Execution(NamedTuple):
     """What else went wrong without changing the outcome: finalizers that raised."""
 
 
+class Cancellation(NamedTuple):
+    """That somebody asked to cancel a job."""
+
+    at: datetime | None
+    by: str | None
+    reason: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """A job as it waits: what to run, when, and how it may be tried again."""
@@ -84,9 +92,12 @@ class Job:
     """The worker that holds it."""
     locked_at: datetime | None = None
     """Since when it runs there; unknown in its first second."""
+    cancel: Cancellation | None = None
+    """Who wants it cancelled; it ends in a moment, or has."""
 
     @property
     def lane(self) -> str:
+        """What it has in common with jobs that are planned alike: group, task, needs and key."""
         if not self.needs and self.key is None and not self.suspect:
             return f"{self.group}/{self.task}"  # nearly always, and it is asked for every job
         return str(Lane(self.group, self.task, self.needs, self.key, self.suspect))
@@ -98,6 +109,7 @@ class Job:
 
     @property
     def last_execution(self) -> Execution | None:
+        """The last attempt that has ended, if there was one."""
         return self.executions[-1] if self.executions else None
 
 
@@ -111,6 +123,12 @@ class ArchivedJob(Job):
     result: Any = field(kw_only=True, default=None)
     """As it is stored; `handle.result()` gives the value the task returned."""
     reason: str | None = field(kw_only=True, default=None)
+    latency: float | None = field(kw_only=True, default=None)
+    """Seconds from the time it was scheduled for to the start of its last attempt."""
+    execution_time: float | None = field(kw_only=True, default=None)
+    """Seconds that its last attempt took."""
+    recovered_as: JobId | None = field(kw_only=True, default=None)
+    """The job that repeats it, if somebody has recovered it; of several, the last."""
 
     @property
     def state(self) -> State:

@@ -14,7 +14,7 @@ What is counted together is a *bucket*: the subject itself, and for keys one buc
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -272,14 +272,14 @@ class _Gauge:
     kept: int = 0
     keeper: JobId | None = None
 
-    def refusal(self, amount: int, id: JobId) -> Reason | None:
-        """Why there is not enough for this job; what is kept for itself is not kept from it."""
+    def refusal(self, amount: int, first: Collection[JobId]) -> Reason | None:
+        """Why there is not enough; of what is kept, only what is kept for those that come first is missing."""
         if self.ceiling is not None and self.used + amount > self.ceiling:
             return self._full(amount, self.ceiling)
         if self.limit.rate is not None and self.started >= self.startable:
             later = self.limit.rate.next_at([*self.log, (self.now, self.started)], self.now)
             return AtRate(self.bucket, self.limit.rate, later)
-        if self.keeper is not None and self.keeper != id and amount > self.room():
+        if self.keeper is not None and self.keeper in first and amount > self.room():
             return KeptFor(f"what is left of {_titled(self.bucket)}", self.keeper)
         return None
 
@@ -355,13 +355,14 @@ class Meter:
                 return False
         return True
 
-    def refusal(self, lane: Lane, id: JobId) -> Reason | None:
-        """Why this job of the lane may not start: too many are held, or started lately."""
-        return next((reason for gauge in self._of(lane)[0] if (reason := gauge.refusal(1, id))), None)
+    def refusal(self, lane: Lane, first: Collection[JobId] = ()) -> Reason | None:
+        """Why no job of this lane may start: too many are held, or started lately, or the last place is kept for a job
+        that comes first."""
+        return next((reason for gauge in self._of(lane)[0] if (reason := gauge.refusal(1, first))), None)
 
-    def shortage(self, lane: Lane, id: JobId) -> Reason | None:
-        """Why the fleet has not enough for this job of the lane."""
-        return next((reason for gauge, amount in self._of(lane)[1] if (reason := gauge.refusal(amount, id))), None)
+    def shortage(self, lane: Lane, first: Collection[JobId] = ()) -> Reason | None:
+        """Why the fleet has not enough for a job of this lane."""
+        return next((reason for gauge, amount in self._of(lane)[1] if (reason := gauge.refusal(amount, first))), None)
 
     def never(self, lane: Lane) -> tuple[str, int] | None:
         """The resource of which the fleet may not use as much as one such job needs, and how much it may."""

@@ -10,6 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from datetime import timedelta
+
+SILENT = timedelta(seconds=15)
+"""For views: by the clocks on the walls, whoever has said nothing for so long is gone, or will be declared dead."""
 
 
 @dataclass(slots=True)

@@ -10,7 +10,8 @@ from recruiter.domain.assignment import Registration
 from recruiter.domain.job import JobId
 from recruiter.domain.lanes import Lane
 from recruiter.domain.limits import Limit, Reason, Start
-from recruiter.domain.packing import Candidate, Held, Place, pack
+from recruiter.domain.packing import Candidate, Held, pack
+from recruiter.domain.seats import Place
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,9 +37,10 @@ the large one. So the first job in order that finds no room *reserves*:
 *The bound.* Let a job reserve a host at some moment. From then on no job behind it in order is given anything there
 that it needs: not a resource it lacks (then `used + reserved > capacity` already), nor one it has (the sum above), nor
 its slot. So all it waits for are the jobs that the host held at that moment (or, if it lacks a resource limited for
-the fleet, that the fleet held): at most as many as there are slots, and it starts when they have ended, if not before.
-Jobs before it in order may still take its place: that is what order means. And a job that does not reserve has, for
-each host that could take it, one before it in order that does; so each gets its turn.
+the fleet, that the fleet held): at most as many as there are slots, and it starts when they have ended, if not before;
+where a worker prefetches, one buffer comes on top (see below). Jobs before it in order may still take its place: that
+is what order means. And a job that does not reserve has, for each host that could take it, one before it in order that
+does; so each gets its turn.
 
 What is *not* promised: a job under two limits, each of which is free only while the other one is full, has no turn that
 it could be sure of. To keep one limit for it while it waits for another would let a full task hold up its whole group.
@@ -52,17 +53,22 @@ worker at a time in the whole fleet, so that a flood of suspects does not stop e
 
 ## Buffers
 
-Only free slots are dealt here. Workers also prefetch jobs that need nothing and that nothing limits; a buffer that is
-always full would never leave a free slot to the others. So a plan names the workers that must be given nothing beyond
-it (`kept`): those with a reserved slot, those that run or will run something alone, and as many as it takes to free a
-slot for each job that only waits for one and cannot be prefetched.
+Only free slots are dealt here. Workers also prefetch jobs that need nothing and that nothing limits, and a buffer that
+is always full would never leave a free slot to the others. So a plan names the workers that are to be given nothing
+beyond it (`drained`): those that run something alone, and those where somebody waits for nothing but its slot. There
+the buffer empties, which takes a moment, and then the slot is free. It is not done
+
+- for a job that comes after one that can be prefetched: that one goes first, by way of the buffer. Else one job with a
+  limit behind thousands of ordinary ones would take the buffer from all of them;
+- for a job that lacks more than its slot: what it lacks may take an hour. Until then its slot is kept (`kept`) from
+  whatever is not in a buffer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple
@@ -71,6 +77,19 @@ from recruiter.domain.job import JobId
 from recruiter.domain.lanes import Lane
 from recruiter.domain.limits import KeptFor, Limit, Meter, Reason, Start
 from recruiter.domain.needs import Needs, said
+from recruiter.domain.seats import (
+    Amounts,
+    Host,
+    Place,
+    Seat,
+    Serving,
+    Spot,
+    freest,
+    hosts_of,
+    largest_of,
+    smallest_empty,
+    within,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,28 +108,6 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A worker that takes jobs now or later: also one that is full, but not one that leaves."""
-
-    worker: str
-    host: str
-    groups: frozenset[str] | None
-    tasks: frozenset[str]
-    slots: int
-    holds: int
-    """How many jobs are assigned to it, whatever their lanes, with those in its buffer."""
-
-    @property
-    def free_slots(self) -> int:
-        return max(0, self.slots - self.holds)
-
-    def serves(self, lane: Lane) -> bool:
-        if not lane.group:
-            return False  # cancelled jobs; somebody's task may have the name of their lane
-        return lane.task in self.tasks and (self.groups is None or lane.group in self.groups)
-
-
-@dataclass(frozen=True, slots=True)
 class Held:
     """A job that somebody holds and that counts: it has needs, runs alone, or is under a limit."""
 
@@ -118,13 +115,6 @@ class Held:
     worker: str
     host: str
     lane: Lane
-
-
-class Spot(NamedTuple):
-    """Where a job will run that waits for room."""
-
-    worker: str
-    host: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +127,9 @@ class Packing:
     """Why the first job of a lane that was not given to anybody was not. Worked out when it is asked for."""
     reserved: dict[JobId, Spot]
     """To be handed to the next plan: who waits for room where."""
-    kept: frozenset[str]
+    kept: dict[str, int]
+    """How many slots of a worker are reserved."""
+    drained: frozenset[str]
     """Workers that must be given nothing beyond this plan."""
     starts: dict[str, int]
     """How many are given of every bucket with a rate: to be noted (`Rate.noted`) before they are given."""
@@ -231,77 +223,21 @@ def pack(
     return plan.result()
 
 
+def never_fit(
+    lanes: Iterable[Lane], places: Sequence[Place], capacities: Mapping[str, Needs], limits: Sequence[Limit]
+) -> dict[Lane, NeverFits]:
+    """Which of these lanes need more than any host has, or the fleet may use, of those that anybody serves."""
+    plan = _Plan(places, capacities, (), Meter(limits, {}, _WHENEVER), _floating(limits), {})
+    reasons = {lane: plan.hopeless(lane) for lane in lanes}
+    return {lane: reason for lane, reason in reasons.items() if isinstance(reason, NeverFits)}
+
+
 def _floating(limits: Iterable[Limit]) -> frozenset[str]:
     return frozenset(limit.name for limit in limits if limit.floating)
 
 
-_Amounts = tuple[tuple[str, int], ...]
-_Why = Callable[[Lane, JobId], Reason]
-
-
-@dataclass(slots=True, eq=False)
-class _Host:
-    name: str
-    capacity: dict[str, int]
-    free: dict[str, int]
-    usable: dict[str, int]
-    """What is free and not reserved."""
-    keeper: JobId | None = None
-    hole: float = 0.0
-    """How much is usable: all resources together, each as a share of what the host has that has most."""
-
-    def holds(self, amounts: _Amounts) -> bool:
-        """Whether it could take this if it were empty."""
-        return _within(amounts, self.capacity)
-
-    def lacks(self, amounts: _Amounts) -> float:
-        """How much would have to be freed, as shares of what is needed."""
-        return sum(max(0, amount - self.free.get(name, 0)) / amount for name, amount in amounts)
-
-    def spend(self, amounts: _Amounts) -> None:
-        for name, amount in amounts:
-            self.free[name] = self.free.get(name, 0) - amount
-        self.keep(amounts)
-
-    def keep(self, amounts: _Amounts) -> None:
-        for name, amount in amounts:
-            self.usable[name] = self.usable.get(name, 0) - amount
-
-
-@dataclass(slots=True, eq=False)
-class _Seat:
-    """A worker while the plan is made."""
-
-    place: Place
-    host: _Host
-    number: int
-    free: int
-    holds: int
-    alone: bool = False
-    """It runs something alone."""
-    kept: int = 0
-    keeper: JobId | None = None
-    share: float = 0.0
-    """How much of it can be given: free slots that are not kept, of all slots."""
-
-    @property
-    def empty(self) -> bool:
-        """Whether a job could run alone here."""
-        return self.holds == 0 and self.free > 0 and self.kept == 0
-
-    def measure(self) -> None:
-        self.share = max(0, self.free - self.kept) / self.place.slots if self.place.slots > 0 else 0.0
-
-
-@dataclass(slots=True, eq=False)
-class _Serving:
-    """The workers that serve a task of a group."""
-
-    seats: list[_Seat]
-    open: dict[str, list[_Seat]]
-    """By host, where something may still be given."""
-    hosts: list[_Host]
-    reservable: list[_Host]
+_Why = Callable[[Lane, Collection[JobId]], Reason]
+"""Finds out why a job of a lane waits, given the jobs that came first and reserved."""
 
 
 @dataclass(slots=True, eq=False)
@@ -309,14 +245,21 @@ class _Kind:
     """Lanes that differ in their keys only: where one finds no room, nor do the others."""
 
     lane: Lane
-    needed: _Amounts
+    needed: Amounts
     """What such a job takes on its host."""
-    serving: _Serving
+    serving: Serving
     never: Reason | None
     size: float
     """By how much it makes a hole smaller."""
     crowded: bool = False
     """One has found no room."""
+
+
+class _Emptied(NamedTuple):
+    """The worker that is being emptied, and the lane of the job that waits for that."""
+
+    lane: Lane
+    worker: str
 
 
 class _Plan:
@@ -335,25 +278,25 @@ class _Plan:
         self._meter = meter
         self._floating = floating
         self._remembered = reserved
-        self._hosts = _hosts({place.host for place in places}, capacities)
+        self._hosts = hosts_of({place.host for place in places}, capacities)
         self._seats = [
-            _Seat(place, self._hosts[place.host], number, place.free_slots, place.holds)
+            Seat(place, self._hosts[place.host], number, place.free_slots, place.holds)
             for number, place in enumerate(places)
         ]
-        self._largest = _largest(self._hosts.values())
+        self._largest = largest_of(host.capacity for host in self._hosts.values())
         self._count(held)
         for host in self._hosts.values():
             host.hole = self._size((name, host.usable[name]) for name in host.capacity)
         self._by_hole = sorted(self._hosts.values(), key=lambda host: (host.hole, host.name))
         self._most = dict(self._largest)
-        self._serving: dict[tuple[int, ...], _Serving] = {}
-        self._serving_task: dict[tuple[str, str], _Serving] = {}
+        self._serving: dict[tuple[int, ...], Serving] = {}
+        self._serving_task: dict[tuple[str, str], Serving] = {}
         self._kinds: dict[Lane, _Kind] = {}
         self._seen: set[JobId] = {job.id for job in held}
         self._shut: set[Lane] = set()
-        self._drained: tuple[JobId, str] | None = None
+        self._emptied: _Emptied | None = None
         self._hands: dict[str, list[JobId]] = {}
-        self._waiting: dict[Lane, tuple[JobId, _Why]] = {}
+        self._waiting: dict[Lane, tuple[_Why, int]] = {}
         self._reserved: dict[JobId, Spot] = {}
 
     def _count(self, held: Sequence[Held]) -> None:
@@ -377,9 +320,9 @@ class _Plan:
         self._seen.add(candidate.id)
         kind = self._kind(lane)
         if kind.never is not None:
-            self._leave(candidate, self._never)
+            self._leave(lane, self._never)
         elif not self._meter.allows(lane):
-            self._leave(candidate, self._refusal)
+            self._leave(lane, self._refusal)
         else:
             seat = None if kind.crowded else self._find(kind)
             if seat is not None:
@@ -387,39 +330,49 @@ class _Plan:
                 return
             kind.crowded = True
             if self._reserve(candidate, kind):
-                self._waiting.setdefault(lane, (candidate.id, self._shortage))  # the next one may reserve too
+                self._note(lane, self._shortage, len(self._reserved) - 1)  # the next one may reserve too
             else:
-                self._leave(candidate, self._shortage)
+                self._leave(lane, self._shortage)
 
-    def _leave(self, candidate: Candidate, why: _Why) -> None:
-        """Nothing more of its lane in this plan."""
-        self._waiting.setdefault(candidate.lane, (candidate.id, why))
-        self._shut.add(candidate.lane)
+    def _leave(self, lane: Lane, why: _Why) -> None:
+        """Nothing more of this lane in this plan."""
+        self._note(lane, why, len(self._reserved))
+        self._shut.add(lane)
+
+    def _note(self, lane: Lane, why: _Why, reserved: int) -> None:
+        """How to find out why the first of this lane waits, which comes after so many that reserved."""
+        self._waiting.setdefault(lane, (why, reserved))
+
+    def hopeless(self, lane: Lane) -> Reason | None:
+        """Why a job of this lane could not start if everything were free."""
+        return self._kind(lane).never
 
     def result(self) -> Packing:
-        kept = frozenset(seat.place.worker for seat in self._seats if seat.kept or seat.alone)
-        return Packing(self._hands, _Waiting(self._waiting), self._reserved, kept, self._meter.started())
+        waiting = _Waiting(self._waiting, list(self._reserved))
+        kept = {seat.place.worker: seat.kept for seat in self._seats if seat.kept}
+        drained = frozenset(seat.place.worker for seat in self._seats if seat.drained or seat.alone)
+        return Packing(self._hands, waiting, self._reserved, kept, drained, self._meter.started())
 
-    def _find(self, kind: _Kind) -> _Seat | None:
+    def _find(self, kind: _Kind) -> Seat | None:
         """The seat to give it, if there is one."""
         serving, needed = kind.serving, kind.needed
-        if not serving.open or not _within(needed, self._most) or not self._meter.suffices(kind.lane):
+        if not serving.open or not within(needed, self._most) or not self._meter.suffices(kind.lane):
             return None
-        choose = _smallest_empty if kind.lane.alone else _freest
+        choose = smallest_empty if kind.lane.alone else freest
         if not needed:
             return choose(serving.seats)
         for host in self._by_hole:
             seats = serving.open.get(host.name)
-            if seats is not None and _within(needed, host.usable):
+            if seats is not None and within(needed, host.usable):
                 seat = choose(seats)
                 if seat is not None:
                     return seat
-                if _freest(seats) is None:
+                if freest(seats) is None:
                     del serving.open[host.name]
-        self._most = _largest_of(host.usable for host in self._by_hole)
+        self._most = largest_of(host.usable for host in self._by_hole)
         return None
 
-    def _give(self, candidate: Candidate, kind: _Kind, seat: _Seat) -> None:
+    def _give(self, candidate: Candidate, kind: _Kind, seat: Seat) -> None:
         self._hands.setdefault(seat.place.worker, []).append(candidate.id)
         self._meter.start(candidate.lane, candidate.id)
         seat.free -= 1
@@ -436,9 +389,15 @@ class _Plan:
     def _reserve(self, candidate: Candidate, kind: _Kind) -> bool:
         """Keeps room for a job that found none. False if that would help nobody: see above."""
         lane = candidate.lane
+        if not lane.needs and not lane.alone and not self._meter.meters(lane):
+            for each in kind.serving.seats:
+                each.queued = True
+            return False  # it can be prefetched
         seat = self._spot(candidate, kind) if self._meter.keepable(lane) else None
         if seat is None:
             return False
+        if not seat.queued and seat.host.lacks(kind.needed) == 0 and self._meter.suffices(lane):
+            seat.drained = True  # nothing is lacking but the slot
         if lane.needs or lane.alone:  # who waits for nothing but a slot keeps nothing else from anybody
             self._meter.keep(lane, candidate.id)
         if kind.needed:
@@ -446,48 +405,46 @@ class _Plan:
             seat.host.keep(kind.needed)
             self._shrink(seat.host, kind)
         if lane.alone:
-            self._drained = (candidate.id, seat.place.worker)
+            self._emptied = _Emptied(lane, seat.place.worker)
         seat.kept = seat.place.slots if lane.alone else seat.kept + 1
         seat.keeper = candidate.id if seat.keeper is None else seat.keeper
         seat.measure()
         self._reserved[candidate.id] = Spot(seat.place.worker, seat.host.name)
         return True
 
-    def _spot(self, candidate: Candidate, kind: _Kind) -> _Seat | None:
+    def _spot(self, candidate: Candidate, kind: _Kind) -> Seat | None:
         """Where it should wait: where it waited before, or else where it will have to wait least."""
         lane, needed, seats = candidate.lane, kind.needed, kind.serving.seats
-        if lane.alone and self._drained is not None:
+        if lane.alone and self._emptied is not None:
             return None
         if needed:
             hosts = kind.serving.reservable = [host for host in kind.serving.reservable if host.keeper is None]
             fitting = {host.name for host in hosts if host.holds(needed)}
             seats = [seat for seat in seats if seat.host.name in fitting] if fitting else []
-        elif not lane.needs and not lane.alone and not self._meter.meters(lane):
-            return None  # it can be prefetched
         before = self._remembered.get(candidate.id, _NOWHERE)
         if lane.alone:
             seats = [seat for seat in seats if not seat.kept]
-            return min(seats, key=lambda seat: _wait_alone(seat, needed, before), default=None)
+            return min(seats, key=lambda seat: seat.wait_alone(needed, before), default=None)
         if needed:
-            return min(seats, key=lambda seat: _wait_for_room(seat, needed, before), default=None)
+            return min(seats, key=lambda seat: seat.wait_for_room(needed, before), default=None)
         seats = [seat for seat in seats if seat.kept < seat.place.slots and not seat.alone]
-        return min(seats, key=lambda seat: _wait_for_slot(seat, before), default=None)
+        return min(seats, key=lambda seat: seat.wait_for_slot(before), default=None)
 
     # -- why it waits, asked when the plan is made ---------------------------------------------------------------
 
-    def _never(self, lane: Lane, _: JobId) -> Reason:
+    def _never(self, lane: Lane, _: Collection[JobId]) -> Reason:
         reason = self._kind(lane).never
         assert reason is not None, lane
         return reason
 
-    def _refusal(self, lane: Lane, id: JobId) -> Reason:
-        reason = self._meter.refusal(lane, id)
+    def _refusal(self, lane: Lane, first: Collection[JobId]) -> Reason:
+        reason = self._meter.refusal(lane, first)
         assert reason is not None, lane
         return reason
 
-    def _shortage(self, lane: Lane, id: JobId) -> Reason:
+    def _shortage(self, lane: Lane, first: Collection[JobId]) -> Reason:
         kind = self._kind(lane)
-        reason = self._meter.shortage(lane, id)
+        reason = self._meter.shortage(lane, first)
         if reason is not None:
             return reason
         roomy = [seat for seat in kind.serving.seats if seat.host.lacks(kind.needed) == 0]
@@ -495,12 +452,11 @@ class _Plan:
             return _lacking(kind)
         seat = next((seat for seat in roomy if seat.free > 0 and not (lane.alone and seat.holds)), None)
         if seat is None and lane.alone:
-            return WaitsAlone(self._drained[1] if self._drained and self._drained[0] == id else None)
+            return WaitsAlone(self._emptied.worker if self._emptied and self._emptied.lane == lane else None)
         if seat is None:
             return SlotsBusy(len(kind.serving.seats))
-        keeper = seat.host.keeper
-        if keeper is not None and keeper != id and not _within(kind.needed, seat.host.usable):
-            return KeptFor(f"room on host {seat.host.name}", keeper)
+        if seat.host.keeper is not None and seat.host.keeper in first and not within(kind.needed, seat.host.usable):
+            return KeptFor(f"room on host {seat.host.name}", seat.host.keeper)
         assert seat.keeper is not None, (lane, seat)
         return KeptFor(f"a slot of worker {seat.place.worker}", seat.keeper)
 
@@ -517,7 +473,7 @@ class _Plan:
         never = self._hopeless(lane, serving, needed)
         return _Kind(lane, needed, serving, never, 0.0 if never else self._size(needed))
 
-    def _hopeless(self, lane: Lane, serving: _Serving, needed: _Amounts) -> Reason | None:
+    def _hopeless(self, lane: Lane, serving: Serving, needed: Amounts) -> Reason | None:
         """Why it could not start if everything were free."""
         if not serving.seats:
             return NoWorker(lane.group, lane.task)
@@ -526,28 +482,28 @@ class _Plan:
             return NeverFits(lane.needs, over[0], dict(lane.needs.thousandths)[over[0]], over[1], fleet=True)
         if any(host.holds(needed) for host in serving.hosts):
             return None
-        largest = _largest(serving.hosts)
+        largest = largest_of(host.capacity for host in serving.hosts)
         name, amount = max(needed, key=lambda each: each[1] / (largest.get(each[0], 0) or 0.5))
         return NeverFits(lane.needs, name, amount, largest.get(name, 0))
 
-    def _needed(self, lane: Lane) -> _Amounts:
+    def _needed(self, lane: Lane) -> Amounts:
         amounts = lane.needs.thousandths
         return tuple(each for each in amounts if each[0] not in self._floating) if self._floating else amounts
 
-    def _serving_of(self, lane: Lane) -> _Serving:
+    def _serving_of(self, lane: Lane) -> Serving:
         serving = self._serving_task.get((lane.group, lane.task))
         if serving is None:
             numbers = tuple(seat.number for seat in self._seats if seat.place.serves(lane))
             serving = self._serving.get(numbers)  # many tasks are served by the same workers
             if serving is None:
-                serving = self._serving[numbers] = _serving([self._seats[number] for number in numbers])
+                serving = self._serving[numbers] = Serving.by([self._seats[number] for number in numbers])
             self._serving_task[lane.group, lane.task] = serving
         return serving
 
     def _size(self, amounts: Iterable[tuple[str, int]]) -> float:
         return sum(amount / self._largest[name] for name, amount in amounts)
 
-    def _shrink(self, host: _Host, kind: _Kind) -> None:
+    def _shrink(self, host: Host, kind: _Kind) -> None:
         host.hole -= kind.size
         self._by_hole.sort(key=_hole)
 
@@ -555,12 +511,13 @@ class _Plan:
 class _Waiting(Mapping[Lane, Reason]):
     """Reasons that are worked out when somebody asks: hardly anybody does, and plans are made many times a second."""
 
-    def __init__(self, whys: Mapping[Lane, tuple[JobId, _Why]]) -> None:
+    def __init__(self, whys: Mapping[Lane, tuple[_Why, int]], reserved: Sequence[JobId]) -> None:
         self._whys = whys
+        self._reserved = reserved
 
     def __getitem__(self, lane: Lane) -> Reason:
-        id, why = self._whys[lane]
-        return why(lane, id)
+        why, reserved_before = self._whys[lane]
+        return why(lane, self._reserved[:reserved_before])
 
     def __iter__(self) -> Iterator[Lane]:
         return iter(self._whys)
@@ -570,56 +527,8 @@ class _Waiting(Mapping[Lane, Reason]):
 
 
 _NOWHERE = Spot("", "")
+_WHENEVER = datetime.min.replace(tzinfo=UTC)
 _hole = attrgetter("hole")
-_share = attrgetter("share")
-
-
-def _within(amounts: _Amounts, room: Mapping[str, int]) -> bool:
-    for name, amount in amounts:  # noqa: SIM110 - the innermost loop; a generator would take twice the time
-        if amount > room.get(name, 0):
-            return False
-    return True
-
-
-def _hosts(names: Iterable[str], capacities: Mapping[str, Needs]) -> dict[str, _Host]:
-    hosts = {}
-    for name in names:
-        capacity = dict(capacities.get(name, Needs()).thousandths)
-        hosts[name] = _Host(name, capacity, dict(capacity), dict(capacity))
-    return hosts
-
-
-def _serving(seats: list[_Seat]) -> _Serving:
-    by_host: dict[str, list[_Seat]] = {}
-    for seat in seats:
-        by_host.setdefault(seat.host.name, []).append(seat)
-    hosts = [seats[0].host for seats in by_host.values()]
-    return _Serving(seats, by_host, hosts, hosts)
-
-
-def _largest(hosts: Iterable[_Host]) -> dict[str, int]:
-    return _largest_of(host.capacity for host in hosts)
-
-
-def _largest_of(amounts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Of each resource, as much as there is where there is most."""
-    largest: dict[str, int] = {}
-    for each in amounts:
-        for name, amount in each.items():
-            if amount > largest.get(name, 0):
-                largest[name] = amount
-    return largest
-
-
-def _freest(seats: Iterable[_Seat]) -> _Seat | None:
-    """The one with the largest share of its slots to give."""
-    seat = max(seats, key=_share)
-    return seat if seat.share > 0 else None
-
-
-def _smallest_empty(seats: Iterable[_Seat]) -> _Seat | None:
-    """The one where least is lost while a job runs alone."""
-    return min((seat for seat in seats if seat.empty), key=lambda seat: (seat.place.slots, seat.number), default=None)
 
 
 def _lacking(kind: _Kind) -> HostsBusy:
@@ -627,16 +536,3 @@ def _lacking(kind: _Kind) -> HostsBusy:
     host = min(hosts, key=lambda host: (host.lacks(kind.needed), host.name))
     name, amount = max(kind.needed, key=lambda each: host.lacks((each,)))
     return HostsBusy(name, amount, max(0, host.free.get(name, 0)), host.name)
-
-
-def _wait_for_room(seat: _Seat, needed: _Amounts, before: Spot) -> tuple[bool, float, str, float, int]:
-    to_free = seat.host.lacks(needed) + (not seat.share)
-    return seat.host.name != before.host, to_free, seat.host.name, -seat.share, seat.number
-
-
-def _wait_alone(seat: _Seat, needed: _Amounts, before: Spot) -> tuple[bool, float, int]:
-    return seat.place.worker != before.worker, seat.host.lacks(needed) + seat.holds, seat.number
-
-
-def _wait_for_slot(seat: _Seat, before: Spot) -> tuple[bool, int, int]:
-    return seat.place.worker != before.worker, seat.holds - seat.place.slots + seat.kept, seat.number

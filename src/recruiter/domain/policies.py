@@ -41,6 +41,7 @@ class RetryManyTimes(RetryPolicy):
 
     @classmethod
     def for_times(cls, n: int, seconds: DurationLike) -> Self:
+        """The same, in the words of those who come from PHP."""
         return cls(n, seconds)
 
     def decide(self, failure: Failure) -> Decision:
@@ -93,6 +94,7 @@ class RetryForever(RetryPolicy):
 
     @classmethod
     def after_seconds(cls, seconds: DurationLike) -> Self:
+        """The same, in the words of those who come from PHP."""
         return cls(seconds)
 
     def decide(self, failure: Failure) -> Decision:
@@ -141,10 +143,8 @@ class TimeTable(RetryPolicy):
 
 @dataclass(frozen=True, repr=False)
 class SelectByException(RetryPolicy):
-    """A policy per kind of exception; the first case that fits decides.
-
-    SelectByException().when(ConnectionError, RetryManyTimes(3, 60)).otherwise(DoNotDoItAgain())
-    """
+    """A policy per kind of exception; the first case that fits decides:
+    `SelectByException().when(ConnectionError, RetryManyTimes(3, 60)).otherwise(DoNotDoItAgain())`."""
 
     cases: tuple[tuple[tuple[str, ...], RetryPolicy], ...] = ()
     default: RetryPolicy = field(default_factory=DoNotDoItAgain)

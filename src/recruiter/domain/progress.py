@@ -40,6 +40,8 @@ class StatusEntry(NamedTuple):
 
 
 class LogLine(NamedTuple):
+    """A line that a job has written to its log."""
+
     at: datetime
     text: str
 

@@ -61,6 +61,7 @@ class Archive:
 
 
 Decision = Retry | Archive
+"""What a policy answers."""
 
 
 @dataclass(frozen=True, slots=True)

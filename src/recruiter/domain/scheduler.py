@@ -34,6 +34,8 @@ class Overlap(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pause:
+    """Since when, by whom and why something is paused."""
+
     at: datetime
     by: str | None = None
     reason: str | None = None

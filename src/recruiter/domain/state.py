@@ -6,12 +6,20 @@ from enum import StrEnum
 
 
 class State(StrEnum):
+    """Where a job is on its way, as `job.state` says it."""
+
     WAITING = "waiting"
+    """Nobody holds it: it is due, or postponed, or to be tried again."""
     RUNNING = "running"
+    """A worker holds it; also in the moment before it starts."""
     SUCCEEDED = "succeeded"
+    """It has ended well."""
     FAILED = "failed"
+    """It has ended, and will not be tried again."""
     CANCELLED = "cancelled"
+    """Somebody did not want it any more."""
     LOST = "lost"
+    """It must not run twice, was started, and nobody knows how it ended."""
 
     @classmethod
     def at_the_end(cls, done: bool, why: str) -> State:

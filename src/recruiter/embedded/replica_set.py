@@ -64,6 +64,7 @@ class EmbeddedReplicaSet:
 
     @property
     def uri(self) -> str:
+        """The address of all its nodes, without a database."""
         return f"mongodb://{','.join(node.address for node in self.nodes)}/?replicaSet={self.replica_set}"
 
     def primary(self) -> EmbeddedServer:

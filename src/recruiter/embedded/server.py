@@ -104,12 +104,14 @@ class EmbeddedServer:
 
     @property
     def running(self) -> bool:
+        """Whether it is up, as far as anybody here knows."""
         if self._process is not None:
             return self._process.running
         return self._record is not None and self._record.running
 
     @property
     def uri(self) -> str:
+        """Its address, without a database."""
         return f"mongodb://{self.address}/?replicaSet={self.replica_set}"
 
     @property

@@ -19,6 +19,7 @@ from recruiter import interruption
 from recruiter.application import load_application
 from recruiter.clock import Clock, SystemClock
 from recruiter.processes import group, parent, wire
+from recruiter.processes.complaints import Complaints
 from recruiter.processes.control import Control
 from recruiter.processes.courier import Courier
 from recruiter.processes.juggler import Juggler
@@ -58,13 +59,16 @@ def child_main(
         owners=application.owners,
         stop_asked=ledger.stop_asked,
     )
+    complaints = Complaints(clock)
+    for owner in application.owners:
+        owner.events.confide_in(complaints.hear)
     control = Control(control_pipe.fileno(), by_signal=concurrency == 1)
     wire.write_all(out, wire.frame(wire.HELLO, 0, encode({"tasks": sorted(application.registry.names())})))
     if concurrency == 1:
         interruption.obey_signals()
-        _work(inbox.fileno(), out, ledger, executor, control, clock)
+        _work(inbox.fileno(), out, ledger, executor, control, complaints, clock)
     else:
-        Juggler(inbox.fileno(), out, ledger, executor, control, clock, concurrency).work()
+        Juggler(inbox.fileno(), out, ledger, executor, control, complaints, clock, concurrency).work()
 
 
 def report_application(answer: Connection, bootstrap: str | None) -> None:
@@ -75,7 +79,15 @@ def report_application(answer: Connection, bootstrap: str | None) -> None:
         answer.send((None, traceback.format_exc()))
 
 
-def _work(inbox: int, out: int, ledger: Ledger, executor: Executor, control: Control, clock: Clock) -> None:
+def _work(
+    inbox: int,
+    out: int,
+    ledger: Ledger,
+    executor: Executor,
+    control: Control,
+    complaints: Complaints,
+    clock: Clock,
+) -> None:
     frames, context = wire.Frames(), contextvars.copy_context()
     courier: Courier[int] = Courier(partial(wire.tell, out))
     while data := os.read(inbox, wire.READ_AT_ONCE):
@@ -90,7 +102,7 @@ def _work(inbox: int, out: int, ledger: Ledger, executor: Executor, control: Con
                 control.end(number)
                 if reach.error is not None:
                     group.end_others()
-                wire.write_all(out, wire.safe_answer(number, raw, ended, clock.now()))
+                wire.write_all(out, complaints.take() + wire.safe_answer(number, raw, ended, clock.now()))
     executor.close()
 
 

@@ -151,6 +151,8 @@ class Child:
         self.answered_at = now
         self.said: list[Said] = []
         """By running jobs, and not yet listened to."""
+        self.complaints: list[bytes] = []
+        """About listeners that failed, and not yet listened to."""
         self._frames = wire.Frames()
         self._outgoing: deque[memoryview] = deque()
         self._head_is_cut = False
@@ -284,6 +286,9 @@ class Child:
         for kind, number, payload in self._frames.feed(data):
             if kind == wire.PROGRESS:
                 self._note(number, payload)
+                continue
+            if kind == wire.COMPLAINT:
+                self.complaints.append(payload)
                 continue
             job = self._sent.pop(number, None) if kind >= wire.ARCHIVE else _NOBODY
             self.cancelling.pop(number, None)

@@ -11,7 +11,7 @@ from recruiter.events import Events
 from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.notify import ServiceManager
 from recruiter.processes.presence import Presence
-from recruiter.steps.clean import BATCH, clean
+from recruiter.steps.clean import BATCH, clean, clean_counts
 from recruiter.steps.rescue import Rescue
 from recruiter.store.database import Store
 
@@ -72,8 +72,9 @@ class CleanerProcess:
             self._events.emit("worker.retired", **asdict(retired))
         if clock.monotonic() >= self._clean_at:
             removed = clean(self._store, clock.now(), self._options.clean_after)
+            counts = clean_counts(self._store, clock.now(), self._options.clean_after)
             self._removed += removed
-            if removed == BATCH:
+            if BATCH in (removed, counts):
                 return _REST_BETWEEN_BATCHES
             if self._removed:
                 self._events.emit("archive.cleaned", removed=self._removed)

@@ -19,38 +19,28 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from recruiter.clock import SystemClock
-from recruiter.domain.job import Execution, JobId
+from recruiter.domain.job import JobId
 from recruiter.domain.policy_registry import PolicyRegistry
-from recruiter.domain.why import Why
-from recruiter.errors import ApplicationError, JobOutOfMemory, JobTimedOut, RecruiterError
+from recruiter.errors import ApplicationError
 from recruiter.events import Events
-from recruiter.processes import wire
+from recruiter.processes import fates, wire
 from recruiter.processes.children import STUCK, Answer, Child, HeldJob, Nursery
+from recruiter.processes.fates import ByForce, Fate
 from recruiter.processes.holdings import Holdings, Outcome, crashed
+from recruiter.processes.telling import Telling
 from recruiter.store import moves
 from recruiter.store.codec import Document, decode
-from recruiter.store.settlement import Rescheduled
 
-_NOT_DONE = b"\x08done\x00\x00"
-"""`done: false` in BSON: enough to suspect a failure without decoding every success."""
-_NOTES = b"\x04notes\x00"
-"""An array of that name: something went wrong beside the job."""
 _GATHER = 0.004
 """Seconds in which answers gather while children have more to do."""
 _IDLE, _RUNNING = 1.0, 0.25
 """Seconds between two looks at the children when nothing runs, and when something does that may overrun its time."""
-_TIME_TO_LEAVE = 0.5
-"""Seconds that a job has, after its time is over and it has been told so, before its process is ended."""
 _STALE = 1.0
 """Seconds that jobs may wait here while no child takes any; then they go back to the roster."""
 _BREATH = 0.5
 """Rest before a replacement for a child that died before it was ready."""
 _FAREWELL = 5.0
 """Seconds that a child may take to end once it has been told to and runs nothing."""
-
-
-Fate = Callable[[Document, datetime, datetime], moves.Move]
-"""What becomes of a job, which has run since then until then, because its process was ended."""
 
 
 class Floor:
@@ -80,7 +70,7 @@ class Floor:
         self._concurrency = concurrency
         self._memory_limit = memory_limit
         self._hard_limit = hard_limit
-        self._tell_all = tell_all
+        self._telling = Telling(events, clock, tell_all)
         self._told = told
         """Called when there are outcomes to settle."""
         self._starving = starving
@@ -277,44 +267,20 @@ class Floor:
             else:
                 move = wire.move_of(answer.kind, answer.payload)
                 outcomes.append((answer.job.id, move))
-                self._tell(answer.job.id, move)
+                self._telling.ended(answer.job.id, move)
         if outcomes:
             self._end(outcomes)
 
     def _note(self, child: Child) -> None:
-        """What its jobs have said of themselves."""
+        """What its jobs have said of themselves, and what failed beside them."""
+        if child.complaints:
+            complaints, child.complaints = child.complaints, []
+            self._telling.complained(complaints)
         if child.said:
             said, child.said = child.said, []
             for job, since, payload in said:
                 self._holdings.tracks.heard(job, self._moment(since), payload)
             self._heard()
-
-    def _tell(self, id: JobId, move: moves.Move) -> None:
-        """Emits what became of a job. Successes are only looked into when somebody wants to hear of each."""
-        if isinstance(move, Rescheduled):
-            failure = move.fields.get("last_execution")
-            if move.snoozes is not None:
-                next_at, reason = move.fields["scheduled_at"], move.fields["snoozed"]
-                self._events.emit("job.snoozed", job=id, next=next_at, reason=reason)
-            elif failure is None:
-                self._events.emit("job.misplaced", job=id)
-            else:
-                self._events.emit("job.failed", job=id, error=_error(failure), next=move.fields["scheduled_at"])
-                for note in failure.get("notes", ()):
-                    self._events.emit("job.noted", job=id, note=note)
-        elif isinstance(move, bytes) and (self._tell_all or _NOT_DONE in move or _NOTES in move):
-            ended = decode(move)
-            last = ended.get("last_execution") or {"message": ended.get("reason")}
-            for note in last.get("notes", ()):
-                self._events.emit("job.noted", job=id, note=note)
-            if ended["done"]:
-                seconds = (last["ended_at"] - last["started_at"]).total_seconds()
-                self._events.emit("job.ended", job=id, task=ended["task"], seconds=seconds)
-            elif ended["why"] == Why.CANCELLED:
-                self._events.emit("job.cancelled", job=id)
-            else:
-                task, why = ended.get("task"), ended["why"]
-                self._events.emit("job.failure.last", job=id, task=task, why=why, error=_error(last))
 
     def _greet(self, child: Child, answer: Answer) -> None:
         message = decode(answer.payload)
@@ -395,71 +361,43 @@ class Floor:
             self._buffer.clear()
         if now - self._timed_at > STUCK:
             self._timed_at = now
-            self._end_those_who_stay(now)
-            self._end_too_large()
+            self._end_who_must_go(now)
         if self._memory_limit is not None and now - self._watched_at > 1.0:
             self._watched_at = now
             self._recycle_large()
 
-    def _end_those_who_stay(self, now: float) -> None:
-        """Jobs whose time is over, or that were cancelled, and that have been told so and go on."""
+    def _end_who_must_go(self, now: float) -> None:
         for child in list(self._children):
-            fates: dict[int, Fate] = {
-                number: partial(self._by_force, error=JobTimedOut("its time was over, and it did not end when told so"))
-                for moment, number in child.deadlines()
-                if moment + _TIME_TO_LEAVE < now
-            }
-            for number, (flag, since) in child.cancelling.items():
-                if since + _TIME_TO_LEAVE < now:
-                    fates[number] = partial(self._cancelled, flag=flag)
-            if fates:
-                self._end_child_of(child, fates)
+            must_go = fates.of_those_who_stay(child, now) or fates.of_those_too_large(child, self._hard_limit)
+            if must_go:
+                self._end_child_of(child, must_go)
 
-    def _end_too_large(self) -> None:
-        """Jobs that use more memory than they may."""
-        for child in list(self._children):
-            numbers = child.numbers_running()
-            limits = [limit for limit in (self._hard_limit, *map(child.memory_asked, numbers)) if limit is not None]
-            if not numbers or not limits:
-                continue
-            used = child.memory_of_all()
-            if used > min(limits):
-                told = f"used {used:,} bytes of memory; {min(limits):,} are allowed"
-                fate = partial(self._by_force, error=JobOutOfMemory(told))
-                self._end_child_of(child, dict.fromkeys(numbers, fate))
-
-    def _end_child_of(self, child: Child, fates: Mapping[int, Fate]) -> None:
+    def _end_child_of(self, child: Child, must_go: Mapping[int, Fate]) -> None:
         """Ends a child because of some of its jobs. What else ran in there is handed back."""
         child.kill()
         child.process.join(timeout=5.0)
         self._drain(child)
-        ended = [(*child.take(number), fate) for number, fate in fates.items() if child.was_sent(number)]
+        ended = [(*child.take(number), fate) for number, fate in must_go.items() if child.was_sent(number)]
         others, innocent = self._remove(child)
         self._children.remove(child)
         self._buffer.extendleft(reversed(innocent))
         now = self._clock.now()
         for job, since, fate in ended:
-            self._end([(job.id, self._fate_of(job, fate, self._moment(since), now))])
+            end = fates.Ended(self._moment(since), now, self._holdings.worker)
+            self._end([(job.id, self._move_of(job, fate, end))])
         self.interrupt(others, "its process was ended because of another job")
         self._replenish()
 
-    def _fate_of(self, job: HeldJob, fate: Fate, since: datetime, at: datetime) -> moves.Move:
+    def _move_of(self, job: HeldJob, fate: Fate, end: fates.Ended) -> moves.Move:
         try:
-            move = fate(decode(job.raw) | self._holdings.tracks.said(job.id), since, at)
+            document = decode(job.raw) | self._holdings.tracks.said(job.id)
+            if isinstance(fate, ByForce):
+                self._events.emit("job.ended_by_force", job=job.id, error=str(fate.error))
+            move = fate.move(document, self._policies, end)
         except Exception as error:
-            return moves.unreadable(job.id, job.raw, at, f"its process was ended, and it cannot be read: {error}")
-        self._tell(job.id, move)
+            return moves.unreadable(job.id, job.raw, end.at, f"its process was ended, and it cannot be read: {error}")
+        self._telling.ended(job.id, move)
         return move
-
-    def _by_force(self, document: Document, since: datetime, at: datetime, *, error: RecruiterError) -> moves.Move:
-        self._events.emit("job.ended_by_force", job=document["_id"], error=str(error))
-        worker = self._holdings.worker
-        return moves.ended_by_force(document, self._policies, error, worker=worker, started_at=since, at=at)
-
-    def _cancelled(self, document: Document, since: datetime, at: datetime, *, flag: Document) -> moves.Move:
-        how = "it was cancelled, did not end when told so, and its process was ended"
-        execution = Execution(since, at, self._holdings.worker, message=how)
-        return moves.cancelled({**document, "cancel": flag}, at, execution)
 
     def interrupt(self, jobs: Iterable[HeldJob], why: str) -> None:
         """Jobs that were ended by us, not by themselves: they are handed back and no attempt is counted.
@@ -493,7 +431,3 @@ class Floor:
     def _woken(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake_read, 4096)
-
-
-def _error(execution: Document) -> str:
-    return f"{execution['class']}: {execution['message']}" if "class" in execution else str(execution.get("message"))

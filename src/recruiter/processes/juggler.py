@@ -16,6 +16,7 @@ from functools import partial
 
 from recruiter.clock import Clock
 from recruiter.processes import wire
+from recruiter.processes.complaints import Complaints
 from recruiter.processes.control import Control
 from recruiter.processes.courier import Courier
 from recruiter.processes.ledger import Ledger
@@ -25,13 +26,22 @@ from recruiter.store.moves import Ended
 
 class Juggler:
     def __init__(
-        self, inbox: int, out: int, ledger: Ledger, executor: Executor, control: Control, clock: Clock, places: int
+        self,
+        inbox: int,
+        out: int,
+        ledger: Ledger,
+        executor: Executor,
+        control: Control,
+        complaints: Complaints,
+        clock: Clock,
+        places: int,
     ) -> None:
         self._inbox = inbox
         self._out = out
         self._ledger = ledger
         self._executor = executor
         self._control = control
+        self._complaints = complaints
         self._clock = clock
         self._context = contextvars.copy_context()
         """What every job begins with: what one sets there must not be seen by the next."""
@@ -97,7 +107,8 @@ class Juggler:
     def _answer(self, number: int, raw: bytes, ended: Ended) -> None:
         self._control.end(number)
         with self._writing:
-            wire.write_all(self._out, wire.safe_answer(number, raw, ended, self._clock.now()))
+            answer = wire.safe_answer(number, raw, ended, self._clock.now())
+            wire.write_all(self._out, self._complaints.take() + answer)
 
     def _tell(self, number: int, progress: bytes) -> None:
         with self._writing:

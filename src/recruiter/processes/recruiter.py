@@ -14,10 +14,12 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from recruiter.domain.job import JobId
-from recruiter.domain.names import CANCELLED_LANE, group_and_task
-from recruiter.domain.packing import NeverFits, Spot
+from recruiter.domain.lanes import Lane
+from recruiter.domain.names import CANCELLED_LANE
+from recruiter.domain.notices import Notices
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.schedule_registry import SchedulePolicyRegistry
+from recruiter.domain.seats import Spot
 from recruiter.errors import StoreError, StoreUnreachable, Superseded
 from recruiter.events import Events
 from recruiter.processes.loop import Loop, Stop
@@ -25,7 +27,7 @@ from recruiter.processes.notify import ServiceManager
 from recruiter.processes.presence import Presence
 from recruiter.processes.repeating import Repeating
 from recruiter.steps.adopt import adopt
-from recruiter.steps.assign import Round, assign, lacks_takers, recount, unserved
+from recruiter.steps.assign import Round, assign, lacks_takers, never_fitting, recount, unserved
 from recruiter.steps.cancel import archive_cancelled
 from recruiter.steps.lead import Leadership
 from recruiter.steps.rescue import Rescue
@@ -35,6 +37,7 @@ from recruiter.store.database import Store
 from recruiter.store.doorbell import FLOW, LULL, Doorbell
 from recruiter.store.limits import Rules
 from recruiter.store.roster import ROOM_MADE
+from recruiter.store.statistics import FOLDED_AT_ONCE
 
 _ARRIVED = {
     "$or": [
@@ -46,8 +49,10 @@ _ARRIVED = {
         {"ns.coll": limits.NAME},
     ]
 }
-_UNSERVED_GRACE = 30.0
+_HOPELESS_GRACE = 30.0
+"""Seconds that jobs may wait which nobody can run before it is said: a worker that knows them may be on its way."""
 _RULES_EVERY = 1.0
+_FOLD_EVERY = 20.0
 _METERED_PAUSE = 0.2
 """Seconds between two rounds at most, while jobs wait that limits or resources hold back."""
 _DEAF_PAUSE = 0.2
@@ -102,8 +107,9 @@ class RecruiterProcess:
         self._round_at = 0.0
         self._rung = threading.Event()
         self._look_around_at = 0.0
-        self._unserved_since: dict[str, float] = {}
-        self._never: set[str] = set()
+        self._fold_at = 0.0
+        self._unserved = Notices[tuple[str, str]](_HOPELESS_GRACE)
+        self._never_fitting = Notices[Lane](_HOPELESS_GRACE)
         self._bells: tuple[Doorbell, Doorbell] | None = None
 
     def run(self) -> None:
@@ -189,10 +195,10 @@ class RecruiterProcess:
         if now < self._look_around_at or round.lanes is None:
             return
         self._look_around_at = now + 1.0
-        self._report_unserved(unserved(round), now)
-        self._report_never(round)
+        self._carefully(lambda: self._report_hopeless(round))
         self._carefully(lambda: self._retire_silent(round))
         self._carefully(self._adopt)
+        self._carefully(self._fold_statistics)
 
     def _carefully(self, step: Callable[[], None]) -> None:
         try:
@@ -228,25 +234,26 @@ class RecruiterProcess:
         adoption = adopt(self._store, self._leadership.term, self._leadership.holder, self._clock.now())
         for id, reason in adoption.set_aside:
             self._events.emit("job.set_aside", job=id, reason=reason)
+        for id, holder in adoption.taken_over:
+            self._events.emit("job.taken_over", job=id, holder=holder)
         if adoption.adopted:
             self.ring()
 
-    def _report_unserved(self, lanes: list[str], now: float) -> None:
-        """Says once, after a grace, that nobody can run these: an unknown task, or a group nobody works on."""
-        self._unserved_since = {lane: self._unserved_since.get(lane, now) for lane in lanes}
-        for lane, since in self._unserved_since.items():
-            if since <= now - _UNSERVED_GRACE:
-                group, task = group_and_task(lane)
-                self._events.emit("lane.unserved", group=group, task=task)
-                self._unserved_since[lane] = float("inf")
+    def _fold_statistics(self) -> None:
+        now = self._clock.monotonic()
+        if now >= self._fold_at:
+            more = self._store.settlement.fold_statistics(self._clock.now()) >= FOLDED_AT_ONCE
+            self._fold_at = now + (1.0 if more else _FOLD_EVERY)
 
-    def _report_never(self, round: Round) -> None:
-        """Says once that jobs of a lane can never run as things are: no host has what they need."""
-        never = {str(lane): str(reason) for lane, reason in round.waiting.items() if isinstance(reason, NeverFits)}
-        for lane in never.keys() - self._never:
-            group, task = group_and_task(lane)
-            self._events.emit("lane.never_fits", group=group, task=task, reason=never[lane])
-        self._never = set(never)
+    def _report_hopeless(self, round: Round) -> None:
+        """Says once, after a grace, which jobs nobody can run: an unknown task, a group that nobody works on, or more
+        than any host has."""
+        now = self._clock.monotonic()
+        for group, task in self._unserved.to_tell(dict.fromkeys(unserved(round), ""), now):
+            self._events.emit("lane.unserved", group=group, task=task)
+        never = {lane: str(reason) for lane, reason in never_fitting(round, self._rules).items()}
+        for lane, reason in self._never_fitting.to_tell(never, now).items():
+            self._events.emit("lane.never_fits", group=lane.group, task=lane.task, reason=reason)
 
     def _pause_after(self, round: Round) -> float:
         now = self._clock.monotonic()

@@ -27,6 +27,7 @@ ARCHIVE = 4  # child → supervisor: ended; the archived document
 RESCHEDULE = 5  # child → supervisor: to be tried again; the changes
 CANCEL = 6  # supervisor → child, on a pipe of its own: cancel this one; who wants it, and why
 PROGRESS = 7  # child → supervisor: it still runs; what it has said of itself so far
+COMPLAINT = 8  # child → supervisor: a listener has failed
 
 READ_AT_ONCE = 1 << 20
 NUMBERS = 1 << 32

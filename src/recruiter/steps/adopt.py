@@ -1,4 +1,7 @@
-"""Adopt: documents that other programs inserted become jobs, or are set aside with the reason."""
+"""Adopt: documents that other programs inserted become jobs, or are set aside with the reason.
+
+One that another program has locked is left to it, until the lock is old (store/foreign.py).
+"""
 
 from __future__ import annotations
 
@@ -22,13 +25,15 @@ class Adoption:
     adopted: int
     set_aside: tuple[tuple[Any, str], ...]
     """Ids and reasons."""
+    taken_over: tuple[tuple[JobId, str], ...] = ()
+    """Ids, and who had locked them."""
 
 
 def adopt(store: Store, term: int, holder: str, now: datetime) -> Adoption:
     """Looks once through the inbox. Only the leader may: nobody can hold a document that has not been adopted."""
-    fields: dict[JobId, tuple[Document, Any]] = {}
+    fields: dict[JobId, tuple[Document, Document]] = {}
     rejects: list[tuple[Any, str, bytes]] = []
-    for raw in store.scheduled.inbox(INBOX_AT_ONCE):
+    for raw in store.scheduled.inbox(INBOX_AT_ONCE, now):
         id, document, problem = decode_foreign(raw)
         try:
             if document is None:
@@ -36,14 +41,16 @@ def adopt(store: Store, term: int, holder: str, now: datetime) -> Adoption:
             adopted = adopted_fields(document, now)
             if store.archived.get(id) is not None:
                 raise InvalidJob("a job with this _id has ended already; use another _id")
-            fields[id] = (adopted, document.get("cancel"))
+            fields[id] = (adopted, document)
         except InvalidJob as error:
             rejects.append((id, cut(str(error)), raw))
     if fields:
         store.scheduled.adopt(fields)
     for id, reason, raw in rejects:
         _set_aside(store, term, holder, now, id, reason, raw)
-    return Adoption(len(fields), tuple((id, reason) for id, reason, _ in rejects))
+    locks = {id: document.get("locked_by") for id, (_, document) in fields.items()}
+    taken_over = tuple((id, holder) for id, holder in locks.items() if isinstance(holder, str) and holder)
+    return Adoption(len(fields), tuple((id, reason) for id, reason, _ in rejects), taken_over)
 
 
 def _set_aside(store: Store, term: int, holder: str, now: datetime, id: Any, reason: str, raw: bytes) -> None:

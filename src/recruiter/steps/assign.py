@@ -8,17 +8,18 @@ the same slots; the buffers of the workers are then filled from the free lanes a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from recruiter.domain.assignment import Registration, openings
 from recruiter.domain.job import JobId
 from recruiter.domain.lanes import Lane
-from recruiter.domain.limits import Meter, Reason
+from recruiter.domain.limits import Meter
 from recruiter.domain.names import CANCELLED_LANE, group_and_task
 from recruiter.domain.needs import Needs
-from recruiter.domain.packing import Candidate, Held, Packing, Place, Spot, pack
+from recruiter.domain.packing import Candidate, Held, NeverFits, Packing, never_fit, pack
+from recruiter.domain.seats import Place, Spot
 from recruiter.store.database import Store
 from recruiter.store.limits import Rules
 
@@ -46,8 +47,6 @@ class Round:
     """How many lanes had to be planned."""
     reserved: Mapping[JobId, Spot] = field(default_factory=dict)
     """Who waits for room where: a hint for the next round."""
-    waiting: Mapping[Lane, Reason] = field(default_factory=dict)
-    """Why the next job of a metered lane was given to nobody."""
 
 
 def assign(
@@ -68,7 +67,8 @@ def assign(
     roster = tuple(store.roster.read())
     vacant = openings(roster)
     if (not vacant and not look) or rules.blocked:
-        return Round(now, roster, None if not look else tuple(store.scheduled.lanes()), assigned=0, refused=False)
+        lanes = None if not look else tuple(store.scheduled.lanes())
+        return Round(now, roster, lanes, assigned=0, refused=False, reserved=reserved or {})
     # Read after the roster and before the jobs: only this leader adds to it, so what is free now stays free.
     held = store.roster.held() if any(worker.holds for worker in roster) else set[JobId]()
     lanes = tuple(store.scheduled.lanes())
@@ -126,8 +126,8 @@ class _Planning:
         holders = self._holders()
         for each in holders:
             self._meter.take(each.lane, each.id)
-        candidates = self._candidates(places)
-        capacities: dict[str, Needs] = {worker.host: worker.resources for worker in self._roster}
+        candidates = self._candidates(places, holders)
+        capacities = _capacities(self._roster)
         limits, starts = self._rules.limits, self._rules.starts
         packing = pack(candidates, places, capacities, holders, limits, now=self._now, starts=starts, reserved=reserved)
         self._note_starts(packing)
@@ -139,21 +139,12 @@ class _Planning:
         }
         hands = {worker: list(jobs) for worker, jobs in packing.hands.items()}
         self._held.update(job for jobs in hands.values() for job in jobs)
-        rest = [_after(worker, hands.get(worker.id, ())) for worker in self._roster if worker.id not in packing.kept]
+        rest = [_after(worker, packing) for worker in self._roster if worker.id not in packing.drained]
         self.deal(rest, hands)
         refused = bool(hands) and not self._store.roster.assign(hands, self._term, counted)
         self._tidy_up()
-        total = sum(map(len, hands.values()))
-        return Round(
-            self._now,
-            self._roster,
-            self._all_lanes,
-            total,
-            refused,
-            len(self.metered),
-            dict(packing.reserved),
-            packing.waiting,
-        )
+        total, metered_lanes = sum(map(len, hands.values())), len(self.metered)
+        return Round(self._now, self._roster, self._all_lanes, total, refused, metered_lanes, dict(packing.reserved))
 
     def _holders(self) -> list[Held]:
         """Who holds jobs that count. What has ended is not held any more, though it may still be noted."""
@@ -164,21 +155,39 @@ class _Planning:
             if job in self._held
         ]
 
-    def _candidates(self, places: Sequence[Place]) -> list[Candidate]:
-        """The next jobs of each lane, as many as could start now; a lane at its limit is not looked at at all."""
+    def _candidates(self, places: Sequence[Place], holders: Sequence[Held]) -> list[Candidate]:
+        """The next jobs of each lane, as many as could start now, and one if none could: it may have to reserve. A lane
+        at its limit is not looked at at all. The free ones are, where they compete with these for the same slots."""
         slots = sum(place.free_slots for place in places)
-        if not slots:
+        rooms = {}
+        for text in self.metered:
+            lane = Lane.parse(text)
+            room = min(self._meter.room(lane), max(slots, 1), MOST_OF_A_LANE)
+            if room > 0 and any(place.serves(lane) for place in places):
+                rooms[text] = room
+        if not rooms:
             return []
-        found: list[Candidate] = []
-        for lane in self.metered:
-            parsed = Lane.parse(lane)
-            room = min(self._meter.room(parsed), slots, MOST_OF_A_LANE)
-            if room > 0 and any(place.serves(parsed) for place in places):
-                found.extend(self._store.scheduled.candidates([lane], self._now, room, self._held))
-        served = [lane for lane in self._free if any(place.serves(Lane.parse(lane)) for place in places)]
-        if served:
-            found.extend(self._store.scheduled.candidates(served, self._now, min(slots, LARGEST_HAND), self._held))
-        return sorted(found, key=lambda candidate: candidate.rank)
+        # Few of the held jobs are of these lanes, and they are known; should one be missing, it is left out afterwards.
+        of_these = {job.id for job in holders}
+        found = self._store.scheduled.candidates_of_each(rooms, self._now, of_these)
+        found = [candidate for candidate in found if candidate.id not in self._held]
+        return sorted([*found, *self._rivals(places, found)], key=lambda candidate: candidate.rank)
+
+    def _rivals(self, places: Sequence[Place], candidates: Sequence[Candidate]) -> Iterable[Candidate]:
+        """The next jobs of the free lanes, wherever one of these candidates could run: as many as there are free slots,
+        and one more that has to wait."""
+        lanes = {candidate.lane for candidate in candidates}
+        alike: dict[tuple[frozenset[str] | None, frozenset[str]], list[Place]] = {}
+        for place in places:
+            alike.setdefault((place.groups, place.tasks), []).append(place)
+        rivals: dict[JobId, Candidate] = {}
+        for some in alike.values():
+            served = [lane for lane in self._free if some[0].serves(Lane.parse(lane))]
+            if served and any(some[0].serves(lane) for lane in lanes):
+                most = min(1 + sum(place.free_slots for place in some), LARGEST_HAND)
+                found = self._store.scheduled.candidates(served, self._now, most, self._held)
+                rivals.update((candidate.id, candidate) for candidate in found)
+        return rivals.values()
 
     def _note_starts(self, packing: Packing) -> None:
         rates = {limit.subject: limit.rate for limit in self._rules.limits if limit.rate is not None}
@@ -221,15 +230,28 @@ def lacks_takers(round: Round) -> bool:
     return not taken.issuperset(lane for lane in round.lanes if lane != CANCELLED_LANE)
 
 
-def unserved(round: Round) -> list[str]:
-    """Lanes with jobs that no worker on the roster serves: unknown task, or nobody works on the group."""
+def unserved(round: Round) -> set[tuple[str, str]]:
+    """Group and task of waiting jobs that no worker on the roster serves: it does not know them, or works elsewhere."""
     waiting = (lane for lane in round.lanes or () if lane != CANCELLED_LANE)
-    return [lane for lane in waiting if not any(worker.serves(lane) for worker in round.roster)]
+    return {group_and_task(lane) for lane in waiting if not any(worker.serves(lane) for worker in round.roster)}
+
+
+def never_fitting(round: Round, rules: Rules) -> dict[Lane, NeverFits]:
+    """Lanes of waiting jobs that somebody serves, and that need more than there is, be it free or not."""
+    lanes = {Lane.parse(lane)._replace(key=None, alone=False) for lane in round.lanes or ()}
+    places = [_place(worker) for worker in round.roster]
+    return never_fit((lane for lane in lanes if lane.needs), places, _capacities(round.roster), rules.limits)
+
+
+def _capacities(roster: Iterable[Registration]) -> dict[str, Needs]:
+    return {worker.host: worker.resources for worker in roster}
 
 
 def _place(worker: Registration) -> Place:
     return Place(worker.id, worker.host, worker.groups, worker.tasks, worker.slots, worker.holds)
 
 
-def _after(worker: Registration, given: Sequence[JobId]) -> Registration:
-    return replace(worker, holds=worker.holds + len(given)) if given else worker
+def _after(worker: Registration, packing: Packing) -> Registration:
+    """The worker as it will be: what it was given it holds, and what is kept there is not to be dealt."""
+    taken = len(packing.hands.get(worker.id, ())) + packing.kept.get(worker.id, 0)
+    return replace(worker, holds=worker.holds + taken) if taken else worker

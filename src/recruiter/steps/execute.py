@@ -283,10 +283,9 @@ class Executor:
             try:
                 listener(Event(name, fields))
             except BaseException as error:
+                failure = {"listener": said_by(listener, repr), "event": name, "error": said_by(error, repr)}
                 for owner in owners:
-                    owner.events.emit(
-                        "listener.failed", listener=repr(listener), event=name, error=said_by(error, repr)
-                    )
+                    owner.events.emit("listener.failed", **failure)
 
 
 def _with_progress(document: Document) -> Document:

@@ -11,14 +11,14 @@ from recruiter.domain.duration import humanize
 from recruiter.domain.job import ArchivedJob, JobId
 from recruiter.domain.lanes import Lane
 from recruiter.domain.names import CANCELLED_LANE
+from recruiter.domain.observation import SILENT
 from recruiter.domain.obstacles import Circumstances
 from recruiter.errors import JobNotFound
 from recruiter.store.codec import lane_of
 from recruiter.store.database import Store
+from recruiter.store.foreign import LOCK_LASTS, is_locked
 from recruiter.store.limits import Rules
 from recruiter.store.roster import RosterEntry
-
-_SILENT = 15.0
 
 
 def explain(store: Store, id: JobId, now: datetime) -> str:
@@ -37,6 +37,10 @@ def explain(store: Store, id: JobId, now: datetime) -> str:
         return f"cancelled by {by}: {reason}{doing}"
     if held:
         return held
+    if document.get("lane") is None and is_locked(document, now):
+        since, until = document["locked_at"], document["locked_at"] + LOCK_LASTS
+        told = f"{document['locked_by']} since {since:%Y-%m-%d %H:%M:%S} UTC"
+        return f"another program has inserted and locked it: {told}; it is taken over at {until:%H:%M:%S} UTC"
     if document.get("lane") is None:
         return f"was inserted by another program and is not adopted yet; {_leader(store, now) or 'that takes a moment'}"
     return _waiting(store, document, now)
@@ -88,7 +92,7 @@ def _holder(store: Store, id: JobId, now: datetime) -> str | None:
 
 def _silence(entry: RosterEntry, now: datetime) -> str:
     silent = (now - entry.seen_at).total_seconds()
-    return f", which has been silent for {silent:.0f} s and will be retired" if silent > _SILENT else ""
+    return f", which has been silent for {silent:.0f} s and will be retired" if silent > SILENT.total_seconds() else ""
 
 
 def _leader(store: Store, now: datetime) -> str | None:
@@ -96,7 +100,7 @@ def _leader(store: Store, now: datetime) -> str | None:
     lease = store.leases.read()
     if lease is None or lease.holder is None:
         return "no recruiter leads: start one with `recruiter start recruiter`"
-    if lease.renewed_at is not None and (now - lease.renewed_at).total_seconds() > _SILENT:
+    if lease.renewed_at is not None and now - lease.renewed_at > SILENT:
         return f"the recruiter on {lease.host} that leads is silent, and nobody takes over: start one"
     return None
 

@@ -1,18 +1,26 @@
-"""Find: a job wherever it is, with who holds it. That is written on the roster, whatever the document says."""
+"""Find: a job wherever it is, with who holds it.
+
+That is written on the roster, whatever the document says; only before it is adopted another program may hold it.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from recruiter.domain.job import Job, JobId
+from recruiter.store.codec import job_from
 from recruiter.store.database import Store
+from recruiter.store.foreign import job_elsewhere
 
 
 def find(store: Store, id: JobId) -> Job | None:
     """The job; an ArchivedJob when it has ended, None when there is none."""
-    job = store.scheduled.get(id)
-    if job is None:
+    document = store.scheduled.document(id)
+    if document is None:
         return store.archived.get(id)
+    if document.get("lane") is None:
+        return job_elsewhere(document, store.clock.now())
+    job = job_from(document)
     holder = store.roster.holder(id)
     if holder is None:
         return replace(job, locked_by=None, locked_at=None)

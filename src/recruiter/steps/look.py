@@ -16,7 +16,7 @@ def anything_to_do(store: Store, worker: str, tasks: Collection[str], now: datet
     this worker meanwhile is its own then. To be asked while this worker settles nothing: a job that it lets go of
     meanwhile, to be tried again, would be missed.
     """
-    if store.scheduled.to_adopt(tasks):
+    if store.scheduled.to_adopt(tasks, now):
         return True
     held = store.roster.held()
     lanes = [lane for lane in store.scheduled.lanes() if lane != CANCELLED_LANE and group_and_task(lane)[1] in tasks]

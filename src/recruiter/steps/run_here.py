@@ -16,7 +16,7 @@ def run_here(store: Store, run: Callable[[bytes], Ended], job: Job) -> None:
     document = job_document(job)
     move = run(encode(document))
     if isinstance(move, bytes):
-        store.archived.insert(move)
+        store.settlement.archive_new(job.id, move)
     else:
         for error in store.scheduled.insert([{**document, **move.fields}]).values():
             raise InvalidJob(f"the retry of job {job.id!r} of task {job.task!r} could not be stored: {error}")

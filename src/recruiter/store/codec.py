@@ -19,7 +19,7 @@ from bson.codec_options import DatetimeConversion
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 
-from recruiter.domain.job import EXECUTIONS_KEPT, ArchivedJob, Execution, Job, JobId
+from recruiter.domain.job import EXECUTIONS_KEPT, ArchivedJob, Cancellation, Execution, Job, JobId
 from recruiter.domain.lanes import Lane
 from recruiter.domain.names import CANCELLED_LANE, DEFAULT_GROUP, DEFAULT_METHOD, check_name
 from recruiter.domain.needs import Needs
@@ -150,7 +150,8 @@ def job_from(document: Mapping[str, Any]) -> Job:
 
 
 def archived_from(document: Mapping[str, Any]) -> ArchivedJob:
-    fields: Document = {"executions": _executions(document)} if "original" in document else _fields(document)
+    is_job = "original" not in document and document.keys() >= _EVERY_JOB
+    fields: Document = _fields(document) if is_job else {"executions": _executions(document)}
     moment = document["archived_at"]
     nothing = {"id": document["_id"], "task": "", "args": {}, "created_at": moment, "scheduled_at": moment}
     if document["done"]:
@@ -162,7 +163,14 @@ def archived_from(document: Mapping[str, Any]) -> ArchivedJob:
         archived_at=moment,
         result=document.get("result"),
         reason=document.get("reason"),
+        latency=document.get("latency"),
+        execution_time=document.get("execution_time"),
+        recovered_as=document.get("recovered_as"),
     )
+
+
+_EVERY_JOB = {"task", "group", "priority", "created_at", "scheduled_at"}
+"""What every job has; what was set aside, or kept of an outcome that could not be, may have less."""
 
 
 def _fields(document: Mapping[str, Any]) -> Document:
@@ -195,7 +203,15 @@ def _fields(document: Mapping[str, Any]) -> Document:
         "stage": _text(document.get("stage")) or progress.stage,
         "locked_by": _text(document.get("locked_by")),
         "locked_at": _moment(document.get("locked_at")),
+        "cancel": cancellation_from(document.get("cancel")),
     }
+
+
+def cancellation_from(flag: Any) -> Cancellation | None:
+    """Who wants it cancelled, of the flag as it is stored, or as somebody wrote it by hand."""
+    if not isinstance(flag, dict):
+        return None
+    return Cancellation(_moment(flag.get("at")), _text(flag.get("by")), _text(flag.get("reason")))
 
 
 SAID = ("status", "log", "status_cut", "log_cut", "progress", "stage")
@@ -291,8 +307,11 @@ def remember(document: Document, execution: Execution) -> Document:
 
 
 def archived_document(document: Document, why: str, at: datetime, fields: Document) -> Document:
-    """The job as it goes into the archive. What is for planning only, and who held it, stays behind."""
-    archived = {**document, **fields, "done": why == "done", "why": why, "archived_at": at}
+    """The job as it goes into the archive. What is for planning only, and who held it, stays behind.
+
+    It ends with what is counted of it, always in this order: statistics.py reads that without decoding the rest.
+    """
+    archived = {**document, **fields}
     archived.pop("lane", None)
     archived.pop("postponed", None)
     archived.pop("started_by", None)
@@ -300,7 +319,28 @@ def archived_document(document: Document, why: str, at: datetime, fields: Docume
     if "started_at" in archived or "locked_by" in archived:  # most never had any of it
         for name in LOCK:
             archived.pop(name, None)
+    task, group = archived.pop("task", None), archived.pop("group", None)
+    archived["archived_at"] = at
+    archived |= _times(fields.get("last_execution"), document.get("scheduled_at"))
+    if task is not None:
+        archived["task"] = task
+    if group is not None:
+        archived["group"] = group
+    archived["done"], archived["why"] = why == "done", why
     return archived
+
+
+def _times(execution: Document | None, scheduled_at: Any) -> Document:
+    """How long after its time the last attempt began, and how long it took, in seconds."""
+    if execution is None:
+        return {}
+    started_at, ended_at = execution["started_at"], execution["ended_at"]
+    if started_at is None or ended_at is None or not isinstance(scheduled_at, datetime):
+        return {}
+    return {
+        "latency": (started_at - scheduled_at).total_seconds(),
+        "execution_time": (ended_at - started_at).total_seconds(),
+    }
 
 
 def _entries(document: Mapping[str, Any]) -> list[Document]:

@@ -27,25 +27,35 @@ from recruiter.domain.job import Job, JobId
 from recruiter.domain.lanes import Lane
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.packing import Candidate
-from recruiter.errors import JobExists, StoreError
+from recruiter.domain.state import State
+from recruiter.errors import JobExists
 from recruiter.store.codec import LENIENT, LOCK, MOST_ATTEMPTS, NOT_BELIEVED, Document, id_of, job_from, split_batch
+from recruiter.store.foreign import not_adopted, unlocked
 from recruiter.store.translate import store_call
 
 NAME = "scheduled"
 
-DUE, POSTPONED, INBOX, BY_URN, BY_TAG = "due", "postponed", "inbox", "by_urn", "by_tag"
+DUE, POSTPONED, INBOX = "due", "postponed", "inbox"
+BY_URN, BY_TAG, BY_OWNER = "turn_by_urn", "turn_by_tag", "turn_by_owner"
 _HAS_LANE = {"lane": {"$gt": ""}}
+TURN = (("priority", DESCENDING), ("scheduled_at", ASCENDING), ("_id", ASCENDING))
+"""The order in which jobs get their turn, in their lane or merged over several."""
+_TEXT: Document = {"$gt": ""}
+
+
+def _in_turn(field: str, name: str, there: Document) -> IndexModel:
+    """Jobs that have this field, in the order in which they get their turn; the others pay nothing."""
+    return IndexModel([(field, ASCENDING), *TURN], name=name, partialFilterExpression={field: there})
+
+
 INDEXES = [
-    IndexModel(
-        [("lane", ASCENDING), ("priority", DESCENDING), ("scheduled_at", ASCENDING), ("_id", ASCENDING)],
-        name=DUE,
-        partialFilterExpression=_HAS_LANE,
-    ),
+    _in_turn("lane", DUE, _TEXT),
     # Only for jobs that wait for their time: the many that are due at once need not pay for it twice.
     IndexModel([("scheduled_at", ASCENDING)], name=POSTPONED, partialFilterExpression={"postponed": True}),
     IndexModel([("lane", ASCENDING)], name=INBOX, partialFilterExpression={"lane": None}),
-    IndexModel([("urn", ASCENDING)], name=BY_URN, partialFilterExpression={"urn": {"$gt": ""}}),
-    IndexModel([("tags", ASCENDING)], name=BY_TAG, partialFilterExpression={"tags": {"$exists": True}}),
+    _in_turn("urn", BY_URN, _TEXT),
+    _in_turn("tags", BY_TAG, {"$exists": True}),
+    _in_turn("username", BY_OWNER, _TEXT),
 ]
 
 VALIDATOR = {
@@ -82,10 +92,13 @@ VALIDATOR = {
     }
 }
 
-_ORDER = [("priority", DESCENDING), ("scheduled_at", ASCENDING), ("_id", ASCENDING)]
 _BY_TIME = [("scheduled_at", ASCENDING), ("priority", DESCENDING), ("created_at", ASCENDING), ("_id", ASCENDING)]
 _LANES_A_QUERY = 100
 """MongoDB merges up to 200 sorted scans; beyond that it would sort in memory."""
+
+_UNITED = 50
+"""Lanes that are asked for in one aggregation, each by itself."""
+_PLANNED = {"_id": 1, "priority": 1, "scheduled_at": 1, "lane": 1}
 
 DUPLICATE_KEY = 11000
 
@@ -175,7 +188,7 @@ class Scheduled:
     ) -> Cursor[Document]:
         query = {"lane": {"$in": list(lanes)}, "scheduled_at": {"$lte": now}, "_id": {"$nin": list(held)}}
         # batch_size: without it the server answers with 101 and makes the leader ask again.
-        return find(query, fields, limit=limit, batch_size=limit + 1).sort(_ORDER).hint(DUE)
+        return find(query, fields, limit=limit, batch_size=limit + 1).sort(list(TURN)).hint(DUE)
 
     @store_call
     def first(self, but: Ids[JobId], until: datetime | None = None) -> tuple[JobId, str] | None:
@@ -193,12 +206,22 @@ class Scheduled:
     @store_call
     def candidates(self, lanes: Sequence[str], now: datetime, limit: int, held: Ids[JobId]) -> list[Candidate]:
         """Like `due`, with what a planner must know of each."""
-        fields = {"_id": 1, "priority": 1, "scheduled_at": 1, "lane": 1}
         found: list[Document] = []
         for start in range(0, len(lanes), _LANES_A_QUERY):
             some = lanes[start : start + _LANES_A_QUERY]
-            found.extend(self._due(self._readable.find, fields, some, now, limit, held))
-        return [Candidate(d["_id"], Lane.parse(d["lane"]), d["priority"], d["scheduled_at"]) for d in found]
+            found.extend(self._due(self._readable.find, _PLANNED, some, now, limit, held))
+        return [_candidate(document) for document in found]
+
+    @store_call
+    def candidates_of_each(self, lanes: Mapping[str, int], now: datetime, held: Ids[JobId]) -> list[Candidate]:
+        """Of every lane as many as it says, so that the pile of one does not hide the others."""
+        found: list[Document] = []
+        each = [_next_of(lane, count, now, held) for lane, count in lanes.items()]
+        for start in range(0, len(each), _UNITED):
+            first, *others = each[start : start + _UNITED]
+            united = [{"$unionWith": {"coll": NAME, "pipeline": pipeline}} for pipeline in others]
+            found.extend(self._readable.aggregate([*first, *united], hint=DUE))
+        return [_candidate(document) for document in found]
 
     @store_call
     def lanes_of(self, ids: Ids[JobId]) -> dict[JobId, str]:
@@ -221,24 +244,23 @@ class Scheduled:
     # -- the inbox ---------------------------------------------------------------------------------------------
 
     @store_call
-    def inbox(self, limit: int) -> list[bytes]:
-        """Documents that other programs inserted, still as bytes: nothing in them has been checked."""
-        batches = self.collection.find_raw_batches({"lane": None}, limit=limit, hint=INBOX)
+    def inbox(self, limit: int, now: datetime) -> list[bytes]:
+        """Documents that other programs inserted and do not hold, still as bytes: nothing in them has been checked."""
+        batches = self.collection.find_raw_batches({"lane": None, **unlocked(now)}, limit=limit, hint=INBOX)
         return [raw for batch in batches for raw in split_batch(cast(bytes, batch))]
 
     @store_call
-    def to_adopt(self, tasks: Ids[str]) -> bool:
+    def to_adopt(self, tasks: Ids[str], now: datetime) -> bool:
         """Whether documents of these tasks wait to be adopted."""
-        query = {"lane": None, "task": {"$in": list(tasks)}}
+        query = {"lane": None, "task": {"$in": list(tasks)}, **unlocked(now)}
         return self.collection.find_one(query, {"_id": 1}, hint=INBOX) is not None
 
     @store_call
-    def adopt(self, fields: Mapping[JobId, tuple[Document, Any]]) -> None:
-        """Makes them jobs, each with its fields and the cancel flag that was read; if the flag has changed since, the
-        document stays in the inbox for the next look."""
+    def adopt(self, fields: Mapping[JobId, tuple[Document, Document]]) -> None:
+        """Makes them jobs, each with its fields, and the document that was read: if somebody has cancelled or locked it
+        since, it stays in the inbox for the next look."""
         writes = [
-            UpdateOne({"_id": id, "lane": None, "cancel": {"$eq": flag}}, _adoption(update))
-            for id, (update, flag) in fields.items()
+            UpdateOne({"_id": id, "lane": None, **_as(read)}, _adoption(new)) for id, (new, read) in fields.items()
         ]
         self.collection.bulk_write(writes, ordered=False)
 
@@ -349,6 +371,13 @@ class Scheduled:
             # adopted between the two: once more
 
     @store_call
+    def flag_some(self, ids: Sequence[JobId], conditions: Sequence[Document], flag: Document) -> int:
+        """Raises the flag on those of these jobs that fulfil the conditions and have none; returns how many."""
+        query = {"$and": [{"_id": {"$in": list(ids)}}, {"lane": {"$gt": "", "$ne": CANCELLED_LANE}}, *conditions]}
+        update = {"$set": {"cancel": flag, "lane": CANCELLED_LANE}}
+        return self.collection.update_many(query, update).modified_count
+
+    @store_call
     def flagged(self, limit: int) -> list[Document]:
         return list(self._readable.find({"lane": CANCELLED_LANE}, hint=DUE, limit=limit))
 
@@ -364,10 +393,14 @@ class Scheduled:
         if document is None:
             return None
         if document.get("lane") is None:
-            raise StoreError(
-                f"job {id!r} was inserted by another program and is not adopted yet; ask again in a second"
-            )
+            raise not_adopted(id)
         return job_from(document)
+
+    @store_call
+    def get_many(self, ids: Ids[JobId]) -> dict[JobId, Job]:
+        """Those of them that have not ended and are adopted."""
+        found = self._readable.find({"_id": {"$in": list(ids)}, **_HAS_LANE})
+        return {document["_id"]: job_from(document) for document in found}
 
     @store_call
     def document(self, id: JobId) -> Document | None:
@@ -396,6 +429,29 @@ class Scheduled:
         return [job_from(document) for document in self._readable.find(_HAS_LANE).sort(_BY_TIME)]
 
     @store_call
+    def count(self, lane: str, due_by: datetime | None = None) -> int:
+        """How many jobs are in this lane and those beneath it, or how many of them are due by then.
+
+        Counts two stretches of the index, without reading a job.
+        """
+        when: Document = {} if due_by is None else {"scheduled_at": {"$lte": due_by}}
+        stretches: tuple[Document, ...] = ({"$eq": lane, "$gt": ""}, {"$gte": f"{lane}/", "$lt": f"{lane}0"})
+        return sum(self.collection.count_documents({"lane": each, **when}, hint=DUE) for each in stretches)
+
+    @store_call
+    def count_by(self, field: str, held: Ids[JobId]) -> list[tuple[str, State, int]]:
+        """How many jobs each value of this field has, held and not; for reports only."""
+        rows = self.collection.aggregate(
+            [
+                {"$match": {field: {"$exists": True}, "lane": {"$gt": "", "$ne": CANCELLED_LANE}}},
+                {"$unwind": f"${field}"},
+                {"$group": {"_id": {"name": f"${field}", "held": {"$in": ["$_id", list(held)]}}, "jobs": {"$sum": 1}}},
+            ]
+        )
+        states = {False: State.WAITING, True: State.RUNNING}
+        return [(row["_id"]["name"], states[row["_id"]["held"]], row["jobs"]) for row in rows]
+
+    @store_call
     def count_by_lane(self, within: float = 0.0) -> dict[str, int]:
         """How many jobs each lane has; walks the index, for reports only. With `within`, raises StoreUnreachable if it
         takes longer than so many seconds."""
@@ -407,12 +463,25 @@ class Scheduled:
         return {row["_id"]: row["jobs"] for row in rows}
 
 
+def _next_of(lane: str, count: int, now: datetime, held: Ids[JobId]) -> list[Document]:
+    match = {"lane": lane, "scheduled_at": {"$lte": now}, "_id": {"$nin": list(held)}}
+    return [{"$match": match}, {"$sort": dict(TURN)}, {"$limit": count}, {"$project": _PLANNED}]
+
+
+def _candidate(document: Document) -> Candidate:
+    return Candidate(document["_id"], Lane.parse(document["lane"]), document["priority"], document["scheduled_at"])
+
+
 def _mine(sign: Sign) -> Document:
     return {
         "_id": sign.id,
         "attempts": sign.attempts,
         "locked_by": {"$in": [None, sign.worker, *filter(None, [sign.was_locked_by])]},
     }
+
+
+def _as(read: Document) -> Document:
+    return {name: {"$eq": read.get(name)} for name in ("cancel", "locked_by", "locked_at")}
 
 
 def _adoption(fields: Document) -> Document:

@@ -6,6 +6,8 @@
     repeat    lease fence   +  schedulers update  +  scheduled insert               by the leader, when it is time
     create    creations insert  +  scheduled insert                                 by a producer, once for an id
 
+Whatever goes into the archive is counted in the same transaction (statistics.py), so the counts are exact.
+
 A job is therefore in exactly one of `scheduled` and `archived` at every instant. The first write of each transaction
 proves the right to make it (the worker is on the roster; the worker has been silent; the term still leads), and
 conflicts with whatever would take that right away, so there is nothing to check afterwards.
@@ -46,6 +48,7 @@ from recruiter.store.roster import Holding, Roster
 from recruiter.store.scheduled import DUPLICATE_KEY, Scheduled
 from recruiter.store.schedulers import Schedulers
 from recruiter.store.sessions import SessionId, Sessions
+from recruiter.store.statistics import Statistics
 from recruiter.store.translate import store_call
 
 T = TypeVar("T")
@@ -99,6 +102,7 @@ class Settlement:
         leases: Leases,
         creations: Creations,
         schedulers: Schedulers,
+        statistics: Statistics,
     ) -> None:
         self._client = client
         self._scheduled = scheduled
@@ -107,6 +111,7 @@ class Settlement:
         self._leases = leases
         self._creations = creations
         self._schedulers = schedulers
+        self._statistics = statistics
         self._turn = threading.Lock()
         self._session: ClientSession | None = None
         self.sessions = Sessions(client)
@@ -211,6 +216,16 @@ class Settlement:
         self._without_archived(movement, write)
 
     @store_call
+    def archive_new(self, id: JobId, raw: bytes) -> None:
+        """A job that never waited: it ran where it was made."""
+        self._transaction(lambda session: self._move(Movement({id: raw}), session))
+
+    @store_call
+    def fold_statistics(self, now: datetime) -> int:
+        """Adds up the counts of minutes that are over; returns how many documents that made superfluous."""
+        return self._transaction(lambda session: self._statistics.fold(now, session))
+
+    @store_call
     def repeat(
         self,
         urns: Sequence[str],
@@ -255,6 +270,7 @@ class Settlement:
         if movement.archive:
             documents = [RawBSONDocument(d) if isinstance(d, bytes) else d for d in movement.archive.values()]
             archived.insert_many(documents, session=session)
+            self._statistics.count(movement.archive.values(), session.session_id["id"].as_uuid(), session)
         if movement.archive or movement.forget:
             scheduled.delete_many({"_id": {"$in": [*movement.archive, *movement.forget]}}, session=session)
         if movement.reschedule:

@@ -27,7 +27,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
-LANGUAGES = {"python", "sh", "toml", "json", "js", "text"}
+LANGUAGES = {"python", "sh", "toml", "json", "js", "text", "py"}
+"""`py` is the code of other tools, which is shown beside ours and not run."""
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _FILE = re.compile(r"# ([a-z_]+\.py)\n")

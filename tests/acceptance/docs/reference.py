@@ -1,62 +1,16 @@
-"""What the reference says, in a form that can be compared with the code."""
+"""What pages say, in a form that can be compared with the code."""
 
 from __future__ import annotations
 
-import ast
-import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from tests.acceptance.docs.pages import Page
+from tests.acceptance.docs.pages import ROOT, Page
 
-Parameters = list[tuple[str, inspect._ParameterKind, bool]]
-"""Name, kind, and whether it may be left out."""
-
-SAME_AS_ITS_TWIN = "…"
-
-_CALL = re.compile(r"`([A-Za-z_]+(?:\.[a-z_]+)?)\(([^`]*)\)`")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
-
-
-def documented_calls(page: Page) -> dict[str, str]:
-    """Every `Name.method(parameters)` on the page, with what stands between the parentheses."""
-    return {match[1]: " ".join(match[2].split()) for match in _CALL.finditer(page.prose)}
-
-
-def as_written(parameters: str) -> Parameters:
-    """Of a call as it is documented."""
-    (function,) = ast.parse(f"def f({parameters}): pass").body
-    assert isinstance(function, ast.FunctionDef)
-    given = function.args
-    plain = [*given.posonlyargs, *given.args]
-    optional = len(plain) - len(given.defaults)
-    found: Parameters = [
-        (each.arg, inspect.Parameter.POSITIONAL_OR_KEYWORD, place >= optional) for place, each in enumerate(plain)
-    ]
-    if given.vararg:
-        found.append((given.vararg.arg, inspect.Parameter.VAR_POSITIONAL, False))
-    for each, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
-        found.append((each.arg, inspect.Parameter.KEYWORD_ONLY, default is not None))
-    if given.kwarg:
-        found.append((given.kwarg.arg, inspect.Parameter.VAR_KEYWORD, False))
-    return found
-
-
-def as_defined(call: Callable[..., Any]) -> Parameters:
-    """Of the same in the code."""
-    parameters = [each for each in inspect.signature(call).parameters.values() if each.name != "self"]
-    return [(each.name, each.kind, each.default is not each.empty) for each in parameters]
-
-
-def public_members(cls: type, root: type = object) -> Iterator[tuple[str, Any]]:
-    """What a class offers that its `root` does not have already."""
-    for name in dir(cls):
-        defined = inspect.getattr_static(cls, name)
-        if not name.startswith("_") and inspect.getattr_static(root, name, None) is not defined:
-            yield name, defined
+_SHOWN_BY = re.compile(r"`(tests/[\w/]+\.py)`:((?:[\s,]*`test_\w+`)+)")
 
 
 def tree(text: str) -> dict[str, str | None]:
@@ -84,3 +38,10 @@ def anchors(path: Path) -> set[str]:
     """The headings of a file as they are linked to."""
     text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in _HEADING.findall(text)}
+
+
+def named_tests(page: Page) -> Iterator[tuple[Path, str]]:
+    """The tests by which a page says that something is shown: `tests/….py`: `test_…`, `test_…`."""
+    for file, names in _SHOWN_BY.findall(page.prose):
+        for name in re.findall(r"`(test_\w+)`", names):
+            yield ROOT / file, name

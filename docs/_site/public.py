@@ -1,0 +1,205 @@
+"""Which names are public, found in the code and not in a list: what `recruiter` and its modules export, and the classes
+that their methods answer with."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+import re
+import sys
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from enum import EnumMeta
+from functools import cached_property
+from types import ModuleType
+from typing import Any, is_typeddict
+
+from source import class_source, module_source
+
+import recruiter
+from recruiter import RetryPolicy, SchedulePolicy
+
+FOR_BUILDERS = "for those who build on it"
+"""The section of a class with what the package itself needs; nobody is led there."""
+
+_IDENTIFIER = re.compile(r"\b[A-Z]\w+\b")
+
+
+@dataclass(frozen=True)
+class Public:
+    """A public name, and where it is imported from; None when it is only met, as the answer of something else."""
+
+    name: str
+    value: Any
+    module: str | None
+
+    @property
+    def cls(self) -> type | None:
+        """The class to describe: itself, or that of an object such as `current_job`."""
+        if inspect.isclass(self.value):
+            return self.value
+        cls = type(self.value)
+        return cls if cls.__module__.startswith("recruiter") and not inspect.isroutine(self.value) else None
+
+    @cached_property
+    def kind(self) -> str:
+        cls = self.cls
+        if cls is None:
+            return "functions" if inspect.isroutine(self.value) else "aliases"
+        if issubclass(cls, BaseException):
+            return "exceptions"
+        if isinstance(cls, EnumMeta):
+            return "words"
+        if issubclass(cls, RetryPolicy | SchedulePolicy):
+            return "policies"
+        return "values" if fields(cls) else "classes"
+
+
+@dataclass(frozen=True)
+class Member:
+    name: str
+    value: Any
+    """As it is defined: a function, a property, a class method; None for an attribute."""
+    told: str
+    section: str
+    twin: str | None = None
+    """The name of the same for asyncio."""
+
+
+def public_names() -> dict[str, Public]:
+    """By name, in the order in which a reader would meet them."""
+    found = {public.name: public for public in _exported()}
+    waiting = list(found.values())
+    while waiting:
+        for cls in _answers(waiting.pop(0)):
+            if all(cls is not public.cls for public in found.values()):
+                taken = cls.__name__ in found
+                name = f"{cls.__module__.rpartition('.')[2]}.{cls.__name__}" if taken else cls.__name__
+                found[name] = Public(name, cls, None)
+                waiting.append(found[name])
+    return dict(sorted(found.items(), key=lambda item: (item[0] != "Recruiter", item[0].lower())))
+
+
+def members(cls: type, known: Collection[type] = ()) -> list[Member]:
+    """What a class offers, as it stands in the source; without what it has of `known` classes and does not change."""
+    names = [name for name in dir(cls) if not name.startswith("_") and _owner(cls, name) is not None]
+    told: list[Member] = []
+    for name in names:
+        value = inspect.getattr_static(cls, name)
+        if name.startswith("a") and name[1:] in names and inspect.iscoroutinefunction(value):
+            continue  # told with the one it is the twin of
+        if _is_call(value) and not _as_before(cls, name, known):
+            twin = f"a{name}" if f"a{name}" in names else None
+            told.append(Member(name, value, inspect.getdoc(getattr(cls, name)) or "", _section(cls, name), twin))
+    if not isinstance(cls, EnumMeta):
+        told += _attributes(cls, known)
+    return sorted(told, key=lambda member: _place(cls, member.name))
+
+
+def _attributes(cls: type, known: Collection[type]) -> list[Member]:
+    """Those that have a docstring."""
+    shown = {field for field, _, _ in fields(cls)}
+    owners = [owner for owner in cls.__mro__ if owner.__module__.startswith("recruiter") and owner not in known]
+    return [
+        Member(name, None, told, _section(cls, name))
+        for owner in owners
+        for name, told in class_source(owner).attributes.items()
+        if not name.startswith("_") and name not in shown
+    ]
+
+
+def fields(cls: type) -> list[tuple[str, str, Any]]:
+    """Of a dataclass, named tuple or typed document: name, type and default (`...` if there is none)."""
+    if dataclasses.is_dataclass(cls):
+        public = [each for each in dataclasses.fields(cls) if not each.name.startswith("_")]
+        return [(each.name, str(each.type), _default(each)) for each in public]
+    if is_typeddict(cls):
+        return [(name, _annotation(told), ...) for name, told in inspect.get_annotations(cls).items()]
+    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        types, defaults = inspect.get_annotations(cls), cls._field_defaults  # type: ignore[attr-defined]
+        return [(name, _annotation(types.get(name, "")), defaults.get(name, ...)) for name in cls._fields]
+    return []
+
+
+def _annotation(annotation: Any) -> str:
+    return str(getattr(annotation, "__forward_arg__", annotation))
+
+
+def _exported() -> Iterator[Public]:
+    """What `recruiter` exports, and what its modules do that say what they export."""
+    for name in recruiter.__all__:
+        yield Public(name, getattr(recruiter, name), "recruiter")
+    for info in pkgutil.iter_modules(recruiter.__path__, "recruiter."):
+        module = importlib.import_module(info.name)
+        for name in getattr(module, "__all__", ()):
+            yield Public(name, getattr(module, name), info.name)
+
+
+def _answers(public: Public) -> Iterator[type]:
+    """The classes of ours that its members return, or its fields hold."""
+    cls = public.cls
+    if cls is None or public.kind in ("exceptions", "words"):
+        return
+    annotations = [annotation for _, annotation, _ in fields(cls)]
+    for member in members(cls):
+        value = member.value.fget if isinstance(member.value, property) else member.value
+        value = getattr(value, "func", value)
+        if member.section != FOR_BUILDERS and inspect.isfunction(value):
+            annotations.append(str(value.__annotations__.get("return", "")))
+    for annotation in annotations:
+        yield from classes_in(annotation, cls)
+
+
+def classes_in(annotation: str, where: type) -> Iterator[type]:
+    """The classes of ours that an annotation in this class mentions."""
+    for name in _IDENTIFIER.findall(annotation):
+        found = getattr(sys.modules[where.__module__], name, None)
+        if inspect.isclass(found) and found.__module__.startswith("recruiter."):
+            yield found
+
+
+def alias(public: Public) -> tuple[str, str]:
+    """The source and the docstring of a name for a type."""
+    for name, module in sorted(sys.modules.items()):
+        if name.startswith("recruiter.domain") and isinstance(module, ModuleType):
+            found = module_source(module).get(public.name)
+            if found is not None:
+                return found
+    return public.name, ""
+
+
+def _owner(cls: type, name: str) -> type | None:
+    """The class of ours that defines it."""
+    owner = next((each for each in cls.__mro__ if name in vars(each) or name in class_source(each).lines), None)
+    return owner if owner is not None and owner.__module__.startswith("recruiter") else None
+
+
+def _is_call(value: Any) -> bool:
+    return inspect.isroutine(value) or isinstance(value, property | cached_property | classmethod | staticmethod)
+
+
+def _as_before(cls: type, name: str, known: Collection[type]) -> bool:
+    """Whether a class that is described elsewhere has it, and nothing new is said of it."""
+    owner = _owner(cls, name)
+    says_more = owner is cls and bool(getattr(vars(cls)[name], "__doc__", None))
+    return not says_more and any(base is not cls and base in known and hasattr(base, name) for base in cls.__mro__)
+
+
+def _section(cls: type, name: str) -> str:
+    owner = _owner(cls, name)
+    return "" if owner is None else class_source(owner).section_of(name)
+
+
+def _place(cls: type, name: str) -> tuple[bool, bool, int, int]:
+    """What is for builders last, what is in no section first; otherwise by class, and as in the source."""
+    owner, section = _owner(cls, name) or cls, _section(cls, name)
+    line = class_source(owner).lines.get(name, 0)
+    return section == FOR_BUILDERS, bool(section), cls.__mro__.index(owner), line
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    return field.default_factory() if field.default_factory is not dataclasses.MISSING else ...

@@ -1,0 +1,36 @@
+"""The list of settings: every one with what the help says of it, its option and its variable."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from signatures import shown
+from source import class_source
+
+from recruiter.cli import options
+from recruiter.settings import Settings
+
+
+def settings() -> str:
+    helps = _helps()
+    return "\n\n".join(
+        f"`{name}`\n: {helps.get(name, '')} {_default(field.default, helps.get(name, ''))}"
+        f"`--{name.replace('_', '-')}`, `RECRUITER_{name.upper()}`."
+        for name, field in Settings.model_fields.items()
+    )
+
+
+def _helps() -> dict[str, str]:
+    """What the options say, by name; where two processes mean different things by one, both."""
+    told: dict[str, list[str]] = {}
+    classes: list[Any] = [cls for _, cls in inspect.getmembers(options, inspect.isclass)]
+    for cls in classes:
+        for name, text in class_source(cls).attributes.items():
+            if cls.__module__ == options.__name__ and text not in told.setdefault(name, []):
+                told[name].append(text)
+    return {name: " ".join(texts) for name, texts in told.items()}
+
+
+def _default(default: Any, told: str) -> str:
+    return "" if default in (None, "") or "default" in told else f"Default {shown(default)}. "

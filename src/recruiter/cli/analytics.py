@@ -1,0 +1,157 @@
+"""`recruiter analytics`: what waits, what has ended, how late and how long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from recruiter.cli import options as given
+from recruiter.cli.figures import number, seconds, sparkline
+from recruiter.cli.options import recruiter_on
+from recruiter.cli.output import Output, as_json
+from recruiter.domain.duration import humanize
+from recruiter.domain.state import State
+from recruiter.domain.statistics import Analytics, Flow, Queue, Times
+
+By = Literal["group", "task", "owner", "tag", "minute"]
+
+
+def analytics(
+    *,
+    group: str | None = None,
+    task: str | None = None,
+    at: str | None = None,
+    within: str = "1m",
+    by: By = "group",
+    common: given.TargetOptions = given.TargetOptions(),
+    output: Output = "table",
+) -> None:
+    """How many jobs wait and run, and what has ended of late: how many, how late they started, how long they took.
+
+    Parameters
+    ----------
+    group
+        Only jobs of this group.
+    task
+        Only jobs of this task.
+    at
+        As of this time instead of now: 2030-12-01T22:18:00Z, or 2h for two hours ago.
+    within
+        How far back to look; whole minutes are told.
+    by
+        What to list beneath the sums. Owners and tags are of all jobs, and what has ended of late.
+    """
+    with recruiter_on(common) as recruiter:
+        told = recruiter.analytics(group, task=task, at=at, within=within)
+        counts = recruiter.counts(by, within=within) if by == "owner" or by == "tag" else None
+        if output == "table":
+            _print(told, by, counts)
+        else:
+            print(as_json(as_document(told) | ({} if counts is None else {f"{by}s": counts})))
+
+
+def as_document(told: Analytics) -> dict[str, Any]:
+    """All of it for scripts; times of minutes as text, groups and tasks by name."""
+    document = asdict(told)
+    document["minutes"] = {_iso(at): asdict(flow) for at, flow in told.minutes.items()}
+    document["queues"] = [{"group": group, "task": task, **asdict(each)} for (group, task), each in told.queues.items()]
+    document["flows"] = [{"group": group, "task": task, **asdict(each)} for (group, task), each in told.flows.items()]
+    return document
+
+
+def _print(told: Analytics, by: By, counts: Mapping[str, Mapping[str, int]] | None) -> None:
+    console = Console(highlight=False)
+    ended = ", ".join(f"{number(count)} {state}" for state, count in sorted(told.ended.items())) or "nothing"
+    for name, text in {
+        "jobs": _queue(told.jobs),
+        "from": f"{told.since:%Y-%m-%d %H:%M:%S} to {told.until:%H:%M:%S} UTC ({humanize(_whole(told))})",
+        "ended": ended,
+        "throughput": f"{number(told.throughput.value)} a minute, {number(told.throughput.value_per_second)} a second",
+        "latency": _times(told.latency),
+        "execution time": _times(told.execution_time),
+    }.items():
+        console.print(f"[bold]{name:<14}[/bold]  {text}", soft_wrap=True)
+    if counts is not None:
+        console.print()
+        console.print(_counts(counts, by))
+        return
+    parts = _parts(told, by)
+    if not parts:
+        return
+    if by == "minute":
+        values = [flow.throughput.value for flow in told.minutes.values()]
+        plain = console.options.ascii_only
+        console.print(f"[bold]{'by minute':<14}[/bold]  {sparkline(values, plain=plain)}", soft_wrap=True)
+    console.print()
+    console.print(_table(parts, by, console.width))
+
+
+def _counts(counts: Mapping[str, Mapping[str, int]], by: By) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column(by, overflow="ellipsis", no_wrap=True)
+    for state in State:
+        table.add_column(state.value, justify="right", no_wrap=True)
+    for name, of in counts.items():
+        table.add_row(Text(name), *(number(of.get(state, 0)) for state in State))
+    return table
+
+
+def _parts(told: Analytics, by: By) -> list[tuple[str, Queue | None, Flow | None]]:
+    if by == "minute":
+        return [(f"{at:%H:%M}", None, flow) for at, flow in told.minutes.items()]
+    place, flows = (0, told.groups) if by == "group" else (1, told.tasks)
+    queues: dict[str, Queue] = {}
+    for kind, queue in told.queues.items():
+        name = kind[place]
+        queues[name] = queues[name] + queue if name in queues else queue
+    return [(name, queues.get(name), flows.get(name)) for name in sorted({*queues, *flows})]
+
+
+def _table(parts: list[tuple[str, Queue | None, Flow | None]], by: By, width: int) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column(by, overflow="ellipsis", no_wrap=True)
+    counts = () if by == "minute" else ("queued", "running", "postponed")
+    times = ("latency", "p95", "time", "p95") if width >= 100 else ("latency", "time")
+    for name in (*counts, "a minute", "failed", *times):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, queue, flow in parts:
+        row: list[str | Text] = [Text(name)]
+        if counts:
+            row += [number(getattr(queue, count)) if queue else "0" for count in counts]
+        row += _flow(flow, wide=width >= 100)
+        table.add_row(*row)
+    return table
+
+
+def _flow(flow: Flow | None, *, wide: bool) -> list[str]:
+    if flow is None:
+        return ["0", "0", *(["–"] * (4 if wide else 2))]
+    times = [(each.average, each.p95) if wide else (each.average,) for each in (flow.latency, flow.execution_time)]
+    failed = sum(flow.ended.get(state, 0) for state in (State.FAILED, State.LOST))
+    return [number(flow.throughput.value), number(failed), *(seconds(value) for each in times for value in each)]
+
+
+def _queue(jobs: Queue) -> str:
+    names = ("queued", "running", "postponed", "zombies")
+    return ", ".join(f"{number(getattr(jobs, name))} {name}" for name in names)
+
+
+def _times(times: Times) -> str:
+    if times.average is None:
+        return "–"
+    rest = (("median", times.median), ("95 %", times.p95), ("99 %", times.p99), ("longest", times.longest))
+    return f"{seconds(times.average)} on average; " + ", ".join(f"{name} {seconds(value)}" for name, value in rest)
+
+
+def _whole(told: Analytics) -> timedelta:
+    return timedelta(seconds=round((told.until - told.since).total_seconds()))
+
+
+def _iso(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")

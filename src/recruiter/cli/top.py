@@ -1,0 +1,84 @@
+"""`recruiter top`: a live screen of throughput, queues, workers and running jobs."""
+
+from __future__ import annotations
+
+import select
+import sys
+import termios
+import time
+import tty
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from recruiter.app import Recruiter
+from recruiter.cli import options as given
+from recruiter.cli.options import recruiter_on
+from recruiter.cli.screen import Pace, Screen
+from recruiter.domain.duration import to_seconds
+from recruiter.errors import StoreUnreachable
+from recruiter.steps.overview import overview
+
+_SERIES = timedelta(minutes=30)
+_MOST_RUNNING = 100
+
+
+def top(*, every: str = "1s", once: bool = False, common: given.TargetOptions = given.TargetOptions()) -> None:
+    """A live screen of throughput, queues, workers and running jobs. Ends with q or Ctrl-C.
+
+    Parameters
+    ----------
+    every
+        How often to look.
+    once
+        Print it once and end; so it does when nobody watches because the output is no terminal.
+    """
+    pause = max(0.1, to_seconds(every))
+    console = Console(highlight=False)
+    with recruiter_on(common) as recruiter:
+        if once or not console.is_terminal:
+            console.print(_look(recruiter, console, Pace(), height=None))
+            return
+        pace = Pace()
+        with _keys() as key, Live(console=console, screen=True, auto_refresh=False) as live:
+            while True:
+                live.update(_look_again(recruiter, console, pace), refresh=True)
+                if key(pause) in ("q", "Q"):
+                    return
+
+
+def _look(recruiter: Recruiter, console: Console, pace: Pace, height: int | None) -> Screen:
+    seen = overview(recruiter.store, jobs=_MOST_RUNNING, within=_SERIES)
+    return Screen(seen, recruiter.analytics(), pace.since_last(seen), console.options.ascii_only, height)
+
+
+def _look_again(recruiter: Recruiter, console: Console, pace: Pace) -> RenderableType:
+    """A screen that lives on while MongoDB is away."""
+    try:
+        return _look(recruiter, console, pace, console.height)
+    except StoreUnreachable as error:
+        return Text(f"{error}\nTrying again. q ends.", style="red")
+
+
+def _no_key(pause: float) -> str:
+    time.sleep(pause)
+    return ""
+
+
+@contextmanager
+def _keys() -> Iterator[Callable[[float], str]]:
+    """Keys as they are pressed, each waited for so many seconds."""
+    if not sys.stdin.isatty():
+        yield _no_key
+        return
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    tty.setcbreak(terminal)
+    try:
+        yield lambda pause: sys.stdin.read(1) if select.select([sys.stdin], [], [], pause)[0] else ""
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)

@@ -1,0 +1,65 @@
+"""Analyse: how many jobs wait and run, and what has ended of late; from indexes and counts alone, however many jobs
+the archive keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from recruiter.domain.job import JobId
+from recruiter.domain.lanes import Lane
+from recruiter.domain.names import CANCELLED_LANE
+from recruiter.domain.observation import SILENT
+from recruiter.domain.statistics import Analytics, Queue, add_up, window
+from recruiter.store.database import Store
+
+Kind = tuple[str, str]
+"""Group and task."""
+
+
+def analyse(
+    store: Store, at: datetime, within: timedelta, *, group: str | None = None, task: str | None = None
+) -> Analytics:
+    """What has ended within a time before `at`, and of the jobs that have not ended, how many were due then."""
+    since, until = window(at, within, store.clock.now())
+    counted = store.statistics.read(since, until, group, task)
+    return add_up(counted, queues(store, at, group=group, task=task), since, until)
+
+
+def queues(store: Store, at: datetime, *, group: str | None = None, task: str | None = None) -> dict[Kind, Queue]:
+    """What has not ended, by group and task."""
+    lanes = [Lane.parse(lane) for lane in store.scheduled.lanes() if lane != CANCELLED_LANE]
+    lanes = [lane for lane in lanes if group in (None, lane.group) and task in (None, lane.task)]
+    running, silent = _held(store)
+    of = {id: Lane.parse(lane) for id, lane in store.scheduled.lanes_of(running | silent).items()}
+    return {
+        kind: _queue(store, at, kind, [lane for lane in lanes if lane[:2] == kind and lane.alone], of, silent)
+        for kind in sorted({lane[:2] for lane in lanes})
+    }
+
+
+def _queue(
+    store: Store, at: datetime, kind: Kind, suspects: list[Lane], of: Mapping[JobId, Lane], silent: set[JobId]
+) -> Queue:
+    lane = "/".join(kind)
+    due, total = store.scheduled.count(lane, at), store.scheduled.count(lane)
+    held = {id: of_it for id, of_it in of.items() if of_it[:2] == kind}
+    running = [of_it for id, of_it in held.items() if id not in silent]
+    died = sum(store.scheduled.count(str(each)) for each in suspects) - sum(1 for of_it in running if of_it.alone)
+    return Queue(
+        queued=max(0, due - len(held)),
+        postponed=max(0, total - due),
+        running=len(running),
+        zombies=max(0, died) + len(held) - len(running),
+    )
+
+
+def _held(store: Store) -> tuple[set[JobId], set[JobId]]:
+    """The jobs that workers hold, and those that are held by workers nobody has heard of for long."""
+    now = store.clock.now()
+    gone = {entry.id for entry in store.roster.entries() if now - entry.seen_at > SILENT}
+    held: set[JobId] = set()
+    silent: set[JobId] = set()
+    for worker, jobs in store.roster.holders().items():
+        (silent if worker in gone else held).update(jobs)
+    return held, silent

@@ -1,0 +1,191 @@
+"""`statistics`: how many jobs have ended, by minute, group and task; how long they waited, and how long they took.
+
+The counts are written in the transaction that moves jobs into the archive (`settlement.py`), from the very documents
+that are moved, so they are exact. Each process writes to documents of its own, so that no two ever wait for each other;
+the leader adds them up into one when a minute is over (`fold`).
+
+    _id: {at: minute, group, task, writer}      writer: the session of the process; none once it is folded
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any
+from uuid import UUID
+
+from bson.errors import BSONError
+from pymongo import ASCENDING, IndexModel, UpdateOne
+from pymongo.client_session import ClientSession
+from pymongo.collection import Collection
+
+from recruiter.domain.state import State
+from recruiter.domain.statistics import Counted, Counts, Spread, minute_of
+from recruiter.store.codec import Document, decode
+from recruiter.store.translate import store_call
+
+NAME = "statistics"
+
+TO_FOLD = "to_fold"
+INDEXES = [
+    IndexModel([("_id.writer", ASCENDING)], name=TO_FOLD, partialFilterExpression={"_id.writer": {"$exists": True}})
+]
+VALIDATOR: Document = {
+    "$jsonSchema": {"properties": {"_id": {"bsonType": "object", "required": ["at", "group", "task"]}}}
+}
+
+FOLDED_AT_ONCE = 500
+_LATE = timedelta(minutes=1)
+"""How long after its end a minute is still likely to be written to."""
+
+_Key = tuple[int, str, str]
+"""Minute since 1970, group, task."""
+
+_TAIL = b"\x02task\x00"
+_FIGURES = struct.Struct("<13sq9sd16sd")
+_NAMES = (b"\x09archived_at\x00", b"\x01latency\x00", b"\x01execution_time\x00")
+
+
+class Statistics:
+    def __init__(self, collection: Collection[Document]) -> None:
+        self.collection = collection
+
+    def count(self, documents: Iterable[bytes | Document], writer: UUID, session: ClientSession) -> None:
+        """Inside the transaction that archives these: counts them."""
+        writes = [
+            UpdateOne({"_id": _id(key, writer)}, _increment(counts), upsert=True)
+            for key, counts in tally(documents).items()
+        ]
+        if writes:
+            self.collection.bulk_write(writes, ordered=False, session=session)
+
+    def fold(self, now: datetime, session: ClientSession) -> int:
+        """Inside a transaction: adds up what processes have counted in minutes that are over; returns how many of
+        their documents are gone."""
+        query = {"_id.writer": {"$exists": True}, "_id.at": {"$lt": minute_of(now - _LATE)}}
+        found = list(self.collection.find(query, hint=TO_FOLD, session=session).limit(FOLDED_AT_ONCE))
+        if not found:
+            return 0
+        sums: dict[tuple[datetime, str, str], Counts] = {}
+        for document in found:
+            each = _counted(document)
+            sums.setdefault((each.at, each.group, each.task), Counts()).merge(each.counts)
+        writes = [
+            UpdateOne({"_id": {"at": at, "group": group, "task": task}}, _increment(counts), upsert=True)
+            for (at, group, task), counts in sums.items()
+        ]
+        self.collection.bulk_write(writes, ordered=False, session=session)
+        self.collection.delete_many({"_id": {"$in": [document["_id"] for document in found]}}, session=session)
+        return len(found)
+
+    @store_call
+    def read(self, since: datetime, until: datetime, group: str | None, task: str | None) -> list[Counted]:
+        """What was counted in these minutes, of all groups and tasks or of this."""
+        query: Document = {"_id": {"$gte": {"at": since}, "$lt": {"at": until}}}
+        if group is not None:
+            query["_id.group"] = group
+        if task is not None:
+            query["_id.task"] = task
+        return [_counted(document) for document in self.collection.find(query, hint="_id_")]
+
+    @store_call
+    def remove_older(self, than: datetime, batch: int) -> int:
+        """Removes up to a batch of the oldest counts; returns how many."""
+        old = self.collection.find({"_id": {"$lt": {"at": than}}}, {"_id": 1}, hint="_id_").sort("_id", 1)
+        ids = [document["_id"] for document in old.limit(batch)]
+        return self.collection.delete_many({"_id": {"$in": ids}}).deleted_count if ids else 0
+
+
+def tally(documents: Iterable[bytes | Document]) -> dict[_Key, Counts]:
+    """The counts of these archived documents. What was set aside because it is no job is not counted."""
+    tallied: dict[_Key, Counts] = {}
+    for document in documents:
+        read = _read_tail(document) if isinstance(document, bytes) else _read(document)
+        if read is not None:
+            key, state, latency, execution_time = read
+            counts = tallied.get(key)
+            if counts is None:
+                counts = tallied[key] = Counts()
+            counts.add(state, latency, execution_time)
+    return tallied
+
+
+def _read_tail(raw: bytes) -> tuple[_Key, str, float | None, float | None] | None:
+    """What is counted of a job, from the last fields of its document, which `archived_document` puts there in this
+    order. A worker reads this for each job it settles; decoding the whole of it would take ten times as long."""
+    start = raw.rfind(_TAIL)
+    if start < _FIGURES.size:
+        return _decoded(raw)
+    at, milliseconds, waited, latency, took, execution_time = _FIGURES.unpack_from(raw, start - _FIGURES.size)
+    if (at, waited, took) != _NAMES:
+        return _decoded(raw)
+    names = _names(raw[start:])
+    if names is None:
+        return _decoded(raw)
+    task, group, state = names
+    return (milliseconds // 60_000, group, task), state, latency, execution_time
+
+
+@lru_cache(maxsize=1000)
+def _names(tail: bytes) -> tuple[str, str, str] | None:
+    """Task, group and state: the rest of the document, nearly always the same."""
+    try:
+        document = decode(struct.pack("<i", len(tail) + 4) + tail)
+    except BSONError:
+        return None
+    if list(document) != ["task", "group", "done", "why"]:
+        return None
+    return document["task"], document["group"], State.at_the_end(document["done"], document["why"]).value
+
+
+def _decoded(raw: bytes) -> tuple[_Key, str, float | None, float | None] | None:
+    try:
+        return _read(decode(raw))
+    except BSONError:
+        return None
+
+
+def _read(document: Mapping[str, Any]) -> tuple[_Key, str, float | None, float | None] | None:
+    group, task, at = (document.get(name) for name in ("group", "task", "archived_at"))
+    if not isinstance(group, str) or not isinstance(task, str) or not isinstance(at, datetime):
+        return None
+    state = State.at_the_end(document["done"], document["why"]).value
+    key = (int(at.timestamp()) // 60, group, task)
+    return key, state, _seconds(document.get("latency")), _seconds(document.get("execution_time"))
+
+
+def _seconds(value: object) -> float | None:
+    return value if isinstance(value, float) else None
+
+
+def _id(key: _Key, writer: UUID) -> Document:
+    minute, group, task = key
+    return {"at": datetime.fromtimestamp(minute * 60, UTC), "group": group, "task": task, "writer": writer}
+
+
+def _increment(counts: Counts) -> Document:
+    increments: Document = {f"ended.{state}": count for state, count in counts.ended.items()}
+    longest: Document = {}
+    for name, spread in (("latency", counts.latency), ("execution_time", counts.execution_time)):
+        if spread.count:
+            increments |= {f"{name}.count": spread.count, f"{name}.total": spread.total}
+            increments |= {f"{name}.spread.{bucket}": count for bucket, count in spread.buckets.items()}
+            longest[f"{name}.longest"] = spread.longest
+    return {"$inc": increments, "$max": longest} if longest else {"$inc": increments}
+
+
+def _counted(document: Document) -> Counted:
+    id = document["_id"]
+    counts = Counts(
+        document.get("ended", {}), _spread(document.get("latency")), _spread(document.get("execution_time"))
+    )
+    return Counted(id["at"], id["group"], id["task"], counts)
+
+
+def _spread(stored: Document | None) -> Spread:
+    if stored is None:
+        return Spread()
+    buckets = {int(bucket): count for bucket, count in stored["spread"].items()}
+    return Spread(stored["count"], stored["total"], stored["longest"], buckets)

@@ -1,0 +1,176 @@
+"""`recruiter analytics` and `recruiter top`: what a person sees and what a script can rely on."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from recruiter import Recruiter
+from recruiter.store.database import Store
+from tests.acceptance.test_command_line import run
+from tests.conftest import Starter, eventually
+
+
+@pytest.fixture
+def recruiter(target: str, store: Store) -> Iterator[Recruiter]:
+    """Two jobs have succeeded, one has failed, one waits in another group."""
+    del store  # prepared
+    with Recruiter(target) as recruiter:
+
+        @recruiter.task(group="mail", name="send_counted")
+        def send(to: str) -> None:
+            if "@" not in to:
+                raise ValueError(f"{to} is no address")
+
+        send.enqueue_many([("a@b.c",), ("b@c.d",), ("nobody",)])
+        assert len(recruiter.run_all(send)) == 3
+        recruiter.job("unheard_of").in_group("lost").in_background().execute()
+        yield recruiter
+
+
+def rows(said: str) -> dict[str, list[str]]:
+    return {line.split()[0]: line.split()[1:] for line in said.splitlines() if line.strip()}
+
+
+def test_sums_and_groups(recruiter: Recruiter, target: str) -> None:
+    code, said = run("analytics", RECRUITER_TARGET=target)
+
+    assert code == 0
+    assert re.search(r"jobs +1 queued, 0 running, 0 postponed, 0 zombies", said)
+    assert re.search(r"ended +1 failed, 2 succeeded", said)
+    assert rows(said)["lost"][:3] == ["1", "0", "0"]
+    assert rows(said)["mail"][4] == "1"  # failed
+    del recruiter
+
+
+def test_a_group_only(recruiter: Recruiter, target: str) -> None:
+    code, said = run("analytics", "--group", "lost", RECRUITER_TARGET=target)
+
+    assert code == 0
+    assert re.search(r"ended +nothing", said)
+    assert "mail" not in rows(said)
+    del recruiter
+
+
+def test_minutes(recruiter: Recruiter, target: str) -> None:
+    code, said = run("analytics", "--by", "minute", "--within", "3m", RECRUITER_TARGET=target)
+
+    assert code == 0
+    assert len([name for name in rows(said) if re.fullmatch(r"\d\d:\d\d", name)]) == 4
+    del recruiter
+
+
+def test_tags(recruiter: Recruiter, target: str) -> None:
+    recruiter.job("unheard_of").tagged_as("red").in_background().execute()
+
+    code, said = run("analytics", "--by", "tag", RECRUITER_TARGET=target)
+
+    assert code == 0
+    assert rows(said)["red"] == ["1", "0", "0", "0", "0", "0"]
+    told = json.loads(run("analytics", "--by", "tag", "--output", "json", RECRUITER_TARGET=target)[1])
+    assert told["tags"] == {"red": {"waiting": 1}}
+
+
+def test_for_scripts(recruiter: Recruiter, target: str) -> None:
+    code, said = run("analytics", "--output", "json", RECRUITER_TARGET=target)
+
+    told = json.loads(said)
+    assert code == 0
+    assert told["jobs"] == {"queued": 1, "postponed": 0, "running": 0, "zombies": 0}
+    assert told["ended"] == {"succeeded": 2, "failed": 1}
+    assert set(told["throughput"]) == {"value", "value_per_second"}
+    assert {"average", "median", "p95", "p99"} < set(told["latency"])
+    assert told["queues"] == [{"group": "lost", "task": "unheard_of", **told["jobs"]}]
+    del recruiter
+
+
+@pytest.mark.parametrize("width", ["60", "80", "160"])
+def test_no_line_is_wider_than_the_terminal(recruiter: Recruiter, target: str, width: str) -> None:
+    for command in (["analytics"], ["analytics", "--by", "task"], ["top", "--once"]):
+        code, said = run(*command, RECRUITER_TARGET=target, COLUMNS=width)
+
+        assert code == 0
+        tables = said.partition("\n\n")[2]
+        assert [line for line in tables.splitlines() if len(line) > int(width)] == []
+    del recruiter
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["analytics", "--at", "tomorrow"], "at is 'tomorrow'; write a date"),
+        (["analytics", "--within", "soon"], "'soon' is not a duration"),
+        (["top", "--every", "often", "--once"], "'often' is not a duration"),
+    ],
+)
+def test_bad_input(target: str, arguments: list[str], word: str) -> None:
+    code, said = run(*arguments, RECRUITER_TARGET=target)
+
+    assert code in (1, 2)
+    assert word in said
+    assert "Traceback" not in said
+
+
+def test_top_shows_the_fleet(recruiter: Recruiter, target: str, start: Starter) -> None:
+    """Given a fleet and jobs, when looked at once, then leader, workers and queues are there."""
+    del recruiter
+    start("start", "all", "--target", target, "--bootstrap", "tests.applications.jobs").says("joined the roster")
+
+    code, said = run("top", "--once", RECRUITER_TARGET=target)
+
+    assert code == 0
+    assert "led by" in said
+    assert rows(said)["lost/unheard_of"][:2] == ["1", "0"]
+    assert rows(said)["mail/send_counted"][4] == "1"  # failed
+    assert re.search(r"^\S+:\d+:\w+ .* works$", said, re.MULTILINE)
+
+
+def test_top_says_that_nobody_leads(recruiter: Recruiter, target: str) -> None:
+    del recruiter
+
+    assert "NO RECRUITER LEADS" in run("top", "--once", RECRUITER_TARGET=target)[1]
+
+
+def test_top_goes_on_until_q(recruiter: Recruiter, target: str) -> None:
+    """Given a real terminal, when new jobs come, then the screen shows them; and q ends it."""
+    ours, theirs = pty.openpty()
+    top = subprocess.Popen(
+        [sys.executable, "-m", "recruiter.cli.main", "top", "--every", "200ms"],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**os.environ, "RECRUITER_TARGET": target, "COLUMNS": "100", "LINES": "30", "TERM": "xterm"},
+    )
+    os.close(theirs)
+    seen = b""
+
+    def said(word: bytes) -> bool:
+        nonlocal seen
+        with suppress(OSError):  # it has ended
+            while select.select([ours], [], [], 0.1)[0]:
+                seen += os.read(ours, 65536)
+        return word in seen
+
+    try:
+        eventually(lambda: said(b"lost/unheard_of"), within=30)
+        recruiter.job("latecomer").in_background().execute()
+        eventually(lambda: said(b"generic/latecomer"), within=30)
+        os.write(ours, b"q")
+        until = time.monotonic() + 20
+        while top.poll() is None and time.monotonic() < until:
+            said(b"")
+        assert top.returncode == 0
+    finally:
+        top.kill()
+        top.wait()
+        os.close(ours)

@@ -1,0 +1,117 @@
+"""Jobs that nobody can run are not stuck in silence: the leader says so, once, and again when it is otherwise."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from recruiter.domain.job import JobId
+from recruiter.domain.limits import Limit
+from recruiter.domain.needs import Needs
+from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.domain.schedule_registry import SchedulePolicyRegistry
+from recruiter.events import Event, Events
+from recruiter.processes import recruiter
+from recruiter.processes.loop import Stop
+from recruiter.processes.recruiter import RecruiterOptions, RecruiterProcess
+from recruiter.store.database import Store
+from tests.conftest import eventually
+from tests.samples import NOW, a_job, insert, on_the_roster
+
+Told = list[tuple[str, ...]]
+
+
+@pytest.fixture
+def told(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
+    """What a leader says of jobs that nobody can run; it looks often, and does not wait for long."""
+    monkeypatch.setattr(recruiter, "_HOPELESS_GRACE", 0.2)
+    told: Told = []
+
+    def listen(event: Event) -> None:
+        if event.name in ("lane.unserved", "lane.never_fits"):
+            told.append((event.name, *event.fields.values()))
+
+    events, stop = Events(), Stop()
+    events.listen(listen)
+    options = RecruiterOptions(dead_after=300.0, backoff_to=0.1)
+    process = RecruiterProcess(
+        store, events, stop, options, policies=PolicyRegistry(), schedules=SchedulePolicyRegistry()
+    )
+    thread = threading.Thread(target=process.run)
+    thread.start()
+    yield told
+    stop.ask()
+    thread.join(timeout=20)
+    assert not thread.is_alive()
+
+
+def the_leader_looks_again(store: Store) -> None:
+    """Several times: each of these jobs is given by a later round."""
+    for _ in range(3):
+        eventually(partial(_is_held, store, *an_ordinary_job(store)))
+
+
+def _is_held(store: Store, job: JobId) -> bool:
+    return job in store.roster.held()
+
+
+def an_ordinary_job(store: Store, **wishes: Any) -> list[JobId]:
+    return insert(store, a_job(scheduled_at=store.clock.now(), **wishes))
+
+
+def test_a_task_that_nobody_knows_and_a_group_that_nobody_works_on(store: Store, told: Told) -> None:
+    # given a worker, and jobs that it does not serve, several of each kind
+    on_the_roster(store, "w1", groups=["generic"], slots=100)
+    for number in range(3):
+        an_ordinary_job(store, task="unheard_of", key=f"customer:{number}")
+        an_ordinary_job(store, group="mail", needs=Needs.of(proc=number))
+
+    # then both are told, once, however long it lasts
+    expected = {("lane.unserved", "generic", "unheard_of"), ("lane.unserved", "mail", "add")}
+    eventually(lambda: set(told) == expected)
+    the_leader_looks_again(store)
+    assert len(told) == 2
+
+    # and nobody has taken them
+    assert store.scheduled.collection.count_documents({"_id": {"$nin": list(store.roster.held())}}) == 6
+
+
+def test_jobs_that_fit_nowhere(store: Store, told: Told) -> None:
+    # given a worker whose host has four processors and all slots busy, and jobs that need eight
+    on_the_roster(store, "w1", host="h1", resources="mem=100,proc=4", slots=100)
+    for number in range(3):
+        an_ordinary_job(store, needs=Needs.of(proc=8), key=f"customer:{number}")
+
+    # then it is told once, however long it lasts
+    eventually(lambda: told)
+    the_leader_looks_again(store)
+    reason = "needs 8 of proc, and no host that serves it has more than 4"
+    assert told == [("lane.never_fits", "generic", "add", reason)]
+
+    # and again when it is otherwise
+    on_the_roster(store, "w2", term=store.leases.term(), host="h2", resources="mem=100,proc=6", slots=100)
+    eventually(lambda: len(told) == 2)
+    assert told[1][-1] == reason.replace("4", "6")
+
+    # and not when they fit
+    on_the_roster(store, "w3", term=store.leases.term(), host="h3", resources="mem=100,proc=8", slots=100)
+    eventually(lambda: len(store.roster.holders()["w3"]) >= 1)
+    the_leader_looks_again(store)
+    assert len(told) == 2
+
+
+def test_jobs_that_need_more_than_the_fleet_may_use(store: Store, told: Told) -> None:
+    store.limits.set(Limit("resource:mem", 50), None, NOW)
+    on_the_roster(store, "w1", resources="mem=100,proc=4", slots=1)
+    an_ordinary_job(store, needs=Needs.of(mem=60))
+    busy = an_ordinary_job(store)
+
+    eventually(lambda: told)
+
+    assert told[0][:3] == ("lane.never_fits", "generic", "add")
+    assert "the whole fleet may use 50" in told[0][3]
+    assert store.roster.held() == set(busy), "all slots are busy, and it is told all the same"

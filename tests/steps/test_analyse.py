@@ -1,0 +1,274 @@
+"""Analytics: what the counters say is what counting every job says, whoever settles or folds at the same time."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+
+import pytest
+
+from recruiter import Recruiter
+from recruiter.domain.job import Execution, Job
+from recruiter.domain.retry import Archive
+from recruiter.domain.state import State
+from recruiter.domain.statistics import MINUTE, Analytics, minute_of
+from recruiter.errors import InvalidFilter, InvalidJob
+from recruiter.steps.analyse import analyse
+from recruiter.steps.clean import COUNTS_KEPT, clean_counts
+from recruiter.store import moves
+from recruiter.store.codec import Document, job_document
+from recruiter.store.database import Store
+from recruiter.store.settlement import Movement
+from recruiter.store.target import Target
+from tests.samples import a_job, insert, on_the_roster
+
+
+@pytest.fixture
+def recruiter(target: str) -> Iterator[Recruiter]:
+    with Recruiter(target) as recruiter:
+        yield recruiter
+
+
+def ended(job: Job, at: datetime, *, took: float = 1.0, why: str = "done") -> bytes:
+    """The job in the archive; an attempt began when it was due."""
+    execution = Execution(at - timedelta(seconds=took), at, "w1")
+    if why == "done":
+        return moves.succeeded(job_document(job), execution, at, None)
+    raw = moves.failed(job_document(job), execution, at, Archive(why))
+    assert isinstance(raw, bytes)
+    return raw
+
+
+def keep(store: Store, job: Job, raw: bytes) -> None:
+    store.settlement.archive_new(job.id, raw)
+
+
+def by_brute_force(store: Store, since: datetime, until: datetime, **which: str) -> Document:
+    """What counting every archived job says."""
+    found = list(store.archived.collection.find({"archived_at": {"$gte": since, "$lt": until}, **which}))
+    states = Counter(State.at_the_end(job["done"], job["why"]).value for job in found)
+    ran = [job["last_execution"] | {"due": job["scheduled_at"]} for job in found if "last_execution" in job]
+    latencies = [(each["started_at"] - each["due"]).total_seconds() for each in ran]
+    times = [(each["ended_at"] - each["started_at"]).total_seconds() for each in ran]
+    return {
+        "ended": dict(states),
+        "throughput": len(found) / ((until - since).total_seconds() / 60),
+        "latency": (sum(latencies) / len(latencies), max(latencies)) if ran else (None, None),
+        "execution_time": (sum(times) / len(times), max(times)) if ran else (None, None),
+    }
+
+
+def told(analytics: Analytics) -> Document:
+    latency, took = analytics.latency, analytics.execution_time
+    return {
+        "ended": dict(analytics.ended),
+        "throughput": pytest.approx(analytics.throughput.value),
+        "latency": pytest.approx((latency.average, latency.longest), rel=1e-3),
+        "execution_time": pytest.approx((took.average, took.longest), rel=1e-3),
+    }
+
+
+class TestCounts:
+    def test_they_are_what_counting_every_job_says(self, store: Store, target: str) -> None:
+        """Given 400 jobs that end in many ways, minutes, groups and tasks, settled by three workers at once while the
+        counts are being folded, when any group or task is asked for, then the answer is that of counting each job."""
+        chance = random.Random(7)
+        now = store.clock.now()
+        jobs = [
+            a_job(
+                task=chance.choice(["add", "sub"]),
+                group=chance.choice(["mail", "generic"]),
+                scheduled_at=now - timedelta(seconds=chance.uniform(300, 900)),
+            )
+            for _ in range(400)
+        ]
+        insert(store, *jobs)
+        for number in range(3):
+            on_the_roster(store, f"w{number}")
+
+        def settle(number: int) -> None:
+            mine = jobs[number::3]
+            with_store = Store(Target.parse(target))
+            try:
+                for start in range(0, len(mine), 10):
+                    some = mine[start : start + 10]
+                    archive = {
+                        job.id: ended(
+                            job,
+                            now - timedelta(seconds=chance.uniform(0, 290)),
+                            took=chance.uniform(0, 5),
+                            why=chance.choice(["done", "done", "done", "failed", "cancelled"]),
+                        )
+                        for job in some
+                    }
+                    with_store.settlement.settle(f"w{number}", Movement(archive), {})
+                    with_store.settlement.fold_statistics(now + timedelta(hours=1))
+            finally:
+                with_store.close()
+
+        with ThreadPoolExecutor(3) as threads:
+            list(threads.map(settle, range(3)))
+
+        asked: list[dict[str, str]] = [{}, {"group": "mail"}, {"task": "add"}, {"group": "generic", "task": "sub"}]
+        for which in asked:
+            for minutes in (0, 2, 10):
+                analytics = analyse(store, now, minutes * MINUTE, **which)
+                assert by_brute_force(store, analytics.since, analytics.until, **which) == told(analytics)
+        whole = analyse(store, now, timedelta(minutes=10))
+        assert sum(whole.ended.values()) == 400
+        assert {name: sum(flow.ended.values()) for name, flow in whole.groups.items()} == Counter(
+            job.group for job in jobs
+        )
+
+    def test_the_series_has_every_minute(self, store: Store) -> None:
+        now = minute_of(store.clock.now()) - timedelta(minutes=30)
+        for minute, count in ((0, 1), (2, 3)):
+            for _ in range(count):
+                job = a_job(scheduled_at=now)
+                keep(store, job, ended(job, now + minute * MINUTE))
+
+        analytics = analyse(store, now + 3 * MINUTE, 3 * MINUTE)
+
+        series = {(at - now) / MINUTE: flow.throughput.value for at, flow in analytics.minutes.items()}
+        assert series == {0: 1, 1: 0, 2: 3, 3: 0}
+
+    def test_a_settlement_that_is_repeated_counts_once(self, store: Store) -> None:
+        """Given a batch whose outcome was not known, when it is settled again with one more, then each counts once."""
+        first, second = a_job(), a_job()
+        insert(store, first, second)
+        on_the_roster(store)
+        at = store.clock.now()
+        one, two = ended(first, at), ended(second, at)
+        store.settlement.settle("w1", Movement({first.id: one}), {})
+
+        store.settlement.settle("w1", Movement({first.id: one, second.id: two}), {})
+
+        assert analyse(store, at, MINUTE).ended == {"succeeded": 2}
+
+    def test_what_was_not_moved_is_not_counted(self, store: Store) -> None:
+        """Given a worker that is no longer on the roster, when its settlement is refused, then nothing is counted."""
+        job = a_job()
+        insert(store, job)
+
+        with pytest.raises(Exception, match="no longer on the roster"):
+            store.settlement.settle("w1", Movement({job.id: ended(job, store.clock.now())}), {})
+
+        assert analyse(store, store.clock.now(), MINUTE).ended == {}
+
+    def test_a_job_that_runs_where_it_is_made_is_counted(self, recruiter: Recruiter) -> None:
+        @recruiter.task(name="counted_here")
+        def counted_here() -> int:
+            return 3
+
+        counted_here.job().execute()
+
+        assert recruiter.analytics(task="counted_here").ended == {"succeeded": 1}
+
+    def test_folding_leaves_one_document_and_the_same_answer(self, store: Store, target: str) -> None:
+        at = minute_of(store.clock.now()) - 5 * MINUTE
+        for _ in range(3):
+            other = Store(Target.parse(target))
+            job = a_job(scheduled_at=at)
+            keep(other, job, ended(job, at, took=2.0))
+            other.close()
+        before = analyse(store, at, MINUTE)
+
+        assert store.settlement.fold_statistics(store.clock.now()) == 3
+
+        assert analyse(store, at, MINUTE) == before
+        assert [d["_id"] for d in store.statistics.collection.find()] == [{"at": at, "group": "generic", "task": "add"}]
+
+    def test_the_present_minute_is_not_folded(self, store: Store) -> None:
+        job = a_job()
+        keep(store, job, ended(job, store.clock.now()))
+
+        assert store.settlement.fold_statistics(store.clock.now()) == 0
+
+    def test_old_counts_go(self, store: Store) -> None:
+        now = store.clock.now()
+        for age in (COUNTS_KEPT * 2, timedelta(days=1)):
+            job = a_job(scheduled_at=now - age)
+            keep(store, job, ended(job, now - age))
+
+        assert clean_counts(store, now, keep_for=timedelta(days=5)) == 1
+
+        assert [now - d["_id"]["at"] < COUNTS_KEPT for d in store.statistics.collection.find()] == [True]
+
+
+class TestQueue:
+    def queue_of(self, store: Store, **which: str) -> tuple[int, int, int, int]:
+        jobs = analyse(store, store.clock.now(), MINUTE, **which).jobs
+        return jobs.queued, jobs.postponed, jobs.running, jobs.zombies
+
+    def test_due_postponed_and_held(self, store: Store) -> None:
+        now = store.clock.now()
+        past, future = now - MINUTE, now + MINUTE
+        due = [a_job(scheduled_at=past, group=group) for group in ("mail", "mail", "generic", "mail")]
+        later = [a_job(scheduled_at=future, task="sub"), a_job(scheduled_at=future, group="mail")]
+        insert(store, *due, *later)
+        on_the_roster(store, seen_at=now)
+        store.roster.assign({"w1": [due[0].id]}, term=1)
+
+        assert self.queue_of(store) == (3, 2, 1, 0)
+        assert self.queue_of(store, group="mail") == (2, 1, 1, 0)
+        assert self.queue_of(store, task="sub") == (0, 1, 0, 0)
+        assert self.queue_of(store, group="nobody") == (0, 0, 0, 0)
+
+    def test_as_seen_at_another_time(self, store: Store) -> None:
+        now = store.clock.now()
+        insert(store, a_job(scheduled_at=now + 10 * MINUTE))
+
+        jobs = analyse(store, now + 20 * MINUTE, MINUTE).jobs
+
+        assert (jobs.queued, jobs.postponed) == (1, 0)
+
+    @pytest.mark.parametrize("which", [{}, {"group": "generic"}], ids=["all", "group"])
+    def test_zombies_are_held_by_the_silent_or_wait_after_a_death(self, store: Store, which: dict[str, str]) -> None:
+        now = store.clock.now()
+        held, died, again = (a_job(scheduled_at=now - MINUTE, suspect=n > 0) for n in range(3))
+        insert(store, held, died, again)
+        on_the_roster(store, "silent", seen_at=now - MINUTE)
+        on_the_roster(store, "well", seen_at=now)
+        store.roster.assign({"silent": [held.id], "well": [again.id]}, term=1)
+
+        assert self.queue_of(store, **which) == (1, 0, 1, 2)
+
+    def test_cancelled_jobs_are_not_in_the_queue(self, recruiter: Recruiter) -> None:
+        job = recruiter.job("nobody_knows").in_background().execute()
+        recruiter.cancel(job.id)
+
+        assert recruiter.analytics().jobs.queued == 0
+
+
+def test_counts_by_group_task_owner_and_tag(recruiter: Recruiter) -> None:
+    """Given jobs in every state, when they are counted by each name they can have, then each is found under it."""
+
+    @recruiter.task(name="by_name", group="mail")
+    def by_name() -> None: ...
+
+    by_name.job().tagged_as("red", "big").owned_by("ada").in_background().execute()
+    by_name.job().tagged_as("red").in_background().execute()
+    assert len(recruiter.run_all(by_name)) == 2
+    by_name.job().tagged_as("red").owned_by("bob").schedule_in("1 hour").in_background().execute()
+    held = by_name.job().tagged_as("red").in_background().execute()
+    on_the_roster(recruiter.store)
+    recruiter.store.roster.assign({"w1": [held.id]}, term=1)
+
+    everything = {"succeeded": 2, "waiting": 1, "running": 1}
+    assert recruiter.counts("tag") == {"red": everything, "big": {"succeeded": 1}}
+    assert recruiter.counts("owner") == {"ada": {"succeeded": 1}, "bob": {"waiting": 1}}
+    assert recruiter.counts("group") == {"mail": everything}
+    assert recruiter.counts("task") == {"by_name": everything}
+
+
+def test_counts_by_something_else_are_refused(recruiter: Recruiter) -> None:
+    with pytest.raises(InvalidJob, match="group, task, owner, tag"):
+        recruiter.counts("colour")  # type: ignore[arg-type]
+
+
+def test_a_time_without_zone_is_refused(recruiter: Recruiter) -> None:
+    with pytest.raises(InvalidFilter, match="time zone"):
+        recruiter.analytics(at=datetime(2030, 1, 1))

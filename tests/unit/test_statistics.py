@@ -1,0 +1,107 @@
+"""Counting durations without keeping each: sums are exact, percentiles close, and the order does not matter."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from recruiter.domain.job import Execution
+from recruiter.domain.retry import Archive
+from recruiter.domain.statistics import MINUTE, Counts, Spread, window
+from recruiter.store import moves, statistics
+from recruiter.store.codec import decode, job_document
+from tests.samples import NOW, a_job
+
+durations = some.floats(min_value=0, max_value=1e6)
+names = some.from_regex(r"[^\s/\x00-\x1f$][^\s/\x00-\x1f]{0,30}", fullmatch=True)
+
+
+def spread_of(seconds: list[float]) -> Spread:
+    spread = Spread()
+    for each in seconds:
+        spread.add(each)
+    return spread
+
+
+@given(some.lists(durations, min_size=1), some.sampled_from([1, 50, 95, 99, 100]))
+def test_percentiles_are_within_a_tenth_of_the_truth(seconds: list[float], percent: int) -> None:
+    truth = sorted(seconds)[max(0, -(-len(seconds) * percent // 100) - 1)]
+
+    told = spread_of(seconds).percentile(percent)
+
+    assert told is not None
+    assert abs(told - truth) <= max(0.1 * truth, 1e-4)
+
+
+@given(some.lists(durations), some.lists(durations))
+def test_two_spreads_add_up(one: list[float], other: list[float]) -> None:
+    merged = spread_of(one)
+    merged.merge(spread_of(other))
+
+    whole = spread_of(one + other)
+    assert (merged.count, merged.longest, merged.buckets) == (whole.count, whole.longest, whole.buckets)
+    assert merged.total == pytest.approx(whole.total)
+
+
+def test_nothing_has_no_average() -> None:
+    assert (Spread().average, Spread().percentile(50)) == (None, None)
+
+
+def test_a_clock_that_is_behind_makes_no_negative_durations() -> None:
+    assert spread_of([-3.0]).average == 0.0
+
+
+@given(names, names, some.sampled_from(["done", "failed", "cancelled", "why not"]), durations, durations)
+def test_the_end_of_a_document_tells_what_decoding_all_of_it_tells(
+    task: str, group: str, why: str, latency: float, took: float
+) -> None:
+    """Given any archived document, when it is counted from its last bytes, then nothing else comes out than when it is
+    decoded."""
+    job = a_job(task=task, group=group, args={"task": "\x02task\x00", "n": [{"why": why}]})
+    started_at = job.scheduled_at + timedelta(seconds=latency)
+    execution = Execution(started_at, started_at + timedelta(seconds=took), "w", exception="E", message="\x02task\x00")
+    raw = moves.failed(job_document(job), execution, NOW, Archive(why))
+    assert isinstance(raw, bytes)
+
+    counted = statistics.tally([raw])
+
+    assert counted == statistics.tally([decode(raw)])
+    ((key, counts),) = counted.items()
+    assert (key[1:], counts.total) == ((group, task), 1)
+    assert counts.latency.total == pytest.approx(latency, abs=1e-5)
+    assert counts.execution_time.total == pytest.approx(took, abs=1e-5)
+
+
+def test_a_job_that_never_ran_counts_without_durations() -> None:
+    raw = moves.cancelled(job_document(a_job()), NOW)
+
+    ((_, counts),) = statistics.tally([raw]).items()
+
+    assert counts == Counts({"cancelled": 1})
+
+
+def test_what_is_no_job_is_not_counted() -> None:
+    assert statistics.tally([moves.unreadable("x", b"\x05\x00\x00\x00\x00", NOW, "no good")]) == {}
+
+
+class TestWindow:
+    NOON = datetime(2030, 1, 1, 12, 0, 20, tzinfo=UTC)
+
+    def test_the_present_minute_as_far_as_it_has_gone_and_the_whole_one_before(self) -> None:
+        assert window(self.NOON, MINUTE, now=self.NOON) == (self.NOON.replace(minute=59, hour=11, second=0), self.NOON)
+
+    def test_whole_minutes_of_another_time(self) -> None:
+        since, until = window(self.NOON, 5 * MINUTE, now=self.NOON + timedelta(days=1))
+
+        assert (since, until) == (
+            self.NOON.replace(hour=11, minute=55, second=0),
+            self.NOON.replace(minute=1, second=0),
+        )
+
+    def test_of_a_time_to_come_nothing(self) -> None:
+        since, until = window(self.NOON + timedelta(days=1), MINUTE, now=self.NOON)
+
+        assert since == until
