@@ -41,6 +41,16 @@ def eventually(fact: Callable[[], T], within: float = 20.0) -> T:
         time.sleep(0.01)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Hundreds of processes are started here. Where no bytecode is written, each would compile everything again."""
+    with pytest.MonkeyPatch.context() as patch:
+        if sys.dont_write_bytecode:
+            patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+            patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("bytecode")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def server() -> Iterator[EmbeddedServer]:
     with EmbeddedServer() as server:
