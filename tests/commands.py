@@ -12,6 +12,7 @@ import pytest
 from pymongo import MongoClient
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
+from recruiter.store.codec import OPTIONS
 from recruiter.store.database import Store
 from recruiter.store.target import Target
 
@@ -66,7 +67,8 @@ def explain(store: Store, command: Command) -> list[Command]:
     plain = {key: value for key, value in command.items() if key not in _NOT_IN_EXPLAIN}
     writes = {"update": "updates", "delete": "deletes"}.get(name)
     each = [plain] if writes is None else [{**plain, writes: [write]} for write in plain[writes]]
-    return [store.database.command({"explain": one, "verbosity": "executionStats"}) for one in each]
+    explained = [{"explain": one, "verbosity": "executionStats"} for one in each]
+    return [store.database.command(one, codec_options=OPTIONS) for one in explained]
 
 
 def stages(plan: Any) -> Iterator[Command]:

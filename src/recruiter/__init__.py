@@ -4,7 +4,9 @@ from recruiter.app import Recruiter
 from recruiter.clock import StoppedClock
 from recruiter.current import current_job, track
 from recruiter.domain.cron import Cron
-from recruiter.domain.job import ArchivedJob, Execution, Job, JobId
+from recruiter.domain.filters import JobFilter
+from recruiter.domain.job import ArchivedJob, Cancellation, Execution, Job, JobId
+from recruiter.domain.pages import Count, JobSummary, Page
 from recruiter.domain.policies import (
     DoNotDoItAgain,
     ExponentialBackoff,
@@ -31,6 +33,8 @@ from recruiter.workable import Workable
 __all__ = [
     "Archive",
     "ArchivedJob",
+    "Cancellation",
+    "Count",
     "Cron",
     "Decision",
     "DoNotDoItAgain",
@@ -42,13 +46,16 @@ __all__ = [
     "Failure",
     "Job",
     "JobCancelled",
+    "JobFilter",
     "JobHandle",
     "JobId",
     "JobReport",
+    "JobSummary",
     "JobTimedOut",
     "Late",
     "LogLine",
     "Overlap",
+    "Page",
     "Recruiter",
     "RecruiterError",
     "RepeatableJob",

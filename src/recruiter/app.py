@@ -15,6 +15,7 @@ from recruiter.decorators import AsRepeated, AsTask
 from recruiter.domain.defaults import Defaults
 from recruiter.domain.duration import DurationLike, to_seconds, to_timedelta
 from recruiter.domain.job import Job, JobId
+from recruiter.domain.moments import MomentLike, resolved, to_moment
 from recruiter.domain.names import DEFAULT_GROUP, check_name
 from recruiter.domain.needs import AmountLike
 from recruiter.domain.report import JobReport
@@ -26,6 +27,7 @@ from recruiter.domain.statistics import Analytics
 from recruiter.domain.values import to_bson
 from recruiter.errors import InvalidJob, JobExists, JobNotFound, RecruiterError, UnknownTask
 from recruiter.events import Listener
+from recruiter.jobs import Jobs
 from recruiter.processes.caller import CallingOptions
 from recruiter.processes.calling import Calling, StopWish
 from recruiter.processes.flushing import MOST_FLUSHED, Flushing
@@ -41,7 +43,8 @@ from recruiter.steps.enqueue import Enqueuer, refusal
 from recruiter.steps.execute import Executor
 from recruiter.steps.explain import explain
 from recruiter.steps.find import find
-from recruiter.steps.recover import recover
+from recruiter.steps.recover import checked_moment, recover
+from recruiter.steps.remove import remove
 from recruiter.steps.run_here import run_here
 from recruiter.store.codec import checked_size, decode, encode_job
 from recruiter.store.database import Store
@@ -188,13 +191,17 @@ class Recruiter(RegistryOwner):
 
         What became of the old one stays in the archive. Raises JobNotFound when it has not ended, or never was.
         """
-        if schedule_at is not None and schedule_at.utcoffset() is None:
-            raise InvalidJob(f"schedule_at needs a datetime with a time zone, not {schedule_at!r}; add tzinfo=UTC")
-        job = recover(self.store, id, self.clock.now(), schedule_at)
+        job = recover(self.store, id, self.clock.now(), checked_moment(schedule_at))
         self.after_send()
         return self.handle(job.id)
 
     arecover = twin(recover)
+
+    def remove(self, id: JobId) -> None:
+        """Removes a job that has ended, for good. Raises JobNotFound when it waits, runs, or never was."""
+        remove(self.store, id)
+
+    aremove = twin(remove)
 
     def explain(self, id: JobId) -> str:
         """Why this job is not running, in words; or where it runs, or how it ended. Raises JobNotFound."""
@@ -207,18 +214,19 @@ class Recruiter(RegistryOwner):
         group: str | None = None,
         *,
         task: str | None = None,
-        at: datetime | None = None,
+        at: MomentLike | None = None,
         within: DurationLike = "1 minute",
     ) -> Analytics:
         """How many jobs wait and run, and what has ended of late: how many, how late, how long they took.
 
         For all jobs, or for those of a group or a task; at this moment or at another. It is read from counts that are
         kept by the minute, so it takes as long with a million finished jobs as with ten, and covers whole minutes: at
-        least `within`, and the present minute as far as it has gone. Raises InvalidJob if `at` has no time zone.
+        least `within`, and the present minute as far as it has gone. `at` is a date, or how long ago. Raises
+        InvalidFilter if it is neither, or has no time zone.
         """
-        if at is not None and at.utcoffset() is None:
-            raise InvalidJob(f"at needs a datetime with a time zone, not {at!r}; add tzinfo=UTC")
-        return analyse(self.store, at or self.clock.now(), to_timedelta(within), group=group, task=task)
+        now = self.clock.now()
+        then = now if at is None else resolved(to_moment("at", at), now)
+        return analyse(self.store, then, to_timedelta(within), group=group, task=task)
 
     aanalytics = twin(analytics)
 
@@ -229,6 +237,11 @@ class Recruiter(RegistryOwner):
         return count(self.store, by, self.clock.now(), to_timedelta(within))
 
     acounts = twin(counts)
+
+    @cached_property
+    def jobs(self) -> Jobs:
+        """Jobs by a filter: to be listed and counted, cancelled, recovered and removed."""
+        return Jobs(lambda: self.store, lambda: self.after_send())
 
     @cached_property
     def controls(self) -> Controls:

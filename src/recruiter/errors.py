@@ -9,6 +9,7 @@ RecruiterError
 │   ├── InvalidSchedule            a cron expression, time zone or schedule policy that cannot be used
 │   ├── JobTooLarge                larger than a MongoDB document may be
 │   └── JobExists                  a job with this id is already there
+├── InvalidFilter                  a filter for jobs, or the place to go on from, that cannot be used
 ├── UnknownTask                    no task of this name is registered here
 ├── TaskExists                     two different functions want one name
 ├── JobNotFound                    no job with this id
@@ -77,6 +78,10 @@ class JobTooLarge(InvalidJob):
 
 class JobExists(InvalidJob):
     """A job with this id is already there; it was left as it is."""
+
+
+class InvalidFilter(RecruiterError):
+    """A filter for jobs that cannot be used, or a cursor that is none; the message names what to correct."""
 
 
 class UnknownTask(RecruiterError):

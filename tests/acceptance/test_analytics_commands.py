@@ -108,7 +108,7 @@ def test_no_line_is_wider_than_the_terminal(recruiter: Recruiter, target: str, w
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        (["analytics", "--at", "tomorrow"], "'tomorrow' is neither a date nor a duration"),
+        (["analytics", "--at", "tomorrow"], "at is 'tomorrow'; write a date"),
         (["analytics", "--within", "soon"], "'soon' is not a duration"),
         (["top", "--every", "often", "--once"], "'often' is not a duration"),
     ],

@@ -24,7 +24,7 @@ def test_the_first_screen_shows_how_a_job_is_run_and_seen(start: Starter, tmp_pa
     assert README.index("recruiter job show") < README.index("\n## "), "on the first screen"
     (tmp_path / "shop.py").write_text(APPLICATION)
     dev = start("dev", str(tmp_path / "shop.py"), "--folder", str(tmp_path / "mongodb"))
-    dev.says("joined the roster")
+    dev.says("joined the roster", within=60)
     address = dev.log.partition("private MongoDB at ")[2].split(",")[0].strip()
 
     # when the second example runs in another

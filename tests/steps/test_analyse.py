@@ -15,7 +15,7 @@ from recruiter.domain.job import Execution, Job
 from recruiter.domain.retry import Archive
 from recruiter.domain.state import State
 from recruiter.domain.statistics import MINUTE, Analytics, minute_of
-from recruiter.errors import InvalidJob
+from recruiter.errors import InvalidFilter, InvalidJob
 from recruiter.steps.analyse import analyse
 from recruiter.steps.clean import COUNTS_KEPT, clean_counts
 from recruiter.store import moves
@@ -270,5 +270,5 @@ def test_counts_by_something_else_are_refused(recruiter: Recruiter) -> None:
 
 
 def test_a_time_without_zone_is_refused(recruiter: Recruiter) -> None:
-    with pytest.raises(InvalidJob, match="time zone"):
+    with pytest.raises(InvalidFilter, match="time zone"):
         recruiter.analytics(at=datetime(2030, 1, 1))

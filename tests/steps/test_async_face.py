@@ -19,6 +19,7 @@ from pymongo.monitoring import CommandStartedEvent
 from recruiter import ArchivedJob, Job, JobHandle, Recruiter, RecruiterError, Task, Workable
 from recruiter.builder import JobBuilder, WorkableJob
 from recruiter.errors import InvalidArguments, JobExists, JobFailed, JobNotFound, ResultTimeout, StoreUnreachable
+from recruiter.jobs import Jobs
 from recruiter.results import Results
 from recruiter.store.codec import decode
 from recruiter.store.database import Store
@@ -28,13 +29,15 @@ from tests.samples import a_job, done
 
 TALKING: dict[type, set[str]] = {
     Recruiter: {
-        *("create", "find", "cancel", "schedulers", "create_schedulers", "explain", "recover", "analytics", "counts"),
+        *("create", "find", "cancel", "schedulers", "create_schedulers", "explain", "recover", "remove"),
+        *("analytics", "counts"),
         *("run", "run_all", "watch", "flush_jobs_synchronously"),
     },
     Task: {"enqueue", "enqueue_many", "create"},
     JobBuilder: {"execute", "create"},
     WorkableJob: {"execute", "create"},
     JobHandle: {"wait", "result"},
+    Jobs: {"list", "count", "cancel", "recover", "remove"},
 }
 """What talks to MongoDB."""
 
@@ -54,6 +57,7 @@ SILENT: dict[type, set[str]] = {
     JobBuilder: {*_SAYING, "build"},
     WorkableJob: {*_SAYING, "build", "with_method", "repeated_as"},
     JobHandle: set(),
+    Jobs: {"iterate", "aiterate"},  # one for `for`, one for `async for`
 }
 """What says something about a job to be, or needs no server; a new method must be put here or there."""
 

@@ -279,8 +279,7 @@ def test_removing_the_oldest_reads_only_a_batch(full: Store, plan: Plan) -> None
     (old,) = plan(lambda: full.archived.remove_older(NOW + timedelta(days=1), 100), "find")
 
     _uses_an_index(old)
-    keys, documents, returned = statistics(old)
-    assert keys == documents == returned == 100
+    assert statistics(old) == (100, 0, 100), "the index alone answers"
 
 
 def test_moving_jobs_goes_by_id(full: Store, plan: Plan) -> None:

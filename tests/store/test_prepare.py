@@ -29,7 +29,7 @@ class TestPrepare:
         store.prepare()
 
         assert {name: sorted(c.index_information()) for name, c in _collections(store).items()} == before
-        assert before["scheduled"] == ["_id_", "by_tag", "by_urn", "due", "inbox", "postponed"]
+        assert {"_id_", "due", "inbox", "postponed"} < set(before["scheduled"])
         assert store.scheduled.get("x") is not None
 
     def test_by_eight_at_once(self, server: EmbeddedServer) -> None:

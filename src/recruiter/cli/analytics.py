@@ -13,7 +13,6 @@ from rich.text import Text
 
 from recruiter.cli import options as given
 from recruiter.cli.figures import number, seconds, sparkline
-from recruiter.cli.moments import moment
 from recruiter.cli.options import recruiter_on
 from recruiter.cli.output import Output, as_json
 from recruiter.domain.duration import humanize
@@ -49,8 +48,7 @@ def analytics(
         What to list beneath the sums. Owners and tags are of all jobs, and what has ended of late.
     """
     with recruiter_on(common) as recruiter:
-        then = None if at is None else moment(at, recruiter.clock.now())
-        told = recruiter.analytics(group, task=task, at=then, within=within)
+        told = recruiter.analytics(group, task=task, at=at, within=within)
         counts = recruiter.counts(by, within=within) if by == "owner" or by == "tag" else None
         if output == "table":
             _print(told, by, counts)

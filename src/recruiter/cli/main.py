@@ -8,7 +8,7 @@ from cyclopts import App, CycloptsError
 
 import recruiter
 from recruiter.cli import analytics, dev, doctor, group, health, job, limit, prepare, scheduler, start, top, worker
-from recruiter.errors import ApplicationError, RecruiterError, SettingsError, StoreError
+from recruiter.errors import ApplicationError, InvalidFilter, RecruiterError, SettingsError, StoreError
 
 app = App(
     name="recruiter",
@@ -45,7 +45,7 @@ def main() -> None:
 
 def exit_code(error: RecruiterError) -> int:
     match error:
-        case SettingsError():
+        case SettingsError() | InvalidFilter():
             return 2
         case ApplicationError():
             return 3

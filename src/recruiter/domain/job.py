@@ -37,6 +37,14 @@ class Execution(NamedTuple):
     """What else went wrong without changing the outcome: finalizers that raised."""
 
 
+class Cancellation(NamedTuple):
+    """That somebody asked to cancel a job."""
+
+    at: datetime | None
+    by: str | None
+    reason: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """A job as it waits: what to run, when, and how it may be tried again."""
@@ -84,6 +92,8 @@ class Job:
     """The worker that holds it."""
     locked_at: datetime | None = None
     """Since when it runs there; unknown in its first second."""
+    cancel: Cancellation | None = None
+    """Who wants it cancelled; it ends in a moment, or has."""
 
     @property
     def lane(self) -> str:
@@ -117,6 +127,8 @@ class ArchivedJob(Job):
     """Seconds from the time it was scheduled for to the start of its last attempt."""
     execution_time: float | None = field(kw_only=True, default=None)
     """Seconds that its last attempt took."""
+    recovered_as: JobId | None = field(kw_only=True, default=None)
+    """The job that repeats it, if somebody has recovered it; of several, the last."""
 
     @property
     def state(self) -> State:

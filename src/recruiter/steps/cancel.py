@@ -6,10 +6,14 @@ holder; one that nobody holds is archived by the leader, the only one who could 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
+
 from recruiter.clock import Clock
+from recruiter.domain.filters import JobFilter
 from recruiter.domain.job import JobId
 from recruiter.errors import JobNotFound
-from recruiter.store import moves
+from recruiter.store import matching, moves
 from recruiter.store.database import Store
 from recruiter.store.settlement import Movement
 
@@ -24,6 +28,15 @@ def cancel(store: Store, clock: Clock, id: JobId, by: str | None = None, reason:
     if ended is None:
         raise JobNotFound(f"there is no job {id!r}")
     raise JobNotFound(f"job {id!r} has ended already ({ended.why}); nothing to cancel")
+
+
+def cancel_some(
+    store: Store, filter: JobFilter, ids: Sequence[JobId], now: datetime, by: str | None, reason: str | None
+) -> int:
+    """The same for jobs that a filter has found, if they are still such; returns how many. One that has ended meanwhile
+    is left as it is, and one that is flagged already is not counted again."""
+    conditions = matching.residual(matching.of_waiting(filter, now), "worker", "slow")
+    return store.scheduled.flag_some(ids, conditions, {"at": now, "by": by, "reason": reason})
 
 
 def archive_cancelled(store: Store, clock: Clock, term: int, holder: str) -> list[JobId]:

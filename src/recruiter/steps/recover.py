@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from datetime import datetime
 
+from recruiter.domain.filters import JobFilter
 from recruiter.domain.job import ArchivedJob, Job, JobId
 from recruiter.errors import InvalidJob, JobNotFound
+from recruiter.store import matching
 from recruiter.store.codec import encode_job, new_id
 from recruiter.store.database import Store
 
 _FRESH = {"id", "created_at", "scheduled_at", "attempts", "crashes", "snoozes", "suspect", "executions"}
-_FRESH |= {"status", "progress", "stage", "log", "status_cut", "log_cut", "locked_by", "locked_at"}
+_FRESH |= {"status", "progress", "stage", "log", "status_cut", "log_cut", "locked_by", "locked_at", "cancel"}
 
 
 def recover(store: Store, id: JobId, now: datetime, at: datetime | None) -> Job:
@@ -23,9 +26,25 @@ def recover(store: Store, id: JobId, now: datetime, at: datetime | None) -> Job:
     if not ended.task:
         raise InvalidJob(f"document {id!r} was set aside and is no job: {ended.reason}; correct it and insert it again")
     job = _anew(ended, now, at or now)
-    for error in store.scheduled.insert([encode_job(job)]).values():
-        raise InvalidJob(f"job {id!r} cannot be recovered: {error}")
+    if not store.recoveries.repeat({id: encode_job(job)}, again=True):
+        raise JobNotFound(f"job {id!r} cannot be recovered: it has just been removed")
     return job
+
+
+def recover_some(store: Store, filter: JobFilter, ids: Sequence[JobId], now: datetime, at: datetime | None) -> int:
+    """The same for jobs that a filter has found; returns how many. Those that have been recovered before are left out,
+    and what was set aside and is no job."""
+    conditions = matching.residual(matching.of_ended(filter, now))
+    ended = store.archived.get_some(ids, [*conditions, {"recovered_as": None}])
+    anew = {job.id: encode_job(_anew(job, now, at or now)) for job in ended if job.task}
+    return store.recoveries.repeat(anew, again=False) if anew else 0
+
+
+def checked_moment(schedule_at: datetime | None) -> datetime | None:
+    """When to run it. Raises InvalidJob for a time without a zone."""
+    if schedule_at is not None and schedule_at.utcoffset() is None:
+        raise InvalidJob(f"schedule_at needs a datetime with a time zone, not {schedule_at!r}; add tzinfo=UTC")
+    return schedule_at
 
 
 def _anew(ended: ArchivedJob, now: datetime, at: datetime) -> Job:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from pymongo import ASCENDING, DESCENDING, IndexModel
@@ -17,18 +17,28 @@ from recruiter.store.translate import store_call
 
 NAME = "archived"
 
-BY_AGE, BY_URN, BY_TAG, SET_ASIDE = "by_age", "by_urn", "by_tag", "set_aside"
+BY_AGE, BY_WHY = "by_end", "by_why"
+BY_URN, BY_TAG, BY_OWNER, BY_KEY = "end_by_urn", "end_by_tag", "end_by_owner", "end_by_key"
+BY_ERROR, BY_ATTEMPTS, SET_ASIDE = "end_by_error", "end_by_attempts", "set_aside"
 _SET_ASIDE = {"why": {"$in": [Why.MALFORMED.value, Why.CRASHED_TOO_MANY_TIMES.value]}}
+_END = (("archived_at", ASCENDING), ("_id", ASCENDING))
+_TEXT: Document = {"$gt": ""}
+
+
+def _by_end(field: str, name: str, there: Document) -> IndexModel:
+    """Jobs that have this field, in the order in which they ended; the others pay nothing."""
+    return IndexModel([(field, ASCENDING), *_END], name=name, partialFilterExpression={field: there})
+
+
 INDEXES = [
-    IndexModel([("archived_at", ASCENDING)], name=BY_AGE),
-    IndexModel(
-        [("urn", ASCENDING), ("archived_at", DESCENDING)], name=BY_URN, partialFilterExpression={"urn": {"$gt": ""}}
-    ),
-    IndexModel(
-        [("tags", ASCENDING), ("archived_at", DESCENDING)],
-        name=BY_TAG,
-        partialFilterExpression={"tags": {"$exists": True}},
-    ),
+    IndexModel(list(_END), name=BY_AGE),
+    IndexModel([("why", ASCENDING), ("group", ASCENDING), ("task", ASCENDING), *_END], name=BY_WHY),
+    _by_end("urn", BY_URN, _TEXT),
+    _by_end("tags", BY_TAG, {"$exists": True}),
+    _by_end("username", BY_OWNER, _TEXT),
+    _by_end("key", BY_KEY, _TEXT),
+    _by_end("last_execution.class", BY_ERROR, _TEXT),
+    _by_end("attempts", BY_ATTEMPTS, {"$gt": 1}),
     # Few, and somebody has to look at each: they must be found among millions.
     IndexModel([("archived_at", DESCENDING)], name=SET_ASIDE, partialFilterExpression=_SET_ASIDE),
 ]
@@ -59,6 +69,12 @@ class Archived:
     @store_call
     def get_many(self, ids: Iterable[JobId]) -> dict[JobId, ArchivedJob]:
         return {d["_id"]: archived_from(d) for d in self._readable.find({"_id": {"$in": list(ids)}})}
+
+    @store_call
+    def get_some(self, ids: Iterable[JobId], conditions: Sequence[Document]) -> list[ArchivedJob]:
+        """Those of these jobs that fulfil the conditions."""
+        found = self._readable.find({"$and": [{"_id": {"$in": list(ids)}}, *conditions]})
+        return [archived_from(document) for document in found]
 
     @store_call
     def exists(self, id: JobId, session: ClientSession) -> bool:
@@ -94,6 +110,11 @@ class Archived:
         query = {**_SET_ASIDE, "archived_at": {"$gte": since}} if since is not None else _SET_ASIDE
         found = self._readable.find(query, hint=SET_ASIDE).sort("archived_at", -1).limit(limit)
         return [archived_from(document) for document in found]
+
+    @store_call
+    def remove(self, ids: Sequence[JobId], conditions: Sequence[Document] = ()) -> int:
+        """Removes those of these jobs that fulfil the conditions; returns how many."""
+        return self.collection.delete_many({"$and": [{"_id": {"$in": list(ids)}}, *conditions]}).deleted_count
 
     @store_call
     def remove_older(self, than: datetime, batch: int) -> int:

@@ -19,7 +19,7 @@ from bson.codec_options import DatetimeConversion
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 
-from recruiter.domain.job import EXECUTIONS_KEPT, ArchivedJob, Execution, Job, JobId
+from recruiter.domain.job import EXECUTIONS_KEPT, ArchivedJob, Cancellation, Execution, Job, JobId
 from recruiter.domain.lanes import Lane
 from recruiter.domain.names import CANCELLED_LANE, DEFAULT_GROUP, DEFAULT_METHOD, check_name
 from recruiter.domain.needs import Needs
@@ -150,7 +150,8 @@ def job_from(document: Mapping[str, Any]) -> Job:
 
 
 def archived_from(document: Mapping[str, Any]) -> ArchivedJob:
-    fields: Document = {"executions": _executions(document)} if "original" in document else _fields(document)
+    is_job = "original" not in document and document.keys() >= _EVERY_JOB
+    fields: Document = _fields(document) if is_job else {"executions": _executions(document)}
     moment = document["archived_at"]
     nothing = {"id": document["_id"], "task": "", "args": {}, "created_at": moment, "scheduled_at": moment}
     if document["done"]:
@@ -164,7 +165,12 @@ def archived_from(document: Mapping[str, Any]) -> ArchivedJob:
         reason=document.get("reason"),
         latency=document.get("latency"),
         execution_time=document.get("execution_time"),
+        recovered_as=document.get("recovered_as"),
     )
+
+
+_EVERY_JOB = {"task", "group", "priority", "created_at", "scheduled_at"}
+"""What every job has; what was set aside, or kept of an outcome that could not be, may have less."""
 
 
 def _fields(document: Mapping[str, Any]) -> Document:
@@ -197,7 +203,15 @@ def _fields(document: Mapping[str, Any]) -> Document:
         "stage": _text(document.get("stage")) or progress.stage,
         "locked_by": _text(document.get("locked_by")),
         "locked_at": _moment(document.get("locked_at")),
+        "cancel": cancellation_from(document.get("cancel")),
     }
+
+
+def cancellation_from(flag: Any) -> Cancellation | None:
+    """Who wants it cancelled, of the flag as it is stored, or as somebody wrote it by hand."""
+    if not isinstance(flag, dict):
+        return None
+    return Cancellation(_moment(flag.get("at")), _text(flag.get("by")), _text(flag.get("reason")))
 
 
 SAID = ("status", "log", "status_cut", "log_cut", "progress", "stage")

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
@@ -21,17 +22,24 @@ from pymongo.errors import ConfigurationError, PyMongoError
 from pymongo.read_concern import ReadConcern
 
 from recruiter.clock import SystemClock
+from recruiter.domain.filters import JobFilter
+from recruiter.domain.job import JobId
 from recruiter.domain.text import mask
 from recruiter.errors import InvalidTarget, NotAReplicaSet, ServerTooOld, StoreRefused, StoreUnreachable
 from recruiter.store import archived, creations, leases, limits, processes, roster, scheduled, schedulers, statistics
 from recruiter.store.advice import unreached
-from recruiter.store.codec import OPTIONS, Document
+from recruiter.store.codec import LENIENT, OPTIONS, Document
+from recruiter.store.ends import Ends
+from recruiter.store.held import Held
 from recruiter.store.preparation import Difference, differences, prepare
 from recruiter.store.privileges import LOOK_AROUND, WRITE, lacking
+from recruiter.store.recoveries import Recoveries
+from recruiter.store.roster import Hold
 from recruiter.store.server import Server
 from recruiter.store.settlement import DURABLE, Settlement
 from recruiter.store.target import Target
 from recruiter.store.translate import NOT_A_REPLICA_SET, store_call
+from recruiter.store.turns import Turns
 
 OLDEST_WIRE_VERSION = 17
 """MongoDB 6.0."""
@@ -150,6 +158,23 @@ class Store:
         return Server(self.client, self.database)
 
     @cached_property
+    def recoveries(self) -> Recoveries:
+        return Recoveries(self.client, self._collection(scheduled.NAME), self._collection(archived.NAME))
+
+    # -- searching: read-only views of the two collections of jobs, whatever is in their documents
+
+    @cached_property
+    def turns(self) -> Turns:
+        return Turns(self._collection(scheduled.NAME).with_options(codec_options=LENIENT))
+
+    @cached_property
+    def ends(self) -> Ends:
+        return Ends(self._collection(archived.NAME).with_options(codec_options=LENIENT))
+
+    def held(self, holds: Mapping[JobId, Hold], filter: JobFilter, now: datetime) -> Held:
+        return Held(self._collection(scheduled.NAME).with_options(codec_options=LENIENT), holds, filter, now)
+
+    @cached_property
     def settlement(self) -> Settlement:
         collections = (self.scheduled, self.archived, self.roster, self.leases, self.creations, self.schedulers)
         return Settlement(self.client, *collections, self.statistics)
@@ -237,6 +262,9 @@ class Store:
                 "limits",
                 "statistics",
                 "processes",
+                "recoveries",
+                "turns",
+                "ends",
                 "settlement",
             ):
                 self.__dict__.pop(name, None)

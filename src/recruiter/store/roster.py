@@ -13,7 +13,7 @@ cannot complete anything.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -113,6 +113,14 @@ class Holding:
 
     assigned: list[JobId]
     settled: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """That a worker holds a job, and since when it runs there as far as is known."""
+
+    worker: str
+    since: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +283,12 @@ class Roster:
             return None
         return found["_id"], next((run["since"] for run in found.get("running", ())), None)
 
+    @store_call
+    def holds(self) -> dict[JobId, Hold]:
+        """Every job that somebody holds, with who does."""
+        found = self.collection.find({}, {"assigned": 1, "running": 1})
+        return {id: hold for document in found for id, hold in _holds(document)}
+
     # -- views -------------------------------------------------------------------------------------------------
 
     @store_call
@@ -294,6 +308,12 @@ class Roster:
             )
             for document in self.collection.find({}, _VIEW_FIELDS).sort("_id", 1)
         ]
+
+
+def _holds(document: Document) -> Iterator[tuple[JobId, Hold]]:
+    since = {run["job"]: run["since"] for run in document["running"]}
+    for id in document["assigned"]:
+        yield id, Hold(document["_id"], since.get(id))
 
 
 def _given(jobs: Sequence[JobId], metered: Sequence[tuple[JobId, str]]) -> Document:

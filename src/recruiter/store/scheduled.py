@@ -35,19 +35,27 @@ from recruiter.store.translate import store_call
 
 NAME = "scheduled"
 
-DUE, POSTPONED, INBOX, BY_URN, BY_TAG = "due", "postponed", "inbox", "by_urn", "by_tag"
+DUE, POSTPONED, INBOX = "due", "postponed", "inbox"
+BY_URN, BY_TAG, BY_OWNER = "turn_by_urn", "turn_by_tag", "turn_by_owner"
 _HAS_LANE = {"lane": {"$gt": ""}}
+TURN = (("priority", DESCENDING), ("scheduled_at", ASCENDING), ("_id", ASCENDING))
+"""The order in which jobs get their turn, in their lane or merged over several."""
+_TEXT: Document = {"$gt": ""}
+
+
+def _in_turn(field: str, name: str, there: Document) -> IndexModel:
+    """Jobs that have this field, in the order in which they get their turn; the others pay nothing."""
+    return IndexModel([(field, ASCENDING), *TURN], name=name, partialFilterExpression={field: there})
+
+
 INDEXES = [
-    IndexModel(
-        [("lane", ASCENDING), ("priority", DESCENDING), ("scheduled_at", ASCENDING), ("_id", ASCENDING)],
-        name=DUE,
-        partialFilterExpression=_HAS_LANE,
-    ),
+    _in_turn("lane", DUE, _TEXT),
     # Only for jobs that wait for their time: the many that are due at once need not pay for it twice.
     IndexModel([("scheduled_at", ASCENDING)], name=POSTPONED, partialFilterExpression={"postponed": True}),
     IndexModel([("lane", ASCENDING)], name=INBOX, partialFilterExpression={"lane": None}),
-    IndexModel([("urn", ASCENDING)], name=BY_URN, partialFilterExpression={"urn": {"$gt": ""}}),
-    IndexModel([("tags", ASCENDING)], name=BY_TAG, partialFilterExpression={"tags": {"$exists": True}}),
+    _in_turn("urn", BY_URN, _TEXT),
+    _in_turn("tags", BY_TAG, {"$exists": True}),
+    _in_turn("username", BY_OWNER, _TEXT),
 ]
 
 VALIDATOR = {
@@ -84,7 +92,6 @@ VALIDATOR = {
     }
 }
 
-_ORDER = [("priority", DESCENDING), ("scheduled_at", ASCENDING), ("_id", ASCENDING)]
 _BY_TIME = [("scheduled_at", ASCENDING), ("priority", DESCENDING), ("created_at", ASCENDING), ("_id", ASCENDING)]
 _LANES_A_QUERY = 100
 """MongoDB merges up to 200 sorted scans; beyond that it would sort in memory."""
@@ -181,7 +188,7 @@ class Scheduled:
     ) -> Cursor[Document]:
         query = {"lane": {"$in": list(lanes)}, "scheduled_at": {"$lte": now}, "_id": {"$nin": list(held)}}
         # batch_size: without it the server answers with 101 and makes the leader ask again.
-        return find(query, fields, limit=limit, batch_size=limit + 1).sort(_ORDER).hint(DUE)
+        return find(query, fields, limit=limit, batch_size=limit + 1).sort(list(TURN)).hint(DUE)
 
     @store_call
     def first(self, but: Ids[JobId], until: datetime | None = None) -> tuple[JobId, str] | None:
@@ -364,6 +371,13 @@ class Scheduled:
             # adopted between the two: once more
 
     @store_call
+    def flag_some(self, ids: Sequence[JobId], conditions: Sequence[Document], flag: Document) -> int:
+        """Raises the flag on those of these jobs that fulfil the conditions and have none; returns how many."""
+        query = {"$and": [{"_id": {"$in": list(ids)}}, {"lane": {"$gt": "", "$ne": CANCELLED_LANE}}, *conditions]}
+        update = {"$set": {"cancel": flag, "lane": CANCELLED_LANE}}
+        return self.collection.update_many(query, update).modified_count
+
+    @store_call
     def flagged(self, limit: int) -> list[Document]:
         return list(self._readable.find({"lane": CANCELLED_LANE}, hint=DUE, limit=limit))
 
@@ -451,7 +465,7 @@ class Scheduled:
 
 def _next_of(lane: str, count: int, now: datetime, held: Ids[JobId]) -> list[Document]:
     match = {"lane": lane, "scheduled_at": {"$lte": now}, "_id": {"$nin": list(held)}}
-    return [{"$match": match}, {"$sort": dict(_ORDER)}, {"$limit": count}, {"$project": _PLANNED}]
+    return [{"$match": match}, {"$sort": dict(TURN)}, {"$limit": count}, {"$project": _PLANNED}]
 
 
 def _candidate(document: Document) -> Candidate:

@@ -1,0 +1,221 @@
+"""Jobs by a filter: listed, counted, cancelled, recovered and removed, few or very many."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Literal, TypeVar, Unpack, overload
+
+from recruiter.domain.conditions import Conditions
+from recruiter.domain.filters import ENDED, NOT_ENDED, JobFilter, filter_of
+from recruiter.domain.job import Job, JobId
+from recruiter.domain.pages import Count, JobSummary, Page
+from recruiter.domain.state import State
+from recruiter.errors import InvalidFilter
+from recruiter.steps.cancel import cancel_some
+from recruiter.steps.recover import checked_moment, recover_some
+from recruiter.steps.remove import remove_some
+from recruiter.steps.search import FULL, ID, SHORT, Form, count, search
+from recruiter.store.database import Store
+from recruiter.twins import twin
+
+T = TypeVar("T")
+
+MOST_LISTED = 1_000
+COUNTED = 100_000
+_PAGE = 500
+_LATECOMERS = timedelta(minutes=1)
+"""Clocks disagree a little. But whoever cancels does not run after a producer that is quicker, for ever."""
+
+_UNSUCCESSFUL: frozenset[str] = frozenset({State.FAILED, State.LOST})
+
+Progress = Callable[[int], None]
+"""Told how many are done so far, after each batch."""
+
+
+class Jobs:
+    """`recruiter.jobs`. Wherever jobs are meant, give a `JobFilter` or its words: `state="failed", since="2h"`."""
+
+    def __init__(self, store: Callable[[], Store], sent: Callable[[], None]) -> None:
+        self._store = store
+        self._sent = sent
+
+    @overload
+    def list(
+        self,
+        filter: JobFilter | None = None,
+        *,
+        limit: int = 50,
+        after: str | None = None,
+        minimal: Literal[False] = False,
+        **conditions: Unpack[Conditions],
+    ) -> Page[Job]: ...
+    @overload
+    def list(
+        self,
+        filter: JobFilter | None = None,
+        *,
+        limit: int = 50,
+        after: str | None = None,
+        minimal: Literal[True],
+        **conditions: Unpack[Conditions],
+    ) -> Page[JobSummary]: ...
+    def list(
+        self,
+        filter: JobFilter | None = None,
+        *,
+        limit: int = 50,
+        after: str | None = None,
+        minimal: bool = False,
+        **conditions: Unpack[Conditions],
+    ) -> Page[Job] | Page[JobSummary]:
+        """A page of jobs: those that run, those that wait in the order of their turn, those that have ended, the newest
+        first. `after` is the `next` of the page before. `minimal` gives short records, which are quicker to read."""
+        wanted = filter_of(filter, conditions)
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST_LISTED:
+            raise InvalidFilter(f"limit is {limit!r}; a page has 1 to {MOST_LISTED:,} jobs")
+        store = self._store()
+        if minimal:
+            return search(store, wanted, store.clock.now(), SHORT, limit=limit, after=after)
+        return search(store, wanted, store.clock.now(), FULL, limit=limit, after=after)
+
+    alist = twin(list)
+
+    @overload
+    def iterate(
+        self, filter: JobFilter | None = None, *, minimal: Literal[False] = False, **conditions: Unpack[Conditions]
+    ) -> Iterator[Job]: ...
+    @overload
+    def iterate(
+        self, filter: JobFilter | None = None, *, minimal: Literal[True], **conditions: Unpack[Conditions]
+    ) -> Iterator[JobSummary]: ...
+    def iterate(
+        self, filter: JobFilter | None = None, *, minimal: bool = False, **conditions: Unpack[Conditions]
+    ) -> Iterator[Job] | Iterator[JobSummary]:
+        """All of them, one after another, however many there are."""
+        form: Form[Any] = SHORT if minimal else FULL
+        return (job for page in self._pages(filter_of(filter, conditions), form) for job in page)
+
+    async def aiterate(self, filter: JobFilter | None = None, **conditions: Unpack[Conditions]) -> AsyncIterator[Job]:
+        """Like `iterate`, for `async for`; whole jobs only."""
+        after: str | None = None
+        wanted = filter_of(filter, conditions)
+        while True:
+            page = await self.alist(wanted, limit=_PAGE, after=after)
+            for job in page:
+                yield job
+            after = page.next
+            if after is None:
+                return
+
+    def count(
+        self, filter: JobFilter | None = None, *, most: int | None = COUNTED, **conditions: Unpack[Conditions]
+    ) -> Count:
+        """How many there are. Counts up to `most`, or where no index answers, looks at so many; `exact` says whether
+        these were all. With None it goes on to the end, however long that takes."""
+        store = self._store()
+        return count(store, filter_of(filter, conditions), store.clock.now(), most)
+
+    acount = twin(count)
+
+    def cancel(
+        self,
+        filter: JobFilter | None = None,
+        *,
+        by: str | None = None,
+        reason: str | None = None,
+        everything: bool = False,
+        progress: Progress | None = None,
+        **conditions: Unpack[Conditions],
+    ) -> int:
+        """Cancels jobs that have not ended, as `Recruiter.cancel` does with one; returns how many."""
+        wanted = cancellable(filter_of(filter, conditions), everything)
+        store = self._store()
+        began = store.clock.now()
+        wanted = wanted.created_before(began + _LATECOMERS)
+        return self._each(wanted, lambda ids: cancel_some(store, wanted, ids, began, by, reason), progress)
+
+    acancel = twin(cancel)
+
+    def recover(
+        self,
+        filter: JobFilter | None = None,
+        *,
+        schedule_at: datetime | None = None,
+        everything: bool = False,
+        progress: Progress | None = None,
+        **conditions: Unpack[Conditions],
+    ) -> int:
+        """Runs jobs that have ended once more, now or then, as `Recruiter.recover` does with one; returns how many.
+
+        Without a state: those that failed or were lost. One that has been recovered before is left alone, so this may
+        be called again after an interruption.
+        """
+        wanted = recoverable(filter_of(filter, conditions), everything)
+        at = checked_moment(schedule_at)
+        store = self._store()
+        began = store.clock.now()
+        try:
+            return self._each(wanted, lambda ids: recover_some(store, wanted, ids, began, at), progress)
+        finally:
+            self._sent()
+
+    arecover = twin(recover)
+
+    def remove(
+        self,
+        filter: JobFilter | None = None,
+        *,
+        everything: bool = False,
+        progress: Progress | None = None,
+        **conditions: Unpack[Conditions],
+    ) -> int:
+        """Removes jobs that have ended, for good; returns how many. Those that wait or run are refused."""
+        wanted = removable(filter_of(filter, conditions), everything)
+        store = self._store()
+        began = store.clock.now()
+        return self._each(wanted, lambda ids: remove_some(store, wanted, ids, began), progress)
+
+    aremove = twin(remove)
+
+    def _each(self, wanted: JobFilter, act: Callable[[Sequence[JobId]], int], progress: Progress | None) -> int:
+        """Acts on all of them, batch by batch."""
+        done = 0
+        for page in self._pages(wanted, ID):
+            done += act(page.jobs) if page.jobs else 0
+            if progress is not None:
+                progress(done)
+        return done
+
+    def _pages(self, wanted: JobFilter, form: Form[T]) -> Iterator[Page[T]]:
+        store = self._store()
+        now, after = store.clock.now(), None
+        while True:
+            page = search(store, wanted, now, form, limit=_PAGE, after=after)
+            yield page
+            after = page.next
+            if after is None:
+                return
+
+
+def cancellable(wanted: JobFilter, everything: bool) -> JobFilter:
+    """Those of them that can be cancelled. Raises InvalidFilter if others are asked for."""
+    advice = "`recover` runs jobs that have ended once more"
+    return _meant(wanted, everything).within(NOT_ENDED, "cancelled", advice)
+
+
+def recoverable(wanted: JobFilter, everything: bool) -> JobFilter:
+    """Likewise; without a state, those that failed or were lost."""
+    advice = "wait until they have ended"
+    return _meant(wanted, everything).within(ENDED, "recovered", advice, otherwise=_UNSUCCESSFUL)
+
+
+def removable(wanted: JobFilter, everything: bool) -> JobFilter:
+    return _meant(wanted, everything).within(ENDED, "removed", "cancel them first")
+
+
+def _meant(wanted: JobFilter, everything: bool) -> JobFilter:
+    if wanted.is_empty != everything:
+        hint = "say everything=True if you mean all jobs" if wanted.is_empty else "everything=True goes with no filter"
+        raise InvalidFilter(f"the filter says {wanted}; {hint}")
+    return wanted

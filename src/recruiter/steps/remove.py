@@ -1,0 +1,26 @@
+"""Remove: jobs that have ended go, before the cleaner would come for them. Nothing else may."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from recruiter.domain.filters import JobFilter
+from recruiter.domain.job import JobId
+from recruiter.errors import JobNotFound
+from recruiter.store import matching
+from recruiter.store.database import Store
+
+
+def remove(store: Store, id: JobId) -> None:
+    """Removes a job that has ended. Raises JobNotFound when it waits, runs, or never was."""
+    if store.archived.remove([id]):
+        return
+    if store.scheduled.exists(id):
+        raise JobNotFound(f"job {id!r} has not ended, so it cannot be removed; cancel it first")
+    raise JobNotFound(f"there is no job {id!r}")
+
+
+def remove_some(store: Store, filter: JobFilter, ids: Sequence[JobId], now: datetime) -> int:
+    """The same for jobs that a filter has found; returns how many."""
+    return store.archived.remove(ids, matching.residual(matching.of_ended(filter, now)))

@@ -1,0 +1,233 @@
+"""Walking along an index: in its order, page by page, and never far at once.
+
+A *scan* is a query that one index answers in the order that is wanted: equalities on its first fields (several values
+are merged by MongoDB, not sorted), then the fields that order. Where a page ends is a *position*, the values of the
+ordering fields of its last document; the next page goes on after it, however many came or went meanwhile.
+
+"After this position" over several fields is no range of an index, and as one condition would make MongoDB read
+everything before it. So it is asked as several stretches, each a plain range:
+
+    order (priority, time, id), after (5, 12:00, x)        priority = 5, time = 12:00, id > x
+                                                           priority = 5, time > 12:00
+                                                           priority < 5
+
+What no index answers (`residual`) is looked for in a window: first the position of the document so and so many further
+on (from the index alone), then what fits between. However rare it is, no query reads more than the window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cmp_to_key
+from typing import Any
+from uuid import UUID
+
+from bson import ObjectId
+from bson.datetime_ms import DatetimeMS
+from pymongo import ASCENDING
+from pymongo.collection import Collection
+
+from recruiter.store.codec import OPTIONS, Document
+from recruiter.store.translate import store_call
+
+MOST_MERGED = 200
+"""MongoDB merges up to so many sorted ranges; beyond that it would sort in memory."""
+
+Order = tuple[tuple[str, int], ...]
+"""Fields, each with its direction."""
+Position = tuple[Any, ...]
+"""The values of the ordering fields of one document."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A part of an order that is one range of an index: fields that are fixed, a range of the next, and the rest."""
+
+    conditions: tuple[Document, ...]
+    order: Order
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    index: str
+    order: Order
+    alternatives: tuple[Document, ...] = ({},)
+    """Equalities on the index's first fields. Each is a query of its own that merges up to MOST_MERGED ranges."""
+    bounds: tuple[Document, ...] = ()
+    """Ranges of ordering fields."""
+    residual: tuple[Document, ...] = ()
+    """What the index does not answer."""
+
+    def query(self, alternative: Document, stretch: Stretch, *, residual: bool = True) -> Document:
+        parts = [alternative, *self.bounds, *stretch.conditions, *(self.residual if residual else ())]
+        parts = [part for part in parts if part]
+        return {"$and": parts} if parts else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    documents: list[tuple[Position, Document]]
+    """In order, each with where it stands."""
+    reached: Position | None
+    """Where to go on; None at the end."""
+    looked_at: int
+    """How many documents were read for it: a whole window, or where there was none, what was found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """A scan of a collection."""
+
+    collection: Collection[Document]
+    scan: Scan
+
+    @store_call
+    def page(self, after: Position | None, limit: int, window: int, fields: Mapping[str, Any] | None = None) -> Found:
+        """Up to so many documents after this position, and where to go on. With a residual condition it may find fewer,
+        even none, and not be at the end."""
+        upto = self._end_of_window(after, window) if self.scan.residual else None
+        documents = self._read(stretches(self.scan.order, after, upto), limit, fields)
+        found = [(position(self.scan.order, document), document) for document in documents]
+        reached = found[-1][0] if len(found) == limit else upto
+        return Found(found, reached, len(found) if upto is None else window)
+
+    @store_call
+    def count(self, after: Position | None, most: int | None, window: int) -> tuple[int, Position | None]:
+        """How many there are after this position, up to `most`, and where to go on. Without a residual condition the
+        index alone answers, for all of them."""
+        upto = self._end_of_window(after, window) if self.scan.residual else None
+        number = 0
+        for stretch in stretches(self.scan.order, after, upto):
+            for alternative in self.scan.alternatives:
+                if most is None or number < most:
+                    number += self._count(self.scan.query(alternative, stretch), most and most - number)
+        return number, upto
+
+    def _read(self, parts: Iterable[Stretch], limit: int, fields: Mapping[str, Any] | None) -> list[Document]:
+        found: list[Document] = []
+        for stretch in parts:
+            wanted = limit - len(found)
+            some = [self._find(alternative, stretch, wanted, fields) for alternative in self.scan.alternatives]
+            found.extend(_merged(some, self.scan.order)[:wanted])
+            if len(found) == limit:
+                break
+        return found
+
+    def _find(
+        self, alternative: Document, stretch: Stretch, limit: int, fields: Mapping[str, Any] | None
+    ) -> list[Document]:
+        query = self.scan.query(alternative, stretch)
+        # batch_size: without it the server answers with 101 and has to be asked again
+        cursor = self.collection.find(query, fields, limit=limit, batch_size=limit + 1, hint=self.scan.index)
+        return list(cursor.sort(list(stretch.order)))
+
+    def _end_of_window(self, after: Position | None, window: int) -> Position | None:
+        """The position so many documents further on, from the index alone; None if there are not so many."""
+        each = max(1, window // len(self.scan.alternatives))
+        fields = {"_id": 1, **dict.fromkeys((name for name, _ in self.scan.order), 1)}
+        for stretch in stretches(self.scan.order, after, None):
+            ends = []
+            for alternative in self.scan.alternatives:
+                query = self.scan.query(alternative, stretch, residual=False)
+                cursor = self.collection.find(query, fields, skip=each - 1, limit=1, hint=self.scan.index)
+                ends.append(list(cursor.sort(list(stretch.order))))
+            for nearest in _merged(ends, self.scan.order):
+                return position(self.scan.order, nearest)
+        return None
+
+    def _count(self, query: Document, limit: int | None) -> int:
+        """With the command of that name: unlike `count_documents` it looks at keys only, where they say all."""
+        command: Document = {"count": self.collection.name, "query": query, "hint": self.scan.index}
+        if limit is not None:
+            command["limit"] = limit
+        return int(self.collection.database.command(command, codec_options=OPTIONS)["n"])
+
+
+def position(order: Order, document: Mapping[str, Any]) -> Position:
+    return tuple(document.get(name) for name, _ in order)
+
+
+def stretches(order: Order, after: Position | None, upto: Position | None) -> Iterator[Stretch]:
+    """What lies after the one position, up to and with the other, as ranges that follow each other."""
+    return _stretches(order, after, upto, ())
+
+
+def _stretches(
+    order: Order, after: Position | None, upto: Position | None, fixed: tuple[Document, ...]
+) -> Iterator[Stretch]:
+    (name, direction), rest = order[0], order[1:]
+    if after is not None and upto is not None and after[0] == upto[0] and rest:
+        yield from _stretches(rest, after[1:], upto[1:], (*fixed, {name: {"$eq": after[0]}}))
+        return
+    if after is not None and rest:
+        yield from _stretches(rest, after[1:], None, (*fixed, {name: {"$eq": after[0]}}))
+    ranges = []
+    if after is not None:
+        ranges.append(_compared(name, "$gt" if direction == ASCENDING else "$lt", after[0]))
+    if upto is not None:
+        ranges.append(_compared(name, ("$lt" if direction == ASCENDING else "$gt") + ("" if rest else "e"), upto[0]))
+    yield Stretch((*fixed, *ranges), order)
+    if upto is not None and rest:
+        yield from _stretches(rest, None, upto[1:], (*fixed, {name: {"$eq": upto[0]}}))
+
+
+def _compared(name: str, operator: str, value: Any) -> Document:
+    if name == "_id":  # of several types perhaps, and only an expression compares across types
+        return {"$expr": {operator: ["$_id", {"$literal": value}]}}
+    return {name: {operator: value}}
+
+
+def _merged(lists: Sequence[list[Document]], order: Order) -> list[Document]:
+    """Sorted lists as one. Most of the time there is only one."""
+    if len(lists) == 1:
+        return lists[0]
+    everything = [document for some in lists for document in some]
+    return sorted(everything, key=lambda document: sort_key(order, position(order, document)))
+
+
+def compare(order: Order, one: Position, other: Position) -> int:
+    """Below zero if the one comes first, above if the other does."""
+    for (_, direction), mine, theirs in zip(order, map(_rank, one), map(_rank, other), strict=True):
+        if mine != theirs:
+            return direction if mine > theirs else -direction
+    return 0
+
+
+def sort_key(order: Order, position: Position) -> Any:
+    """For Python's `sorted`."""
+    return _in_order((order, position))
+
+
+def _compared_in_order(one: tuple[Order, Position], other: tuple[Order, Position]) -> int:
+    return compare(one[0], one[1], other[1])
+
+
+_in_order = cmp_to_key(_compared_in_order)
+
+
+def _rank(value: Any) -> tuple[int, Any]:
+    """MongoDB's order of the values that jobs are ordered by; whatever else somebody wrote there comes last."""
+    match value:
+        case None:
+            return 0, 0
+        case bool():
+            return 5, value
+        case int() | float():
+            return (1, value) if value == value else (1, float("-inf"))
+        case str():
+            return 2, value.encode("utf-8", "replace")
+        case UUID():
+            return 3, value.bytes
+        case ObjectId():
+            return 4, value.binary
+        case datetime():
+            return 6, (value - _EPOCH) // _MILLISECOND
+        case DatetimeMS():
+            return 6, int(value)
+        case _:
+            return 7, 0

@@ -1,0 +1,94 @@
+"""Short records of jobs: what is read for them, and how they are made."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from recruiter.domain.needs import NOTHING, Needs
+from recruiter.domain.pages import JobSummary
+from recruiter.domain.state import State
+from recruiter.errors import InvalidJob
+from recruiter.store.codec import needs_of
+from recruiter.store.roster import Hold
+
+_BEYOND = datetime(9999, 12, 31, tzinfo=UTC)
+"""For a date that Python cannot have, and MongoDB can."""
+
+ONLY_IDS: Mapping[str, int] = {"_id": 1, "lane": 1, "priority": 1, "scheduled_at": 1, "archived_at": 1}
+"""The id, and what jobs are ordered by."""
+
+FIELDS: Mapping[str, int] = {
+    **ONLY_IDS,
+    **dict.fromkeys(("task", "group", "tags", "urn", "username", "proc", "mem", "resources", "created_at"), 1),
+    **dict.fromkeys(("attempts", "stage", "progress", "locked_by", "locked_at", "cancel", "done", "why"), 1),
+    **dict.fromkeys(
+        ("last_execution.started_at", "last_execution.ended_at", "last_execution.class", "last_execution.worker"), 1
+    ),
+}
+
+
+def summary_from(document: Mapping[str, Any], hold: Hold | None = None) -> JobSummary:
+    """Of any document in `scheduled` or `archived`, whatever is in it."""
+    last = document.get("last_execution")
+    last = last if isinstance(last, dict) else {}
+    ended = document.get("archived_at")
+    runs_since = locked_at(document, hold)
+    moment = _moment(ended) or _moment(document.get("scheduled_at")) or _BEYOND
+    return JobSummary(
+        id=document["_id"],
+        task=_text(document.get("task")) or "",
+        group=_text(document.get("group")) or "",
+        state=_state(document, hold),
+        created_at=_moment(document.get("created_at")) or moment,
+        scheduled_at=_moment(document.get("scheduled_at")) or moment,
+        priority=document.get("priority") or 0,
+        tags=tuple(document.get("tags") or ()),
+        urn=_text(document.get("urn")),
+        username=_text(document.get("username")),
+        needs=_needs(document),
+        attempts=document.get("attempts") or 0,
+        started_at=runs_since or _moment(last.get("started_at")),
+        ended_at=_moment(ended),
+        why=document.get("why") if ended is not None else None,
+        error=_text(last.get("class")),
+        worker=hold.worker if hold else _text(last.get("worker")),
+        stage=_text(document.get("stage")),
+        progress=1.0 if ended is not None and document.get("done") else _number(document.get("progress")),
+        locked_by=hold.worker if hold else None,
+        locked_at=runs_since,
+        cancelling=ended is None and isinstance(document.get("cancel"), dict),
+    )
+
+
+def locked_at(document: Mapping[str, Any], hold: Hold | None) -> datetime | None:
+    """Since when its holder runs it: the roster says so, or the sign that its worker has left on the job."""
+    if hold is None or hold.since is not None:
+        return hold.since if hold else None
+    return _moment(document.get("locked_at")) if document.get("locked_by") == hold.worker else None
+
+
+def _state(document: Mapping[str, Any], hold: Hold | None) -> State:
+    if "archived_at" in document:
+        return State.at_the_end(bool(document.get("done")), str(document.get("why")))
+    return State.WAITING if hold is None else State.RUNNING
+
+
+def _needs(document: Mapping[str, Any]) -> Needs:
+    with contextlib.suppress(InvalidJob):
+        return needs_of(document)
+    return NOTHING
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _moment(value: Any) -> datetime | None:
+    return value if isinstance(value, datetime) else None
+
+
+def _number(value: Any) -> float:
+    return min(1.0, max(0.0, float(value))) if isinstance(value, int | float) else 0.0

@@ -1,0 +1,285 @@
+"""Search: what a filter means, all of it and nothing else, in order, page by page."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from bson import ObjectId
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from recruiter.domain.conditions import STATES
+from recruiter.domain.filters import JobFilter
+from recruiter.domain.job import ArchivedJob, Job, JobId
+from recruiter.domain.pages import JobSummary
+from recruiter.domain.state import State
+from recruiter.embedded import EmbeddedServer
+from recruiter.errors import InvalidFilter
+from recruiter.steps.search import FULL, ID, SHORT, Form, count, search
+from recruiter.store.codec import encode
+from recruiter.store.database import Store
+from recruiter.store.target import Target
+from tests.crowd import EACH_WORD, ERRORS, MINUTE, fill, meant_by
+from tests.samples import NOW
+
+
+@pytest.fixture(scope="module")
+def crowd(server: EmbeddedServer) -> Iterator[Store]:
+    """A store with a job of every kind; the tests here only look."""
+    name = f"test_{ObjectId()}"
+    store = Store(Target.parse(server.uri.replace("/?", f"/{name}?")))
+    store.prepare()
+    fill(store)
+    yield store
+    store.client.drop_database(name)
+    store.close()
+
+
+HARDSHIPS: dict[str, dict[str, int]] = {
+    "as it is": {},
+    "windows of a few": {"search.FIRST_WINDOW": 2, "search.WINDOW": 7, "search.LOOKS_AT": 15},
+    "merges of a few": {"turns.MOST_MERGED": 3, "ends.MOST_MERGED": 4, "search.FIRST_WINDOW": 5, "search.WINDOW": 30},
+    "too many lanes": {"turns.MOST_LANES": 1, "ends.MOST_QUERIES": 0, "search.WINDOW": 20},
+}
+
+
+@pytest.fixture(params=HARDSHIPS)
+def hardship(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """With so few jobs nothing would be asked twice; so the limits are lower."""
+    for name, value in HARDSHIPS[request.param].items():
+        module, _, constant = name.partition(".")
+        package = "steps" if module == "search" else "store"
+        monkeypatch.setattr(f"recruiter.{package}.{module}.{constant}", value)
+    return str(request.param)
+
+
+def all_pages(store: Store, filter: JobFilter, limit: int, form: Form[Any] = ID) -> list[Any]:
+    found: list[Any] = []
+    after: str | None = None
+    for _ in range(1_000):
+        page = search(store, filter, NOW, form, limit=limit, after=after)
+        assert len(page) <= limit
+        found += page.jobs
+        after = page.next
+        if after is None:
+            return found
+    raise AssertionError("it never ends")
+
+
+def same(found: list[JobId], expected: set[JobId]) -> None:
+    assert len(found) == len({(type(id), id) for id in found}), "one was seen twice"
+    assert set(found) == expected
+
+
+@pytest.mark.parametrize("words", EACH_WORD, ids=str)
+def test_what_a_filter_means_is_found(crowd: Store, hardship: str, words: dict[str, Any]) -> None:
+    del hardship
+    filter = JobFilter(**words)
+
+    found = all_pages(crowd, filter, 40)
+
+    same(found, meant_by(crowd, filter, NOW))
+    assert count(crowd, filter, NOW, None) == (len(found), True)
+
+
+_words = st.fixed_dictionaries(
+    {},
+    optional={
+        "state": st.sets(st.sampled_from(STATES), min_size=1, max_size=3),
+        "task": st.sets(st.sampled_from(["send", "resize", "charge", "nobody"]), min_size=1),
+        "group": st.sets(st.sampled_from(["mail", "mail2", "shop"]), min_size=1),
+        "tag": st.sets(st.sampled_from(["eu", "new"]), min_size=1),
+        "owner": st.sampled_from(["ada", "bob"]),
+        "urn": st.just("report:1"),
+        "key": st.sampled_from(["customer:1", "customer:3"]),
+        "worker": st.sampled_from(["w1", "w2", "w7"]),
+        "error": st.sampled_from([*ERRORS, "Refused"]),
+        "args": st.fixed_dictionaries({"customer.id": st.integers(0, 3)}),
+        "since": st.integers(0, 1_000),
+        "created_until": st.integers(0, 300),
+        "attempts": st.integers(0, 4),
+        "slow": st.integers(0, 8),
+        "delayed": st.integers(0, 8),
+    },
+)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(words=_words, limit=st.integers(5, 60))
+def test_words_together_mean_what_each_means(crowd: Store, hardship: str, words: dict[str, Any], limit: int) -> None:
+    del hardship
+    try:
+        filter = JobFilter(**words)
+    except InvalidFilter:
+        return
+
+    same(all_pages(crowd, filter, limit), meant_by(crowd, filter, NOW))
+
+
+class TestOrder:
+    def test_those_that_run_then_those_that_wait_then_those_that_have_ended(self, crowd: Store) -> None:
+        found: list[JobSummary] = all_pages(crowd, JobFilter(), 50, SHORT)
+
+        def section(job: JobSummary) -> int:
+            if job.state is State.RUNNING:
+                return 0
+            if job.state is State.WAITING:
+                return 3 if job.cancelling else 2 if job.scheduled_at > NOW else 1
+            return 4
+
+        assert [section(job) for job in found] == sorted(section(job) for job in found)
+        assert {section(job) for job in found} == {0, 1, 2, 3, 4}
+        queued = [job for job in found if section(job) == 1]
+        assert [(-job.priority, job.scheduled_at) for job in queued] == sorted(
+            (-job.priority, job.scheduled_at) for job in queued
+        )
+        ended = [job.ended_at for job in found if job.ended_at]
+        assert ended == sorted(ended, reverse=True)
+        running = [job.locked_at for job in found if job.state is State.RUNNING]
+        known = [moment for moment in running if moment is not None]
+        assert running == [*sorted(known), *[None] * (len(running) - len(known))]
+
+    def test_it_is_the_same_however_long_the_pages_are(self, crowd: Store) -> None:
+        filter = JobFilter(tag="eu")
+
+        whole = all_pages(crowd, filter, 1_000)
+
+        assert all_pages(crowd, filter, 1) == all_pages(crowd, filter, 7) == whole
+
+    def test_a_full_last_page_says_that_nothing_follows(self, crowd: Store) -> None:
+        filter = JobFilter(group="shop", state="failed")
+        number = len(all_pages(crowd, filter, 1_000))
+
+        assert search(crowd, filter, NOW, ID, limit=number).next is None
+        assert search(crowd, filter, NOW, ID, limit=number - 1).next is not None
+
+    def test_it_stays_as_jobs_come_and_go(self, store: Store) -> None:
+        """Given two pages of three, when jobs end and others come in between, then nobody is missed or seen twice."""
+        fill(store, waiting=40, ended=40, seed=5)
+        filter = JobFilter(state=["succeeded", "failed", "lost", "cancelled"])
+        before = all_pages(store, filter, 1_000)
+        first = search(store, filter, NOW, ID, limit=20)
+
+        store.archived.collection.delete_many({"_id": {"$in": [*first.jobs[-5:], before[25]]}})
+        store.archived.collection.insert_one(
+            {"_id": "new", "done": True, "why": "done", "archived_at": NOW + MINUTE, "group": "mail", "task": "send"}
+        )
+        rest = search(store, filter, NOW, ID, limit=1_000, after=first.next)
+
+        assert [*rest.jobs] == [id for id in before[20:] if id != before[25]]
+
+
+class TestForms:
+    def test_whole_jobs_say_everything(self, crowd: Store) -> None:
+        by_id: dict[JobId, Job] = {job.id: job for job in all_pages(crowd, JobFilter(), 500, FULL)}
+
+        for job in by_id.values():
+            if isinstance(job, ArchivedJob):
+                assert job == crowd.archived.get(job.id)
+        held = {id: hold for id, hold in crowd.roster.holds().items() if id in by_id}
+        assert {id: (job.locked_by, job.locked_at) for id, job in by_id.items() if job.locked_by} == {
+            id: (hold.worker, hold.since) for id, hold in held.items()
+        }
+        assert any(job.cancel is not None and job.cancel.by == "ada" for job in by_id.values())
+
+    def test_short_ones_say_the_same_in_short(self, crowd: Store) -> None:
+        whole: list[Job] = all_pages(crowd, JobFilter(), 500, FULL)
+        short: list[JobSummary] = all_pages(crowd, JobFilter(), 500, SHORT)
+
+        for job, summary in zip(whole, short, strict=True):
+            for name in (
+                "id",
+                "task",
+                "state",
+                "tags",
+                "urn",
+                "username",
+                "needs",
+                "attempts",
+                "locked_by",
+                "locked_at",
+            ):
+                assert getattr(job, name) == getattr(summary, name), (job.id, name)
+            last = job.last_execution
+            assert summary.error == (last.exception if last else None)
+            assert summary.ended_at == (job.archived_at if isinstance(job, ArchivedJob) else None)
+
+
+class TestCounting:
+    def test_it_stops_where_it_is_told_to(self, crowd: Store) -> None:
+        succeeded = JobFilter(state="succeeded")
+        number = count(crowd, succeeded, NOW, None).number
+
+        assert count(crowd, succeeded, NOW, 10) == (10, False)
+        assert count(crowd, succeeded, NOW, number + 1) == (number, True)
+        assert str(count(crowd, succeeded, NOW, 10)) == "at least 10"
+
+    def test_what_no_index_answers_is_looked_for_and_no_further(
+        self, crowd: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("recruiter.steps.search.WINDOW", 20)
+        filter = JobFilter(args={"customer.id": 2}, state="succeeded")
+
+        some, all_ = count(crowd, filter, NOW, 40), count(crowd, filter, NOW, None)
+
+        assert not some.exact
+        assert 0 < some.number < all_.number
+        assert all_.exact
+
+    def test_a_page_is_handed_out_before_it_took_too_long(self, crowd: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Given a condition that nothing fulfils, then a page looks at a few, finds nothing and says where to go on."""
+        monkeypatch.setattr("recruiter.steps.search.FIRST_WINDOW", 10)
+        monkeypatch.setattr("recruiter.steps.search.LOOKS_AT", 30)
+        filter = JobFilter(args={"customer.id": "nobody"}, state="succeeded")
+
+        page = search(crowd, filter, NOW, ID, limit=5)
+
+        assert (page.jobs, page.looked_at) == ((), 30)
+        assert page.next is not None
+        assert all_pages(crowd, filter, 5) == []
+
+
+class TestCursors:
+    @pytest.mark.parametrize(
+        "text",
+        ["", "x", "!!!", "aGVsbG8", "é", "A" * 10_000, "AAAA", encode({"s": "ended"}).hex()],
+    )
+    def test_what_is_none_is_refused(self, crowd: Store, text: str) -> None:
+        with pytest.raises(InvalidFilter, match="is no cursor"):
+            search(crowd, JobFilter(), NOW, ID, limit=5, after=text)
+
+    def test_one_of_another_filter_is_refused(self, crowd: Store) -> None:
+        after = search(crowd, JobFilter(state="failed"), NOW, ID, limit=1).next
+
+        with pytest.raises(InvalidFilter, match="another filter"):
+            search(crowd, JobFilter(state="succeeded"), NOW, ID, limit=1, after=after)
+
+    def test_the_words_may_be_in_another_order(self, crowd: Store) -> None:
+        one, other = JobFilter(state=["failed", "lost"], task="send"), JobFilter(task="send", state=["lost", "failed"])
+        after = search(crowd, one, NOW, ID, limit=1).next
+
+        assert search(crowd, other, NOW, ID, limit=1, after=after).jobs
+
+    def test_now_is_when_the_listing_began(self, crowd: Store) -> None:
+        """Given jobs of the last two minutes, when the second page is asked for later, then it is still about those."""
+        filter = JobFilter(since="2m", state="succeeded")
+        everything = all_pages(crowd, filter, 1_000)
+        first = search(crowd, filter, NOW, ID, limit=2)
+
+        second = search(crowd, filter, NOW + 10 * MINUTE, ID, limit=1_000, after=first.next)
+
+        assert [*first.jobs, *second.jobs] == everything
+
+    @pytest.mark.parametrize(
+        ("section", "position"),
+        [("nowhere", None), ("ended", [1]), ("ended", [{"$gt": 1}, 1]), ("ended", 5), ("running", [1, 2]), (7, None)],
+    )
+    def test_one_that_was_made_up_is_refused(self, crowd: Store, section: Any, position: Any) -> None:
+        document = {"s": section, "p": position, "t": NOW, "f": JobFilter().fingerprint}
+        text = base64.urlsafe_b64encode(encode(document)).decode().rstrip("=")
+
+        with pytest.raises(InvalidFilter, match="cursor"):
+            search(crowd, JobFilter(), NOW, ID, limit=5, after=text)

@@ -1,0 +1,65 @@
+"""Stretches of an order: together they are exactly what lies between two positions, in that order."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+from uuid import UUID
+
+from bson import ObjectId
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from recruiter.store.scans import Order, Position, Stretch, compare, sort_key, stretches
+
+ORDER: Order = (("priority", -1), ("at", 1), ("_id", 1))
+EVERYTHING = list(product(range(4), range(4), range(4)))
+POSITIONS = st.none() | st.sampled_from(EVERYTHING)
+
+
+def _fulfils(document: dict[str, Any], condition: dict[str, Any]) -> bool:
+    ((name, comparison),) = condition.items()
+    if name == "$expr":
+        ((operator, (field, literal)),) = comparison.items()
+        name, comparison = field.removeprefix("$"), {operator: literal["$literal"]}
+    checks = {"$eq": int.__eq__, "$gt": int.__gt__, "$lt": int.__lt__, "$gte": int.__ge__, "$lte": int.__le__}
+    return all(checks[operator](document[name], value) for operator, value in comparison.items())
+
+
+def _found(stretch: Stretch) -> list[Position]:
+    """What MongoDB would answer."""
+    documents = [dict(zip(("priority", "at", "_id"), place, strict=True)) for place in EVERYTHING]
+    fitting = [each for each in documents if all(_fulfils(each, condition) for condition in stretch.conditions)]
+    fitting.sort(key=lambda each: [each[name] * direction for name, direction in stretch.order])
+    return [tuple(each.values()) for each in fitting]
+
+
+@given(after=POSITIONS, upto=POSITIONS)
+def test_one_after_the_other_they_are_what_lies_between(after: Position | None, upto: Position | None) -> None:
+    assume(after is None or upto is None or compare(ORDER, after, upto) <= 0)
+
+    found = [place for stretch in stretches(ORDER, after, upto) for place in _found(stretch)]
+
+    expected = sorted(EVERYTHING, key=lambda place: (-place[0], place[1], place[2]))
+    if upto is not None:
+        expected = expected[: expected.index(upto) + 1]
+    if after is not None:
+        expected = [place for place in expected if compare(ORDER, place, after) > 0]
+    assert found == expected
+
+
+@given(after=POSITIONS, upto=POSITIONS)
+def test_each_is_a_range_of_one_field(after: Position | None, upto: Position | None) -> None:
+    """Fields before it are fixed: then an index over the order answers it with one range, already sorted."""
+    for stretch in stretches(ORDER, after, upto):
+        names = [name for name, _ in ORDER]
+        fixed = names[: len(names) - len(stretch.order)]
+        equal = [next(iter(condition)) for condition in stretch.conditions if "$eq" in next(iter(condition.values()))]
+        assert equal == fixed
+
+
+def test_ids_of_several_types_have_mongodbs_order() -> None:
+    ids = [-1, 7, 7.5, "", "A", "a", "é", UUID(int=1), UUID(int=2), ObjectId(b"1" * 12), ObjectId(b"2" * 12)]
+
+    shuffled = [*ids[5:], *ids[:5]]
+    assert sorted(shuffled, key=lambda id: sort_key((("_id", 1),), (id,))) == ids
