@@ -15,6 +15,7 @@ import functools
 import gc
 import json
 import os
+import queue
 import select
 import signal
 import socket
@@ -68,8 +69,7 @@ class Warm:
         self._stream = ours.makefile("rw", encoding="utf-8")
         self._socket = ours
         self._asking = threading.Lock()
-        self._born = threading.Semaphore(0)
-        self._pid = 0
+        self._born: queue.SimpleQueue[Forked] = queue.SimpleQueue()
         self._running: dict[int, Forked] = {}
         threading.Thread(target=self._listen, name="warm", daemon=True).start()
 
@@ -85,8 +85,7 @@ class Warm:
         with self._asking:
             self._stream.write(json.dumps({**request, "cwd": str(cwd or Path.cwd())}) + "\n")
             self._stream.flush()
-            assert self._born.acquire(timeout=60), "the warm server does not answer"
-            return self._running[self._pid]
+            return self._born.get(timeout=60)
 
     def close(self) -> None:
         self._socket.shutdown(socket.SHUT_RDWR)
@@ -98,9 +97,8 @@ class Warm:
             if "code" in message:
                 self._running.pop(message["pid"]).ended(message["code"])
             else:
-                self._pid = message["pid"]
-                self._running[self._pid] = Forked(self._pid, message["arguments"])
-                self._born.release()
+                process = self._running[message["pid"]] = Forked(message["pid"], message["arguments"])
+                self._born.put(process)
 
 
 @functools.cache
