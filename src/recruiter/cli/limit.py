@@ -27,7 +27,7 @@ app = App(name="limit", help="Limit how many jobs run at once, or start in a tim
 
 @app.command(name="list")
 def list_(*, common: given.TargetOptions = given.TargetOptions(), output: Output = "table") -> None:
-    """All limits; `recruiter limit resources` says how much of each resource is in use."""
+    """All limits. How much of each resource is in use says `recruiter limit resources`."""
     with recruiter_on(common) as recruiter:
         rows = [_row(limit) for limit in recruiter.controls.limits()]
         show(rows, _COLUMNS, output, empty="There are no limits.")
