@@ -7,12 +7,13 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, TypeVar, Unpack, overload
 
 from recruiter.domain.conditions import Conditions
-from recruiter.domain.filters import ENDED, NOT_ENDED, JobFilter, filter_of
+from recruiter.domain.filters import JobFilter, filter_of
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.pages import Count, JobSummary, Page
-from recruiter.domain.state import State
 from recruiter.errors import InvalidFilter
 from recruiter.steps.cancel import cancel_some
+from recruiter.steps.identify import identify
+from recruiter.steps.recognize import recognize
 from recruiter.steps.recover import checked_moment, recover_some
 from recruiter.steps.remove import remove_some
 from recruiter.steps.search import FULL, ID, SHORT, Form, count, search
@@ -26,8 +27,6 @@ COUNTED = 100_000
 _PAGE = 500
 _LATECOMERS = timedelta(minutes=1)
 """Clocks disagree a little. But whoever cancels does not run after a producer that is quicker, for ever."""
-
-_UNSUCCESSFUL: frozenset[str] = frozenset({State.FAILED, State.LOST})
 
 Progress = Callable[[int], None]
 """Told how many are done so far, after each batch."""
@@ -129,7 +128,7 @@ class Jobs:
         **conditions: Unpack[Conditions],
     ) -> int:
         """Cancels jobs that have not ended, as `Recruiter.cancel` does with one; returns how many."""
-        wanted = cancellable(filter_of(filter, conditions), everything)
+        wanted = _meant(filter, conditions, everything).to_cancel()
         store = self._store()
         began = store.clock.now()
         wanted = wanted.created_before(began + _LATECOMERS)
@@ -148,10 +147,10 @@ class Jobs:
     ) -> int:
         """Runs jobs that have ended once more, now or then, as `Recruiter.recover` does with one; returns how many.
 
-        Without a state: those that failed or were lost. One that has been recovered before is left alone, so this may
-        be called again after an interruption.
+        Without a state: those that failed or were lost. One that has been recovered before is left alone, unless you
+        say `recovered=True`; so this may be called again after an interruption.
         """
-        wanted = recoverable(filter_of(filter, conditions), everything)
+        wanted = _meant(filter, conditions, everything).to_recover()
         at = checked_moment(schedule_at)
         store = self._store()
         began = store.clock.now()
@@ -171,12 +170,26 @@ class Jobs:
         **conditions: Unpack[Conditions],
     ) -> int:
         """Removes jobs that have ended, for good; returns how many. Those that wait or run are refused."""
-        wanted = removable(filter_of(filter, conditions), everything)
+        wanted = _meant(filter, conditions, everything).to_remove()
         store = self._store()
         began = store.clock.now()
         return self._each(wanted, lambda ids: remove_some(store, wanted, ids, began), progress)
 
     aremove = twin(remove)
+
+    def id_of(self, text: str) -> JobId:
+        """The id of the job that a person writes like this: an ObjectId, a number, a UUID or a text. Raises
+        JobNotFound."""
+        return identify(self._store(), text)
+
+    aid_of = twin(id_of)
+
+    def recognize(self, filter: JobFilter | None = None, **conditions: Unpack[Conditions]) -> None:
+        """Raises InvalidFilter for a task or group that nobody knows here, and says which are near: a slip of the pen
+        finds nothing, and looks like good news."""
+        recognize(self._store(), filter_of(filter, conditions))
+
+    arecognize = twin(recognize)
 
     def _each(self, wanted: JobFilter, act: Callable[[Sequence[JobId]], int], progress: Progress | None) -> int:
         """Acts on all of them, batch by batch."""
@@ -198,23 +211,8 @@ class Jobs:
                 return
 
 
-def cancellable(wanted: JobFilter, everything: bool) -> JobFilter:
-    """Those of them that can be cancelled. Raises InvalidFilter if others are asked for."""
-    advice = "`recover` runs jobs that have ended once more"
-    return _meant(wanted, everything).within(NOT_ENDED, "cancelled", advice)
-
-
-def recoverable(wanted: JobFilter, everything: bool) -> JobFilter:
-    """Likewise; without a state, those that failed or were lost."""
-    advice = "wait until they have ended"
-    return _meant(wanted, everything).within(ENDED, "recovered", advice, otherwise=_UNSUCCESSFUL)
-
-
-def removable(wanted: JobFilter, everything: bool) -> JobFilter:
-    return _meant(wanted, everything).within(ENDED, "removed", "cancel them first")
-
-
-def _meant(wanted: JobFilter, everything: bool) -> JobFilter:
+def _meant(filter: JobFilter | None, conditions: Conditions, everything: bool) -> JobFilter:
+    wanted = filter_of(filter, conditions)
     if wanted.is_empty != everything:
         hint = "say everything=True if you mean all jobs" if wanted.is_empty else "everything=True goes with no filter"
         raise InvalidFilter(f"the filter says {wanted}; {hint}")

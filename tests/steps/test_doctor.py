@@ -19,6 +19,7 @@ from recruiter.domain.scheduler import Pause
 from recruiter.domain.why import Why
 from recruiter.embedded import EmbeddedServer
 from recruiter.steps.doctor import Thresholds, examine
+from recruiter.store import archived
 from recruiter.store.codec import archived_document, job_document
 from recruiter.store.database import Store
 from recruiter.store.target import Target
@@ -126,9 +127,10 @@ class TestSchema:
         ward.says_nothing_of("is missing")
 
     def test_an_index_that_is_another(self, ward: Ward) -> None:
-        ward.store.archived.collection.drop_index("by_age")
-        ward.store.archived.collection.create_index([("archived_at", -1)], name="by_age")
-        ward.finds(PROBLEM, "index by_age of archived", 'db.archived.dropIndex("by_age")', "recruiter prepare")
+        index = archived.BY_AGE
+        ward.store.archived.collection.drop_index(index)
+        ward.store.archived.collection.create_index([("archived_at", -1), ("_id", 1)], name=index)
+        ward.finds(PROBLEM, f"index {index} of archived", f'db.archived.dropIndex("{index}")', "recruiter prepare")
 
     def test_an_index_of_somebody_else(self, ward: Ward) -> None:
         ward.store.archived.collection.create_index([("username", 1)], name="by_owner")

@@ -206,12 +206,16 @@ class TestStates:
         assert not JobFilter(state="failed").wants_why("cancelled")
         assert {state for state in STATES if JobFilter(state=state).wants(NOT_ENDED)} == NOT_ENDED
 
-    def test_within(self) -> None:
-        assert JobFilter(task="x").within(ENDED, "removed", "…").state == ENDED
-        assert JobFilter(state="lost").within(ENDED, "removed", "…").state == {"lost"}
-        otherwise = frozenset({"failed"})
-        assert JobFilter(task="x").within(ENDED, "recovered", "…", otherwise).state == {"failed"}
-        assert JobFilter(why="cancelled").within(ENDED, "recovered", "…", otherwise).state == ENDED
+    def test_what_can_be_done_with_which(self) -> None:
+        assert JobFilter(task="x").to_remove().state == ENDED
+        assert JobFilter(state="lost").to_remove().state == {"lost"}
+        assert JobFilter(task="x").to_cancel().state == NOT_ENDED
+        assert JobFilter(state="queued").to_cancel().state == {"queued"}
+
+    def test_what_is_recovered(self) -> None:
+        assert JobFilter(task="x").to_recover() == JobFilter(task="x", state=["failed", "lost"], recovered=False)
+        assert JobFilter(why="cancelled").to_recover().state == ENDED
+        assert JobFilter(state="succeeded", recovered=True).to_recover().recovered
 
     def test_created_before(self) -> None:
         hour = timedelta(hours=1)

@@ -39,7 +39,8 @@ _DEEPEST = 50
 
 
 class Conditions(TypedDict, total=False):
-    """The words of a filter. Jobs that are wanted fulfil everything that is said."""
+    """The words of a filter: keywords of `JobFilter`, and of everything in `recruiter.jobs`. Jobs that are wanted
+    fulfil all that is said."""
 
     state: Texts
     """`waiting`, `queued`, `postponed`, `running`, `succeeded`, `failed`, `cancelled`, `lost`."""
@@ -70,6 +71,8 @@ class Conditions(TypedDict, total=False):
     ended_since: MomentLike
     ended_until: MomentLike
     recovered_from: JobId | Iterable[JobId]
+    recovered: bool
+    """Somebody has recovered it, or nobody has."""
     attempts: int
     """At least so many attempts have ended."""
     delayed: DurationLike
@@ -187,6 +190,12 @@ def _refuse_operators(value: Any, depth: int = 0) -> None:
             _refuse_operators(inner, depth + 1)
 
 
+def _truth(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidFilter(f"{name} is {shown(value)}; it must be True or False")
+    return value
+
+
 def _attempts(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
         raise InvalidFilter(f"{name} is {shown(value)}; it must be a whole number, 0 or more")
@@ -221,6 +230,7 @@ _CHECKS: dict[str, Callable[[str, object], Any]] = {
     "ended_since": to_moment,
     "ended_until": to_moment,
     "recovered_from": _ids,
+    "recovered": _truth,
     "attempts": _attempts,
     "delayed": _duration,
     "slow": _duration,
