@@ -25,6 +25,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from pymongo.synchronous import monitor
+
 import recruiter.cli.main
 
 
@@ -174,6 +176,20 @@ def _tell(connection: socket.socket, **message: Any) -> None:
     connection.sendall(json.dumps(message).encode() + b"\n")
 
 
+def leave(code: object) -> None:
+    """Like the end of any program; but nobody waits until pymongo's threads have noticed, which takes half a second,
+    nor until all that was imported is taken apart."""
+    atexit.unregister(getattr(monitor, "_shutdown_resources", None))  # type: ignore[arg-type]
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code if isinstance(code, int) else code is not None)
+
+
 if __name__ == "__main__":
     become(serve(socket.socket(fileno=int(sys.argv[1]))))
-    recruiter.cli.main.main()
+    try:
+        recruiter.cli.main.main()
+    except SystemExit as end:
+        leave(end.code)
