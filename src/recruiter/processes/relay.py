@@ -31,7 +31,8 @@ class Relay:
         if self._folder is None:
             return {}
         place = self._folder / member
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        listener.setblocking(False)
         listener.bind(str(place))
         self._sockets[member] = listener
         told = {SOCKET_VARIABLE: str(place)}
