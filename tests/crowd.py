@@ -57,6 +57,8 @@ EACH_WORD: list[dict[str, Any]] = [
     {"scheduled_until": "5m"},
     {"ended_since": NOW - 5 * MINUTE, "ended_until": NOW},
     {"recovered_from": "text-1"},
+    {"recovered": False, "state": "failed"},
+    {"recovered": True},
     {"attempts": 1},
     {"attempts": 3},
     {"delayed": "3s"},
@@ -135,6 +137,8 @@ def _ended(chance: random.Random, number: int) -> Document:
     at = NOW - chance.randrange(30) * _SECOND * 60
     document = job_document(_job(chance, number, at))
     document["attempts"] = chance.choice([0, 0, 0, 1, 2, 5])
+    if chance.random() < 0.1:
+        document["recovered_as"] = "text-2"
     end = at + chance.randrange(3) * _SECOND * 60
     if chance.random() < 0.5:
         return decode(moves.succeeded(document, _execution(chance, at, failed=False), end, None))
@@ -180,10 +184,12 @@ def _waits_so(filter: JobFilter, document: Document, hold: Hold | None, now: dat
 def _ended_so(filter: JobFilter, document: Document, now: datetime) -> bool:
     if not filter.wants_why(document["why"]):
         return False
+    if filter.recovered is not None and filter.recovered != ("recovered_as" in document):
+        return False
     if not all(_in_time(filter, which, document["archived_at"], now) for which in ("", "ended_")):
         return False
     if "original" in document:  # nothing else is known of it
-        return set(_said(filter)) <= {"state", "why", "since", "until", "ended_since", "ended_until"}
+        return set(_said(filter)) <= {"state", "why", "since", "until", "ended_since", "ended_until", "recovered"}
     last = document.get("last_execution", {})
     took = last["ended_at"] - last["started_at"] if last else None
     late = last["started_at"] - document["scheduled_at"] if last else None

@@ -7,10 +7,9 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, TypeVar, Unpack, overload
 
 from recruiter.domain.conditions import Conditions
-from recruiter.domain.filters import ENDED, NOT_ENDED, JobFilter, filter_of
+from recruiter.domain.filters import JobFilter, filter_of
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.pages import Count, JobSummary, Page
-from recruiter.domain.state import State
 from recruiter.errors import InvalidFilter
 from recruiter.steps.cancel import cancel_some
 from recruiter.steps.recover import checked_moment, recover_some
@@ -26,8 +25,6 @@ COUNTED = 100_000
 _PAGE = 500
 _LATECOMERS = timedelta(minutes=1)
 """Clocks disagree a little. But whoever cancels does not run after a producer that is quicker, for ever."""
-
-_UNSUCCESSFUL: frozenset[str] = frozenset({State.FAILED, State.LOST})
 
 Progress = Callable[[int], None]
 """Told how many are done so far, after each batch."""
@@ -129,8 +126,7 @@ class Jobs:
         **conditions: Unpack[Conditions],
     ) -> int:
         """Cancels jobs that have not ended, as `Recruiter.cancel` does with one; returns how many."""
-        wanted = _meant(filter, conditions, everything)
-        wanted = wanted.within(NOT_ENDED, "cancelled", "`recover` runs jobs that have ended once more")
+        wanted = meant(filter_of(filter, conditions), everything).to_cancel()
         store = self._store()
         began = store.clock.now()
         wanted = wanted.created_before(began + _LATECOMERS)
@@ -149,11 +145,10 @@ class Jobs:
     ) -> int:
         """Runs jobs that have ended once more, now or then, as `Recruiter.recover` does with one; returns how many.
 
-        Without a state: those that failed or were lost. One that has been recovered before is left alone, so this may
-        be called again after an interruption.
+        Without a state: those that failed or were lost. One that has been recovered before is left alone, unless you
+        say `recovered=True`; so this may be called again after an interruption.
         """
-        wanted = _meant(filter, conditions, everything)
-        wanted = wanted.within(ENDED, "recovered", "wait until they have ended", otherwise=_UNSUCCESSFUL)
+        wanted = meant(filter_of(filter, conditions), everything).to_recover()
         at = checked_moment(schedule_at)
         store = self._store()
         began = store.clock.now()
@@ -173,7 +168,7 @@ class Jobs:
         **conditions: Unpack[Conditions],
     ) -> int:
         """Removes jobs that have ended, for good; returns how many. Those that wait or run are refused."""
-        wanted = _meant(filter, conditions, everything).within(ENDED, "removed", "cancel them first")
+        wanted = meant(filter_of(filter, conditions), everything).to_remove()
         store = self._store()
         began = store.clock.now()
         return self._each(wanted, lambda ids: remove_some(store, wanted, ids, began), progress)
@@ -200,8 +195,8 @@ class Jobs:
                 return
 
 
-def _meant(filter: JobFilter | None, conditions: Conditions, everything: bool) -> JobFilter:
-    wanted = filter_of(filter, conditions)
+def meant(wanted: JobFilter, everything: bool) -> JobFilter:
+    """The same. Raises InvalidFilter if it is empty and nobody said `everything`, or the other way round."""
     if wanted.is_empty != everything:
         hint = "say everything=True if you mean all jobs" if wanted.is_empty else "everything=True goes with no filter"
         raise InvalidFilter(f"the filter says {wanted}; {hint}")

@@ -221,6 +221,7 @@ class TestCounting:
         self, crowd: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("recruiter.steps.search.WINDOW", 20)
+        monkeypatch.setattr("recruiter.steps.search.LOOKS_AT", 40)
         filter = JobFilter(args={"customer.id": 2}, state="succeeded")
 
         some, all_ = count(crowd, filter, NOW, 40), count(crowd, filter, NOW, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from cyclopts import App, CycloptsError
@@ -41,6 +42,9 @@ def main() -> None:
         sys.exit(exit_code(error))
     except KeyboardInterrupt:
         sys.exit(130)
+    except BrokenPipeError:  # whoever read this has seen enough, as in `recruiter job list | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
 
 
 def exit_code(error: RecruiterError) -> int:

@@ -19,7 +19,7 @@ from recruiter.domain.moments import MomentLike, to_moment
 from recruiter.domain.names import check_name
 from recruiter.domain.retry import exception_names
 from recruiter.domain.state import State
-from recruiter.domain.text import said_by
+from recruiter.domain.text import shown
 from recruiter.domain.values import to_bson
 from recruiter.errors import InvalidDuration, InvalidFilter, InvalidName, UnsupportedValue
 
@@ -70,6 +70,8 @@ class Conditions(TypedDict, total=False):
     ended_since: MomentLike
     ended_until: MomentLike
     recovered_from: JobId | Iterable[JobId]
+    recovered: bool
+    """Somebody has recovered it, or nobody has."""
     attempts: int
     """At least so many attempts have ended."""
     delayed: DurationLike
@@ -103,9 +105,7 @@ def _texts(name: str, value: object) -> tuple[str, ...]:
     texts = _several(name, value, str)
     for text in texts:
         if not isinstance(text, str) or not 0 < len(text) <= _LONGEST_TEXT or "\0" in text:
-            raise InvalidFilter(
-                f"{name} is {said_by(text, repr, 100)}; it must be a text of 1 to {_LONGEST_TEXT:,} characters"
-            )
+            raise InvalidFilter(f"{name} is {shown(text)}; it must be a text of 1 to {_LONGEST_TEXT:,} characters")
     return texts
 
 
@@ -124,9 +124,7 @@ def _ids(name: str, value: object) -> tuple[JobId, ...]:
     ids = _several(name, value, ObjectId | str | int | UUID)
     for id in ids:
         if isinstance(id, bool) or not isinstance(id, ObjectId | str | int | UUID):
-            raise InvalidFilter(
-                f"{name} is {said_by(id, repr, 100)}; an id is an ObjectId, a text, an integer or a UUID"
-            )
+            raise InvalidFilter(f"{name} is {shown(id)}; an id is an ObjectId, a text, an integer or a UUID")
     return ids
 
 
@@ -142,7 +140,7 @@ def _several(name: str, value: object, kind: Any) -> tuple[Any, ...]:
 
 def _arguments(name: str, value: object) -> tuple[Argument, ...]:
     if not isinstance(value, Mapping) or not value:
-        raise InvalidFilter(f"{name} is {said_by(value, repr, 100)}; write values by their path: {{'customer.id': 42}}")
+        raise InvalidFilter(f"{name} is {shown(value)}; write values by their path: {{'customer.id': 42}}")
     found = dict(_flat((), value))
     if len(found) > _MOST:
         raise InvalidFilter(f"{name} has {len(found)} values; give up to {_MOST}")
@@ -167,7 +165,7 @@ def _check_part(part: str, key: object) -> None:
     if part.startswith("$"):
         raise InvalidFilter(f"args: {part[:100]!r} is an operator of MongoDB; only values can be compared")
     if not part or "\0" in part or len(part) > _LONGEST_TEXT:
-        raise InvalidFilter(f"args: {said_by(key, repr, 100)} is no path; write names with dots between: customer.id")
+        raise InvalidFilter(f"args: {shown(key)} is no path; write names with dots between: customer.id")
 
 
 def _stored(path: str, value: Any) -> Any:
@@ -191,9 +189,15 @@ def _refuse_operators(value: Any, depth: int = 0) -> None:
             _refuse_operators(inner, depth + 1)
 
 
+def _truth(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidFilter(f"{name} is {shown(value)}; it must be True or False")
+    return value
+
+
 def _attempts(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
-        raise InvalidFilter(f"{name} is {said_by(value, repr, 100)}; it must be a whole number, 0 or more")
+        raise InvalidFilter(f"{name} is {shown(value)}; it must be a whole number, 0 or more")
     return value
 
 
@@ -225,6 +229,7 @@ _CHECKS: dict[str, Callable[[str, object], Any]] = {
     "ended_since": to_moment,
     "ended_until": to_moment,
     "recovered_from": _ids,
+    "recovered": _truth,
     "attempts": _attempts,
     "delayed": _duration,
     "slow": _duration,

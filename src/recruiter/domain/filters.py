@@ -13,7 +13,7 @@ from recruiter.domain.duration import humanize
 from recruiter.domain.job import JobId
 from recruiter.domain.moments import Moment, told
 from recruiter.domain.state import State
-from recruiter.domain.text import said_by
+from recruiter.domain.text import shown
 from recruiter.domain.why import Why
 from recruiter.errors import InvalidFilter
 
@@ -51,6 +51,7 @@ class JobFilter:
     ended_since: Moment | None = None
     ended_until: Moment | None = None
     recovered_from: tuple[JobId, ...] = ()
+    recovered: bool | None = None
     attempts: int | None = None
     delayed: timedelta | None = None
     slow: timedelta | None = None
@@ -73,7 +74,7 @@ class JobFilter:
     @property
     def only_ended(self) -> bool:
         """Whether only a job that has ended can fulfil it, whatever it says of the state."""
-        return bool(self.why) or self.ended_since is not None or self.ended_until is not None
+        return bool(self.why or self.recovered) or self.ended_since is not None or self.ended_until is not None
 
     def wants(self, states: Iterable[str]) -> bool:
         """Whether jobs in one of these states may be meant."""
@@ -86,19 +87,28 @@ class JobFilter:
         state = State.at_the_end(why == Why.DONE, why)
         return (not self.why or why in self.why) and (not self.state or state in self.state)
 
-    def within(
-        self, states: frozenset[str], doing: str, advice: str, otherwise: frozenset[str] | None = None
-    ) -> JobFilter:
-        """The same, for jobs in these states only, or if it says nothing of how they are, `otherwise`.
+    def to_cancel(self) -> JobFilter:
+        """Those of its jobs that can be cancelled. Raises InvalidFilter if it asks for others."""
+        if self.only_ended:
+            raise InvalidFilter("jobs that have ended cannot be cancelled; `recover` runs them once more")
+        return self._within(NOT_ENDED, "cancelled; `recover` runs them once more")
 
-        Raises InvalidFilter if jobs in other states are asked for: they cannot be `doing`.
-        """
+    def to_recover(self) -> JobFilter:
+        """Those of its jobs that can be recovered, if it does not say more: that failed or were lost, and that nobody
+        has recovered yet. Raises InvalidFilter if it asks for jobs that have not ended."""
+        narrowed = self._within(ENDED, "recovered; wait until they have ended, or cancel them")
+        state = narrowed.state if self.state or self.why else frozenset({State.FAILED, State.LOST})
+        return narrowed._with(state=state, recovered=bool(self.recovered))
+
+    def to_remove(self) -> JobFilter:
+        """Those of its jobs that can be removed. Raises InvalidFilter if it asks for jobs that have not ended."""
+        return self._within(ENDED, "removed; cancel them first")
+
+    def _within(self, states: frozenset[str], refusal: str) -> JobFilter:
         others = sorted(self.state - states)
-        if others or (self.only_ended and not states & ENDED):
-            told = f"are {' or '.join(others)}" if others else "have ended"
-            raise InvalidFilter(f"jobs that {told} cannot be {doing}; {advice}")
-        default = states if otherwise is None or self.why else otherwise
-        return self._with(state=self.state or default)
+        if others:
+            raise InvalidFilter(f"jobs that are {' or '.join(others)} cannot be {refusal}")
+        return self._with(state=self.state or states)
 
     def created_before(self, moment: datetime) -> JobFilter:
         """The same, for jobs that were created before this, too."""
@@ -126,7 +136,7 @@ def filter_of(filter: JobFilter | None, conditions: Conditions) -> JobFilter:
     if filter is None:
         return JobFilter(**conditions)
     if not isinstance(filter, JobFilter):
-        raise InvalidFilter(f"give a JobFilter, or words such as state='failed', not {said_by(filter, repr, 100)}")
+        raise InvalidFilter(f"give a JobFilter, or words such as state='failed', not {shown(filter)}")
     if conditions:
         raise InvalidFilter(f"give a JobFilter or words such as {next(iter(conditions))}=…, not both")
     return filter
@@ -158,12 +168,14 @@ def _never(since: Moment | None, until: Moment | None) -> bool:
 def _told(filter: JobFilter) -> Iterator[str]:
     for field in fields(filter):
         value, name = getattr(filter, field.name), field.name.replace("_", " ")
-        if not value and value != 0:
+        if value is None or value in ((), frozenset()):
             continue
         if field.name == "args":
-            yield from (f"{path}={' or '.join(map(str, values))}" for path, values in value)
+            yield from (f"{path}={' or '.join(dict.fromkeys(map(str, values)))}" for path, values in value)
         elif field.name in ("delayed", "slow"):
             yield f"{name} by {humanize(value)}" if field.name == "delayed" else f"{name}er than {humanize(value)}"
+        elif field.name == "recovered":
+            yield "recovered" if value else "not recovered"
         elif field.name == "attempts":
             yield f"at least {value} attempts"
         elif isinstance(value, tuple | frozenset):

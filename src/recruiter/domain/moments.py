@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from recruiter.domain.duration import humanize, to_timedelta
-from recruiter.domain.text import said_by
+from recruiter.domain.text import shown
 from recruiter.errors import InvalidDuration, InvalidFilter
 
 Moment = datetime | timedelta
@@ -56,4 +56,4 @@ def _ago(name: str, value: object) -> timedelta:
     try:
         return to_timedelta(value)  # type: ignore[arg-type]  # it refuses whatever is none
     except InvalidDuration:
-        raise InvalidFilter(f"{name} is {said_by(value, repr, 100)}; write {_EXAMPLES}") from None
+        raise InvalidFilter(f"{name} is {shown(value)}; write {_EXAMPLES}") from None

@@ -22,7 +22,7 @@ class Page(Generic[J]):
     next: str | None = None
     """What to give as `after` for the next page; None if there is nothing more."""
     looked_at: int = 0
-    """At most so many documents were read for it. Where no index answers a condition, a page may be short, even empty,
+    """About how many documents were read for it. Where no index answers a condition, a page may be short, even empty,
     while `next` says that there is more to look at."""
 
     def __iter__(self) -> Iterator[J]:

@@ -38,3 +38,9 @@ def said_by(value: Any, how: Callable[[Any], str] = str, longest: int = LONGEST_
         return cut(how(value), longest)
     except BaseException:  # user code may raise anything here, SystemExit too
         return f"<{type(value).__name__} that cannot say what it is>"
+
+
+def shown(value: Any, longest: int = 100) -> str:
+    """A value in a message about it: in one line, and not all of it if it is long."""
+    text = said_by(value, repr, 1_000_000)
+    return " ".join(text.split()) if len(text) <= longest else f"{' '.join(text[:longest].split())}…"

@@ -32,12 +32,11 @@ def recover(store: Store, id: JobId, now: datetime, at: datetime | None) -> Job:
 
 
 def recover_some(store: Store, filter: JobFilter, ids: Sequence[JobId], now: datetime, at: datetime | None) -> int:
-    """The same for jobs that a filter has found; returns how many. Those that have been recovered before are left out,
-    and what was set aside and is no job."""
-    conditions = matching.residual(matching.of_ended(filter, now))
-    ended = store.archived.get_some(ids, [*conditions, {"recovered_as": None}])
+    """The same for jobs that a filter has found; returns how many. Those that somebody else has recovered meanwhile are
+    left out, and what was set aside and is no job."""
+    ended = store.archived.get_some(ids, matching.residual(matching.of_ended(filter, now)))
     anew = {job.id: encode_job(_anew(job, now, at or now)) for job in ended if job.task}
-    return store.recoveries.repeat(anew, again=False) if anew else 0
+    return store.recoveries.repeat(anew, again=bool(filter.recovered)) if anew else 0
 
 
 def checked_moment(schedule_at: datetime | None) -> datetime | None:

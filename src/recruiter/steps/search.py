@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 LOOKS_AT = 20_000
 """So many documents one page may look at where no index answers; then it is handed out as it is."""
-WINDOW = 10_000
+WINDOW = 5_000
 """So many one query may look at."""
 FIRST_WINDOW = 1_000
 """The first look is a short one: most of what people ask for is common."""
@@ -95,7 +95,7 @@ def search(
 
 
 def count(store: Store, filter: JobFilter, now: datetime, most: int | None) -> Count:
-    """How many there are: all of them, or until so many are counted or looked at."""
+    """How many there are: all of them, or up to `most`, and then no more than a page would look at."""
     sections = Sections(store, filter, _in_milliseconds(now))
     section, position = sections.first, None
     number = looked = 0
@@ -105,7 +105,7 @@ def count(store: Store, filter: JobFilter, now: datetime, most: int | None) -> C
         number += some
         looked += some_looked
         section = sections.after(section) if position is None else section
-        if most is not None and (number >= most or (section is not None and looked >= most)):
+        if most is not None and (number >= most or (section is not None and looked >= LOOKS_AT)):
             return Count(number, False)
     return Count(number, True)
 
@@ -150,19 +150,19 @@ class Sections:
         if section == RUNNING:
             found = self._held.page(None, len(self._holds) + 1, ONLY_IDS)
             return len(found.documents), None, found.looked_at
-        walk = self._walk(section, after)
+        walk = self._walk(section, after, in_order=False)
         if walk is None:
             return 0, None, 0
         number, reached = walk.count(after, most, WINDOW)
-        return number, reached, WINDOW if walk.scan.residual else 0
+        return number, reached, WINDOW if reached is not None else 0
 
     @property
     def _held(self) -> Held:
         return self._store.held(self._holds, self._filter, self._now)
 
-    def _walk(self, section: str, after: Position | None) -> Walk | None:
+    def _walk(self, section: str, after: Position | None, *, in_order: bool = True) -> Walk | None:
         if section == ENDS:
-            return self._store.ends.walk(self._filter, self._now)
+            return self._store.ends.walk(self._filter, self._now, in_order=in_order)
         return self._store.turns.walk(Turn(section), self._filter, self._now, self._holds, after)
 
 

@@ -36,8 +36,9 @@ class Ends:
         self._archived = archived
 
     @store_call
-    def walk(self, filter: JobFilter, now: datetime) -> Walk | None:
-        """The jobs that have ended and that the filter means. None if there are none."""
+    def walk(self, filter: JobFilter, now: datetime, *, in_order: bool = True) -> Walk | None:
+        """The jobs that have ended and that the filter means; None if there are none. Where the order does not matter,
+        because they are only counted, ranges need not be merged."""
         conditions = matching.of_ended(filter, now)
         if filter.state or filter.why:
             known = self._whys()
@@ -46,11 +47,22 @@ class Ends:
                 return None
             if len(whys) < len(known):
                 conditions["why"] = {"why": {"$in": whys}}
+        bounds = tuple(matching.ended_between(filter, now))
+        if not in_order and not bounds and conditions.keys() <= {"why", "group"} and conditions:
+            alternatives = tuple(self._whole_ranges(filter, conditions))
+            return Walk(self._archived, Scan(BY_WHY, NEWEST_FIRST, alternatives))
         index, alternatives, answered = self._best(filter, conditions)
         if not alternatives:
             return None
-        bounds, left = matching.ended_between(filter, now), matching.residual(conditions, *answered)
-        return Walk(self._archived, Scan(index, NEWEST_FIRST, alternatives, tuple(bounds), left))
+        left = matching.residual(conditions, *answered)
+        return Walk(self._archived, Scan(index, NEWEST_FIRST, alternatives, bounds, left))
+
+    def _whole_ranges(self, filter: JobFilter, conditions: matching.Conditions) -> Iterator[Document]:
+        """Each reason, or each with each group, is one range, which is counted quicker than merged."""
+        for why in conditions["why"]["why"]["$in"] if "why" in conditions else self._whys():
+            yield from ({"why": why, "group": group} for group in filter.group)
+            if not filter.group:
+                yield {"why": why}
 
     def _best(
         self, filter: JobFilter, conditions: matching.Conditions
@@ -87,6 +99,15 @@ class Ends:
         if Why.MALFORMED in whys and not filter.group and not filter.task:
             set_aside = ({"why": Why.MALFORMED, "group": None, "task": None},)  # it has neither
         return (*_products(whys, {group: some for group, some in tasks.items() if some}), *set_aside)
+
+    @store_call
+    def names(self, field: str) -> set[str]:
+        """The groups, or tasks, of jobs that have ended; by one index seek each."""
+        of_whys: Document = {"why": {"$in": self._whys()}}
+        groups = self._texts("group", of_whys)
+        if field == "group":
+            return set(groups)
+        return {task for group in groups for task in self._texts("task", {**of_whys, "group": group})}
 
     def _whys(self) -> list[str]:
         return self._texts("why", {})

@@ -40,6 +40,8 @@ def of_ended(filter: JobFilter, now: datetime) -> Conditions:
     """What a document in `archived` must fulfil. Why and when it ended are left to the index and its bounds."""
     conditions = _of_any(filter, now)
     conditions |= _named("scheduled", "scheduled_at", filter.scheduled_since, filter.scheduled_until, now)
+    if filter.recovered is not None:
+        conditions["recovered"] = {"recovered_as": {"$ne" if filter.recovered else "$eq": None}}
     if filter.delayed is not None:
         conditions["delayed"] = _between("scheduled_at", _STARTED, filter.delayed)
     return conditions

@@ -76,7 +76,7 @@ class Found:
     reached: Position | None
     """Where to go on; None at the end."""
     looked_at: int
-    """At most so many documents were read for it."""
+    """How many documents were read for it: a whole window, or where there was none, what was found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Walk:
         documents = self._read(stretches(self.scan.order, after, upto), limit, fields)
         found = [(position(self.scan.order, document), document) for document in documents]
         reached = found[-1][0] if len(found) == limit else upto
-        return Found(found, reached, window if self.scan.residual else len(found))
+        return Found(found, reached, len(found) if upto is None else window)
 
     @store_call
     def count(self, after: Position | None, most: int | None, window: int) -> tuple[int, Position | None]:

@@ -1,7 +1,8 @@
 """Jobs that wait, in the order in which they get their turn: which index finds them, and what it leaves to look at.
 
 There is no index over all of them in that order, and none is needed: the due index has it for each lane, lanes are few,
-and MongoDB merges them. Where keys make thousands of lanes, they are walked lane by lane instead.
+and MongoDB merges them. Where keys make thousands of lanes, or every job in hundreds of them has to be looked at, they
+are walked lane by lane instead.
 """
 
 from __future__ import annotations
@@ -89,11 +90,14 @@ class Turns:
         lanes = self.lanes(filter)
         if not lanes:
             return None
-        if len(lanes) > MOST_LANES if lane_by_lane is None else lane_by_lane:
+        left = matching.residual(conditions, "group", "task", "key")
+        if lane_by_lane is None:
+            lane_by_lane = len(lanes) > (MOST_MERGED if left else MOST_LANES)
+        if lane_by_lane:
             ranges = tuple({"lane": {**_of_group(group), "$ne": CANCELLED_LANE}} for group in filter.group or (None,))
             return Scan(DUE, _LANE_BY_LANE, ranges, residual=matching.residual(conditions, "group"))
         alternatives = tuple({"lane": {"$in": some}} for some in _chunks(lanes))
-        return Scan(DUE, TURN, alternatives, residual=matching.residual(conditions, "group", "task", "key"))
+        return Scan(DUE, TURN, alternatives, residual=left)
 
     def lanes(self, filter: JobFilter) -> list[str]:
         """The lanes in which jobs that are meant may wait. One index seek for each lane of its groups."""

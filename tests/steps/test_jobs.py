@@ -1,0 +1,346 @@
+"""`recruiter.jobs`: many jobs by a filter, listed, counted, cancelled, recovered and removed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from recruiter import ArchivedJob, Job, JobFilter, JobSummary, Recruiter, State
+from recruiter.clock import StoppedClock
+from recruiter.domain.job import Execution, JobId
+from recruiter.domain.retry import Archive
+from recruiter.errors import InvalidFilter, InvalidJob, JobNotFound
+from recruiter.steps import search
+from recruiter.steps.assign import assign
+from recruiter.steps.cancel import archive_cancelled
+from recruiter.store import moves
+from recruiter.store.codec import job_document
+from recruiter.store.database import Store
+from tests.samples import NOW, a_job, document, done, insert, on_the_roster, places
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a few jobs are several batches."""
+    monkeypatch.setattr("recruiter.jobs._PAGE", 7)
+
+
+@pytest.fixture
+def recruiter(target: str, store: Store) -> Iterator[Recruiter]:
+    del store  # prepared
+    with Recruiter(target) as recruiter:
+        recruiter.store.clock = StoppedClock(NOW)
+        yield recruiter
+
+
+@pytest.fixture
+def leader(store: Store) -> Callable[[], list[JobId]]:
+    """Archives what was cancelled and nobody holds."""
+    assert store.leases.acquire(None, "me", {}) is not None
+    return lambda: archive_cancelled(store, StoppedClock(NOW), 1, "me")
+
+
+def ended(store: Store, number: int = 1, why: str | None = None, **wishes: Any) -> list[JobId]:
+    """Jobs that have succeeded, or ended for this reason."""
+    jobs = [a_job(**wishes) for _ in range(number)]
+    for job in jobs:
+        if why is None:
+            store.settlement.archive_new(job.id, done(job))
+        else:
+            failure = Execution(NOW, NOW, "w1", exception="ValueError", message="no", trace="…")
+            move = moves.failed(job_document(job), failure, NOW, Archive(why))
+            assert isinstance(move, bytes)
+            store.settlement.archive_new(job.id, move)
+    return [job.id for job in jobs]
+
+
+class TestListing:
+    def test_words_or_a_filter(self, recruiter: Recruiter, store: Store) -> None:
+        mails = insert(store, *(a_job(group="mail") for _ in range(3)))
+        insert(store, a_job())
+
+        assert {job.id for job in recruiter.jobs.list(group="mail")} == set(mails)
+        assert recruiter.jobs.list(JobFilter(group="mail")) == recruiter.jobs.list(group="mail")
+        with pytest.raises(InvalidFilter, match="not both"):
+            recruiter.jobs.list(JobFilter(), group="mail")
+        with pytest.raises(InvalidFilter, match="give a JobFilter"):
+            recruiter.jobs.list({"group": "mail"})  # type: ignore[call-overload]
+
+    def test_pages(self, recruiter: Recruiter, store: Store) -> None:
+        ids = ended(store, 5)
+
+        first = recruiter.jobs.list(limit=3)
+        second = recruiter.jobs.list(limit=3, after=first.next)
+
+        assert (len(first), len(second), second.next) == (3, 2, None)
+        assert {job.id for page in (first, second) for job in page} == set(ids)
+
+    @pytest.mark.parametrize("limit", [0, -1, 1_001, True, "5", None])
+    def test_a_page_has_a_size(self, recruiter: Recruiter, limit: Any) -> None:
+        with pytest.raises(InvalidFilter, match="a page has 1 to 1,000 jobs"):
+            recruiter.jobs.list(limit=limit)
+
+    def test_short_and_whole(self, recruiter: Recruiter, store: Store) -> None:
+        insert(store, a_job("x", args={"a": 5}))
+        ended(store)
+
+        short, whole = recruiter.jobs.list(minimal=True), recruiter.jobs.list()
+
+        assert [type(job) for job in short] == [JobSummary, JobSummary]
+        assert [type(job) for job in whole] == [Job, ArchivedJob]
+        assert whole.jobs[0].args == {"a": 5}
+
+    def test_who_holds_a_job_is_shown(self, recruiter: Recruiter, store: Store) -> None:
+        (id,) = insert(store, a_job())
+        on_the_roster(store, "w1")
+        store.roster.assign({"w1": [id]}, 1)
+
+        for minimal in (True, False):
+            (job,) = recruiter.jobs.list(state="running", minimal=minimal)
+            assert (job.state, job.locked_by) == (State.RUNNING, "w1")
+        assert len(recruiter.jobs.list(state="waiting")) == 0
+
+    def test_all_of_them(self, recruiter: Recruiter, store: Store) -> None:
+        insert(store, *(a_job() for _ in range(20)))
+        ended(store, 20)
+
+        assert len({job.id for job in recruiter.jobs.iterate()}) == 40
+        assert all(isinstance(job, JobSummary) for job in recruiter.jobs.iterate(minimal=True, state="succeeded"))
+        assert recruiter.jobs.count() == (40, True)
+        assert int(recruiter.jobs.count(state="succeeded")) == 20
+
+    def test_in_an_event_loop(self, recruiter: Recruiter, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(search, "LOOKS_AT", 1)
+        ended(store, 20)
+
+        async def all_of_them() -> int:
+            return len({job.id async for job in recruiter.jobs.aiterate(state="succeeded", args={"a": 1})})
+
+        assert asyncio.run(all_of_them()) == 20
+
+
+class TestCancelling:
+    def test_many_that_wait_never_run(
+        self, recruiter: Recruiter, store: Store, leader: Callable[[], list[JobId]]
+    ) -> None:
+        """Given jobs of two groups, when those of one are cancelled, then the leader archives just these."""
+        mails = insert(store, *(a_job(group="mail") for _ in range(20)))
+        others = insert(store, *(a_job() for _ in range(5)))
+        told: list[int] = []
+
+        number = recruiter.jobs.cancel(group="mail", by="ada", reason="not needed", progress=told.append)
+
+        assert number == 20
+        assert told == sorted(told)
+        assert told[-1] == 20
+        assert len(told) >= 3
+        assert set(leader()) == set(mails)
+        assert set(places(store, others).values()) == {"scheduled"}
+        job = store.archived.get(mails[0])
+        assert job is not None
+        assert job.cancel is not None
+        assert (job.why, job.reason, job.cancel.by) == ("cancelled", "not needed", "ada")
+
+    def test_those_that_run_are_left_to_their_holder(self, recruiter: Recruiter, store: Store) -> None:
+        held, waiting = insert(store, a_job(), a_job())
+        on_the_roster(store, "w1")
+        store.roster.assign({"w1": [held]}, 1)
+
+        assert recruiter.jobs.cancel(task="add") == 2
+
+        assert store.scheduled.flags(10).keys() == {held, waiting}
+        assert {job.id for job in recruiter.jobs.list(minimal=True) if job.cancelling} == {held, waiting}
+
+    def test_only_those_in_a_state(self, recruiter: Recruiter, store: Store) -> None:
+        queued, _postponed = insert(store, a_job(), a_job(scheduled_at=NOW + HOUR))
+
+        assert recruiter.jobs.cancel(state="queued") == 1
+        assert store.scheduled.flags(10).keys() == {queued}
+
+    def test_again_changes_nothing(self, recruiter: Recruiter, store: Store) -> None:
+        (id,) = insert(store, a_job())
+
+        assert recruiter.jobs.cancel(task="add", reason="first") == 1
+        assert recruiter.jobs.cancel(task="add", reason="second") == 0
+        assert document(store, id)["cancel"]["reason"] == "first"
+
+    def test_one_that_is_no_longer_meant_is_left_alone(
+        self, recruiter: Recruiter, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Given a job that was found, when it changes before the flag is raised, then it is not cancelled."""
+        (id,) = insert(store, a_job(attempts=3))
+        found = search.search
+
+        def and_then(*args: Any, **options: Any) -> Any:
+            page = found(*args, **options)
+            store.scheduled.collection.update_one({"_id": id}, {"$set": {"attempts": 0}})
+            return page
+
+        monkeypatch.setattr("recruiter.jobs.search", and_then)
+
+        assert recruiter.jobs.cancel(attempts=3) == 0
+        assert store.scheduled.flags(10) == {}
+
+    def test_one_that_is_given_away_meanwhile_is_cancelled_all_the_same(
+        self, recruiter: Recruiter, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Given a waiting job that was found, when the leader assigns it first, then its holder sees the flag."""
+        (id,) = insert(store, a_job())
+        on_the_roster(store, "w1")
+        found = search.search
+
+        def and_then(*args: Any, **options: Any) -> Any:
+            page = found(*args, **options)
+            assign(store, 1, NOW)
+            return page
+
+        monkeypatch.setattr("recruiter.jobs.search", and_then)
+
+        assert recruiter.jobs.cancel(state="waiting") == 1
+        assert store.roster.held() == {id}
+        assert store.scheduled.flags(10).keys() == {id}
+
+    def test_it_does_not_run_after_a_producer_for_ever(
+        self, recruiter: Recruiter, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Given a producer that is as quick, then what it makes much later is not cancelled, and the call returns."""
+        insert(store, *(a_job() for _ in range(20)))
+        flag_some = store.scheduled.flag_some
+        made: list[JobId] = []
+
+        def and_more(*args: Any) -> int:
+            made.extend(insert(store, *(a_job(created_at=NOW + HOUR, scheduled_at=NOW) for _ in range(7))))
+            return flag_some(*args)
+
+        monkeypatch.setattr(recruiter.store.scheduled, "flag_some", and_more)
+
+        assert recruiter.jobs.cancel(task="add") == 20
+        assert not store.scheduled.flags(100).keys() & set(made)
+
+
+class TestRecovering:
+    def test_those_that_failed(self, recruiter: Recruiter, store: Store) -> None:
+        """Given jobs that ended in several ways, when recovered without a state, then those that failed or were lost
+        are made anew, and know where they came from."""
+        failed = ended(store, 10, "tried-too-many-times", tags=("eu",)) + ended(store, 3, "lost")
+        ended(store, 3, "cancelled")
+        ended(store, 3)
+
+        assert recruiter.jobs.recover(task="add", schedule_at=NOW + HOUR) == 13
+
+        anew = list(recruiter.jobs.iterate(state="waiting"))
+        assert {job.recovered_from for job in anew} == set(failed)
+        assert {(job.attempts, job.scheduled_at, job.executions) for job in anew} == {(0, NOW + HOUR, ())}
+        old = recruiter.find(failed[0])
+        assert isinstance(old, ArchivedJob)
+        assert recruiter.find(old.recovered_as).recovered_from == old.id  # type: ignore[arg-type]
+
+    def test_none_of_them_twice(self, recruiter: Recruiter, store: Store) -> None:
+        ended(store, 10, "tried-too-many-times")
+
+        assert recruiter.jobs.recover(state="failed") == 10
+        assert recruiter.jobs.recover(state="failed") == 0
+        assert recruiter.jobs.count(state="waiting") == (10, True)
+
+    def test_nor_by_two_at_once(self, recruiter: Recruiter, store: Store) -> None:
+        ended(store, 40, "tried-too-many-times")
+
+        with ThreadPoolExecutor(4) as pool:
+            numbers = list(pool.map(lambda _: recruiter.jobs.recover(state="failed"), range(4)))
+
+        assert sum(numbers) == 40
+        assert len({job.recovered_from for job in recruiter.jobs.iterate(state="waiting")}) == 40
+
+    def test_one_by_its_id_may_be_repeated(self, recruiter: Recruiter, store: Store) -> None:
+        (id,) = ended(store, 1, "tried-too-many-times")
+
+        first, second = recruiter.recover(id), recruiter.recover(id)
+
+        assert first.id != second.id
+        old = recruiter.find(id)
+        assert isinstance(old, ArchivedJob)
+        assert old.recovered_as == second.id
+
+    def test_others_by_their_state_or_why(self, recruiter: Recruiter, store: Store) -> None:
+        ended(store, 2)
+        ended(store, 3, "cancelled")
+
+        assert recruiter.jobs.recover(task="add") == 0
+        assert recruiter.jobs.recover(state="succeeded") == 2
+        assert recruiter.jobs.recover(why="cancelled") == 3
+
+    def test_what_was_set_aside_is_no_job(self, recruiter: Recruiter, store: Store) -> None:
+        junk = {"_id": "junk", "done": False, "why": "malformed", "reason": "…", "archived_at": NOW, "original": 5}
+        store.archived.collection.insert_one(junk)
+
+        assert recruiter.jobs.recover(state="failed") == 0
+
+    def test_a_time_needs_a_zone(self, recruiter: Recruiter) -> None:
+        with pytest.raises(InvalidJob, match="time zone"):
+            recruiter.jobs.recover(state="failed", schedule_at=NOW.replace(tzinfo=None))
+
+
+class TestRemoving:
+    def test_those_that_have_ended(self, recruiter: Recruiter, store: Store) -> None:
+        gone = ended(store, 20, "tried-too-many-times")
+        kept = ended(store, 3) + insert(store, a_job())
+
+        assert recruiter.jobs.remove(state="failed") == 20
+
+        assert set(places(store, gone).values()) == {"nowhere"}
+        assert "nowhere" not in places(store, kept).values()
+
+    def test_without_a_state_those_that_wait_are_not_meant(self, recruiter: Recruiter, store: Store) -> None:
+        (waiting,) = insert(store, a_job())
+        ended(store, 3)
+
+        assert recruiter.jobs.remove(task="add") == 3
+        assert places(store, [waiting]) == {waiting: "scheduled"}
+
+    def test_one_by_its_id(self, recruiter: Recruiter, store: Store) -> None:
+        (id,) = ended(store)
+        (waiting,) = insert(store, a_job())
+
+        recruiter.remove(id)
+
+        with pytest.raises(JobNotFound, match="there is no job"):
+            recruiter.remove(id)
+        with pytest.raises(JobNotFound, match="has not ended, so it cannot be removed; cancel it first"):
+            recruiter.remove(waiting)
+        assert places(store, [waiting]) == {waiting: "scheduled"}
+
+
+class TestWhatIsRefused:
+    @pytest.mark.parametrize(
+        ("verb", "words", "told"),
+        [
+            ("remove", {"state": "waiting"}, "jobs that are waiting cannot be removed; cancel them first"),
+            ("remove", {"state": ["failed", "running"]}, "jobs that are running cannot be removed"),
+            ("recover", {"state": "postponed"}, "jobs that are postponed cannot be recovered"),
+            ("cancel", {"state": "failed"}, "jobs that are failed cannot be cancelled"),
+            ("cancel", {"why": "done"}, "jobs that have ended cannot be cancelled"),
+            ("cancel", {"ended_since": "1h"}, "jobs that have ended cannot be cancelled"),
+        ],
+    )
+    def test_jobs_that_cannot_be_it(self, recruiter: Recruiter, verb: str, words: dict[str, Any], told: str) -> None:
+        with pytest.raises(InvalidFilter, match=told):
+            getattr(recruiter.jobs, verb)(**words)
+
+    @pytest.mark.parametrize("verb", ["cancel", "recover", "remove"])
+    def test_everything_must_be_said_aloud(self, recruiter: Recruiter, store: Store, verb: str) -> None:
+        insert(store, a_job())
+        ended(store, 1, "lost")
+
+        for nothing in ({}, {"filter": JobFilter()}):
+            with pytest.raises(InvalidFilter, match="say everything=True if you mean all jobs"):
+                getattr(recruiter.jobs, verb)(**nothing)
+        with pytest.raises(InvalidFilter, match="everything=True goes with no filter"):
+            getattr(recruiter.jobs, verb)(task="add", everything=True)
+        assert getattr(recruiter.jobs, verb)(everything=True) == 1

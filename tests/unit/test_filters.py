@@ -1,0 +1,246 @@
+"""Filters: what can be said, what is refused and in which words, and that nothing in them is ever obeyed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pytest
+from bson import ObjectId
+from bson.regex import Regex
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recruiter import JobFilter, State
+from recruiter.domain.conditions import STATES
+from recruiter.domain.filters import ENDED, NOT_ENDED, filter_of
+from recruiter.domain.moments import EARLIEST, resolved, to_moment
+from recruiter.errors import InvalidFilter
+from recruiter.store import matching
+
+NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
+
+
+class Refused(Exception): ...
+
+
+class TestWords:
+    def test_one_or_several(self) -> None:
+        assert JobFilter(task="send").task == ("send",)
+        assert JobFilter(task=["send", "resize", "send"]).task == ("send", "resize")
+        assert JobFilter(state=State.FAILED) == JobFilter(state="failed") == JobFilter(state={"failed"})
+        assert JobFilter(recovered_from="x").recovered_from == ("x",)
+        assert JobFilter(recovered_from=[ObjectId(b"1" * 12), 5, UUID(int=1)]).recovered_from[1] == 5
+
+    def test_errors_by_class_or_name(self) -> None:
+        assert JobFilter(error=ValueError).error == ("ValueError",)
+        assert JobFilter(error=[Refused, "Timeout"]).error == (f"{__name__}.Refused", "Timeout")
+
+    def test_arguments_by_path(self) -> None:
+        assert JobFilter(args={"customer": {"id": 42}, "a.b": "x"}) == JobFilter(
+            args={"a": {"b": "x"}, "customer.id": 42}
+        )
+        assert JobFilter(args={"size": ("s", "l")}).args == (("size", ("s", "l")),)
+        assert JobFilter(args={"items": [1, 2]}).args == (("items", ([1, 2],)),)
+        assert JobFilter(args={"0.id": 7}).args == (("0.id", (7,)),)
+
+    def test_arguments_are_compared_as_they_are_stored(self) -> None:
+        ((_, (price,)),) = JobFilter(args={"price": Decimal("1.10")}).args
+
+        assert price == {"__recruiter__": "decimal", "value": "1.10"}
+
+    def test_none_says_nothing(self) -> None:
+        assert JobFilter(task=None, since=None) == JobFilter()  # type: ignore[arg-type]
+        assert JobFilter().is_empty
+        assert not JobFilter(attempts=0).is_empty
+
+    def test_it_is_a_value(self) -> None:
+        filter = JobFilter(task="send")
+        with pytest.raises(AttributeError):
+            filter.task = ("other",)  # type: ignore[misc]
+        assert hash(filter) == hash(JobFilter(task=["send"]))
+
+    def test_for_people(self) -> None:
+        filter = JobFilter(
+            state=["lost", "failed"], task="send", args={"id": (1, 2)}, since="2h", slow="10s", attempts=3
+        )
+
+        assert (
+            str(filter)
+            == "state failed or lost, task send, id=1 or 2, since 2h ago, at least 3 attempts, slower than 10s"
+        )
+        assert str(JobFilter()) == "all jobs"
+
+
+class TestMoments:
+    @pytest.mark.parametrize(
+        ("value", "moment"),
+        [
+            (NOW, NOW),
+            (NOW.astimezone(timezone(timedelta(hours=2))), NOW),
+            ("2030-01-01T12:00Z", NOW),
+            ("2030-01-01T14:00+02:00", NOW),
+            ("2030-01-01 12:00", NOW),
+            ("2030-01-01", NOW - timedelta(hours=12)),
+            ("2h", NOW - timedelta(hours=2)),
+            ("30 minutes ago", NOW - timedelta(minutes=30)),
+            (90, NOW - timedelta(seconds=90)),
+            (timedelta(days=1), NOW - timedelta(days=1)),
+            (timedelta.max, EARLIEST),
+        ],
+        ids=str,
+    )
+    def test_a_date_or_how_long_ago(self, value: Any, moment: datetime) -> None:
+        assert resolved(to_moment("since", value), NOW) == moment
+
+    @pytest.mark.parametrize("value", ["", "soon", "2030-13-01", "-2h", True, [], NOW.replace(tzinfo=None), object()])
+    def test_anything_else_is_refused(self, value: Any) -> None:
+        with pytest.raises(InvalidFilter, match="since"):
+            to_moment("since", value)
+
+
+class TestWhatIsRefused:
+    @pytest.mark.parametrize(
+        ("words", "told"),
+        [
+            ({"stat": "failed"}, "jobs cannot be filtered by 'stat'; known are state, task, "),
+            ({"state": "fialed"}, "'fialed' is no state; a job is waiting, running, succeeded, "),
+            ({"task": "a b"}, "task 'a b' is not a name"),
+            ({"group": 5}, "group is 5; it must be a text"),
+            ({"task": []}, "task has 0 values; give 1 to 100, or leave it out"),
+            ({"tag": ["x"] * 5 + [""]}, "tag is ''; it must be a text of 1 to 1,000 characters"),
+            ({"owner": "x" * 1_001}, "owner is 'xxx"),
+            ({"urn": {"$gt": ""}}, "urn is {'$gt': ''}; it must be a text"),
+            ({"error": int}, "error is <class 'int'>; it must be a text"),
+            ({"args": {}}, "args is {}; write values by their path"),
+            ({"args": ["x"]}, "args is ['x']; write values by their path"),
+            ({"args": {"": 1}}, "args: '' is no path; write names with dots between"),
+            ({"args": {"a..b": 1}}, "args: 'a..b' is no path"),
+            ({"args": {5: 1}}, "args: 5 is no path"),
+            ({"args": {"a": object()}}, "args.a: a value of type object cannot travel"),
+            ({"attempts": -1}, "attempts is -1; it must be a whole number, 0 or more"),
+            ({"attempts": True}, "attempts is True"),
+            ({"slow": "quick"}, "slow: 'quick' is not a duration"),
+            ({"recovered_from": 1.5}, "recovered_from is 1.5; an id is an ObjectId"),
+            (
+                {"since": "1h", "until": "2h"},
+                "nothing is since 1h ago and until 2h ago; the first must be the earlier one",
+            ),
+            ({"ended_since": NOW, "ended_until": NOW}, "nothing is since 2030-01-01 12:00:00 UTC and until"),
+            ({"state": "waiting", "ended_since": "1h"}, "a job that is waiting has not ended; leave out the state"),
+            ({"state": "failed", "why": "done"}, "a job that is failed has never ended with done"),
+            ({"state": "succeeded", "error": "X"}, "a job that has succeeded has no error"),
+        ],
+        ids=lambda value: str(value)[:50],
+    )
+    def test_in_one_sentence(self, words: dict[str, Any], told: str) -> None:
+        with pytest.raises(InvalidFilter) as refused:
+            JobFilter(**words)
+
+        assert str(refused.value).startswith(told)
+        assert "\n" not in str(refused.value)
+
+    @pytest.mark.parametrize(
+        "args",
+        [
+            {"$where": "sleep(1000)"},
+            {"a": {"$gt": 1}},
+            {"a.$gt": 1},
+            {"a": {"b": {"$ne": None}}},
+            {"a": ({"$exists": True},)},
+            {"a": [{"$gt": 1}]},
+            {"a": [[{"x": {"$gt": 1}}]]},
+        ],
+        ids=str,
+    )
+    def test_operators(self, args: dict[str, Any]) -> None:
+        with pytest.raises(InvalidFilter, match="is an operator of MongoDB; only values can be compared"):
+            JobFilter(args=args)
+
+    def test_what_is_nested_without_end(self) -> None:
+        endless: list[Any] = []
+        endless.append(endless)
+        deep: dict[str, Any] = {"a": 1}
+        for _ in range(100):
+            deep = {"a": deep}
+        for value in (endless, deep):
+            with pytest.raises(InvalidFilter):
+                JobFilter(args={"x": value})
+
+
+class TestQueries:
+    @given(
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just(Regex(".*")),
+            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+            max_leaves=5,
+        ),
+        st.text(max_size=10),
+    )
+    def test_a_value_is_only_ever_compared(self, value: Any, path: str) -> None:
+        """Whatever is accepted becomes `$eq` of a path below `args`."""
+        try:
+            filter = JobFilter(args={path: value})
+        except InvalidFilter:
+            return
+
+        ((_, *conditions),) = (each["$and"] for each in matching.residual(matching.of_ended(filter, NOW)))
+
+        for condition in conditions:
+            for alternative in condition["$or"]:
+                ((name, comparison),) = alternative.items()
+                assert name.startswith("args.")
+                assert "$" not in name.replace(".$", "$")[:6]
+                assert not any(part.startswith("$") for part in name.split("."))
+                assert list(comparison) == ["$eq"]
+
+
+class TestStates:
+    def test_what_may_be_meant(self) -> None:
+        assert JobFilter().wants(ENDED)
+        assert not JobFilter(state="waiting").wants(ENDED)
+        assert not JobFilter(why="done").wants(NOT_ENDED)
+        assert JobFilter(state="failed").wants_why("a word of my own policy")
+        assert not JobFilter(state="failed").wants_why("cancelled")
+        assert {state for state in STATES if JobFilter(state=state).wants(NOT_ENDED)} == NOT_ENDED
+
+    def test_what_can_be_done_with_which(self) -> None:
+        assert JobFilter(task="x").to_remove().state == ENDED
+        assert JobFilter(state="lost").to_remove().state == {"lost"}
+        assert JobFilter(task="x").to_cancel().state == NOT_ENDED
+        assert JobFilter(state="queued").to_cancel().state == {"queued"}
+
+    def test_what_is_recovered(self) -> None:
+        assert JobFilter(task="x").to_recover() == JobFilter(task="x", state=["failed", "lost"], recovered=False)
+        assert JobFilter(why="cancelled").to_recover().state == ENDED
+        assert JobFilter(state="succeeded", recovered=True).to_recover().recovered
+
+    def test_created_before(self) -> None:
+        hour = timedelta(hours=1)
+        assert JobFilter().created_before(NOW).created_until == NOW
+        assert JobFilter(created_until=NOW - hour).created_before(NOW).created_until == NOW - hour
+        assert JobFilter(created_until=NOW + hour).created_before(NOW).created_until == NOW
+        assert JobFilter(created_until="1h").created_before(NOW).created_until == hour
+
+
+def test_fingerprints_tell_filters_apart() -> None:
+    filters = [
+        {},
+        *({"state": state} for state in STATES),
+        {"task": "x"},
+        {"group": "x"},
+        {"args": {"x": 1}},
+        {"since": 5},
+    ]
+
+    assert len({JobFilter(**words).fingerprint for words in filters}) == len(filters)  # type: ignore[arg-type]
+    assert JobFilter(state=["lost", "failed"]).fingerprint == JobFilter(state=["failed", "lost"]).fingerprint
+
+
+def test_a_filter_or_its_words() -> None:
+    filter = JobFilter(task="x")
+
+    assert filter_of(filter, {}) is filter
+    assert filter_of(None, {"task": "x"}) == filter
