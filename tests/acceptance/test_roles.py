@@ -144,6 +144,7 @@ def test_a_producer_a_fleet_and_one_who_looks(prepared: GuardedServer, tmp_path:
             ["limit", "resources"],
             ["scheduler", "list"],
             ["job", "show", ended],
+            ["job", "list"],
             ["analytics"],
             ["top", "--once"],
             ["health", "--role", "worker", "--role", "recruiter", "--role", "cleaner"],

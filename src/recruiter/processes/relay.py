@@ -79,7 +79,8 @@ class Relay:
         return changed
 
     def _tell(self) -> None:
-        status = "; ".join(f"{member} {text}" for member, text in self._statuses.items())
+        told = [member for member in self._sockets if member in self._statuses]
+        status = "; ".join(f"{member} {self._statuses[member]}" for member in told)
         if self._ready == set(self._sockets):
             self._manager.at_work(status)
         else:
