@@ -91,7 +91,7 @@ def members(cls: type, known: Collection[type] = ()) -> list[Member]:
         if name.startswith("a") and name[1:] in names and inspect.iscoroutinefunction(value):
             continue  # told with the one it is the twin of
         if _is_call(value) and not _as_before(cls, name, known):
-            twin = f"a{name}" if f"a{name}" in names else None
+            twin = f"a{name}" if inspect.iscoroutinefunction(getattr(cls, f"a{name}", None)) else None
             told.append(Member(name, value, inspect.getdoc(getattr(cls, name)) or "", _section(cls, name), twin))
     if not isinstance(cls, EnumMeta):
         told += _attributes(cls, known)

@@ -3,6 +3,7 @@
 from recruiter.app import Recruiter
 from recruiter.clock import StoppedClock
 from recruiter.current import current_job, track
+from recruiter.domain.conditions import Conditions
 from recruiter.domain.cron import Cron
 from recruiter.domain.filters import JobFilter
 from recruiter.domain.job import ArchivedJob, Cancellation, Execution, Job, JobId
@@ -34,6 +35,7 @@ __all__ = [
     "Archive",
     "ArchivedJob",
     "Cancellation",
+    "Conditions",
     "Count",
     "Cron",
     "Decision",

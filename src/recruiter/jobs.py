@@ -12,6 +12,8 @@ from recruiter.domain.job import Job, JobId
 from recruiter.domain.pages import Count, JobSummary, Page
 from recruiter.errors import InvalidFilter
 from recruiter.steps.cancel import cancel_some
+from recruiter.steps.identify import identify
+from recruiter.steps.recognize import recognize
 from recruiter.steps.recover import checked_moment, recover_some
 from recruiter.steps.remove import remove_some
 from recruiter.steps.search import FULL, ID, SHORT, Form, count, search
@@ -126,7 +128,7 @@ class Jobs:
         **conditions: Unpack[Conditions],
     ) -> int:
         """Cancels jobs that have not ended, as `Recruiter.cancel` does with one; returns how many."""
-        wanted = meant(filter_of(filter, conditions), everything).to_cancel()
+        wanted = _meant(filter, conditions, everything).to_cancel()
         store = self._store()
         began = store.clock.now()
         wanted = wanted.created_before(began + _LATECOMERS)
@@ -148,7 +150,7 @@ class Jobs:
         Without a state: those that failed or were lost. One that has been recovered before is left alone, unless you
         say `recovered=True`; so this may be called again after an interruption.
         """
-        wanted = meant(filter_of(filter, conditions), everything).to_recover()
+        wanted = _meant(filter, conditions, everything).to_recover()
         at = checked_moment(schedule_at)
         store = self._store()
         began = store.clock.now()
@@ -168,12 +170,26 @@ class Jobs:
         **conditions: Unpack[Conditions],
     ) -> int:
         """Removes jobs that have ended, for good; returns how many. Those that wait or run are refused."""
-        wanted = meant(filter_of(filter, conditions), everything).to_remove()
+        wanted = _meant(filter, conditions, everything).to_remove()
         store = self._store()
         began = store.clock.now()
         return self._each(wanted, lambda ids: remove_some(store, wanted, ids, began), progress)
 
     aremove = twin(remove)
+
+    def id_of(self, text: str) -> JobId:
+        """The id of the job that a person writes like this: an ObjectId, a number, a UUID or a text. Raises
+        JobNotFound."""
+        return identify(self._store(), text)
+
+    aid_of = twin(id_of)
+
+    def recognize(self, filter: JobFilter | None = None, **conditions: Unpack[Conditions]) -> None:
+        """Raises InvalidFilter for a task or group that nobody knows here, and says which are near: a slip of the pen
+        finds nothing, and looks like good news."""
+        recognize(self._store(), filter_of(filter, conditions))
+
+    arecognize = twin(recognize)
 
     def _each(self, wanted: JobFilter, act: Callable[[Sequence[JobId]], int], progress: Progress | None) -> int:
         """Acts on all of them, batch by batch."""
@@ -195,8 +211,8 @@ class Jobs:
                 return
 
 
-def meant(wanted: JobFilter, everything: bool) -> JobFilter:
-    """The same. Raises InvalidFilter if it is empty and nobody said `everything`, or the other way round."""
+def _meant(filter: JobFilter | None, conditions: Conditions, everything: bool) -> JobFilter:
+    wanted = filter_of(filter, conditions)
     if wanted.is_empty != everything:
         hint = "say everything=True if you mean all jobs" if wanted.is_empty else "everything=True goes with no filter"
         raise InvalidFilter(f"the filter says {wanted}; {hint}")

@@ -1,9 +1,13 @@
-"""`recruiter limit|group|worker …`: what a person sees and what a script can rely on."""
+"""`recruiter worker|group|limit …`: what a person sees, and what a script can rely on."""
 
 from __future__ import annotations
 
 import json
+import re
+import signal
 from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,148 +15,281 @@ import pytest
 from recruiter import Recruiter
 from recruiter.store.database import Store
 from tests.acceptance.test_command_line import run
+from tests.applications import jobs
+from tests.cli_here import here
 from tests.conftest import Starter, eventually
+from tests.samples import a_job, insert, on_the_roster
 
 Command = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
 def command(target: str) -> Command:
-    return lambda *arguments: run(*arguments, RECRUITER_TARGET=target)
+    return lambda *arguments, **environment: here(target, *arguments, **environment)
 
 
 @pytest.fixture
 def recruiter(target: str, store: Store) -> Iterator[Recruiter]:
-    del store  # prepared
+    """Five jobs in two groups, and a worker for one of them that runs one."""
     with Recruiter(target) as recruiter:
+        now = recruiter.clock.now()
+        when: dict[str, Any] = {"created_at": now, "scheduled_at": now}
+        first, *_ = insert(store, *(a_job(group="mail", task="send", **when) for _ in range(3)))
+        insert(store, *(a_job(group="images", task="resize", **when) for _ in range(2)))
+        facts: dict[str, Any] = {"groups": ["mail"], "tasks": ["send"], "slots": 2, "resources": "mem=8000,proc=4"}
+        on_the_roster(store, "host1:7:ab12", host="host1", pid=7, seen_at=now, joined_at=now, **facts)
+        store.roster.assign({"host1:7:ab12": [first]}, 1)
+        run = {"job": first, "task": "send", "since": now - timedelta(minutes=3)}
+        store.roster.collection.update_one({"_id": "host1:7:ab12"}, {"$set": {"running": [run]}})
         yield recruiter
 
 
-def rows(command: Command, *arguments: str) -> list[dict[str, Any]]:
-    code, said = command(*arguments, "--output", "json")
-    assert code == 0, said
-    found: list[dict[str, Any]] = json.loads(said)
-    return found
+def lines(said: str) -> dict[str, str]:
+    return {line.split()[0]: line for line in said.splitlines() if line.strip()}
 
 
-class TestLimit:
-    def test_set_change_list_and_remove(self, recruiter: Recruiter, command: Command) -> None:
-        assert command("limit", "list") == (0, "There are no limits.\n")
-        assert command("limit", "set", "task:resize", "2")[0] == 0
-        assert command("limit", "set", "task:resize", "3", "--count", "100", "--per", "1m")[0] == 0
-
-        (row,) = rows(command, "limit", "list")
-
-        assert (row["subject"], row["at_once"]) == ("task:resize", 3)
-        assert "100" in row["rate"]
-        assert command("limit", "remove", "task:resize")[0] == 0
-        assert recruiter.controls.limits() == []
-
-    def test_one_record_a_line(self, recruiter: Recruiter, command: Command) -> None:
-        recruiter.controls.set_limit("task:resize", 2)
-        recruiter.controls.set_limit("group:mail", 3)
-
-        code, said = command("limit", "list", "--output", "jsonl")
+class TestWorkers:
+    def test_who_is_there_and_what_it_does(self, recruiter: Recruiter, command: Command) -> None:
+        code, said = command("worker", "list")
 
         assert code == 0
-        assert {json.loads(line)["subject"] for line in said.splitlines()} == {"task:resize", "group:mail"}
+        assert said.splitlines()[0].split()[:5] == ["worker", "state", "slots", "free", "runs"]
+        line = lines(said)["host1:7:ab12"]
+        assert re.search(r"works +2 +1 +send for 3m[ \ds]*, [0-9a-f]{24} +1 +\d+s ago +mail +host1 +7 ", line)
+        (row,) = json.loads(command("worker", "list", "--output", "json")[1])
+        assert {name: row[name] for name in ("worker", "host", "pid", "groups", "slots", "free", "holds", "state")} == {
+            "worker": "host1:7:ab12",
+            "host": "host1",
+            "pid": 7,
+            "groups": ["mail"],
+            "slots": 2,
+            "free": 1,
+            "holds": 1,
+            "state": "works",
+        }
+        assert row["runs"][0]["since"][-1] == "Z"
+        del recruiter
+
+    @pytest.mark.parametrize("width", [80, 160])
+    def test_it_fits(self, recruiter: Recruiter, command: Command, width: int) -> None:
+        del recruiter
+        said = command("worker", "list", COLUMNS=str(width))[1]
+
+        assert max(map(len, said.splitlines())) <= width
+        assert ("host" in said.splitlines()[0].split()) == (width == 160)
+
+    def test_drain_and_resume(self, recruiter: Recruiter, store: Store, command: Command) -> None:
+        code, said = command("worker", "drain", "host1:7:ab12", "--reason", "it swaps", "--by", "ada")
+
+        assert (code, "recruiter worker resume host1:7:ab12" in said) == (0, True)
+        assert "kept idle by ada: it swaps" in command("worker", "list")[1]
+        assert [worker.draining for worker in store.roster.read()] == [True]
+        assert command("worker", "resume", "host1:7:ab12") == (0, "host1:7:ab12 is given jobs again\n")
+        assert [worker.draining for worker in store.roster.read()] == [False]
+        del recruiter
+
+    def test_one_that_is_silent(self, recruiter: Recruiter, store: Store, command: Command) -> None:
+        long_ago = {"$set": {"seen_at": recruiter.clock.now() - timedelta(minutes=2)}}
+        store.roster.collection.update_one({}, long_ago)
+
+        assert re.search(r"host1:7:ab12 +silent .* 2m", command("worker", "list")[1])
+
+    @pytest.mark.parametrize("verb", ["drain", "resume"])
+    def test_one_that_is_not_there(self, target: str, store: Store, verb: str) -> None:
+        del store
+        code, said = run("worker", verb, "nobody", RECRUITER_TARGET=target)
+
+        assert code == 1
+        assert said == "recruiter: no worker 'nobody' is on the roster\n"
+
+    def test_none(self, store: Store, command: Command) -> None:
+        del store
+        assert command("worker", "list") == (0, "No worker is on the roster.\n")
+        assert command("worker", "list", "--output", "json") == (0, "[]\n")
+        assert command("worker", "list", "--output", "jsonl") == (0, "")
+
+    def test_a_real_one_in_every_phase(self, start: Starter, store: Store, target: str, tmp_path: Path) -> None:
+        """Given a fleet, when its worker runs a job, is drained and stops, then the listing says so each time."""
+        # idle
+        start("start", "recruiter").says("leads")
+        worker = start("start", "worker", "--bootstrap", jobs.__file__, "--work-on", "generic", "--processes", "3")
+        worker.says("joined the roster")
+        (row,) = _workers(target)
+        assert (row["state"], row["slots"], row["free"], row["runs"], row["pid"]) == ("works", 3, 3, [], worker.pid)
+
+        # running
+        jobs.recruiter.point_at(target)
+        job = jobs.wait_for_file.enqueue(str(tmp_path / "go"))
+        eventually(lambda: _workers(target)[0]["runs"])
+        (row,) = _workers(target)
+        assert (row["runs"][0]["job"], row["runs"][0]["task"], row["free"]) == (str(job.id), "wait_for_file", 2)
+
+        # leaving: it finishes what it runs
+        worker.signal(signal.SIGTERM)
+        eventually(lambda: _workers(target)[0]["state"] == "leaving")
+        (tmp_path / "go").touch()
+        assert worker.wait() == 0
+        assert _workers(target) == []
+        assert job.wait("20s").done
+        jobs.recruiter.close()
+        jobs.recruiter.point_at(None)
+        del store
+
+
+def _workers(target: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads(here(target, "worker", "list", "--output", "json")[1])
+    return rows
+
+
+class TestGroups:
+    def test_list(self, recruiter: Recruiter, command: Command) -> None:
+        recruiter.controls.pause_group("images", by="ada", reason="the disk is full")
+
+        code, said = command("group", "list")
+
+        assert code == 0
+        assert lines(said)["mail"].split() == ["mail", "3", "1", "active"]
+        assert re.search(r"images +2 +0 +paused by ada: the disk is full", lines(said)["images"])
+        assert json.loads(command("group", "list", "--output", "jsonl")[1].splitlines()[1])["group"] == "mail"
+
+    def test_pause_and_resume(self, recruiter: Recruiter, target: str) -> None:
+        code, said = run("group", "pause", "mail", "--reason", "maintenance", "--by", "ada", RECRUITER_TARGET=target)
+
+        assert (code, said) == (0, "group mail is paused. Resume it with: recruiter group resume mail\n")
+        assert recruiter.controls.rules().paused["group:mail"].reason == "maintenance"
+        assert run("group", "resume", "mail", RECRUITER_TARGET=target) == (0, "group mail goes on\n")
+        assert here(target, "group", "resume", "mail") == (0, "group mail was not paused\n")
+
+    def test_all(self, recruiter: Recruiter, command: Command) -> None:
+        assert command("group", "pause", "--all", "--reason", "night")[0] == 0
+        assert recruiter.controls.rules().blocked
+        assert "paused by" in lines(command("group", "list")[1])["mail"]
+        assert command("group", "resume", "--all") == (0, "jobs start again\n")
+        assert command("group", "resume", "--all") == (0, "starts were not blocked\n")
+
+    def test_a_slip_of_the_pen_is_noted(self, recruiter: Recruiter, command: Command) -> None:
+        """A group may be paused before it has jobs; but whoever meant another one is told."""
+        code, said = command("group", "pause", "mial")
+
+        assert code == 0
+        assert "note: nobody knows a group 'mial'; did you mean mail?" in said
+        assert "note" not in command("group", "pause", "mail")[1]
+        del recruiter
 
     @pytest.mark.parametrize(
-        ("arguments", "word"),
+        ("arguments", "code", "told"),
         [
-            (["set", "resize", "2"], "resize"),
-            (["set", "task:resize"], "task:resize"),
-            (["set", "task:resize", "many"], "many"),
-            (["set", "task:resize", "--count", "3"], "in what time"),
-            (["set", "task:resize", "--count", "3", "--per", "soon"], "soon"),
-            (["remove", "task:nothing"], "task:nothing"),
+            (["pause"], 2, "name a group, or say --all"),
+            (["pause", "mail", "--all"], 2, "name a group, or say --all"),
+            (["resume"], 2, "name a group, or say --all"),
+            (["pause", "a b"], 1, "group 'a b' is not a name"),
         ],
-        ids=" ".join,
+        ids=str,
     )
-    def test_bad_input(self, recruiter: Recruiter, command: Command, arguments: list[str], word: str) -> None:
-        code, said = command("limit", *arguments)
+    def test_bad_input(self, store: Store, command: Command, arguments: list[str], code: int, told: str) -> None:
+        del store
+        answer, said = command("group", *arguments)
 
-        assert code in (1, 2)
-        assert word in said
-        assert "Traceback" not in said
-        assert recruiter.controls.limits() == []
+        assert answer == code
+        assert said.startswith(f"recruiter: {told}")
+        assert said.count("\n") == 1
 
-
-class TestGroup:
-    def test_pause_list_and_resume(self, recruiter: Recruiter, command: Command) -> None:
-        recruiter.job("send").in_group("mail").in_background().execute()
-
-        assert command("group", "pause", "mail", "--by", "ada", "--reason", "the relay is down")[0] == 0
-
-        (row,) = rows(command, "group", "list")
-        assert (row["group"], row["jobs"], row["workers"]) == ("mail", 1, 0)
-        assert row["state"] == "paused by ada: the relay is down"
-        assert command("group", "resume", "mail") == (0, "group mail goes on\n")
-        assert command("group", "resume", "mail") == (0, "group mail was not paused\n")
-        assert rows(command, "group", "list")[0]["state"] == "active"
-
-    def test_block_all_starts(self, recruiter: Recruiter, command: Command) -> None:
-        assert command("group", "pause", "--all", "--by", "ada")[0] == 0
-
-        assert recruiter.controls.rules().blocked
-        assert command("group", "resume", "--all") == (0, "jobs start again\n")
-        assert not recruiter.controls.rules().blocked
-
-    @pytest.mark.parametrize("arguments", [[], ["mail", "--all"]], ids=["neither", "both"])
-    def test_a_group_or_all(self, recruiter: Recruiter, command: Command, arguments: list[str]) -> None:
-        code, said = command("group", "pause", *arguments)
-
-        assert (code, "name a group, or say --all" in said) == (2, True)
-        assert recruiter.controls.rules().paused == {}
-
-    def test_no_groups(self, recruiter: Recruiter, command: Command) -> None:
-        del recruiter
+    def test_none(self, store: Store, command: Command) -> None:
+        del store
         assert command("group", "list") == (0, "No group has jobs.\n")
 
 
-class TestWorker:
-    def test_list_drain_and_resume(self, recruiter: Recruiter, command: Command, start: Starter, target: str) -> None:
-        """Given a worker, when it is to be given nothing, then the list says so, and no job starts until it may."""
-        start(
-            "start", "all", "--target", target, "--bootstrap", "tests.applications.jobs", "--work-on", "generic"
-        ).says("joined the roster")
-        (worker,) = rows(command, "worker", "list")
-        assert {"worker", "host", "pid", "groups", "slots", "holds", "runs", "state", "seen", "joined_at"} <= set(
-            worker
-        )
-        assert (worker["groups"], worker["slots"], worker["state"]) == (["generic"], 1, "works")
+class TestLimits:
+    def test_set_list_and_remove(self, recruiter: Recruiter, target: str, command: Command) -> None:
+        assert run("limit", "set", "task:send", "2", RECRUITER_TARGET=target) == (0, "subject task:send, at once 2\n")
+        assert command("limit", "set", "group:mail", "--count", "100", "--per", "1m")[0] == 0
+        assert command("limit", "set", "resource:mem", "64GiB")[0] == 0
 
-        code, said = command("worker", "drain", worker["worker"], "--by", "ada", "--reason", "a new kernel")
+        code, said = command("limit", "list")
 
-        assert (code, "recruiter worker resume" in said) == (0, True)
-        (drained,) = rows(command, "worker", "list")
-        assert drained["state"] == "kept idle by ada: a new kernel"
-        job = recruiter.job("add", {"a": 1, "b": 2}).in_background().execute()
-        eventually(lambda: "kept idle" in recruiter.explain(job.id))
-        assert command("worker", "resume", worker["worker"])[0] == 0
-        assert job.result(timeout=30) == 3
+        assert code == 0
+        assert lines(said)["task:send"].split() == ["task:send", "2"]
+        assert "100 per 1m" in lines(said)["group:mail"]
+        assert [limit["subject"] for limit in json.loads(command("limit", "list", "--output", "json")[1])] == [
+            limit.subject for limit in recruiter.controls.limits()
+        ]
+        assert command("limit", "remove", "task:send") == (0, "task:send is not limited any more\n")
+        assert "task:send" not in command("limit", "list")[1]
 
-    def test_what_it_runs(self, recruiter: Recruiter, command: Command, start: Starter, target: str) -> None:
-        start("start", "all", "--target", target, "--bootstrap", "tests.applications.jobs").says("joined the roster")
-        job = recruiter.job("nap", {"seconds": 60}).in_background().execute()
+    def test_none_at_once_is_told_too(self, recruiter: Recruiter, command: Command) -> None:
+        code, said = command("limit", "set", "task:send", "0")
 
-        def runs() -> list[str]:
-            found: list[str] = rows(command, "worker", "list")[0]["runs"]
-            return found
-
-        eventually(lambda: runs() != [])
-        assert f"nap {job.id}" in runs()[0]
-        recruiter.cancel(job.id)
-        assert job.wait(timeout=30).why == "cancelled"
-
-    def test_nobody(self, recruiter: Recruiter, command: Command) -> None:
+        assert (code, said) == (0, "subject task:send, at once 0\n")
         del recruiter
-        assert command("worker", "list") == (0, "No worker is on the roster.\n")
 
-    @pytest.mark.parametrize("verb", ["drain", "resume"])
-    def test_an_unknown_worker(self, recruiter: Recruiter, command: Command, verb: str) -> None:
-        code, said = command("worker", verb, "nobody")
+    def test_resources(self, recruiter: Recruiter, command: Command) -> None:
+        code, said = command("limit", "resources")
 
-        assert code == 1
-        assert "nobody" in said
+        assert code == 0
+        assert re.search(r"proc +host1 +4 +0 +4", said)
+        rows = json.loads(command("limit", "resources", "--output", "json")[1])
+        assert {row["resource"] for row in rows} == {"mem", "proc"}
         del recruiter
+
+    def test_a_slip_of_the_pen_is_noted(self, recruiter: Recruiter, command: Command) -> None:
+        assert "note: nobody knows a task 'snd'; did you mean send?" in command("limit", "set", "task:snd", "1")[1]
+        assert "note" not in command("limit", "set", "key:customer", "1")[1]
+        del recruiter
+
+    @pytest.mark.parametrize(
+        ("arguments", "code", "told"),
+        [
+            (["set", "send", "2"], 2, "'send'"),
+            (["set", "task:send"], 2, ""),
+            (["set", "task:send", "many"], 2, ""),
+            (["set", "task:send", "--count", "5"], 2, ""),
+            (["remove", "task:nobody"], 1, "there is no limit on 'task:nobody'"),
+        ],
+        ids=str,
+    )
+    def test_bad_input(self, store: Store, command: Command, arguments: list[str], code: int, told: str) -> None:
+        del store
+        answer, said = command("limit", *arguments)
+
+        assert answer == code
+        assert said.startswith("recruiter: ")
+        assert told in said
+        assert said.count("\n") == 1
+
+    def test_none(self, store: Store, command: Command) -> None:
+        del store
+        assert command("limit", "list") == (0, "There are no limits.\n")
+        assert command("limit", "resources") == (0, "No worker has any resources.\n")
+
+
+@pytest.mark.parametrize("listing", ["worker", "group", "limit", "scheduler", "job"])
+def test_a_database_that_nobody_has_prepared(target: str, listing: str) -> None:
+    code, said = here(target, listing, "list")
+
+    assert code == 0
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("listing", ["worker", "group", "limit", "scheduler", "job"])
+def test_no_server(listing: str) -> None:
+    code, said = here("127.0.0.1:1/?serverSelectionTimeoutMS=300", listing, "list")
+
+    assert code == 4
+    assert said.startswith("recruiter: MongoDB at ")
+    assert "does not answer" in said
+    assert "Traceback" not in said
+
+
+def test_a_database_that_an_older_version_has_prepared(target: str, store: Store) -> None:
+    """Given one without the indexes of this version, then it is said how to make them."""
+    insert(store, a_job())
+    store.archived.collection.drop_indexes()
+    store.scheduled.collection.drop_indexes()
+
+    code, said = here(target, "job", "list")
+
+    assert code == 4
+    assert said.startswith("recruiter: an index that this version of Recruiter needs is not there")
+    assert "recruiter prepare" in said
+    assert here(target, "prepare")[0] == 0
+    assert here(target, "job", "list")[0] == 0

@@ -1,4 +1,4 @@
-"""`recruiter job …`: what a person sees, what a script can rely on, and what is refused."""
+"""`recruiter job …`: what a person sees, and what a script can rely on."""
 
 from __future__ import annotations
 
@@ -9,318 +9,470 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
+from bson import ObjectId
 
-from recruiter import JobHandle, Recruiter, RetryManyTimes, current_job
+from recruiter import JobId, Recruiter, RetryManyTimes, current_job
+from recruiter.embedded import EmbeddedServer
 from recruiter.store.database import Store
+from recruiter.store.target import Target
 from tests.acceptance.test_command_line import run
+from tests.applications import jobs
+from tests.cli_here import here
+from tests.conftest import Starter, eventually
+from tests.samples import a_job, insert, on_the_roster
 
 Command = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
 def command(target: str) -> Command:
-    def command(*arguments: str, columns: int = 200) -> tuple[int, str]:
-        return run("job", *arguments, RECRUITER_TARGET=target, COLUMNS=str(columns))
+    """A process of its own, as a person starts it."""
+    return lambda *arguments, **environment: run("job", *arguments, RECRUITER_TARGET=target, **environment)
 
-    return command
+
+class World:
+    """An application to which everything has happened that can, with nothing running."""
+
+    def __init__(self, recruiter: Recruiter, store: Store) -> None:
+        self.recruiter = recruiter
+        self.store = store
+
+        @recruiter.task(group="mail", name="send_listed", retry=RetryManyTimes(1, 0.001))
+        def send(to: str, customer: dict[str, int] | None = None) -> str:
+            current_job.log(f"connecting for {to}, customer {customer}")
+            current_job.stage("deliver", progress=0.5)
+            if "@" not in to:
+                raise ValueError(f"{to} is no address")
+            return "sent"
+
+        @recruiter.task(name="resize_listed")
+        def resize(path: str) -> None: ...
+
+        sent = send.job("a@b.c", {"id": 42}).owned_by("ada").tagged_as("user:42").in_background().execute()
+        failed = send.enqueue("nobody")
+        while recruiter.run_all(send) or not store.archived.which_exist([failed.id]):
+            pass
+        self.sent, self.failed = sent.id, failed.id
+        self.queued = resize.job("/1.png").with_id("order-1").in_background().execute().id
+        self.postponed = resize.job("/2.png").schedule_in("2h").execute().id
+        (self.running,) = insert(store, a_job(task="encode", created_at=self.now, scheduled_at=self.now))
+        on_the_roster(store, "host1:7:ab12", seen_at=self.now)
+        store.roster.assign({"host1:7:ab12": [self.running]}, 1)
+        since = {"job": self.running, "task": "encode", "since": self.now - timedelta(seconds=90)}
+        store.roster.collection.update_one({"_id": "host1:7:ab12"}, {"$set": {"running": [since]}})
+
+    @property
+    def now(self) -> Any:
+        return self.recruiter.clock.now()
 
 
 @pytest.fixture
-def recruiter(target: str, store: Store) -> Iterator[Recruiter]:
-    """Two jobs that succeeded, one that failed twice, and three that wait."""
-    del store  # prepared
+def world(target: str, store: Store) -> Iterator[World]:
     with Recruiter(target) as recruiter:
-
-        @recruiter.task(group="mail", name="shown_send", retry=RetryManyTimes(1, 0))
-        def send(to: str, customer: dict[str, int]) -> str:
-            current_job.stage("connecting", progress=0.5)
-            current_job.log(f"dialling {to}")
-            assert customer["id"] == len(to)
-            if "@" not in to:
-                raise ValueError(f"{to} is no address")
-            return f"sent to {to}"
-
-        for to in ("a@b.c", "b@c.d", "nobody"):
-            send.job(to, {"id": len(to)}).tagged_as("campaign:7").owned_by("ada").in_background().execute()
-        assert len(recruiter.run_all(send)) == 4
-        for number in range(3):
-            recruiter.job("unheard_of", {"n": number}).in_group("lost").with_id(
-                f"job-{number}"
-            ).in_background().execute()
-        yield recruiter
+        yield World(recruiter, store)
 
 
-def ids(said: str) -> list[str]:
-    return [row["id"] for row in json.loads(said)]
+@pytest.fixture(scope="module")
+def seen(server: EmbeddedServer) -> Iterator[World]:
+    """One for all tests that only look."""
+    target = Target.parse(server.uri).in_database(f"test_{ObjectId()}")
+    with Recruiter(target.uri) as recruiter:
+        recruiter.store.prepare()
+        yield World(recruiter, recruiter.store)
+        recruiter.store.drop()
 
 
-def the_failed_one(recruiter: Recruiter) -> str:
-    return str(recruiter.jobs.list(state="failed").jobs[0].id)
+@pytest.fixture
+def ask(seen: World) -> Command:
+    return lambda *arguments, **environment: here(seen.recruiter.address, "job", *arguments, **environment)
 
 
-def listed(command: Command, *arguments: str) -> list[dict[str, Any]]:
-    code, said = command("list", "--output", "jsonl", "--all", *arguments)
-    assert code == 0, said
-    return [json.loads(line) for line in said.splitlines()]
+def rows(said: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in said.splitlines() if line.startswith("{")]
 
 
 class TestList:
-    def test_those_that_wait_and_then_those_that_have_ended(self, recruiter: Recruiter, command: Command) -> None:
+    def test_those_that_run_wait_and_have_ended(self, world: World, command: Command) -> None:
         code, said = command("list")
 
         assert code == 0
-        lines = [line.split() for line in said.splitlines()]
-        assert lines[0][:4] == ["id", "state", "task", "group"]
-        assert [line[1] for line in lines[1:]] == ["waiting"] * 3 + ["failed", "succeeded", "succeeded"]
-        assert "ValueError" in lines[4]
-        del recruiter
+        head, *lines = said.splitlines()
+        assert head.split()[:5] == ["id", "state", "task", "when", "what"]
+        assert [line.split()[:3] for line in lines] == [
+            [str(world.running), "running", "encode"],
+            ["order-1", "waiting", "resize_listed"],
+            [str(world.postponed), "waiting", "resize_listed"],
+            [str(world.failed), "failed", "send_listed"],
+            [str(world.sent), "succeeded", "send_listed"],
+        ]
+        assert re.search(r"for 1m \d+s", lines[0])
+        assert "host1:7:ab12" in lines[0]
+        assert "in 1h 59m" in lines[2]
+        assert "ValueError" in lines[3]
+
+    @pytest.mark.parametrize("width", [80, 160])
+    def test_it_fits_the_terminal_and_no_id_is_cut(self, world: World, command: Command, width: int) -> None:
+        long = world.recruiter.job("a.module.with.a.very.long.name.of.a.task", {}).in_group("a-group-with-a-long-name")
+        long.with_id("an-order-of-2026-11-16-with-a-very-long-id-" * 2).in_background().execute()
+
+        code, said = command("list", COLUMNS=str(width))
+
+        assert code == 0
+        assert max(map(len, said.splitlines())) <= width
+        assert all(not line.endswith(" ") for line in said.splitlines())
+        whole = re.sub(r"\s", "", "".join(line[:62] for line in said.splitlines()))
+        assert str(world.sent) in whole
+        assert "\x1b" not in said, "no colours in a pipe"
+        assert ("group" in said.splitlines()[0]) == (width == 160)
+        assert "…" in said, "what was cut says so"
 
     @pytest.mark.parametrize(
-        ("filter", "states"),
+        ("options", "found"),
         [
             (["--state", "failed"], ["failed"]),
-            (["--state", "failed", "--state", "waiting"], ["waiting"] * 3 + ["failed"]),
-            (["--task", "unheard_of"], ["waiting"] * 3),
-            (["--group", "mail", "--state", "succeeded"], ["succeeded"] * 2),
-            (["--tag", "campaign:7"], ["failed", "succeeded", "succeeded"]),
-            (["--owner", "ada", "--attempts", "2"], ["failed"]),
+            (["--state", "running", "--state", "queued"], ["running", "queued"]),
+            (["--task", "send_listed"], ["failed", "sent"]),
+            (["--group", "mail", "--owner", "ada"], ["sent"]),
+            (["--tag", "user:42"], ["sent"]),
             (["--error", "ValueError"], ["failed"]),
-            (["--arg", "customer.id=6"], ["failed"]),
-            (["--arg", "to=a@b.c"], ["succeeded"]),
-            (["--arg", "n=2"], ["waiting"]),
-            (["--since", "1h", "--state", "succeeded"], ["succeeded"] * 2),
-            (["--until", "1h"], []),
-            (["--slow", "1h"], []),
+            (["--why", "tried-too-many-times"], ["failed"]),
+            (["--arg", "customer.id=42"], ["sent"]),
+            (["--arg", "to=nobody"], ["failed"]),
+            (["--since", "1h", "--state", "succeeded"], ["sent"]),
+            (["--ended-until", "1h"], []),
+            (["--since", "2099-01-01"], []),
+            (["--scheduled-since", "2020-01-01T00:00Z", "--state", "postponed"], ["postponed"]),
+            (["--slow", "1m"], ["running"]),
             (["--delayed", "1h"], []),
+            (["--attempts", "2"], ["failed"]),
+            (["--worker", "host1:7:ab12"], ["running"]),
+            (["--no-recovered", "--state", "failed"], ["failed"]),
         ],
-        ids=str,
+        ids=" ".join,
     )
-    def test_filters(self, recruiter: Recruiter, command: Command, filter: list[str], states: list[str]) -> None:
-        assert [job["state"] for job in listed(command, *filter)] == states
-        del recruiter
+    def test_every_filter(self, seen: World, ask: Command, options: list[str], found: list[str]) -> None:
+        code, said = ask("list", "--output", "jsonl", *options)
 
-    def test_page_by_page(self, recruiter: Recruiter, command: Command) -> None:
-        """Given six jobs, when listed two at a time, each page where the last one ended, then each is seen once."""
-        seen: list[str] = []
-        more: list[str] = []
-        while len(seen) < 10:
-            code, said = command("list", "--limit", "2", "--output", "json", *more)
-            assert code == 0
-            rows, _, hint = said.partition("there are more: ")
-            seen += ids(rows)
-            if not hint:
-                break
-            more = hint.split()
+        assert code == 0
+        assert [row["id"] for row in rows(said)] == [str(getattr(seen, name)) for name in found]
 
-        assert len(seen) == len(set(seen)) == 6
-        assert seen[:3] == ["job-0", "job-1", "job-2"]
-        del recruiter
+    def test_pages(self, ask: Command) -> None:
+        first = ask("list", "--limit", "3", "--output", "jsonl")[1]
+        (after,) = re.findall(r"There are more; go on with --after (\S+)", first)
 
-    @pytest.mark.parametrize("columns", [60, 80, 160])
-    def test_it_fits_the_terminal(self, recruiter: Recruiter, command: Command, columns: int) -> None:
-        _, said = command("list", columns=columns)
+        code, second = ask("list", "--limit", "3", "--output", "jsonl", "--after", after)
 
-        assert max(map(len, said.splitlines())) <= columns
-        assert all(word in said for word in ("job-0", "waiting", "failed"))
-        del recruiter
+        assert code == 0
+        assert "There are more" not in second
+        everything = rows(ask("list", "--limit", "0", "--output", "jsonl")[1])
+        assert [*rows(first), *rows(second)] == everything
+        assert len(everything) == 5
 
-    def test_nothing_is_cut_where_nobody_watches(self, recruiter: Recruiter, target: str) -> None:
-        recruiter.job("unheard_of").tagged_as(
-            *(f"a-rather-long-tag-{number}" for number in range(20))
-        ).in_background().execute()
-        clean = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
-        command = [sys.executable, "-m", "recruiter.cli.main", "job", "list"]
+    def test_json_is_short_or_full(self, seen: World, ask: Command) -> None:
+        short = json.loads(ask("list", "--task", "send_listed", "--output", "json")[1])
+        full = json.loads(ask("list", "--task", "send_listed", "--output", "json", "--full")[1])
 
-        said = subprocess.run(
-            command, env={**clean, "RECRUITER_TARGET": target}, capture_output=True, text=True, check=True
-        )
+        assert [row["id"] for row in short] == [row["id"] for row in full] == [str(seen.failed), str(seen.sent)]
+        assert (short[0]["error"], short[0]["ended_at"][-1]) == ("ValueError", "Z")
+        assert "args" not in short[0]
+        assert full[1]["args"] == {"to": "a@b.c", "customer": {"id": 42}}
+        assert full[0]["executions"][0]["trace"].startswith("Traceback")
+        assert full[0]["log"][0]["text"] == "connecting for nobody, customer None"
 
-        assert "a-rather-long-tag-19" in said.stdout
-        assert "…" not in said.stdout
+    def test_none(self, target: str) -> None:
+        assert here(target, "job", "list") == (0, "There are no jobs.\n")
+        assert here(target, "job", "list", "--since", "1h") == (0, "There are no jobs (since 1h ago).\n")
+        assert here(target, "job", "list", "--output", "json") == (0, "[]\n")
+        assert here(target, "job", "list", "--output", "jsonl") == (0, "")
+        assert here(target, "job", "count") == (0, "0\n")
 
-    def test_no_jobs(self, target: str, store: Store, command: Command) -> None:
-        del target, store
-        assert command("list") == (0, "No jobs.\n")
-        assert command("list", "--output", "json") == (0, "[]\n")
-        assert command("list", "--output", "jsonl") == (0, "")
+    def test_whoever_reads_only_the_beginning_sees_no_error(self, world: World, target: str) -> None:
+        insert(world.store, *(a_job() for _ in range(2_000)))
+        listing = [sys.executable, "-m", "recruiter.cli.main", "job", "list", "--limit", "0", "--output", "jsonl"]
+        with subprocess.Popen(
+            listing, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "RECRUITER_TARGET": target}
+        ) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            process.stdout.readline()
+            process.stdout.close()
+            assert process.stderr.read() == b""
+
+
+def test_count(ask: Command) -> None:
+    assert ask("count") == (0, "5\n")
+    assert ask("count", "--state", "waiting", "--exact") == (0, "2\n")
+    assert json.loads(ask("count", "--task", "send_listed", "--output", "json")[1]) == {"number": 2, "exact": True}
 
 
 class TestShow:
-    def test_everything(self, recruiter: Recruiter, command: Command) -> None:
-        """Given a job that failed twice, when it is shown, then how it ended, its arguments, both attempts with their
-        trace, its stages and its log are there."""
-        code, said = command("show", the_failed_one(recruiter))
+    def test_everything(self, seen: World, ask: Command) -> None:
+        code, said = ask("show", str(seen.failed), COLUMNS="80")
 
         assert code == 0
-        assert re.search(r"^job \w{24} failed\nhas ended at .* ValueError: nobody is no address$", said, re.MULTILINE)
-        assert re.search(r"^owner +ada *$", said, re.MULTILINE)
-        assert re.search(r"^tags +campaign:7 *$", said, re.MULTILINE)
-        assert re.search(r'^  to +"nobody"$', said, re.MULTILINE)
-        assert re.search(r"^  1  .* took .*: ValueError: nobody is no address$", said, re.MULTILINE)
-        assert re.search(r"^  2  .* took .*: ValueError: nobody is no address$", said, re.MULTILINE)
-        assert said.count("Traceback (most recent call last)") == 1
-        assert "with the same traceback" in said
-        assert re.search(r" 50% connecting \(running\)$", said, re.MULTILINE)
-        assert re.search(r"^  .*  dialling nobody$", said, re.MULTILINE)
+        for words in (
+            rf"job {seen.failed}\n",
+            r"  has ended at .* UTC with 'tried-too-many-times': ValueError:\n  nobody is no address\n",
+            r"  state +failed\n",
+            r"  task +send_listed\n",
+            r"  retry +RetryManyTimes\(1, 0.001\)\n",
+            r"\d\d:\d\d:\d\d\.\d{3}  created\n",
+            r"  attempt 1 started on ",
+            r"  stage deliver 50%\n",
+            r"  attempt 2 failed with ValueError: nobody is no\n +address\n",
+            r"  ended, tried-too-many-times\n",
+            r'\narguments\n  \{"to": "nobody"',
+            r"\nattempt 2, .*\n  Traceback \(most recent call last\):\n",
+            r"\n  ValueError: nobody is no address\n",
+            r"\nlog\n  .*  connecting for nobody, customer None\n  .*  connecting for nobody",
+        ):
+            assert re.search(words, said), f"{words} is not in\n{said}"
+        assert max(map(len, said.partition("\nattempt 1")[0].splitlines())) <= 80
 
-    def test_a_result(self, recruiter: Recruiter, command: Command) -> None:
-        done = recruiter.jobs.list(state="succeeded").jobs[0]
+    def test_side_by_side_where_there_is_room(self, seen: World, ask: Command) -> None:
+        said = ask("show", str(seen.sent), COLUMNS="160")[1]
 
-        _, said = command("show", str(done.id))
+        assert re.search(r"what it is +what happened \(UTC\)\n", said)
+        assert re.search(r"\n  state +succeeded +\d{4}-.*  created\n", said)
+        assert re.search(r"\nresult\n  \"sent\"\n", said)
 
-        assert re.search(r'^result\n  "sent to .@.\.."$', said, re.MULTILINE)
-
-    def test_one_that_waits_and_why(self, recruiter: Recruiter, command: Command) -> None:
-        code, said = command("show", "job-1")
-
-        assert code == 0
-        assert "no recruiter leads" in said
-        del recruiter
-
-    def test_for_scripts(self, recruiter: Recruiter, command: Command) -> None:
-        code, said = command("show", the_failed_one(recruiter), "--output", "json")
-
-        told = json.loads(said)
-        assert code == 0
-        assert (told["state"], told["attempts"], told["args"]["to"]) == ("failed", 2, "nobody")
-        assert [each["exception"] for each in told["executions"]] == ["ValueError"] * 2
-        assert told["log"][0]["text"] == "dialling nobody"
-
-    @pytest.mark.parametrize("columns", [80, 160])
-    def test_it_fits_the_terminal(self, recruiter: Recruiter, command: Command, columns: int) -> None:
-        _, said = command("show", the_failed_one(recruiter), columns=columns)
-
-        assert max(map(len, said.splitlines())) <= columns
-        assert "…" not in said
-
-    @pytest.mark.parametrize("id", ["507f1f77bcf86cd799439011", "42", "-3", "9f0c2c2e-5d1f-4e5b-9d3f-0d6c1f3f7a11"])
-    def test_a_text_that_looks_like_another_kind_of_id(self, recruiter: Recruiter, command: Command, id: str) -> None:
-        recruiter.job("unheard_of").with_id(id).in_background().execute()
-
-        code, said = command("show", "--output", "json", "--", id)
-
-        assert (code, json.loads(said)["id"]) == (0, id)
-
-    def test_other_kinds_of_ids(self, recruiter: Recruiter, command: Command) -> None:
-        recruiter.job("unheard_of").with_id(42).in_background().execute()
-
-        assert json.loads(command("show", "42", "--output", "json")[1])["id"] == 42
-
-
-class TestControl:
-    def test_cancel_some_by_id(self, recruiter: Recruiter, command: Command) -> None:
-        code, _ = command("cancel", "job-0", "job-2", "--reason", "not needed", "--by", "ada")
+    @pytest.mark.parametrize(
+        ("which", "words"),
+        [
+            ("running", [r"running for 1m \d+s on worker host1:7:ab12", r"held by +host1:7:ab12", "attempt 1 started"]),
+            ("queued", ["no recruiter leads", r"state +waiting"]),
+            ("postponed", [r"postponed until .* in 1h 59m", "due"]),
+        ],
+    )
+    def test_why_it_waits(self, seen: World, ask: Command, which: str, words: list[str]) -> None:
+        code, said = ask("show", str(getattr(seen, which)))
 
         assert code == 0
-        assert "cancelled by ada: not needed" in recruiter.explain("job-2")
-        assert [job["id"] for job in listed(command, "--state", "queued")] == ["job-1"]
+        assert [word for word in words if not re.search(word, said)] == []
 
-    def test_cancel_many_by_a_filter(self, recruiter: Recruiter, command: Command) -> None:
-        code, said = command("cancel", "--task", "unheard_of", "--yes")
+    def test_as_json(self, seen: World, ask: Command) -> None:
+        one = json.loads(ask("show", str(seen.running), "--output", "json")[1])
+        line = ask("show", str(seen.running), "--output", "jsonl")[1]
 
-        assert (code, said.splitlines()[-1]) == (0, "3 jobs cancelled; those that run are stopped")
-        assert recruiter.jobs.count(state="queued").number == 0
+        assert (one["state"], one["locked_by"], one["now"][:11]) == ("running", "host1:7:ab12", "running for")
+        assert one["locked_at"] == json.loads(line)["locked_at"]
+        assert line.count("\n") == 1
 
-    def test_recover_what_failed(self, recruiter: Recruiter, command: Command) -> None:
-        failed = the_failed_one(recruiter)
+    def test_where_it_came_from_and_who_cancelled_it(self, world: World) -> None:
+        anew = world.recruiter.recover(world.failed).id
+        world.recruiter.cancel(anew, by="ada", reason="enough")
 
-        code, said = command("recover", "--tag", "campaign:7", "--yes")
+        assert f"recovered as  {anew}" in here(world.recruiter.address, "job", "show", str(world.failed))[1]
+        said = here(world.recruiter.address, "job", "show", str(anew))[1]
+        assert f"recovered from  {world.failed}" in said
+        assert "being cancelled" in said
+        assert "cancelled by ada: enough" in said
 
-        assert (code, said.splitlines()[-1]) == (0, "1 job recovered")
-        (again,) = recruiter.jobs.list(task="shown_send", state="waiting").jobs
-        assert str(again.recovered_from) == failed
+    def test_the_end_of_a_long_log(self, world: World) -> None:
+        lines = [{"at": world.now, "text": f"line {number}"} for number in range(50)]
+        world.store.archived.collection.update_one({"_id": world.sent}, {"$set": {"log": lines, "log_cut": 10}})
 
-    def test_recover_one_later(self, recruiter: Recruiter, command: Command) -> None:
-        code, _ = command("recover", the_failed_one(recruiter), "--schedule-at", "2040-01-01T00:00:00Z")
+        some, everything = (
+            here(world.recruiter.address, "job", "show", str(world.sent))[1],
+            here(world.recruiter.address, "job", "show", str(world.sent), "--log", "0")[1],
+        )
+
+        assert "log (the last 20 lines of 60)" in some
+        assert some.count("  line ") == 20
+        assert everything.count("  line ") == 50
+
+    def test_nothing_that_a_job_says_is_obeyed_by_the_terminal(self, world: World) -> None:
+        log = [{"at": world.now, "text": "\x1b[2J\x1b]0;owned\x07"}]
+        world.store.archived.collection.update_one({"_id": world.sent}, {"$set": {"log": log}})
+
+        said = here(world.recruiter.address, "job", "show", str(world.sent))[1]
+
+        assert "\x1b" not in said
+        assert r"\x1b[2J" in said
+
+    def test_a_document_that_nobody_has_adopted(self, world: World) -> None:
+        world.store.scheduled.collection.insert_one({"_id": "by-hand", "task": "resize_listed", "args": {}})
+
+        code, said = here(world.recruiter.address, "job", "show", "by-hand")
 
         assert code == 0
-        assert recruiter.jobs.count(state="postponed", task="shown_send").number == 1
-
-    def test_remove_by_a_filter(self, recruiter: Recruiter, command: Command) -> None:
-        code, said = command("remove", "--state", "succeeded", "--yes")
-
-        assert (code, said.splitlines()[-1]) == (0, "2 jobs removed")
-        assert recruiter.jobs.count(state="succeeded").number == 0
-        assert recruiter.jobs.count().number == 4
-
-    def test_remove_one(self, recruiter: Recruiter, command: Command) -> None:
-        failed = the_failed_one(recruiter)
-
-        assert command("remove", failed, "--yes") == (0, "1 job removed\n")
-
-        assert command("show", failed)[0] == 1
-
-    def test_remove_everything_that_has_ended(self, recruiter: Recruiter, command: Command) -> None:
-        assert command("remove", "--everything", "--yes")[0] == 0
-
-        assert {job["state"] for job in listed(command)} == {"waiting"}
-        del recruiter
-
-    @pytest.mark.parametrize(("answer", "left"), [(b"n\n", 0), (b"y\n", 3)])
-    def test_it_asks_first(self, recruiter: Recruiter, target: str, answer: bytes, left: int) -> None:
-        """Given a person at a terminal, when they are asked, then it is done only if they say yes."""
-        ours, theirs = pty.openpty()
-        with subprocess.Popen(
-            [sys.executable, "-m", "recruiter.cli.main", "job", "cancel", "--group", "lost"],
-            stdin=theirs,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "RECRUITER_TARGET": target},
-        ) as process:
-            os.close(theirs)
-            os.write(ours, answer)
-            said = process.communicate(timeout=40)[0].decode()
-        os.close(ours)
-
-        assert "Cancel 3 jobs (group lost)? [y/N]" in said
-        assert process.returncode == 0
-        assert 3 - recruiter.jobs.count(state="queued").number == left
+        assert "is not adopted yet" in said
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "sentence"),
-    [
-        (["show", "nothing"], 1, "there is no job 'nothing'"),
-        (["cancel", "nothing"], 1, "there is no job 'nothing'"),
-        (["list", "--state", "asleep"], 2, "'asleep' is no state; a job is waiting, running"),
-        (["list", "--group", "mial"], 2, "no job has the group 'mial'; there are: mail"),
-        (["list", "--task", "shown_sent"], 2, "no job has the task 'shown_sent'; there are: shown_send"),
-        (["list", "--since", "yesterday"], 2, "since is 'yesterday'; write a date"),
-        (["list", "--until", "2030-13-01"], 2, "until is '2030-13-01'; write a date"),
-        (["list", "--slow", "very"], 2, "'very'"),
-        (["list", "--arg", "customer"], 2, "--arg is 'customer'; write PATH=VALUE"),
-        (["list", "--arg", 'customer={"$gt": 1}'], 2, "is an operator of MongoDB"),
-        (["list", "--arg", "$where=1"], 2, "$where"),
-        (["list", "--after", "nonsense"], 2, "nonsense"),
-        (["list", "--limit", "0"], 2, "limit is 0"),
-        (["list", "--since", "1h", "--until", "2h"], 2, "the first must be the earlier one"),
-        (["list", "--state", "waiting", "--why", "done"], 2, "has not ended"),
-        (["cancel"], 2, "say which jobs"),
-        (["cancel", "job-1", "--state", "waiting"], 2, "ids or a filter, not both"),
-        (["cancel", "--state", "failed", "--yes"], 2, "jobs that are failed cannot be cancelled"),
-        (["remove", "--state", "waiting", "--yes"], 2, "jobs that are waiting cannot be removed"),
-        (["remove", "--state", "failed"], 1, "say --yes to do it without asking"),
-        (["remove", "job-1", "--yes"], 1, "job-1"),
-        (["recover", "job-1"], 1, "job-1"),
-        (["recover", "job-1", "--schedule-at", "soon"], 2, "'soon' is no date"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
-)
-def test_bad_input(recruiter: Recruiter, command: Command, arguments: list[str], code: int, sentence: str) -> None:
-    answer, said = command(*arguments)
+class TestIds:
+    @pytest.mark.parametrize(
+        "id",
+        [ObjectId("5f0000000000000000000001"), "5f0000000000000000000002", 4711, "4712", UUID(int=7), "-", "ünïcode"],
+        ids=repr,
+    )
+    def test_are_found_as_they_are_written(self, store: Store, target: str, id: JobId) -> None:
+        insert(store, a_job(id))
 
-    assert (answer, sentence in said) == (code, True), said
-    assert "Traceback" not in said
-    assert recruiter.jobs.count().number == 6
+        code, said = here(target, "job", "show", "--output", "json", "--", str(id))
+
+        assert code == 0
+        assert json.loads(said)["id"] == (id if isinstance(id, int) else str(id))
+
+    def test_that_mean_two_jobs_are_not_guessed(self, store: Store, target: str) -> None:
+        insert(store, a_job(4711), a_job("4711"))
+
+        code, said = here(target, "job", "show", "4711")
+
+        assert (code, said) == (1, "recruiter: '4711' may be any of '4711' and 4711; use Python to tell them apart\n")
 
 
-def test_a_job_that_has_ended_is_not_cancelled(recruiter: Recruiter, command: Command) -> None:
-    done: JobHandle[Any] = recruiter.handle(recruiter.jobs.list(state="succeeded").jobs[0].id)
+class TestActing:
+    def test_ids_one_by_one(self, world: World, command: Command) -> None:
+        code, said = command("cancel", str(world.queued), "nobody", str(world.postponed), "--reason", "not needed")
 
-    code, said = command("cancel", str(done.id))
+        assert code == 1, "one was not there"
+        assert said.count("is being cancelled") == 2
+        assert "there is no job 'nobody'" in said
+        assert {flag["reason"] for flag in world.store.scheduled.flags(10).values()} == {"not needed"}
+        code, said = command("recover", str(world.failed), "--schedule-at", "2099-01-01T00:00Z")
+        assert (code, "is recovered as" in said) == (0, True)
+        assert command("remove", str(world.failed), str(world.sent)) == (
+            0,
+            f"job {world.failed} is removed\njob {world.sent} is removed\n",
+        )
+        assert world.recruiter.jobs.count(task="send_listed") == (1, True)
 
-    assert code == 1
-    assert "has ended" in said
+    def test_many_after_a_question(self, world: World, command: Command) -> None:
+        code, said = command("cancel", "--task", "resize_listed")  # nobody is there to answer
+
+        assert code == 1
+        assert "2 jobs (task resize_listed). Cancel them?" in said
+        assert "--yes" in said
+        assert world.store.scheduled.flags(10) == {}
+        assert command("cancel", "--task", "resize_listed", "--yes") == (0, "2 jobs are being cancelled.\n")
+        assert world.store.scheduled.flags(10).keys() == {world.queued, world.postponed}
+
+    def test_recovering_and_removing_many(self, world: World, command: Command) -> None:
+        assert command("recover", "--group", "mail", "--yes") == (0, "1 job is recovered.\n")
+        assert command("recover", "--group", "mail", "--yes")[1] == "There is no job to recover (group mail).\n"
+        assert command("remove", "--state", "failed", "--state", "succeeded", "--yes") == (0, "2 jobs are removed.\n")
+        assert world.recruiter.jobs.count(task="send_listed", state="waiting") == (1, True)
+
+    def test_everything_must_be_said(self, world: World, command: Command) -> None:
+        code, said = command("remove", "--yes")
+
+        assert (code, "either ids, or a filter such as --task, or --everything" in said) == (2, True)
+        assert command("remove", "--everything", "--yes") == (0, "2 jobs are removed.\n")
+        assert world.recruiter.jobs.count() == (3, True)
+
+    @pytest.mark.parametrize(("answer", "left"), [("y", 0), ("n", 2), ("", 2)])
+    def test_the_answer_counts(self, world: World, target: str, answer: str, left: int) -> None:
+        code, said = at_a_terminal(target, f"{answer}\n", "job", "remove", "--group", "mail")
+
+        assert "2 jobs (group mail). Remove them? [y/N]" in said
+        assert code == (1 if left else 0)
+        assert world.recruiter.jobs.count(group="mail") == (left, True)
+
+    def test_a_running_job_is_really_stopped(
+        self, start: Starter, store: Store, command: Command, tmp_path: Path
+    ) -> None:
+        # given a fleet that runs a job which would take for ever
+        start("start", "all", "--bootstrap", jobs.__file__).says("joined the roster")
+        jobs.recruiter.point_at(store.target.uri)
+        handle = jobs.wait_for_file.enqueue(str(tmp_path / "never"))
+        eventually(lambda: handle.id in store.roster.held())
+
+        # when it is cancelled by a filter
+        assert command("cancel", "--state", "running", "--by", "ada", "--yes")[0] == 0
+
+        # then it ends, and the listing says how
+        eventually(lambda: store.archived.get(handle.id))
+        (row,) = rows(command("list", "--state", "cancelled", "--output", "jsonl")[1])
+        assert (row["id"], row["why"]) == (str(handle.id), "cancelled")
+        jobs.recruiter.close()
+        jobs.recruiter.point_at(None)
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("arguments", "code", "told"),
+        [
+            (["show", "nobody"], 1, "there is no job 'nobody'"),
+            (["show", "5f0000000000000000000001"], 1, "there is no job '5f0000000000000000000001'"),
+            (["list", "--task", "sned_listed"], 2, "nobody knows a task 'sned_listed'; did you mean send_listed"),
+            (["list", "--group", "mial"], 2, "nobody knows a group 'mial'; did you mean mail?"),
+            (["cancel", "--task", "x1", "--yes"], 2, "nobody knows a task 'x1'; there are "),
+            (["list", "--state", "fialed"], 2, "'fialed' is no state; a job is waiting, "),
+            (
+                ["list", "--since", "soon"],
+                2,
+                "since is 'soon'; write a date such as 2026-11-16T03:00Z, or how long ago",
+            ),
+            (["list", "--slow", "quick"], 2, "slow: 'quick' is not a duration"),
+            (["list", "--arg", "x"], 2, "--arg 'x' has no value; write a path and a value: --arg customer.id=42"),
+            (
+                ["list", "--arg", 'x={"$gt": 1}'],
+                2,
+                "args: '$gt' is an operator of MongoDB; only values can be compared",
+            ),
+            (["list", "--arg", "$where=1"], 2, "args: '$where' is an operator of MongoDB"),
+            (["list", "--after", "xyz"], 2, "'xyz' is no cursor; give what `next` of the page before says"),
+            (["list", "--state", "waiting", "--ended-since", "1h"], 2, "a job that is waiting has not ended"),
+            (["list", "--since", "1h", "--until", "2h"], 2, "nothing is since 1h ago and until 2h ago"),
+            (["list", "--limit", "-1"], 2, "--limit is -1; give a number of jobs, or 0 for all of them"),
+            (["list", "--full"], 2, "--full is for --output json or jsonl"),
+            (["show", "x", "--log", "-5"], 2, "--log is -5; give a number of lines"),
+            (
+                ["remove", "--state", "waiting", "--yes"],
+                2,
+                "jobs that are waiting cannot be removed; cancel them first",
+            ),
+            (["cancel", "--state", "failed", "--yes"], 2, "jobs that are failed cannot be cancelled; `recover` runs"),
+            (["cancel", "x", "--task", "y"], 2, "say which jobs to cancel: either ids, or a filter such as --task"),
+            (["recover", "x", "--schedule-at", "later"], 2, "'later' is no date; write 2030-12-01T22:18:00Z"),
+        ],
+        ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+    )
+    def test_gets_one_clear_sentence(self, ask: Command, arguments: list[str], code: int, told: str) -> None:
+        answer, said = ask(*arguments)
+
+        assert answer == code
+        assert said.startswith(f"recruiter: {told}")
+        assert said.count("\n") == 1
+
+    @pytest.mark.parametrize("which", ["running", "queued", "postponed"])
+    def test_what_has_not_ended_is_neither_recovered_nor_removed(self, seen: World, ask: Command, which: str) -> None:
+        id = str(getattr(seen, which))
+
+        assert "it has not ended yet" in ask("recover", id)[1]
+        code, said = ask("remove", id)
+        assert code == 1
+        assert "has not ended, so it cannot be removed; cancel it first" in said
+
+    def test_what_has_ended_cannot_be_cancelled(self, seen: World, ask: Command) -> None:
+        code, said = ask("cancel", str(seen.failed))
+
+        assert code == 1
+        assert "has ended already (tried-too-many-times); nothing to cancel" in said
+
+
+def at_a_terminal(target: str, typed: str, *arguments: str) -> tuple[int, str]:
+    """Runs a command with somebody there to answer."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "recruiter.cli.main", *arguments],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**os.environ, "RECRUITER_TARGET": target, "COLUMNS": "100", "TERM": "dumb"},
+    )
+    os.close(theirs)
+    os.write(ours, typed.encode())
+    said = b""
+    with suppress(OSError):  # that is how the end of it is told
+        while some := os.read(ours, 10_000):
+            said += some
+    os.close(ours)
+    return process.wait(40), said.decode()

@@ -37,7 +37,7 @@ TALKING: dict[type, set[str]] = {
     JobBuilder: {"execute", "create"},
     WorkableJob: {"execute", "create"},
     JobHandle: {"wait", "result"},
-    Jobs: {"list", "count", "cancel", "recover", "remove"},
+    Jobs: {"list", "count", "cancel", "recover", "remove", "id_of", "recognize"},
 }
 """What talks to MongoDB."""
 

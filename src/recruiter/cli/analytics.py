@@ -53,7 +53,7 @@ def analytics(
         if output == "table":
             _print(told, by, counts)
         else:
-            print(as_json(as_document(told) | ({} if counts is None else {f"{by}s": counts})))
+            print(as_json(as_document(told) | ({} if counts is None else {f"{by}s": counts}), output))
 
 
 def as_document(told: Analytics) -> dict[str, Any]:

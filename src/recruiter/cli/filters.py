@@ -1,78 +1,126 @@
-"""The options that say which jobs, shared by the commands that list them and act on many."""
+"""The options by which jobs are chosen, and how they become a filter."""
 
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from datetime import datetime
 from typing import Annotated, Any
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
+from recruiter.app import Recruiter
 from recruiter.domain.filters import JobFilter
 from recruiter.errors import InvalidFilter
+from recruiter.steps.identify import ids_written
 
-Several = Annotated[list[str] | None, Parameter(negative=())]
+_GROUP = Group("Which jobs", sort_key=1)
+_Several = Annotated[list[str] | None, Parameter(negative=(), group=_GROUP)]
+_One = Annotated[str | None, Parameter(group=_GROUP)]
+_Number = Annotated[int | None, Parameter(group=_GROUP)]
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class FilterOptions:
-    state: Several = None
-    "waiting, queued, postponed, running, succeeded, failed, cancelled or lost; may be repeated."
-    task: Several = None
-    "Of this task; may be repeated."
-    group: Several = None
-    "In this group; may be repeated."
-    tag: Several = None
-    "With this tag; of several, with all of them."
-    owner: Several = None
-    "Of this owner; may be repeated."
-    urn: Several = None
-    "With this urn; may be repeated."
-    key: Several = None
-    "Limited by this key, such as customer:42; may be repeated."
-    worker: Several = None
-    "Held by this worker, or last run by it."
-    error: Several = None
-    "Whose last attempt failed with this exception class, with or without its module."
-    why: Several = None
-    "Ended for this reason, such as done, lost or tried-too-many-times."
-    arg: Several = None
-    "With this argument: customer.id=42. The value is read as JSON if it is any; may be repeated."
-    since: str | None = None
-    "Ended, or if they have not ended created, since: 2026-11-16T03:00Z, or 2h ago."
-    until: str | None = None
-    "The same, before: 2026-11-16T03:00Z, or 30m ago."
-    slow: str | None = None
-    "Whose last attempt took at least so long: 10s."
-    delayed: str | None = None
+    """Given several times, an option means any of its values; tags mean all of them."""
+
+    state: _Several = None
+    "waiting (that is queued or postponed), running, succeeded, failed, cancelled, lost."
+    task: _Several = None
+    "Of this task."
+    group: _Several = None
+    "Of this group."
+    tag: _Several = None
+    "With this tag; given several times, with all of them."
+    owner: _Several = None
+    "Of this owner."
+    error: _Several = None
+    "Whose last attempt failed with this exception: its name, with or without the module."
+    why: _Several = None
+    "That ended for this reason: tried-too-many-times, …"
+    arg: _Several = None
+    "With this argument, by its path: customer.id=42."
+    since: _One = None
+    "Ended since, or if not ended, created since: 2h (ago), 2026-11-16, 2026-11-16T03:00Z."
+    until: _One = None
+    "Likewise until."
+    slow: _One = None
+    "Whose last attempt took, or takes, at least so long: 10s."
+    delayed: _One = None
     "That started, or still wait, at least so long after their time: 1m."
-    recovered: bool | None = None
-    "That somebody has recovered, or with --no-recovered nobody has."
-    attempts: int | None = None
-    "That have been tried at least so often."
+    attempts: _Number = None
+    "Tried at least so often."
+    worker: _Several = None
+    "That this worker holds, or tried last."
+    urn: _Several = None
+    "With this urn, such as the jobs of a scheduler."
+    key: _Several = None
+    "With this key of a limit, such as customer:42."
+    created_since: _One = None
+    "Created since."
+    created_until: _One = None
+    "Created until."
+    scheduled_since: _One = None
+    "Due since."
+    scheduled_until: _One = None
+    "Due until."
+    ended_since: _One = None
+    "Ended since."
+    ended_until: _One = None
+    "Ended until."
+    recovered_from: _One = None
+    "That repeat this job."
+    recovered: Annotated[bool | None, Parameter(group=_GROUP)] = None
+    "That somebody has recovered, or nobody has."
 
-    def filter(self) -> JobFilter:
+    def to_filter(self) -> JobFilter:
         """Raises InvalidFilter."""
-        words: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
-        given = words.pop("arg")
-        if given:
-            words["args"] = _arguments(given)
-        return JobFilter(**words)
+        said = {field.name: getattr(self, field.name) for field in fields(self)}
+        said = {name: value for name, value in said.items() if value not in (None, [])}
+        if "arg" in said:
+            said["args"] = dict(map(_argument, said.pop("arg")))
+        if "recovered_from" in said:
+            said["recovered_from"] = ids_written(said["recovered_from"])
+        return JobFilter(**said)
 
 
-def _arguments(given: list[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for each in given:
-        path, equals, text = each.partition("=")
-        if not equals or not path:
-            raise InvalidFilter(f"--arg is {each!r}; write PATH=VALUE, such as customer.id=42 or name=Ada")
-        found[path] = _value(text)
-    return found
-
-
-def _value(text: str) -> Any:
+@contextmanager
+def noting_new_names(recruiter: Recruiter, kind: str, name: str) -> Iterator[None]:
+    """Afterwards says on stderr if nobody knew this task or group before: it is allowed, and may be a slip of the
+    pen."""
+    doubt = None
     try:
-        return json.loads(text)
+        recruiter.jobs.recognize(JobFilter(group=name) if kind == "group" else JobFilter(task=name))
+    except InvalidFilter as error:
+        doubt = error
+    yield
+    if doubt is not None:
+        print(f"note: {doubt}", file=sys.stderr)
+
+
+def _argument(text: str) -> tuple[str, Any]:
+    path, equals, value = text.partition("=")
+    if not equals:
+        raise InvalidFilter(f"--arg {text!r} has no value; write a path and a value: --arg customer.id=42")
+    return path, _values(value)
+
+
+def _values(text: str) -> Any:
+    """Everything that may be written like this: 42 is a number, and a text of two characters."""
+    try:
+        value = json.loads(text)
     except ValueError:
-        return text
+        value = text
+    if isinstance(value, dict):
+        return value
+    values = [value, *(id for id in ids_written(text) if id != value)]
+    try:
+        moment = datetime.fromisoformat(text)
+        values += [moment] if moment.tzinfo is not None else []
+    except ValueError:
+        pass
+    return tuple(values)

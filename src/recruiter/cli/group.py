@@ -7,10 +7,19 @@ import getpass
 from cyclopts import App
 
 from recruiter.cli import options as given
+from recruiter.cli.columns import Column
+from recruiter.cli.filters import noting_new_names
 from recruiter.cli.options import recruiter_on
 from recruiter.cli.output import Output, show
 from recruiter.domain.names import CANCELLED_LANE, group_and_task
 from recruiter.errors import SettingsError
+
+_COLUMNS = (
+    Column("group", fair=24, whole=True),
+    Column("jobs", right=True),
+    Column("workers", right=True),
+    Column("state", fair=40),
+)
 
 app = App(name="group", help="List groups of jobs, pause and resume them.")
 
@@ -31,7 +40,7 @@ def list_(*, common: given.TargetOptions = given.TargetOptions(), output: Output
             serving = sum(1 for worker in workers if worker.groups is None or group in worker.groups)
             told = f"paused by {pause.by or 'somebody'}: {pause.reason or 'no reason given'}" if pause else "active"
             rows.append({"group": group, "jobs": count, "workers": serving, "state": told})
-        show(rows, ("group", "jobs", "workers", "state"), output, empty="No group has jobs.")
+        show(rows, _COLUMNS, output, empty="No group has jobs.")
 
 
 @app.command
@@ -62,8 +71,9 @@ def pause(
             recruiter.controls.block_starts(by=by, reason=reason)
             print("no job starts any more. Allow it with: recruiter group resume --all")
         else:
-            recruiter.controls.pause_group(group, by=by, reason=reason)
-            print(f"group {group} is paused. Resume it with: recruiter group resume {group}")
+            with noting_new_names(recruiter, "group", group):
+                recruiter.controls.pause_group(group, by=by, reason=reason)
+                print(f"group {group} is paused. Resume it with: recruiter group resume {group}")
 
 
 @app.command

@@ -1,270 +1,261 @@
-"""`recruiter job …`: jobs, listed, looked at and controlled."""
+"""`recruiter job …`: jobs, found and controlled, one or many."""
 
 from __future__ import annotations
 
 import getpass
 import sys
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from difflib import get_close_matches
-from functools import partial
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
 from recruiter.app import Recruiter
 from recruiter.cli import options as given
+from recruiter.cli.acting import Deed, Progress, act
 from recruiter.cli.filters import FilterOptions
-from recruiter.cli.ids import found
 from recruiter.cli.options import recruiter_on
-from recruiter.cli.output import Output, ask, print_json, progress_bar, show, terminal
-from recruiter.cli.sheet import as_record, print_sheet
+from recruiter.cli.output import Output, as_json, show, show_one
+from recruiter.cli.portrait import draw
+from recruiter.cli.records import COLUMNS, full_record, record, row
+from recruiter.cli.waiting import looking
 from recruiter.domain.filters import JobFilter
-from recruiter.domain.pages import JobSummary
-from recruiter.domain.state import State
-from recruiter.domain.why import Why
-from recruiter.errors import InvalidFilter, SettingsError
-from recruiter.jobs import meant
-from recruiter.steps.known import Word, known
+from recruiter.domain.job import Job, JobId
+from recruiter.domain.pages import JobSummary, Page
+from recruiter.errors import SettingsError, StoreError
+from recruiter.jobs import MOST_LISTED
 
-app = App(name="job", help="List jobs, look at them, cancel, recover and remove them.")
+app = App(name="job", help="Find jobs, look at them, cancel, recover and remove them.")
 
 Yes = Annotated[bool, Parameter(negative=(), help="Do not ask.")]
-Everything = Annotated[bool, Parameter(negative=(), help="All jobs; only without any other condition.")]
-
-_COLUMNS = ("id", "state", "task", "group", "when", "attempts", "what", "owner", "tags", "worker")
-_DONE = {"Cancel": "cancelled; those that run are stopped", "Recover": "recovered", "Remove": "removed"}
-_LEAST = ("worker", "tags", "owner", "attempts", "group", "when")
+Everything = Annotated[bool, Parameter(negative=(), help="Without ids and filters: all of them.")]
+Flag = Annotated[bool, Parameter(negative=())]
 
 
 @app.command(name="list")
 def list_(
     *,
-    which: FilterOptions = FilterOptions(),
     limit: int = 50,
     after: str | None = None,
-    all: Annotated[bool, Parameter(negative=())] = False,
+    full: Flag = False,
+    which: FilterOptions = FilterOptions(),
     common: given.TargetOptions = given.TargetOptions(),
     output: Output = "table",
 ) -> None:
-    """Jobs: those that run, those that wait in the order of their turn, those that have ended, the newest first.
+    """Jobs that run, then those that wait in the order of their turn, then those that have ended, the newest first.
 
     Parameters
     ----------
     limit
-        How many at most.
+        How many to show; 0 for all.
     after
-        Go on here: what the list before said at its end.
-    all
-        All of them, however many.
+        Where to go on: what the list before has said at its end.
+    full
+        Everything of each job, with arguments, attempts and log; for --output json and jsonl.
     """
-    wanted = which.filter()
+    wanted = which.to_filter()
+    if limit < 0:
+        raise SettingsError(f"--limit is {limit}; give a number of jobs, or 0 for all of them")
+    if full and output == "table":
+        raise SettingsError("--full is for --output json or jsonl; `recruiter job show ID` shows everything of one job")
     with recruiter_on(common) as recruiter:
-        if all and output == "jsonl":
-            for job in recruiter.jobs.iterate(wanted, minimal=True):
-                print_json(_record(job), output)
-            return
-        jobs, more = _listed(recruiter, wanted, limit, after, all)
-        if not jobs:
-            _refuse_unknown(recruiter, wanted)
-        rows = [_row(job) if output == "table" else _record(job) for job in jobs]
-        show(rows, _COLUMNS, output, empty="No jobs.", least=_LEAST)
-        if more is not None:
-            print(f"there are more: --after {more}", file=sys.stderr)
+        rows: list[dict[str, Any]] = []
+        found, next_ = 0, None
+        for page in _pages(recruiter, wanted, limit, after, full):
+            found, next_ = found + len(page), page.next
+            now = recruiter.clock.now()
+            some = [
+                row(job, now) if output == "table" and isinstance(job, JobSummary) else _record(job) for job in page
+            ]
+            if output == "jsonl":  # as they come: there may be very many
+                show(some, (), output, empty="")
+            else:
+                rows += some
+        if not found and after is None:
+            recruiter.jobs.recognize(wanted)
+        if output != "jsonl":
+            show(rows, COLUMNS, output, empty=f"There are no jobs{'' if wanted.is_empty else f' ({wanted})'}.")
+        if next_ is not None:
+            print(f"There are more; go on with --after {next_}", file=sys.stderr)
+
+
+@app.command
+def count(
+    *,
+    exact: Flag = False,
+    which: FilterOptions = FilterOptions(),
+    common: given.TargetOptions = given.TargetOptions(),
+    output: Output = "table",
+) -> None:
+    """How many jobs there are; for numbers by group, task, owner or tag see `recruiter analytics`.
+
+    Parameters
+    ----------
+    exact
+        Count on to the end, however long it takes.
+    """
+    wanted = which.to_filter()
+    with recruiter_on(common) as recruiter:
+        number = recruiter.jobs.count(wanted, most=None) if exact else recruiter.jobs.count(wanted)
+        if not number.number:
+            recruiter.jobs.recognize(wanted)
+        print(number if output == "table" else as_json(number._asdict(), output))
 
 
 @app.command(name="show")
-def show_(id: str, /, *, common: given.TargetOptions = given.TargetOptions(), output: Output = "table") -> None:
-    """Everything about a job: what it is, in words why it is not running, its attempts with traces, its log."""
+def show_(
+    id: str,
+    /,
+    *,
+    log: int = 20,
+    common: given.TargetOptions = given.TargetOptions(),
+    output: Output = "table",
+) -> None:
+    """Everything about a job: in words why it is not running, its arguments, what happened when, attempts and log.
+
+    Parameters
+    ----------
+    log
+        How many of the last lines of its log to show; 0 for all.
+    """
+    if log < 0:
+        raise SettingsError(f"--log is {log}; give a number of lines, or 0 for all of them")
     with recruiter_on(common) as recruiter:
-        job = found(recruiter, id)
-        explained = recruiter.explain(job.id)
+        known = recruiter.jobs.id_of(id)
+        now = recruiter.explain(known)
+        try:
+            job = recruiter.find(known)
+        except StoreError:  # MongoDB has just answered: so it is a document that nobody has adopted
+            show([{"id": known, "now": now}], ("id", "now"), output, empty="")
+            return
         if output == "table":
-            print_sheet(terminal(), job, explained)
+            draw(job, now, log)
         else:
-            print_json(as_record(job, explained), output)
+            show_one({"now": now, **full_record(job)}, output)
 
 
 @app.command
 def cancel(
     *ids: str,
-    which: FilterOptions = FilterOptions(),
-    everything: Everything = False,
-    yes: Yes = False,
     reason: str | None = None,
     by: str | None = None,
+    everything: Everything = False,
+    yes: Yes = False,
+    which: FilterOptions = FilterOptions(),
     common: given.TargetOptions = given.TargetOptions(),
-) -> None:
-    """Cancels jobs that have not ended: a waiting one never runs, a running one is stopped.
+) -> int:
+    """Cancels jobs that have not ended, by their ids or by a filter: waiting ones never run, running ones are stopped.
 
     Parameters
     ----------
     ids
-        Which; or say it with a filter.
+        Ids of jobs; or none, and a filter.
     reason
         Why, for whoever wonders at night.
     by
         Who says so (default: you).
     """
-    by = by or getpass.getuser()
-    wanted = _wanted(ids, which, everything, JobFilter.to_cancel)
+    who = by or getpass.getuser()
     with recruiter_on(common) as recruiter:
-        for id in ids:
-            recruiter.cancel(found(recruiter, id).id, by=by, reason=reason)
-            print(f"job {id} is being cancelled")
-        if wanted is not None:
-            act = partial(recruiter.jobs.cancel, which.filter(), everything=everything, by=by, reason=reason)
-            _many(recruiter, "Cancel", which, wanted, act, yes)
+
+        def one(id: JobId) -> str:
+            recruiter.cancel(id, by=who, reason=reason)
+            return "is being cancelled"
+
+        def many(filter: JobFilter, everything: bool, progress: Progress) -> int:
+            return recruiter.jobs.cancel(filter, by=who, reason=reason, everything=everything, progress=progress)
+
+        deed = Deed("cancel", "cancelling", "being cancelled", one, JobFilter.to_cancel, many)
+        return act(recruiter, deed, ids, which, everything, yes)
 
 
 @app.command
 def recover(
     *ids: str,
-    which: FilterOptions = FilterOptions(),
+    schedule_at: str | None = None,
     everything: Everything = False,
     yes: Yes = False,
-    schedule_at: str | None = None,
+    which: FilterOptions = FilterOptions(),
     common: given.TargetOptions = given.TargetOptions(),
-) -> None:
-    """Runs jobs that have ended once more, as new jobs. Of a filter without a state, those that failed or were lost.
+) -> int:
+    """Runs jobs that have ended once more, as new jobs, by their ids or by a filter.
+
+    A filter that says nothing of the state means those that failed or were lost, and that nobody has recovered yet.
 
     Parameters
     ----------
     ids
-        Which; or say it with a filter.
+        Ids of jobs; or none, and a filter.
     schedule_at
         When: 2030-12-01T22:18:00Z (default: now).
     """
-    at = _moment(schedule_at) if schedule_at is not None else None
-    wanted = _wanted(ids, which, everything, JobFilter.to_recover)
+    at = None if schedule_at is None else _date(schedule_at)
     with recruiter_on(common) as recruiter:
-        for id in ids:
-            job = recruiter.recover(found(recruiter, id).id, schedule_at=at)
-            print(f"job {id} is recovered as {job.id}")
-        if wanted is not None:
-            act = partial(recruiter.jobs.recover, which.filter(), everything=everything, schedule_at=at)
-            _many(recruiter, "Recover", which, wanted, act, yes)
+
+        def one(id: JobId) -> str:
+            return f"is recovered as {recruiter.recover(id, schedule_at=at).id}"
+
+        def many(filter: JobFilter, everything: bool, progress: Progress) -> int:
+            return recruiter.jobs.recover(filter, schedule_at=at, everything=everything, progress=progress)
+
+        deed = Deed("recover", "recovering", "recovered", one, JobFilter.to_recover, many)
+        return act(recruiter, deed, ids, which, everything, yes)
 
 
 @app.command
 def remove(
     *ids: str,
-    which: FilterOptions = FilterOptions(),
     everything: Everything = False,
     yes: Yes = False,
+    which: FilterOptions = FilterOptions(),
     common: given.TargetOptions = given.TargetOptions(),
-) -> None:
-    """Removes jobs that have ended, for good. Those that wait or run are refused.
+) -> int:
+    """Removes jobs that have ended, for good, by their ids or by a filter. Those that wait or run are refused.
 
     Parameters
     ----------
     ids
-        Which; or say it with a filter.
+        Ids of jobs; or none, and a filter.
     """
-    wanted = _wanted(ids, which, everything, JobFilter.to_remove)
     with recruiter_on(common) as recruiter:
-        chosen = [found(recruiter, id).id for id in ids]
-        if chosen and ask(f"Remove {_jobs(len(chosen))} for good?", yes):
-            for each in chosen:
-                recruiter.remove(each)
-            print(f"{_jobs(len(chosen))} removed")
-        if wanted is not None:
-            act = partial(recruiter.jobs.remove, which.filter(), everything=everything)
-            _many(recruiter, "Remove", which, wanted, act, yes)
+
+        def one(id: JobId) -> str:
+            recruiter.remove(id)
+            return "is removed"
+
+        def many(filter: JobFilter, everything: bool, progress: Progress) -> int:
+            return recruiter.jobs.remove(filter, everything=everything, progress=progress)
+
+        deed = Deed("remove", "removing", "removed", one, JobFilter.to_remove, many)
+        return act(recruiter, deed, ids, which, everything, yes)
 
 
-def _listed(
-    recruiter: Recruiter, wanted: JobFilter, limit: int, after: str | None, all: bool
-) -> tuple[list[JobSummary], str | None]:
-    """Goes on until there are enough: where no index answers a condition, a page may be short of them."""
-    if all:
-        return list(recruiter.jobs.iterate(wanted, minimal=True)), None
-    jobs: list[JobSummary] = []
-    with progress_bar("found", limit) as told:
+def _pages(
+    recruiter: Recruiter, wanted: JobFilter, limit: int, after: str | None, full: bool
+) -> Iterator[Page[Job] | Page[JobSummary]]:
+    """Until there are as many as are wanted, however far that is."""
+    looked_at = found = 0
+    with looking() as tell:
         while True:
-            page = recruiter.jobs.list(wanted, limit=limit - len(jobs), after=after, minimal=True)
-            jobs += page.jobs
-            after = page.next
-            if after is None or len(jobs) >= limit:
-                return jobs, after
-            told(len(jobs))
+            some = min(MOST_LISTED, limit - found) if limit else MOST_LISTED
+            jobs = recruiter.jobs
+            page: Page[Job] | Page[JobSummary]
+            if full:
+                page = jobs.list(wanted, limit=some, after=after)
+            else:
+                page = jobs.list(wanted, limit=some, after=after, minimal=True)
+            looked_at, found, after = looked_at + page.looked_at, found + len(page), page.next
+            yield page
+            if after is None or found == limit:
+                return
+            tell(looked_at, found)
 
 
-def _refuse_unknown(recruiter: Recruiter, wanted: JobFilter) -> None:
-    """An empty list is no answer to a name that nobody has ever used."""
-    words: tuple[tuple[Word, tuple[str, ...]], ...] = (("group", wanted.group), ("task", wanted.task))
-    for word, names in words:
-        there = known(recruiter.store, word) if names else set()
-        for name in names:
-            if name not in there:
-                near = get_close_matches(name, there, n=3) or sorted(there)[:5]
-                hint = f"there are: {', '.join(near)}" if near else "there are no jobs at all"
-                raise InvalidFilter(f"no job has the {word} {name!r}; {hint}")
+def _record(job: Job | JobSummary) -> dict[str, Any]:
+    return full_record(job) if isinstance(job, Job) else record(job)
 
 
-def _record(job: JobSummary) -> dict[str, Any]:
-    """All of it for scripts."""
-    return asdict(job) | {"needs": job.needs.described() or None}
-
-
-def _row(job: JobSummary) -> dict[str, Any]:
-    """What the table says: `when` it began, is due or has ended; `what` it is doing, or went wrong."""
-    row: dict[str, Any] = {
-        "id": job.id,
-        "state": "cancelling" if job.cancelling else job.state.value,
-        "task": job.task,
-        "group": job.group,
-        "attempts": job.attempts or None,
-        "owner": job.username,
-        "tags": job.tags,
-    }
-    if job.state is State.RUNNING:
-        return row | {"when": job.started_at, "what": _progress(job), "worker": job.locked_by}
-    what = job.error or (job.why if job.why != Why.DONE else None)
-    return row | {"when": job.ended_at if job.why else job.scheduled_at, "what": what, "worker": job.worker}
-
-
-def _progress(job: JobSummary) -> str | None:
-    return f"{job.progress:.0%} {job.stage or ''}".rstrip() if job.stage or job.progress else None
-
-
-def _wanted(
-    ids: tuple[str, ...],
-    which: FilterOptions,
-    everything: bool,
-    narrowed: Callable[[JobFilter], JobFilter],
-) -> JobFilter | None:
-    """The jobs that a filter means; None when they are named one by one. Raises InvalidFilter for both, or neither."""
-    wanted = which.filter()
-    if not ids:
-        if wanted.is_empty and not everything:
-            raise InvalidFilter("say which jobs: their ids, a filter such as --state failed, or --everything")
-        return narrowed(meant(wanted, everything))
-    if everything or not wanted.is_empty:
-        raise InvalidFilter("give ids or a filter, not both")
-    return None
-
-
-def _many(
-    recruiter: Recruiter, verb: str, which: FilterOptions, wanted: JobFilter, act: Callable[..., int], yes: bool
-) -> None:
-    """Counts, asks, and acts."""
-    count, said = recruiter.jobs.count(wanted), which.filter()
-    if not count.number:
-        _refuse_unknown(recruiter, wanted)
-        print(f"there are none to {verb.lower()}: {said}")
-    elif ask(f"{verb} {count} {'job' if count == (1, True) else 'jobs'} ({said})?", yes):
-        with progress_bar(verb, count.number if count.exact else None) as told:
-            done = act(progress=told)
-        print(f"{_jobs(done)} {_DONE[verb]}")
-
-
-def _jobs(count: int) -> str:
-    return f"{count:,} job" if count == 1 else f"{count:,} jobs"
-
-
-def _moment(text: str) -> datetime:
+def _date(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

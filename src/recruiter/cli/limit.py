@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import getpass
+from contextlib import nullcontext
 from typing import Any
 
 from cyclopts import App
 
 from recruiter.cli import options as given
+from recruiter.cli.columns import Column
+from recruiter.cli.filters import noting_new_names
 from recruiter.cli.options import recruiter_on
 from recruiter.cli.output import Output, show
 from recruiter.domain.limits import Limit
+
+_COLUMNS = (Column("subject", fair=30, whole=True), Column("at_once", right=True), Column("rate", right=True))
+_RESOURCES = (
+    Column("resource", fair=20, whole=True),
+    Column("host", fair=24, whole=True),
+    *(Column(name, right=True) for name in ("limit", "used", "available")),
+)
 
 app = App(name="limit", help="Limit how many jobs run at once, or start in a time.")
 
 
 @app.command(name="list")
 def list_(*, common: given.TargetOptions = given.TargetOptions(), output: Output = "table") -> None:
-    """All limits, and how much of each resource is in use."""
+    """All limits. How much of each resource is in use says `recruiter limit resources`."""
     with recruiter_on(common) as recruiter:
         rows = [_row(limit) for limit in recruiter.controls.limits()]
-        show(rows, ("subject", "at_once", "rate"), output, empty="There are no limits.")
+        show(rows, _COLUMNS, output, empty="There are no limits.")
 
 
 @app.command(name="set")
@@ -51,11 +61,12 @@ def set_(
     """
     with recruiter_on(common) as recruiter:
         by = getpass.getuser()
-        limit = recruiter.controls.set_limit(subject, at_once, count=count, per=per, floating=floating, by=by)
-        row = _row(limit)
-        print(
-            ", ".join(f"{name.replace('_', ' ')} {row[name]}" for name in ("subject", "at_once", "rate") if row[name])
-        )
+        kind, _, name = subject.partition(":")
+        with noting_new_names(recruiter, kind, name) if kind in ("group", "task") else nullcontext():
+            limit = recruiter.controls.set_limit(subject, at_once, count=count, per=per, floating=floating, by=by)
+            row = _row(limit)
+            told = [name for name in ("subject", "at_once", "rate") if row[name] is not None]
+            print(", ".join(f"{name.replace('_', ' ')} {row[name]}" for name in told))
 
 
 @app.command
@@ -80,8 +91,7 @@ def resources(*, common: given.TargetOptions = given.TargetOptions(), output: Ou
             }
             for use in recruiter.controls.resources()
         ]
-        columns = ("resource", "host", "limit", "used", "available")
-        show(rows, columns, output, empty="No worker is on the roster.")
+        show(rows, _RESOURCES, output, empty="No worker has any resources.")
 
 
 def _row(limit: Limit) -> dict[str, Any]:

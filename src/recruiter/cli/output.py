@@ -1,90 +1,66 @@
-"""What commands print: tables for people, JSON for scripts; and questions before something is lost.
-
-A table fits the terminal: where it is narrow, the columns that matter least are left out, and what is cut ends with …
-Where nobody watches (a pipe, a file), nothing is left out or cut.
-"""
+"""What commands print: tables for people, JSON for scripts; and questions before something is lost."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.table import Table
-from rich.text import Text
+from cyclopts import Parameter
+from rich.console import Console, RenderableType
 
+from recruiter.cli.columns import Column, table_of
 from recruiter.domain.duration import humanize
 from recruiter.errors import RecruiterError
 
-Output = Literal["table", "json", "jsonl"]
+Output = Annotated[
+    Literal["table", "json", "jsonl"], Parameter(help="A table for people; one JSON document; or one in each line.")
+]
 
 Row = Mapping[str, Any]
 
-_GAP = 2
+PIPED_WIDTH = 160
+"""What goes to a file or another program looks the same on every terminal."""
+
+_BLANKS = re.compile(r" +((?:\x1b\[[0-9;]*m)*)\n")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
-def terminal() -> Console:
-    """Where tables go. Its width is the terminal's, or what COLUMNS says; else there is no end to it."""
-    watched = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return Console(highlight=False, width=None if watched else 100_000)
+def console(*, stderr: bool = False) -> Console:
+    """Where people read. Without colours if it is no terminal, or NO_COLOR is set."""
+    stream = sys.stderr if stderr else sys.stdout
+    fixed = None if stream.isatty() or os.environ.get("COLUMNS", "").isdigit() else PIPED_WIDTH
+    return Console(file=stream, highlight=False, width=fixed)
 
 
-def show(rows: Sequence[Row], columns: Sequence[str], output: Output, *, empty: str, least: Sequence[str] = ()) -> None:
-    """The rows: all of each as JSON, or these columns of them as a table. Of the columns, those in `least` are left out
-    first where they do not fit, from the first on."""
-    if output != "table":
-        print_json(list(rows), output)
-        return
-    console = terminal()
-    if not rows:
-        console.print(empty)
-        return
-    texts = {column: [as_line(row.get(column)) for row in rows] for column in columns}
-    shown = _fitting(texts, least, console.width)
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, _GAP, 0, 0))
-    for column in shown:
-        numbers = all(isinstance(row.get(column), int | float | None) for row in rows)
-        table.add_column(
-            column.replace("_", " "), justify="right" if numbers else "left", overflow="ellipsis", no_wrap=True
-        )
-    for place in range(len(rows)):
-        table.add_row(*(Text(texts[column][place]) for column in shown))
-    console.print(table)
+def show(rows: Sequence[Row], columns: Sequence[str | Column], output: Output, *, empty: str) -> None:
+    """The rows: all of each as JSON, or these columns of them as a table that fits the terminal."""
+    if output == "json":
+        print(as_json(list(rows)))
+    elif output == "jsonl":
+        for row in rows:
+            print(as_json(row, output))
+    elif not rows:
+        print(empty)
+    else:
+        page = console()
+        write(page, table_of(rows, columns, page.width, as_text))
+
+
+def write(page: Console, *parts: RenderableType, soft_wrap: bool = False) -> None:
+    """Prints without the blanks that fill lines up to the width: nobody needs them in a file."""
+    with page.capture() as captured:
+        page.print(*parts, sep="\n", soft_wrap=soft_wrap)
+    page.file.write(_BLANKS.sub(r"\1\n", captured.get()))
 
 
 def show_one(row: Row, output: Output) -> None:
-    """One thing, a line for each of its facts."""
-    if output != "table":
-        print_json(row, output)
-        return
-    console = terminal()
-    print_facts(console, row)
-
-
-def print_facts(console: Console, row: Row) -> None:
-    """A line for each fact; what is empty is not told. Long ones go on beneath themselves."""
-    facts = {name: text for name, value in row.items() if (text := as_text(value))}
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, _GAP, 0, 0))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, text in facts.items():
-        table.add_row(name.replace("_", " "), Text(text))
-    console.print(table)
-
-
-def print_json(value: Any, output: Output) -> None:
-    """Indented for people who look, or one record a line for programs that read line by line."""
-    if output == "json":
-        print(as_json(value))
-    else:
-        for record in value if isinstance(value, list) else [value]:
-            print(json.dumps(record, default=_plain, ensure_ascii=False))
+    """One thing as JSON."""
+    print(as_json(row, output))
 
 
 def ask(question: str, yes: bool) -> bool:
@@ -96,18 +72,8 @@ def ask(question: str, yes: bool) -> bool:
     return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
 
 
-@contextmanager
-def progress_bar(what: str, total: int | None) -> Iterator[Any]:
-    """A bar on stderr, if somebody watches; told how many are done."""
-    console = Console(stderr=True, highlight=False)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda done: progress.update(task, completed=done)
-
-
 def as_text(value: Any) -> str:
-    """For people: times in UTC to the second, durations in words."""
+    """For people: times in UTC to the second, durations in words; nothing that a terminal would obey."""
     if value is None:
         return ""
     if isinstance(value, datetime):
@@ -115,31 +81,20 @@ def as_text(value: Any) -> str:
     if isinstance(value, timedelta):
         return humanize(value)
     if isinstance(value, str | int | float):
-        return str(value)
+        return harmless(str(value))
     if isinstance(value, Mapping):
-        return json.dumps(value, default=_plain, ensure_ascii=False) if value else ""
-    return ", ".join(as_text(each) for each in value) if isinstance(value, Iterable) else str(value)
+        return harmless(json.dumps(value, default=_plain, ensure_ascii=False))
+    return ", ".join(as_text(each) for each in value) if isinstance(value, Iterable) else harmless(str(value))
 
 
-def as_line(value: Any) -> str:
-    """The same on one line."""
-    return " ".join(as_text(value).split())
+def harmless(text: str) -> str:
+    """With control characters written out: a job's message or log could otherwise take over the terminal."""
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
 
 
-def as_json(value: Any) -> str:
-    return json.dumps(value, default=_plain, indent=2, ensure_ascii=False)
-
-
-def _fitting(texts: Mapping[str, Sequence[str]], least: Sequence[str], width: int) -> list[str]:
-    needed = {column: max(len(column), *map(len, lines)) for column, lines in texts.items()}
-    shown = [column for column in texts if any(texts[column])]  # nobody misses a column with nothing in it
-    shown = shown or list(texts)
-    for column in least:
-        if sum(needed[each] + _GAP for each in shown) - _GAP <= width:
-            break
-        if column in shown:
-            shown.remove(column)
-    return shown
+def as_json(value: Any, output: Output = "json") -> str:
+    """Over several lines, or in one."""
+    return json.dumps(value, default=_plain, indent=None if output == "jsonl" else 2, ensure_ascii=False)
 
 
 def _plain(value: Any) -> Any:

@@ -12,6 +12,7 @@ from cyclopts import App, Parameter
 from recruiter.app import Recruiter
 from recruiter.application import load_application
 from recruiter.cli import options as given
+from recruiter.cli.columns import Column
 from recruiter.cli.options import settings_from
 from recruiter.cli.output import Output, ask, show
 from recruiter.domain.scheduler import Scheduler
@@ -19,7 +20,16 @@ from recruiter.domain.scheduler import Scheduler
 app = App(name="scheduler", help="List and control repeatable jobs.")
 
 Yes = Annotated[bool, Parameter(negative=(), help="Do not ask.")]
-_COLUMNS = ("urn", "task", "schedule", "next", "last", "made", "skipped", "state")
+_COLUMNS = (
+    Column("urn", fair=20, whole=True),
+    Column("schedule", rank=1, fair=24),
+    Column("next"),
+    Column("state", fair=10),
+    Column("task", rank=2, fair=16),
+    Column("last", rank=3),
+    Column("made", rank=4, right=True),
+    Column("skipped", rank=5, right=True),
+)
 
 
 @app.command(name="list")

@@ -3,60 +3,106 @@
 from __future__ import annotations
 
 import getpass
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 from cyclopts import App
 
 from recruiter.cli import options as given
-from recruiter.cli.figures import seconds
+from recruiter.cli.columns import Column
 from recruiter.cli.options import recruiter_on
 from recruiter.cli.output import Output, show
+from recruiter.cli.records import brief
 from recruiter.domain.observation import SILENT
 from recruiter.store.roster import RosterEntry
 
+_KEPT_IDLE = "kept idle"
+
 app = App(name="worker", help="List workers, keep them idle, let them work.")
+
+_COLUMNS = (
+    Column("worker", fair=24, whole=True),
+    Column("state", fair=20),
+    Column("slots", right=True),
+    Column("free", right=True),
+    Column("runs", rank=1, fair=24),
+    Column("holds", rank=4, right=True),
+    Column("seen", rank=2),
+    Column("groups", rank=3, fair=16),
+    Column("host", rank=6, fair=16),
+    Column("pid", rank=7, right=True),
+    Column("joined_at", rank=8),
+)
 
 
 @app.command(name="list")
 def list_(*, common: given.TargetOptions = given.TargetOptions(), output: Output = "table") -> None:
-    """The roster: who is there, what each serves, holds and runs, and when it was last seen."""
+    """The roster: who is there, what each serves, holds and runs and since when, and when it was last seen."""
     with recruiter_on(common) as recruiter:
-        now = recruiter.clock.now()
-        rows = []
-        for entry in recruiter.store.roster.entries():
-            worker = entry.registration
-            rows.append(
-                {
-                    "worker": entry.id,
-                    "host": entry.host,
-                    "pid": entry.pid,
-                    "groups": "all" if worker.groups is None else sorted(worker.groups),
-                    "slots": worker.slots,
-                    "holds": worker.holds,
-                    "runs": [
-                        f"{run['task']} {run['job']} for {seconds((now - run['since']).total_seconds())}"
-                        for run in entry.running
-                    ],
-                    "state": state_of(entry, now),
-                    "seen": f"{max(0.0, (now - entry.seen_at).total_seconds()):.0f} s ago",
-                    "resources": worker.resources.described(),
-                    "tasks": sorted(worker.tasks),
-                    "joined_at": entry.joined_at,
-                }
-            )
-        columns = ("worker", "host", "pid", "groups", "slots", "holds", "state", "seen", "runs")
-        least = ("pid", "host", "groups", "holds")
-        show(rows, columns, output, empty="No worker is on the roster.", least=least)
+        now, entries = recruiter.clock.now(), recruiter.store.roster.entries()
+        rows = [_record(entry, now) if output != "table" else _row(entry, now) for entry in entries]
+        show(rows, _COLUMNS, output, empty="No worker is on the roster.")
+
+
+def _record(entry: RosterEntry, now: datetime) -> dict[str, Any]:
+    """For scripts."""
+    worker = entry.registration
+    return {
+        "worker": entry.id,
+        "host": entry.host,
+        "pid": entry.pid,
+        "state": state_of(entry, now),
+        "groups": None if worker.groups is None else sorted(worker.groups),
+        "tasks": sorted(worker.tasks),
+        "slots": worker.slots,
+        "free": _free(entry),
+        "holds": worker.holds,
+        "runs": [{"job": run["job"], "task": run["task"], "since": run["since"]} for run in entry.running],
+        "resources": worker.resources.amounts(),
+        "kept_idle": entry.kept_idle,
+        "joined_at": entry.joined_at,
+        "seen_at": entry.seen_at,
+    }
+
+
+def _row(entry: RosterEntry, now: datetime) -> dict[str, Any]:
+    """For people."""
+    groups = entry.registration.groups
+    return {
+        **_record(entry, now),
+        "groups": "all" if groups is None else sorted(groups),
+        "runs": "; ".join(_run(run, now) for run in entry.running),
+        "seen": f"{brief(now - entry.seen_at)} ago",
+        "state": _told(entry, now),
+    }
 
 
 def state_of(entry: RosterEntry, now: datetime) -> str:
-    """How it is, in words."""
     if now - entry.seen_at > SILENT:
         return "silent"
+    if entry.leaving:
+        return "leaving"
     if entry.kept_idle is not None:
-        by, reason = entry.kept_idle.get("by") or "somebody", entry.kept_idle.get("reason") or "no reason given"
-        return f"kept idle by {by}: {reason}"
-    return "leaving" if entry.leaving else "works" if entry.registration.ready else "joining"
+        return _KEPT_IDLE
+    return "works" if entry.registration.ready else "joining"
+
+
+def _told(entry: RosterEntry, now: datetime) -> str:
+    state, why = state_of(entry, now), entry.kept_idle
+    if state != _KEPT_IDLE or why is None:
+        return state
+    return f"{state} by {why.get('by') or 'somebody'}: {why.get('reason') or 'no reason given'}"
+
+
+def _free(entry: RosterEntry) -> int:
+    """Slots that are given a job at once; none while it is given nothing."""
+    worker = entry.registration
+    return max(0, worker.slots - worker.holds) if worker.ready and not worker.draining else 0
+
+
+def _run(run: Mapping[str, Any], now: datetime) -> str:
+    return f"{run['task']} for {brief(now - run['since'])}, {run['job']}"
 
 
 @app.command

@@ -39,7 +39,8 @@ _DEEPEST = 50
 
 
 class Conditions(TypedDict, total=False):
-    """The words of a filter. Jobs that are wanted fulfil everything that is said."""
+    """The words of a filter: keywords of `JobFilter`, and of everything in `recruiter.jobs`. Jobs that are wanted
+    fulfil all that is said."""
 
     state: Texts
     """`waiting`, `queued`, `postponed`, `running`, `succeeded`, `failed`, `cancelled`, `lost`."""

@@ -71,6 +71,8 @@ class JobFilter:
         """Whether it says nothing, and every job is meant."""
         return self == JobFilter()
 
+    # -- for those who build on it -------------------------------------------------------------------------------------
+
     @property
     def only_ended(self) -> bool:
         """Whether only a job that has ended can fulfil it, whatever it says of the state."""

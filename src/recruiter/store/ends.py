@@ -64,6 +64,13 @@ class Ends:
             if not filter.group:
                 yield {"why": why}
 
+    @store_call
+    def names(self) -> tuple[set[str], set[str]]:
+        """The groups and the tasks of jobs that have ended; one index seek for each that there is."""
+        groups = set(self._texts("group", {"why": {"$in": self._whys()}}))
+        tasks = self._texts("task", {"why": {"$in": self._whys()}, "group": {"$in": sorted(groups)}})
+        return groups, set(tasks)
+
     def _best(
         self, filter: JobFilter, conditions: matching.Conditions
     ) -> tuple[str, tuple[Document, ...], tuple[str, ...]]:
@@ -99,15 +106,6 @@ class Ends:
         if Why.MALFORMED in whys and not filter.group and not filter.task:
             set_aside = ({"why": Why.MALFORMED, "group": None, "task": None},)  # it has neither
         return (*_products(whys, {group: some for group, some in tasks.items() if some}), *set_aside)
-
-    @store_call
-    def names(self, field: str) -> set[str]:
-        """The groups, or tasks, of jobs that have ended; by one index seek each."""
-        of_whys: Document = {"why": {"$in": self._whys()}}
-        groups = self._texts("group", of_whys)
-        if field == "group":
-            return set(groups)
-        return {task for group in groups for task in self._texts("task", {**of_whys, "group": group})}
 
     def _whys(self) -> list[str]:
         return self._texts("why", {})

@@ -420,6 +420,10 @@ class Scheduled:
         return self.collection.count_documents(sooner, limit=1000, hint=DUE)
 
     @store_call
+    def which_exist(self, ids: Ids[JobId]) -> set[JobId]:
+        return {document["_id"] for document in self.collection.find({"_id": {"$in": list(ids)}}, {"_id": 1})}
+
+    @store_call
     def exists(self, id: JobId) -> bool:
         return self.collection.find_one({"_id": id}, {"_id": 1}) is not None
 

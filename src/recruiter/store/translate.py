@@ -34,6 +34,7 @@ MongoDB at {address} is a standalone server; Recruiter needs a replica set, and 
 _UNREACHABLE = (ConnectionFailure, AutoReconnect, NetworkTimeout, ExecutionTimeout, WTimeoutError)
 _UNREACHABLE_CODES = {6, 7, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436}
 _REFUSED_CODES = {13, 18, 8000}
+_NO_INDEX = "hint provided does not correspond to an existing index"
 _NO_REPLICA_SET_CODES = {20, 40573}
 
 _ASIDE = re.compile(r" \(configured timeouts: [^)]*\)|, Timeout: [\d.]+s$|\[Errno -?\d+\] ")
@@ -52,6 +53,11 @@ def translate(error: PyMongoError) -> StoreError:
         return StoreUnreachable(f"MongoDB does not answer: {text}")
     if isinstance(error, ConfigurationError):
         return StoreError(f"MongoDB cannot be used with this address: {text}")
+    if _NO_INDEX in text:
+        return StoreError(
+            "an index that this version of Recruiter needs is not there; `recruiter prepare` makes it, and so does a "
+            "recruiter that starts"
+        )
     return StoreError(f"MongoDB said no: {text}")
 
 

@@ -1,0 +1,90 @@
+"""Tables that fit: columns that matter least are left out where there is no room, and what is cut ends with a `…`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rich.cells import cell_len
+from rich.table import Table
+from rich.text import Text
+
+_GAP = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table. `rank` says how much it matters: 0 is always shown, the highest is the first to go."""
+
+    name: str
+    rank: int = 0
+    fair: int | None = None
+    """The width in which it can be read; where there is no room for more, it is cut to that. None: for all of it."""
+    whole: bool = False
+    """It is never cut, but goes on in the next line."""
+    right: bool = False
+    title: str | None = None
+
+    @property
+    def header(self) -> str:
+        return self.name.replace("_", " ") if self.title is None else self.title
+
+    @property
+    def justify(self) -> Literal["left", "right"]:
+        return "right" if self.right else "left"
+
+
+def table_of(
+    rows: Sequence[Mapping[str, Any]], columns: Iterable[str | Column], width: int, as_text: Callable[[Any], str]
+) -> Table:
+    """As many of the columns as fit, in their order. One that is empty in every row is left out too, unless its rank
+    is 0."""
+    all_ = [Column(column) if isinstance(column, str) else column for column in columns]
+    texts = {column: [as_text(row.get(column.name)) for row in rows] for column in all_}
+    full = {column: max(map(cell_len, (column.header, *texts[column]))) for column in all_}
+    kept = [column for column in all_ if column.rank == 0 or any(texts[column])]
+    while len(kept) > 1 and _room(kept, full) > width and max(column.rank for column in kept):
+        kept.remove(max(kept, key=lambda column: column.rank))
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, _GAP, 0, 0))
+    for column, size in _widths(kept, full, width).items():
+        table.add_column(
+            column.header,
+            justify=column.justify,
+            width=size,
+            no_wrap=not _folds(column),
+            overflow="fold" if _folds(column) else "ellipsis",
+        )
+    for place in range(len(rows)):
+        table.add_row(*(Text(texts[column][place]) for column in kept))
+    return table
+
+
+def _folds(column: Column) -> bool:
+    return column.whole or column.fair is None
+
+
+def _fair(column: Column, full: int) -> int:
+    return full if column.fair is None else min(full, max(column.fair, cell_len(column.header)))
+
+
+def _room(columns: Sequence[Column], full: Mapping[Column, int]) -> int:
+    return sum(_fair(column, full[column]) for column in columns) + _GAP * (len(columns) - 1)
+
+
+def _widths(columns: Sequence[Column], full: Mapping[Column, int], width: int) -> dict[Column, int]:
+    """What each needs to be read; what is left goes to those that need more, the most important first. Where even that
+    is too much, the longest gives way."""
+    widths = {column: _fair(column, full[column]) for column in columns}
+    left = width - _room(columns, full)
+    for column in sorted(columns, key=lambda column: column.rank):
+        more = max(0, min(left, full[column] - widths[column]))
+        widths[column] += more
+        left -= more
+    while left < 0:
+        longest = max(widths, key=lambda column: widths[column])
+        if widths[longest] <= 8:
+            break
+        widths[longest] -= 1
+        left += 1
+    return widths

@@ -1,0 +1,50 @@
+"""What people see while a command takes its time."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from recruiter.cli import waiting
+
+
+@pytest.fixture(params=[True, False], ids=["a terminal", "a file"])
+def terminal(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[bool, io.StringIO]:
+    said = io.StringIO()
+    console = Console(file=said, force_terminal=request.param, width=80)
+    monkeypatch.setattr(waiting, "console", lambda **_: console)
+    return request.param, said
+
+
+def test_a_look_that_takes_long_is_told_to_whoever_watches(
+    terminal: tuple[bool, io.StringIO], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "_PATIENCE", 0.0)
+    watched, said = terminal
+
+    with waiting.looking() as tell:
+        tell(120_000, 3)
+
+    assert ("looked at 120,000 jobs, found 3" in said.getvalue()) == watched
+
+
+def test_a_short_one_is_not(terminal: tuple[bool, io.StringIO]) -> None:
+    _, said = terminal
+
+    with waiting.looking() as tell:
+        tell(1_000, 3)
+
+    assert said.getvalue() == ""
+
+
+def test_how_far_it_is(terminal: tuple[bool, io.StringIO]) -> None:
+    watched, said = terminal
+
+    with waiting.bar("cancelling", 10) as progress:
+        progress(4)
+        progress(10)
+
+    assert ("10/10" in said.getvalue()) == watched
+    assert watched or said.getvalue() == ""
