@@ -129,7 +129,7 @@ class TestSchema:
     def test_an_index_that_is_missing(self, ward: Ward) -> None:
         ward.store.scheduled.collection.drop_index("due")
         ward.finds(PROBLEM, "index due of scheduled is missing", "recruiter prepare")
-        ward.finds(PROBLEM, "something could not be looked at", "hint", "recruiter prepare")  # and all else is
+        ward.finds(PROBLEM, "something could not be looked at", "recruiter prepare")  # and all else is
 
         made = ward.store.prepare()
 
