@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -139,6 +140,19 @@ def test_doctor_says_what_is_wrong_and_what_to_do(start: Starter, store: Store, 
     assert "'junk'" in said
     assert "task must be one text, not int" in said
     assert ", term 1;" in said
+
+
+def test_doctor_for_scripts_and_notes_do_not_fail(start: Starter, store: Store, target: str) -> None:
+    # given a fleet that is well, on a MongoDB of one node
+    start("start", "all", "--bootstrap", jobs.__file__).says("joined the roster")
+    eventually(lambda: store.leases.read() is not None and len(store.processes.entries()) == 2)
+
+    code, said = run("doctor", "--target", target, "--output", "json")
+
+    findings = json.loads(said)
+    assert {finding["level"] for finding in findings} == {"ok", "note"}, said
+    assert code == 0
+    assert {tuple(finding) for finding in findings} == {("level", "about", "text", "todo")}
 
 
 def test_dev_runs_everything_on_a_private_mongodb(start: Starter, tmp_path: Path) -> None:
