@@ -20,6 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 from unittest import mock
+from uuid import uuid4
 
 from bson import ObjectId
 from bson.raw_bson import RawBSONDocument
@@ -31,6 +32,7 @@ from recruiter.domain.job import Execution, Job
 from recruiter.domain.needs import Needs
 from recruiter.domain.retry import Archive
 from recruiter.embedded import EmbeddedServer
+from recruiter.steps.overview import overview
 from recruiter.store import moves
 from recruiter.store.codec import OPTIONS, encode, job_document
 from recruiter.store.database import Store
@@ -95,7 +97,7 @@ class Commands(CommandListener):
         self._begun: dict[int, dict[str, Any]] = {}
 
     def started(self, event: CommandStartedEvent) -> None:
-        if event.command_name in READS and event.command[event.command_name] in ("scheduled", "archived"):
+        if event.command_name in READS and event.command[event.command_name] in ("scheduled", "archived", "statistics"):
             self._begun[event.request_id] = dict(event.command)
 
     def succeeded(self, event: CommandSucceededEvent) -> None:
@@ -164,10 +166,19 @@ def fill(store: Store, ended: int, waiting: int) -> None:
     """Raw, and the indexes afterwards: that is quicker."""
     for name, documents in (("archived", ended_jobs(ended)), ("scheduled", waiting_jobs(waiting))):
         collection = store.database.get_collection(name, write_concern=WriteConcern(1))
-        while batch := [RawBSONDocument(raw) for raw in islice(documents, BATCH)]:
-            collection.insert_many(batch, ordered=False)
+        while batch := list(islice(documents, BATCH)):
+            collection.insert_many([RawBSONDocument(raw) for raw in batch], ordered=False)
+            if name == "archived":
+                count(store, batch)
     store.prepare()
     on_the_roster(store)
+
+
+def count(store: Store, batch: list[bytes]) -> None:
+    """As settling them would have done."""
+    writer = uuid4()
+    with store.client.start_session() as session:
+        session.with_transaction(lambda session: store.statistics.count(batch, writer, session))
 
 
 def on_the_roster(store: Store) -> None:
@@ -234,7 +245,22 @@ def ask_everything(recruiter: Recruiter, store: Store, commands: Commands) -> bo
     for state in ("running", "queued", "postponed", "failed"):
         job = recruiter.jobs.list(state=state, limit=1).jobs[0]
         well.append(measure(store, commands, f"show one that is {state}", partial(_shown, recruiter, job.id)))
+    for within in ("1m", "1h", "1d"):
+        well.append(measure(store, commands, f"analytics within {within}", partial(_analysed, recruiter, within)))
+    well.append(measure(store, commands, "analytics of a group", partial(_analysed, recruiter, "1h", "group3")))
+    well.append(measure(store, commands, "what top looks at", partial(_overseen, recruiter)))
     return all(well)
+
+
+def _analysed(recruiter: Recruiter, within: str, group: str | None = None) -> str:
+    told = recruiter.analytics(group, at=NOW, within=within)
+    return f"{told.jobs.queued:,} queued, {told.jobs.postponed:,} postponed, {sum(told.ended.values()):,} ended"
+
+
+def _overseen(recruiter: Recruiter) -> str:
+    seen = overview(recruiter.store, jobs=100, within=timedelta(minutes=30))
+    told = recruiter.analytics()
+    return f"{len(seen.workers)} workers, {len(seen.running)} running jobs, {len(told.queues)} queues"
 
 
 def _listed(recruiter: Recruiter, words: dict[str, Any]) -> str:

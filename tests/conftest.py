@@ -21,6 +21,7 @@ from recruiter import Recruiter
 from recruiter.embedded import EmbeddedServer
 from recruiter.store.database import Store
 from recruiter.store.target import Target
+from tests.warm import Forked, warm
 
 T = TypeVar("T")
 
@@ -39,6 +40,16 @@ def eventually(fact: Callable[[], T], within: float = 20.0) -> T:
         if time.monotonic() > deadline:
             pytest.fail(f"not within {within:g} s; last answer: {answer!r}")
         time.sleep(0.01)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Hundreds of processes are started here. Where no bytecode is written, each would compile everything again."""
+    with pytest.MonkeyPatch.context() as patch:
+        if sys.dont_write_bytecode:
+            patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+            patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("bytecode")))
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -78,16 +89,28 @@ def recruiter(target: str, store: Store) -> Iterator[Recruiter]:
 class Process:
     """One of our own processes, started like a user would."""
 
-    def __init__(self, arguments: list[str], environment: dict[str, str], log: Path, script: str | None) -> None:
+    def __init__(
+        self,
+        arguments: list[str],
+        environment: dict[str, str],
+        log: Path,
+        script: str | None = None,
+        cold: bool = False,
+    ) -> None:
         self.log_file = log
-        program = [script] if script is not None else ["-m", "recruiter.cli.main"]
-        with log.open("wb") as output:
-            self.popen = subprocess.Popen(
-                [sys.executable, *program, *arguments],
-                env=environment,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
+        log.touch()
+        self.popen: subprocess.Popen[bytes] | Forked
+        if script is None and not cold:
+            self.popen = warm().fork(arguments, environment, log)
+        else:
+            program = [script] if script is not None else ["-m", "recruiter.cli.main"]
+            with log.open("wb") as output:
+                self.popen = subprocess.Popen(
+                    [sys.executable, *program, *arguments],
+                    env=environment,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                )
         self.pid = self.popen.pid
 
     @property
@@ -137,11 +160,11 @@ def start(target: str, tmp_path: Path) -> Iterator[Starter]:
     """Starts `recruiter ARGUMENTS…`, or a script, on this test's database; whatever is left ends with the test."""
     started: list[Process] = []
 
-    def start(*arguments: str, script: str | None = None, **environment: str) -> Process:
+    def start(*arguments: str, script: str | None = None, cold: bool = False, **environment: str) -> Process:
         settings = {key: value for key, value in os.environ.items() if not key.startswith("RECRUITER_")}
         settings |= {"RECRUITER_TARGET": target, "RECRUITER_LOG_LEVEL": "debug", **environment}
         log = tmp_path / f"process-{len(started)}.log"
-        process = Process(list(arguments), settings, log, script)
+        process = Process(list(arguments), settings, log, script, cold)
         started.append(process)
         return process
 

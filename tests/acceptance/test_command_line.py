@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from pymongo import MongoClient
@@ -15,6 +17,7 @@ from recruiter.embedded import find_mongod
 from recruiter.store.database import Store
 from tests.applications import jobs
 from tests.conftest import Starter, eventually
+from tests.warm import warm
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -22,22 +25,22 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def run(*arguments: str, within: float = 40.0, cwd: Path | None = None, **environment: str) -> tuple[int, str]:
     """Runs `recruiter ARGUMENTS…` to its end; returns the exit code and everything it said."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith("RECRUITER_")}
-    done = subprocess.run(
-        [sys.executable, "-m", "recruiter.cli.main", *arguments],
-        env={**clean, "COLUMNS": "200", **environment},
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=within,
-        check=False,
-    )
-    return done.returncode, done.stdout + done.stderr
+    with TemporaryDirectory() as folder:
+        out, err = Path(folder) / "out", Path(folder) / "err"
+        process = warm().fork(list(arguments), {**clean, "COLUMNS": "200", **environment}, out, err, cwd)
+        try:
+            code = process.wait(within)
+        finally:
+            process.kill()
+        return code, out.read_text() + err.read_text()
 
 
 def test_help_shows_every_option_of_a_worker() -> None:
-    code, said = run("start", "worker", "--help")
+    command = [sys.executable, "-m", "recruiter.cli.main", "start", "worker", "--help"]
+    said = subprocess.run(
+        command, env={**os.environ, "COLUMNS": "200"}, capture_output=True, text=True, check=True
+    ).stdout
 
-    assert code == 0
     options = ["--target", "--bootstrap", "--work-on", "--processes", "--memory-limit", "--grace", "--log-level"]
     assert [option for option in [*options, "--considered-dead-after"] if option not in said] == []
 
@@ -126,7 +129,7 @@ def test_doctor_says_what_is_wrong_and_what_to_do(start: Starter, store: Store, 
     assert "recruiter start worker" in said
 
     # when processes run
-    start("start", "all", "--bootstrap", jobs.__file__).says("joined the roster")
+    start("start", "all", "--bootstrap", jobs.__file__, cold=True).says("joined the roster")
     eventually(lambda: store.archived.get("junk"))
     code, said = run("doctor", "--target", target)
 
@@ -139,10 +142,23 @@ def test_doctor_says_what_is_wrong_and_what_to_do(start: Starter, store: Store, 
     assert ", term 1;" in said
 
 
+def test_doctor_for_scripts_and_notes_do_not_fail(start: Starter, store: Store, target: str) -> None:
+    # given a fleet that is well, on a MongoDB of one node
+    start("start", "all", "--bootstrap", jobs.__file__).says("joined the roster")
+    eventually(lambda: store.leases.read() is not None and len(store.processes.entries()) == 2)
+
+    code, said = run("doctor", "--target", target, "--output", "json")
+
+    findings = json.loads(said)
+    assert {finding["level"] for finding in findings} == {"ok", "note"}, said
+    assert code == 0
+    assert {tuple(finding) for finding in findings} == {("level", "about", "text", "todo")}
+
+
 def test_dev_runs_everything_on_a_private_mongodb(start: Starter, tmp_path: Path) -> None:
     # given `recruiter dev` in one terminal
     folder = tmp_path / "mongodb"
-    dev = start("dev", str(EXAMPLES / "hello.py"), "--folder", str(folder))
+    dev = start("dev", str(EXAMPLES / "hello.py"), "--folder", str(folder), cold=True)
     dev.says("joined the roster")
     address = dev.log.partition("private MongoDB at ")[2].split(",")[0].strip()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from recruiter import Cron, EveryMinutes, Recruiter
+from recruiter import Cron, Every, EveryMinutes, Recruiter
 from recruiter.store.database import Store
 from tests.acceptance.test_command_line import run
 
@@ -46,6 +46,12 @@ def test_list(recruiter: Recruiter, command: Command) -> None:
     rows = json.loads(said)
     assert [row["urn"] for row in rows] == ["often", "report:daily"]
     assert (rows[1]["overlap"], rows[1]["next"][-1]) == ("unique", "Z")
+
+
+def test_an_interval_has_its_unit(recruiter: Recruiter, command: Command) -> None:
+    recruiter.job("tick").repeat_with_policy(Every("90 minutes")).with_urn("now-and-then").create()
+
+    assert "Every(1h 30m)" in command("list")[1]
 
 
 def test_none(target: str, command: Command) -> None:

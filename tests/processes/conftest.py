@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.domain.schedule_registry import SchedulePolicyRegistry
+from recruiter.events import Events
+from recruiter.processes.loop import Stop
+from recruiter.processes.recruiter import RecruiterOptions, RecruiterProcess
 from recruiter.store.database import Store
+from recruiter.store.target import Target
 from tests.applications import jobs
+
+Lead = Callable[..., None]
 
 
 @pytest.fixture(autouse=True)
@@ -16,3 +25,25 @@ def application(target: str, store: Store) -> Iterator[None]:
     jobs.recruiter.point_at(target)
     yield
     jobs.recruiter.close()
+
+
+@pytest.fixture
+def lead(target: str) -> Iterator[Lead]:
+    """Leads this test's database, from a thread of the test: for tests about workers, which need not wait until one
+    more process is up."""
+    stop, threads = Stop(), list[threading.Thread]()
+    leading = Store(Target.parse(target))
+
+    def lead(lease_time: float = 5.0, dead_after: float = 15.0) -> None:
+        options = RecruiterOptions(lease_time, dead_after)
+        policies, schedules = PolicyRegistry(), SchedulePolicyRegistry()
+        process = RecruiterProcess(leading, Events(), stop, options, policies=policies, schedules=schedules)
+        threads.append(threading.Thread(target=process.run, name="leader"))
+        threads[-1].start()
+
+    yield lead
+    stop.ask()
+    for thread in threads:
+        thread.join(timeout=20)
+        assert not thread.is_alive()
+    leading.close()

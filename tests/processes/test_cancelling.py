@@ -15,6 +15,7 @@ from recruiter.domain.state import State
 from recruiter.store.database import Store
 from tests.applications import stubborn
 from tests.conftest import Process, Starter, eventually
+from tests.processes.conftest import Lead
 
 APPLICATION = str(Path(stubborn.__file__))
 WITHIN = 10.0
@@ -28,9 +29,9 @@ def application(target: str) -> Iterator[None]:
 
 
 @pytest.fixture
-def worker(start: Starter, store: Store) -> Process:
+def worker(start: Starter, lead: Lead, store: Store) -> Process:
     del store  # prepared
-    start("start", "recruiter", "--bootstrap", APPLICATION)
+    lead()
     worker = start("start", "worker", "--bootstrap", APPLICATION)
     worker.says("joined the roster")
     return worker
@@ -116,8 +117,8 @@ def test_those_that_wait_behind_a_running_one_never_run(worker: Process, store: 
     assert store.archived.collection.count_documents({"last_execution": {"$exists": True}}) == 1
 
 
-def test_in_a_child_with_others_only_it_stops(start: Starter, tmp_path: Path) -> None:
-    start("start", "recruiter", "--bootstrap", APPLICATION)
+def test_in_a_child_with_others_only_it_stops(lead: Lead, start: Starter, tmp_path: Path) -> None:
+    lead()
     start("start", "worker", "--bootstrap", APPLICATION, "--concurrency", "4").says("joined the roster")
     folders = [tmp_path / name for name in ("sleep", "sleep_async", "other")]
     for folder in folders:
@@ -146,8 +147,10 @@ def test_what_jobs_have_started_does_not_survive_a_worker_that_is_killed(worker:
     eventually(lambda: not programs(mark), within=5)
 
 
-def test_one_that_eats_too_much_memory_is_ended_and_the_worker_lives(start: Starter, tmp_path: Path) -> None:
-    start("start", "recruiter", "--bootstrap", APPLICATION)
+def test_one_that_eats_too_much_memory_is_ended_and_the_worker_lives(
+    lead: Lead, start: Starter, tmp_path: Path
+) -> None:
+    lead()
     worker = start("start", "worker", "--bootstrap", APPLICATION, "--memory-hard-limit", "200MB")
     worker.says("joined the roster")
 

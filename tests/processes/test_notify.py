@@ -103,8 +103,8 @@ def test_a_fleet_is_ready_when_all_of_it_is(start: Starter, store: Store, system
 
     systemd.hears("READY=1")
     assert store.roster.entries()[0].registration.ready
-    assert {entry.role for entry in store.processes.entries()} == {"recruiter", "cleaner"}
-    systemd.hears("STATUS=recruiter leads")
+    eventually(lambda: {entry.role for entry in store.processes.entries()} == {"recruiter", "cleaner"})
+    systemd.hears("STATUS=recruiter leads, term 1; worker works as ")
 
     # alive only as long as all are
     systemd.hears("WATCHDOG=1")

@@ -21,10 +21,12 @@ from recruiter.store.codec import LOCK, SAID, Document
 from recruiter.store.database import Store
 from tests.applications import progress as app
 from tests.conftest import Process, Starter, eventually
+from tests.processes.conftest import Lead
 from tests.samples import document
 
 APP = str(Path(app.__file__))
 QUICK = ("--considered-dead-after", "3s")
+QUICKLY = {"lease_time": 2.0, "dead_after": 3.0}
 SEVERAL = ("--concurrency", "4")
 
 
@@ -34,10 +36,6 @@ def pointed(target: str, store: Store) -> Iterator[None]:
     app.recruiter.point_at(target)
     yield
     app.recruiter.close()
-
-
-def start_recruiter(start: Starter) -> Process:
-    return start("start", "recruiter", "--bootstrap", APP, *QUICK, "--lease-time", "2s")
 
 
 def start_worker(start: Starter, *options: str) -> Process:
@@ -78,10 +76,10 @@ def most_in_a_second(moments: list[datetime]) -> int:
 
 
 def test_ten_thousand_words_a_second_are_a_few_writes_and_the_last_is_not_lost(
-    start: Starter, store: Store, tmp_path: Path
+    lead: Lead, start: Starter, store: Store, tmp_path: Path
 ) -> None:
     # given a job that tells its progress 10,000 times a second for three seconds, and then computes in silence
-    start_recruiter(start)
+    lead(**QUICKLY)
     start_worker(start)
     gate = tmp_path / "gate"
     handle = app.chatter.enqueue(10_000, 3.0, str(gate))
@@ -122,9 +120,9 @@ def test_ten_thousand_words_a_second_are_a_few_writes_and_the_last_is_not_lost(
     ids=["alone", "a coroutine alone", "in a thread", "a coroutine that blocks the loop"],
 )
 def test_the_last_word_is_seen_within_a_second(
-    start: Starter, store: Store, tmp_path: Path, options: tuple[str, ...], job: str
+    lead: Lead, start: Starter, store: Store, tmp_path: Path, options: tuple[str, ...], job: str
 ) -> None:
-    start_recruiter(start)
+    lead(**QUICKLY)
     start_worker(start, *options)
     gate = str(tmp_path / "gate")
     handle = app.chatter.enqueue(10_000, 0.5, gate) if job == "chatter" else app.chatter_later.enqueue(gate)
@@ -144,8 +142,8 @@ def _written_at(store: Store, handle: JobHandle[Any], stage: str) -> datetime | 
     return moment
 
 
-def test_a_word_before_a_long_call_that_lets_no_thread_run(start: Starter) -> None:
-    start_recruiter(start)
+def test_a_word_before_a_long_call_that_lets_no_thread_run(lead: Lead, start: Starter) -> None:
+    lead(**QUICKLY)
     start_worker(start)
     handle = app.speak_and_hold.enqueue(4)
 
@@ -154,9 +152,11 @@ def test_a_word_before_a_long_call_that_lets_no_thread_run(start: Starter) -> No
     assert seen(handle).state is State.RUNNING
 
 
-def test_a_long_job_shows_who_runs_it_though_it_is_silent(start: Starter, store: Store, tmp_path: Path) -> None:
+def test_a_long_job_shows_who_runs_it_though_it_is_silent(
+    lead: Lead, start: Starter, store: Store, tmp_path: Path
+) -> None:
     # given a job that says nothing for longer than a heartbeat
-    start_recruiter(start)
+    lead(**QUICKLY)
     start_worker(start)
     gate = tmp_path / "gate"
     handle = app.silent.enqueue(str(gate))
@@ -180,8 +180,8 @@ def test_a_long_job_shows_who_runs_it_though_it_is_silent(start: Starter, store:
     assert set(LOCK).isdisjoint(store.archived.collection.find_one({"_id": handle.id}) or {})
 
 
-def test_short_and_silent_jobs_cost_no_write(start: Starter, store: Store) -> None:
-    start_recruiter(start)
+def test_short_and_silent_jobs_cost_no_write(lead: Lead, start: Starter, store: Store) -> None:
+    lead(**QUICKLY)
     start_worker(start)
     handles = [app.tracked.enqueue(0) for _ in range(3)] + [app.silent.enqueue("/") for _ in range(200)]
 
@@ -192,9 +192,11 @@ def test_short_and_silent_jobs_cost_no_write(start: Starter, store: Store) -> No
 
 
 @pytest.mark.parametrize("how", ["raises", "killed", "child killed", "worker killed"])
-def test_nothing_is_lost_when_an_attempt_ends_badly(start: Starter, store: Store, tmp_path: Path, how: str) -> None:
+def test_nothing_is_lost_when_an_attempt_ends_badly(
+    lead: Lead, start: Starter, store: Store, tmp_path: Path, how: str
+) -> None:
     """Given a job that has said something, when its attempt ends in any way, then the next one goes on from there."""
-    start_recruiter(start)
+    lead(**QUICKLY)
     worker = start_worker(start)
     handle = app.dies_first.enqueue(str(tmp_path), how)
     eventually(lambda: document(store, handle.id).get("log"))
@@ -220,9 +222,11 @@ def test_nothing_is_lost_when_an_attempt_ends_badly(start: Starter, store: Store
     assert end.locked_by is None
 
 
-def test_a_frozen_worker_cannot_change_what_a_later_attempt_says(start: Starter, store: Store, tmp_path: Path) -> None:
+def test_a_frozen_worker_cannot_change_what_a_later_attempt_says(
+    lead: Lead, start: Starter, store: Store, tmp_path: Path
+) -> None:
     # given a worker that is frozen with a job that talks without end
-    start_recruiter(start)
+    lead(**QUICKLY)
     frozen = start_worker(start)
     gate = tmp_path / "gate"
     handle = app.chatter.enqueue(2_000, 600.0, str(gate))
@@ -261,10 +265,10 @@ def _watch(store: Store, handle: JobHandle[Any], lockers: set[str], stop: thread
 
 
 def test_a_job_that_is_handed_back_keeps_what_it_said_and_is_nobodys(
-    start: Starter, store: Store, tmp_path: Path
+    lead: Lead, start: Starter, store: Store, tmp_path: Path
 ) -> None:
     # given a worker with a job that does not end
-    start_recruiter(start)
+    lead(**QUICKLY)
     worker = start_worker(start, "--grace", "100ms")
     handle = app.until_stopped.enqueue(str(tmp_path))
     eventually(lambda: document(store, handle.id).get("log"))
@@ -286,9 +290,9 @@ def test_a_job_that_is_handed_back_keeps_what_it_said_and_is_nobodys(
     assert [line.text for line in end.log] == ["first run", "second run"]
 
 
-def test_telling_progress_wakes_no_leader(start: Starter, store: Store, tmp_path: Path) -> None:
+def test_telling_progress_wakes_no_leader(lead: Lead, start: Starter, store: Store, tmp_path: Path) -> None:
     """Given an idle leader and a job that talks, then the leader asks for work as seldom as without it."""
-    start_recruiter(start)
+    lead(**QUICKLY)
     start_worker(start, "--processes", "2")  # there is room, so every round asks
     handle = app.chatter.enqueue(100, 600.0, str(tmp_path / "gate"))
     eventually(lambda: len(Writes(store).of(handle)) > 4)
@@ -315,10 +319,10 @@ def _counter(store: Store) -> Callable[[], int]:
 @pytest.mark.parametrize("job", ["run_family", "arun_family"])
 @pytest.mark.parametrize("options", [(), SEVERAL], ids=["one at a time", "four at once"])
 def test_a_program_and_its_own_programs_end_with_the_job(
-    start: Starter, store: Store, tmp_path: Path, job: str, options: tuple[str, ...]
+    lead: Lead, start: Starter, store: Store, tmp_path: Path, job: str, options: tuple[str, ...]
 ) -> None:
     # given a job whose program has started another
-    start_recruiter(start)
+    lead(**QUICKLY)
     worker = start_worker(start, *options)
     children = worker.children()
     handle = getattr(app, job).job(str(tmp_path)).timeout("2s").in_background().execute()
@@ -339,9 +343,9 @@ def test_a_program_and_its_own_programs_end_with_the_job(
 
 
 @pytest.mark.parametrize("job", ["run_family", "arun_family", "stays"])
-def test_a_cancelled_job_keeps_what_it_said(start: Starter, store: Store, tmp_path: Path, job: str) -> None:
+def test_a_cancelled_job_keeps_what_it_said(lead: Lead, start: Starter, store: Store, tmp_path: Path, job: str) -> None:
     """Given a job that runs a program, or one that does not leave, when it is cancelled, then its last word says so."""
-    start_recruiter(start)
+    lead(**QUICKLY)
     start_worker(start)
     handle = getattr(app, job).enqueue(str(tmp_path))
     eventually(lambda: document(store, handle.id).get("log"))

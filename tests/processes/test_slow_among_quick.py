@@ -10,16 +10,17 @@ import pytest
 from recruiter.store.database import Store
 from tests.applications import jobs
 from tests.conftest import Starter, eventually
+from tests.processes.conftest import Lead
 
 JOBS = jobs.__file__
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_a_child_that_was_quick_and_gets_stuck_keeps_nothing_that_it_has_not_started(
-    start: Starter, store: Store, tmp_path: Path, processes: str
+    lead: Lead, start: Starter, store: Store, tmp_path: Path, processes: str
 ) -> None:
     # given a worker that has seen only quick jobs, and so takes many at once
-    start("start", "recruiter", "--bootstrap", JOBS)
+    lead()
     worker = start("start", "worker", "--bootstrap", JOBS, "--processes", processes)
     worker.says("joined the roster")
     quick = [(number, 1) for number in range(3000)]
@@ -46,8 +47,8 @@ def test_a_child_that_was_quick_and_gets_stuck_keeps_nothing_that_it_has_not_sta
     assert store.archived.collection.count_documents({"attempts": {"$ne": 1}}) == 0
 
 
-def test_large_jobs_pass_through_pipes_that_are_smaller(start: Starter) -> None:
-    start("start", "recruiter", "--bootstrap", JOBS)
+def test_large_jobs_pass_through_pipes_that_are_smaller(lead: Lead, start: Starter) -> None:
+    lead()
     start("start", "worker", "--bootstrap", JOBS, "--processes", "2").says("joined the roster")
     handles = [jobs.echo.enqueue(letter * 3_000_000) for letter in "abcdefgh"]
 

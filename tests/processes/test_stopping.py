@@ -11,14 +11,14 @@ import pytest
 from recruiter.store.database import Store
 from tests.applications import jobs
 from tests.conftest import Process, Starter, eventually
+from tests.processes.conftest import Lead
 
 JOBS = jobs.__file__
 
 
-def busy_worker(start: Starter, store: Store, gate: Path, *options: str) -> Process:
+def busy_worker(start: Starter, lead: Lead, store: Store, gate: Path, *options: str) -> Process:
     """A worker that has made itself a buffer of quick jobs, and then got two that do not end."""
-    recruiter = start("start", "recruiter", "--bootstrap", JOBS)
-    recruiter.says("leads now")
+    lead()
     worker = start("start", "worker", "--bootstrap", JOBS, "--processes", "2", *options)
     worker.says("joined the roster")
     jobs.wait_for_file.enqueue_many([(str(gate),)] * 2)
@@ -33,11 +33,11 @@ def busy_worker(start: Starter, store: Store, gate: Path, *options: str) -> Proc
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP])
 def test_running_jobs_finish_and_prefetched_ones_are_handed_back(
-    start: Starter, store: Store, tmp_path: Path, number: signal.Signals
+    lead: Lead, start: Starter, store: Store, tmp_path: Path, number: signal.Signals
 ) -> None:
     # given a worker with two jobs running and twenty waiting for it
     gate = tmp_path / "gate"
-    worker = busy_worker(start, store, gate)
+    worker = busy_worker(start, lead, store, gate)
 
     # when it is asked to stop, it takes no more and lets go of what has not started
     worker.signal(number)
@@ -56,9 +56,9 @@ def test_running_jobs_finish_and_prefetched_ones_are_handed_back(
 
 
 def test_what_does_not_finish_within_the_grace_is_handed_back_with_no_attempt_burnt(
-    start: Starter, store: Store, tmp_path: Path
+    lead: Lead, start: Starter, store: Store, tmp_path: Path
 ) -> None:
-    worker = busy_worker(start, store, tmp_path / "never", "--grace", "500ms")
+    worker = busy_worker(start, lead, store, tmp_path / "never", "--grace", "500ms")
     family = worker.descendants()
 
     assert worker.stop() == 0
@@ -72,9 +72,9 @@ def test_what_does_not_finish_within_the_grace_is_handed_back_with_no_attempt_bu
 
 
 def test_a_second_signal_ends_the_worker_at_once_with_its_children(
-    start: Starter, store: Store, tmp_path: Path
+    lead: Lead, start: Starter, store: Store, tmp_path: Path
 ) -> None:
-    worker = busy_worker(start, store, tmp_path / "never")
+    worker = busy_worker(start, lead, store, tmp_path / "never")
     family = worker.descendants()
     worker.signal(signal.SIGTERM)
     worker.says("asked to stop")
@@ -88,10 +88,12 @@ def test_a_second_signal_ends_the_worker_at_once_with_its_children(
     assert psutil.wait_procs(family, timeout=10)[1] == []
 
 
-def test_a_signal_to_the_whole_process_group_is_a_graceful_stop(start: Starter, store: Store, tmp_path: Path) -> None:
+def test_a_signal_to_the_whole_process_group_is_a_graceful_stop(
+    lead: Lead, start: Starter, store: Store, tmp_path: Path
+) -> None:
     """A service manager, or a terminal that closes, signals everybody at once."""
     gate = tmp_path / "gate"
-    worker = busy_worker(start, store, gate)
+    worker = busy_worker(start, lead, store, gate)
     for member in [*worker.descendants(), psutil.Process(worker.pid)]:
         member.send_signal(signal.SIGTERM)
     worker.says("asked to stop")
@@ -103,11 +105,11 @@ def test_a_signal_to_the_whole_process_group_is_a_graceful_stop(start: Starter, 
 
 
 def test_at_most_once_jobs_that_never_started_are_handed_back_unmarked(
-    start: Starter, store: Store, tmp_path: Path
+    lead: Lead, start: Starter, store: Store, tmp_path: Path
 ) -> None:
     # given a worker that runs one at-most-once job and holds more
     gate = tmp_path / "gate"
-    start("start", "recruiter", "--bootstrap", JOBS)
+    lead()
     worker = start("start", "worker", "--bootstrap", JOBS, "--processes", "1")
     worker.says("joined the roster")
     first, *others = (jobs.once.enqueue(str(tmp_path), str(gate)) for _ in range(5))

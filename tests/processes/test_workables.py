@@ -18,12 +18,13 @@ from recruiter.workables.outcomes import AlwaysFail, AlwaysSucceed
 from recruiter.workables.shell import ShellCommand
 from tests.applications import jobs
 from tests.conftest import Process, Starter, eventually
+from tests.processes.conftest import Lead
 
 WORKABLES = str(Path(jobs.__file__).with_name("workables.py"))
 
 
-def start_worker(start: Starter, *options: str, **environment: str) -> Process:
-    start("start", "recruiter", "--bootstrap", WORKABLES)
+def start_worker(start: Starter, lead: Lead, *options: str, **environment: str) -> Process:
+    lead()
     worker = start("start", "worker", "--bootstrap", WORKABLES, *options, **environment)
     worker.says("joined the roster")
     eventually(worker.children)
@@ -60,9 +61,9 @@ def is_gone(pid: int) -> bool:
         return True
 
 
-def test_a_job_that_exits_abruptly_is_the_only_one_that_fails(start: Starter, recruiter: Recruiter) -> None:
+def test_a_job_that_exits_abruptly_is_the_only_one_that_fails(lead: Lead, start: Starter, recruiter: Recruiter) -> None:
     # given jobs around one that ends its process
-    worker = start_worker(start)
+    worker = start_worker(start, lead)
     (child,) = worker.children()
     before = [enqueue(recruiter, AlwaysSucceed()) for _ in range(10)]
     guilty = enqueue(recruiter, ExitAbruptly(7))
@@ -81,8 +82,8 @@ def test_a_job_that_exits_abruptly_is_the_only_one_that_fails(start: Starter, re
     assert child not in worker.children()
 
 
-def test_jobs_whose_end_is_known_before(start: Starter, recruiter: Recruiter) -> None:
-    worker = start_worker(start)
+def test_jobs_whose_end_is_known_before(lead: Lead, start: Starter, recruiter: Recruiter) -> None:
+    worker = start_worker(start, lead)
     children = worker.children()
 
     unlucky, broken, lucky = (
@@ -97,9 +98,11 @@ def test_jobs_whose_end_is_known_before(start: Starter, recruiter: Recruiter) ->
     assert worker.children() == children
 
 
-def test_memory_that_is_not_given_back_costs_the_child_its_place(start: Starter, recruiter: Recruiter) -> None:
+def test_memory_that_is_not_given_back_costs_the_child_its_place(
+    lead: Lead, start: Starter, recruiter: Recruiter
+) -> None:
     # given a worker with a limit, whose child stays below it
-    worker = start_worker(start, "--memory-limit", "150MB")
+    worker = start_worker(start, lead, "--memory-limit", "150MB")
     (child,) = worker.children()
 
     # when a job holds more than that
@@ -115,10 +118,10 @@ def test_memory_that_is_not_given_back_costs_the_child_its_place(start: Starter,
 
 @pytest.mark.parametrize("options", [(), ("--concurrency", "4")], ids=["one at a time", "four at once"])
 def test_what_does_not_end_is_told_to_when_its_time_is_over(
-    start: Starter, recruiter: Recruiter, tmp_path: Path, options: tuple[str, ...]
+    lead: Lead, start: Starter, recruiter: Recruiter, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
     # given a job that sleeps and one whose program does, with a program of its own
-    worker = start_worker(start, *options, SHELL_PROGRAMS="sh")
+    worker = start_worker(start, lead, *options, SHELL_PROGRAMS="sh")
     children = worker.children()
     sleeping = LazyBones.wait_for("10 minutes").as_job_of(recruiter).timeout("300ms").in_background().execute()
     shell = long_family(tmp_path).as_job_of(recruiter).timeout("2s").in_background().execute()
@@ -135,9 +138,9 @@ def test_what_does_not_end_is_told_to_when_its_time_is_over(
 
 
 def test_a_program_dies_with_the_process_that_runs_its_job(
-    start: Starter, recruiter: Recruiter, tmp_path: Path
+    lead: Lead, start: Starter, recruiter: Recruiter, tmp_path: Path
 ) -> None:
-    worker = start_worker(start, SHELL_PROGRAMS="sh")
+    worker = start_worker(start, lead, SHELL_PROGRAMS="sh")
     handle = long_family(tmp_path).as_job_of(recruiter).at_most_once().in_background().execute()
     family = family_in(tmp_path)
     (child,) = worker.children()
@@ -148,9 +151,9 @@ def test_a_program_dies_with_the_process_that_runs_its_job(
     assert handle.wait(timeout=20).why == "lost"
 
 
-def test_programs_run_only_where_the_application_enables_them(start: Starter, recruiter: Recruiter) -> None:
+def test_programs_run_only_where_the_application_enables_them(lead: Lead, start: Starter, recruiter: Recruiter) -> None:
     """Given a producer that has enabled nothing, then it is the application of each worker that decides."""
-    start("start", "recruiter", "--bootstrap", WORKABLES)
+    lead()
     careful = start("start", "worker", "--bootstrap", WORKABLES, "--work-on", "careful")
     bold = start("start", "worker", "--bootstrap", WORKABLES, "--work-on", "bold", SHELL_PROGRAMS="uname echo")
     careful.says("joined the roster")

@@ -12,13 +12,11 @@ from recruiter.domain.job import ArchivedJob
 from recruiter.store.database import Store
 from tests.applications import jobs
 from tests.conftest import Process, Starter, eventually
+from tests.processes.conftest import Lead
 
 JOBS = jobs.__file__
 QUICK = ("--considered-dead-after", "3s")
-
-
-def start_recruiter(start: Starter) -> Process:
-    return start("start", "recruiter", "--bootstrap", JOBS, *QUICK, "--lease-time", "2s")
+QUICKLY = {"lease_time": 2.0, "dead_after": 3.0}
 
 
 def start_worker(start: Starter, processes: int = 2, *options: str) -> Process:
@@ -36,9 +34,11 @@ def ended(store: Store, count: int) -> bool:
     return store.archived.collection.count_documents({}) >= count
 
 
-def test_a_worker_killed_in_the_middle_of_50_jobs_loses_none(start: Starter, store: Store, tmp_path: Path) -> None:
+def test_a_worker_killed_in_the_middle_of_50_jobs_loses_none(
+    lead: Lead, start: Starter, store: Store, tmp_path: Path
+) -> None:
     # given a worker in the middle of 50 jobs
-    start_recruiter(start)
+    lead(**QUICKLY)
     worker = start_worker(start)
     jobs.record.enqueue_many([(str(tmp_path), f"job-{number}", 0.05) for number in range(50)])
     eventually(lambda: ended(store, 10))
@@ -57,8 +57,8 @@ def test_a_worker_killed_in_the_middle_of_50_jobs_loses_none(start: Starter, sto
     assert sorted(job.result for job in everything) == sorted(f"job-{number}" for number in range(50))
 
 
-def test_children_die_with_their_supervisor(start: Starter, tmp_path: Path) -> None:
-    start_recruiter(start)
+def test_children_die_with_their_supervisor(lead: Lead, start: Starter, tmp_path: Path) -> None:
+    lead(**QUICKLY)
     worker = start_worker(start)
     jobs.record.enqueue(str(tmp_path), "long", 60.0)
     eventually(lambda: (tmp_path / "long").exists())
@@ -73,10 +73,10 @@ def test_children_die_with_their_supervisor(start: Starter, tmp_path: Path) -> N
 
 
 def test_a_frozen_worker_finds_its_results_refused_and_rejoins_under_a_new_id(
-    start: Starter, store: Store, tmp_path: Path
+    lead: Lead, start: Starter, store: Store, tmp_path: Path
 ) -> None:
     # given a worker that runs a job, and is frozen with all its children past its time
-    start_recruiter(start)
+    lead(**QUICKLY)
     frozen = start_worker(start, 1)
     (first_id,) = [entry.id for entry in store.roster.entries()]
     gate = tmp_path / "gate"
@@ -110,9 +110,9 @@ def test_a_frozen_worker_finds_its_results_refused_and_rejoins_under_a_new_id(
 
 
 @pytest.mark.parametrize("killer", ["end_abruptly", "segfault", "kill_myself"])
-def test_a_job_that_kills_its_process_fails_alone(start: Starter, store: Store, killer: str) -> None:
+def test_a_job_that_kills_its_process_fails_alone(lead: Lead, start: Starter, store: Store, killer: str) -> None:
     # given jobs around one that takes its process down
-    start_recruiter(start)
+    lead(**QUICKLY)
     worker = start_worker(start)
     before = jobs.add.enqueue_many([(number, 1) for number in range(100)])
     guilty = jobs.end_abruptly.enqueue(7) if killer == "end_abruptly" else getattr(jobs, killer).enqueue()
@@ -133,8 +133,10 @@ def test_a_job_that_kills_its_process_fails_alone(start: Starter, store: Store, 
     assert worker.popen.poll() is None
 
 
-def test_a_child_killed_from_outside_is_replaced_and_its_job_runs_again(start: Starter, tmp_path: Path) -> None:
-    start_recruiter(start)
+def test_a_child_killed_from_outside_is_replaced_and_its_job_runs_again(
+    lead: Lead, start: Starter, tmp_path: Path
+) -> None:
+    lead(**QUICKLY)
     worker = start_worker(start, 1)
     handle = jobs.record.enqueue(str(tmp_path), "job", 1.0)
     eventually(lambda: (tmp_path / "job").exists())
@@ -148,8 +150,8 @@ def test_a_child_killed_from_outside_is_replaced_and_its_job_runs_again(start: S
     assert (tmp_path / "job").read_text().count("started") == 2
 
 
-def test_exit_inside_a_job_is_its_failure_and_not_its_process(start: Starter) -> None:
-    start_recruiter(start)
+def test_exit_inside_a_job_is_its_failure_and_not_its_process(lead: Lead, start: Starter) -> None:
+    lead(**QUICKLY)
     worker = start_worker(start, 1)
     children = worker.children()
 
@@ -180,8 +182,8 @@ def test_a_job_that_holds_the_interpreter_is_not_declared_dead(start: Starter, s
     assert worker.popen.poll() is None
 
 
-def test_an_at_most_once_job_is_lost_rather_than_run_twice(start: Starter, tmp_path: Path) -> None:
-    start_recruiter(start)
+def test_an_at_most_once_job_is_lost_rather_than_run_twice(lead: Lead, start: Starter, tmp_path: Path) -> None:
+    lead(**QUICKLY)
     worker = start_worker(start, 1)
     handle = jobs.once.enqueue(str(tmp_path), str(tmp_path / "gate"))
     written = tmp_path / "once"
@@ -195,8 +197,10 @@ def test_an_at_most_once_job_is_lost_rather_than_run_twice(start: Starter, tmp_p
     assert written.read_text() == "started\n"
 
 
-def test_a_worker_over_its_memory_limit_finishes_records_and_replaces_its_child(start: Starter, store: Store) -> None:
-    start_recruiter(start)
+def test_a_worker_over_its_memory_limit_finishes_records_and_replaces_its_child(
+    lead: Lead, start: Starter, store: Store
+) -> None:
+    lead(**QUICKLY)
     worker = start_worker(start, 1, "--memory-limit", "150MB")
 
     large = jobs.eat_memory.enqueue(200).result(timeout=20)

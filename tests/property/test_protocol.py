@@ -31,7 +31,7 @@ from tests.samples import NOW, a_job, beat, done, facts_of_a_worker, insert, run
 
 T = TypeVar("T")
 
-JOBS, STEPS, SEEDS = 8, 300, 10
+JOBS, STEPS, SEEDS = 8, 300, 6
 LANES = ["generic/add"]
 LATER = NOW + timedelta(days=1)
 

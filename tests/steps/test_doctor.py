@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -11,6 +12,7 @@ import pytest
 from bson import ObjectId
 
 from recruiter import EveryMinutes, Recruiter
+from recruiter.cli.main import app
 from recruiter.clock import SystemClock
 from recruiter.domain.finding import Finding, Level
 from recruiter.domain.job import JobId
@@ -19,6 +21,7 @@ from recruiter.domain.scheduler import Pause
 from recruiter.domain.why import Why
 from recruiter.embedded import EmbeddedServer
 from recruiter.steps.doctor import Thresholds, examine
+from recruiter.store import archived
 from recruiter.store.codec import archived_document, job_document
 from recruiter.store.database import Store
 from recruiter.store.target import Target
@@ -45,6 +48,8 @@ class Ward:
         assert len(fitting) == 1, "\n".join(f"{each.level}: {each}" for each in findings)
         assert fitting[0].level is level, fitting[0]
         assert (level is OK) == (fitting[0].todo == ""), f"no word of what to do: {fitting[0]}"
+        for command in re.findall(r"recruiter ([a-z]+)(?: ([a-z]+))?", fitting[0].todo):
+            _exists(*command)
         return fitting[0]
 
     def says_nothing_of(self, word: str, **thresholds: Any) -> None:
@@ -66,6 +71,12 @@ class Ward:
 
     def process(self, role: str, host: str, pid: int, **facts: Any) -> None:
         self.store.processes.show(f"{host}:{pid}", {"role": role, "host": host, "pid": pid, **facts}, 10)
+
+
+def _exists(command: str, subcommand: str) -> None:
+    """What is told to be typed can be typed."""
+    group = app[command]
+    assert subcommand in group or not any(not name.startswith("-") for name in group), f"{command} {subcommand}"
 
 
 @pytest.fixture
@@ -118,7 +129,7 @@ class TestSchema:
     def test_an_index_that_is_missing(self, ward: Ward) -> None:
         ward.store.scheduled.collection.drop_index("due")
         ward.finds(PROBLEM, "index due of scheduled is missing", "recruiter prepare")
-        ward.finds(PROBLEM, "something could not be looked at", "hint", "recruiter prepare")  # and all else is
+        ward.finds(PROBLEM, "something could not be looked at", "recruiter prepare")  # and all else is
 
         made = ward.store.prepare()
 
@@ -126,9 +137,10 @@ class TestSchema:
         ward.says_nothing_of("is missing")
 
     def test_an_index_that_is_another(self, ward: Ward) -> None:
-        ward.store.archived.collection.drop_index("by_age")
-        ward.store.archived.collection.create_index([("archived_at", -1)], name="by_age")
-        ward.finds(PROBLEM, "index by_age of archived", 'db.archived.dropIndex("by_age")', "recruiter prepare")
+        index = archived.BY_AGE
+        ward.store.archived.collection.drop_index(index)
+        ward.store.archived.collection.create_index([("archived_at", -1), ("_id", 1)], name=index)
+        ward.finds(PROBLEM, f"index {index} of archived", f'db.archived.dropIndex("{index}")', "recruiter prepare")
 
     def test_an_index_of_somebody_else(self, ward: Ward) -> None:
         ward.store.archived.collection.create_index([("username", 1)], name="by_owner")

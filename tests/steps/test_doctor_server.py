@@ -30,7 +30,7 @@ HOUR = timedelta(hours=1)
 
 
 @contextmanager
-def on(uri: str, patience: float = 5.0) -> Iterator[Ward]:
+def on(uri: str, patience: float = 2.0) -> Iterator[Ward]:
     with closing(Store(Target.parse(uri.replace("/?", "/shop?")), patience=patience)) as store:
         yield Ward(store)
 

@@ -146,7 +146,11 @@ class TestArchive:
 
 
 class TestRaw:
-    @given(st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(-(2**62), 2**62) | st.text(max_size=20))))
+    @given(
+        st.lists(
+            st.dictionaries(st.sampled_from("abc"), st.integers(-(2**62), 2**62) | st.text(max_size=20)), max_size=6
+        )
+    )
     def test_a_batch_is_split_where_its_documents_end(self, documents: list[dict[str, Any]]) -> None:
         raws = [bson.encode(document) for document in documents]
 

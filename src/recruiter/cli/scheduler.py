@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
@@ -15,6 +16,7 @@ from recruiter.cli import options as given
 from recruiter.cli.columns import Column
 from recruiter.cli.options import settings_from
 from recruiter.cli.output import Output, ask, show
+from recruiter.domain.duration import humanize
 from recruiter.domain.scheduler import Scheduler
 
 app = App(name="scheduler", help="List and control repeatable jobs.")
@@ -140,8 +142,13 @@ def _row(scheduler: Scheduler) -> dict[str, Any]:
 
 def _schedule(scheduler: Scheduler) -> str:
     parameters = scheduler.schedule.get("parameters") or {}
-    told = ", ".join(f"{value}" for value in parameters.values())
+    told = ", ".join(_parameter(name, value) for name, value in parameters.items())
     return f"{scheduler.schedule.get('class')}({told})"
+
+
+def _parameter(name: str, value: Any) -> str:
+    seconds = name == "interval" and isinstance(value, int | float)
+    return humanize(timedelta(seconds=value)) if seconds else str(value)
 
 
 @contextmanager

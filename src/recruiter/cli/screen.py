@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from recruiter.cli.figures import bar, number, seconds, sparkline
+from recruiter.cli.worker import state_of
 from recruiter.domain.state import State
 from recruiter.domain.statistics import Analytics, Flow, Queue
 from recruiter.steps.overview import Overview, Running
@@ -104,13 +105,12 @@ class Screen:
         table = _table("worker", ["slots", "holds", "runs", "seen"], [*(["groups"] if wide else []), "state"])
         for entry in workers:
             worker = entry.registration
-            silent = self.overview.silent(entry)
-            state = "silent" if silent else "draining" if worker.draining else "works" if worker.ready else "joining"
+            state = state_of(entry, self.overview.at)
             groups = "all" if worker.groups is None else ", ".join(sorted(worker.groups))
             seen = seconds(max(0.0, (self.overview.at - entry.seen_at).total_seconds()))
             counts = map(number, (worker.slots, worker.holds, len(entry.running)))
             words = [*([groups] if wide else []), state]
-            table.add_row(Text(entry.id), *counts, seen, *map(Text, words), style="red" if silent else None)
+            table.add_row(Text(entry.id), *counts, seen, *map(Text, words), style="red" if state == "silent" else None)
         return table
 
     def _running(self, running: Sequence[Running], wide: bool) -> Table:

@@ -52,7 +52,7 @@ def _record(entry: RosterEntry, now: datetime) -> dict[str, Any]:
         "worker": entry.id,
         "host": entry.host,
         "pid": entry.pid,
-        "state": _state(entry, now),
+        "state": state_of(entry, now),
         "groups": None if worker.groups is None else sorted(worker.groups),
         "tasks": sorted(worker.tasks),
         "slots": worker.slots,
@@ -78,7 +78,7 @@ def _row(entry: RosterEntry, now: datetime) -> dict[str, Any]:
     }
 
 
-def _state(entry: RosterEntry, now: datetime) -> str:
+def state_of(entry: RosterEntry, now: datetime) -> str:
     if now - entry.seen_at > SILENT:
         return "silent"
     if entry.leaving:
@@ -89,7 +89,7 @@ def _state(entry: RosterEntry, now: datetime) -> str:
 
 
 def _told(entry: RosterEntry, now: datetime) -> str:
-    state, why = _state(entry, now), entry.kept_idle
+    state, why = state_of(entry, now), entry.kept_idle
     if state != _KEPT_IDLE or why is None:
         return state
     return f"{state} by {why.get('by') or 'somebody'}: {why.get('reason') or 'no reason given'}"

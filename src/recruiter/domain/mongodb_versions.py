@@ -41,11 +41,6 @@ HOLES = (
     Hole("CVE-2025-6709", "crash the server", {(7, 0): 17, (8, 0): 5}),  # in 6.0 only after logging in
     Hole("CVE-2026-25611", "exhaust the server's memory and crash it", {(7, 0): 29, (8, 0): 18, (8, 2): 4}),
     Hole("CVE-2026-9740", "crash the server", {(7, 0): 35, (8, 0): 24, (8, 2): 10, (8, 3): 3}),
-    Hole(
-        "CVE-2026-118383",
-        "make a member of a replica set use memory that it has freed",
-        {(6, 0): 30, (7, 0): 48, (8, 0): 37, (8, 3): 16, (9, 0): 7},
-    ),
 )
 
 

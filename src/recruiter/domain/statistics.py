@@ -202,17 +202,18 @@ def add_up(
     counted: Iterable[Counted], queues: Mapping[tuple[str, str], Queue], since: datetime, until: datetime
 ) -> Analytics:
     """Adds up the counts: in all, by minute, by group and by task."""
-    total = Counts()
     minutes: dict[datetime, Counts] = {}
-    groups: dict[str, Counts] = {}
-    tasks: dict[str, Counts] = {}
     flows: dict[tuple[str, str], Counts] = {}
-    for each in counted:
-        total.merge(each.counts)
-        for parts, name in ((groups, each.group), (tasks, each.task)):
-            parts.setdefault(name, Counts()).merge(each.counts)
+    for each in counted:  # there may be very many
         minutes.setdefault(each.at, Counts()).merge(each.counts)
         flows.setdefault((each.group, each.task), Counts()).merge(each.counts)
+    total = Counts()
+    groups: dict[str, Counts] = {}
+    tasks: dict[str, Counts] = {}
+    for (group, task), counts in flows.items():
+        total.merge(counts)
+        groups.setdefault(group, Counts()).merge(counts)
+        tasks.setdefault(task, Counts()).merge(counts)
     span = until - since
     flow = Flow.of(total, span)
     return Analytics(

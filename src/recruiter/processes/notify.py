@@ -92,7 +92,7 @@ class ServiceManager:
         if self._address is None:
             return
         address = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.settimeout(_PATIENCE)
             with suppress(OSError):  # nobody is there any more; our work does not depend on it
                 sender.sendto("\n".join(lines).encode(), address)

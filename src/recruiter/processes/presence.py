@@ -8,10 +8,11 @@ import socket
 from contextlib import suppress
 from typing import Literal
 
-from recruiter.errors import StoreError, StoreRefused
+from recruiter.errors import StoreError
 from recruiter.store.database import Store
 
-_WITHIN = 5.0
+_WITHIN = 2.0
+"""Seconds for a write that nothing depends on, but that the main loop waits for."""
 
 
 class Presence:
@@ -35,7 +36,7 @@ class Presence:
             return
         self._at = asked_at + self._every
         facts = {**self._facts, "clock_offset": self._clock.offset.total_seconds()}
-        with suppress(StoreRefused):  # it is for people to see; work goes on without
+        with suppress(StoreError):  # it is for people to see; work goes on without, and says what is wrong itself
             server_time = self._store.processes.show(self._id, facts, _WITHIN)
             self._clock.agree(server_time, self._clock.monotonic() - asked_at)
 

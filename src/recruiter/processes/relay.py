@@ -31,7 +31,8 @@ class Relay:
         if self._folder is None:
             return {}
         place = self._folder / member
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        listener.setblocking(False)
         listener.bind(str(place))
         self._sockets[member] = listener
         told = {SOCKET_VARIABLE: str(place)}
@@ -78,7 +79,8 @@ class Relay:
         return changed
 
     def _tell(self) -> None:
-        status = "; ".join(f"{member} {text}" for member, text in self._statuses.items())
+        told = [member for member in self._sockets if member in self._statuses]
+        status = "; ".join(f"{member} {self._statuses[member]}" for member in told)
         if self._ready == set(self._sockets):
             self._manager.at_work(status)
         else:

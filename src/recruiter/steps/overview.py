@@ -46,9 +46,6 @@ class Overview:
             return None
         return lease
 
-    def silent(self, worker: RosterEntry) -> bool:
-        return self.at - worker.seen_at > SILENT
-
 
 def overview(store: Store, *, jobs: int, within: timedelta) -> Overview:
     """All of it, with so many running jobs at most."""

@@ -99,8 +99,6 @@ class Store:
             return MongoClient(self.target.uri, driver=DriverInfo("recruiter"), **options)
         except ConfigurationError as error:
             raise InvalidTarget(f"cannot use the MongoDB address {self.target}: {_told(error)}") from None
-        except OSError as error:  # a certificate that is not there
-            raise InvalidTarget(f"cannot use the MongoDB address {self.target}: {error}") from None
         except PyMongoError as error:
             raise InvalidTarget(f"cannot understand the MongoDB address {self.target}: {mask(str(error))}") from None
 

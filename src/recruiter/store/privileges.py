@@ -16,11 +16,12 @@ LOOK_AROUND = frozenset({"listCollections", "listIndexes"})
 
 
 def lacking(client: MongoClient[Document], database: str, needs: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
-    """What this user may not do, by collection ("" for the database). Empty also where MongoDB has no users at all."""
+    """What this user may not do, by collection ("" for the database). Empty also where MongoDB has no users at all, or
+    does not tell."""
     answer = client.admin.command("connectionStatus", showPrivileges=True)["authInfo"]
-    if not answer["authenticatedUsers"]:
+    granted: Sequence[Mapping[str, Any]] | None = answer.get("authenticatedUserPrivileges")
+    if not answer["authenticatedUsers"] or granted is None:
         return {}
-    granted: Sequence[Mapping[str, Any]] = answer.get("authenticatedUserPrivileges", ())
     found: dict[str, list[str]] = {}
     for collection, actions in needs.items():
         allowed = {

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import pymongo
 from pymongo import MongoClient, ReadPreference
 from pymongo.database import Database
 from pymongo.errors import ExecutionTimeout, OperationFailure
@@ -56,10 +57,11 @@ class Server:
         self._database = database
 
     @store_call
-    def members(self) -> list[Member]:
+    def members(self, within: float = 10.0) -> list[Member]:
         """Everybody in the replica set; asks any server that answers, also when there is no primary. Needs
         `replSetGetStatus`."""
-        status = self._admin.command("replSetGetStatus", read_preference=ReadPreference.PRIMARY_PREFERRED)
+        with pymongo.timeout(within):
+            status = self._admin.command("replSetGetStatus", read_preference=ReadPreference.PRIMARY_PREFERRED)
         newest = max((each["optimeDate"] for each in status["members"] if "optimeDate" in each), default=None)
         return [_member(each, newest) for each in status["members"]]
 

@@ -45,6 +45,8 @@ class Target:
             return path.partition(".")[0] or DEFAULT_DATABASE
         try:
             return parse_uri(uri)["database"] or DEFAULT_DATABASE
+        except OSError as error:  # a certificate that is not there
+            raise InvalidTarget(f"cannot use the MongoDB address {mask(uri)!r}: {error}") from None
         except (InvalidURI, ConfigurationError, ValueError) as error:
             # The driver's own words may quote any part of it.
             why = "" if "@" in uri else f" ({error})"

@@ -28,12 +28,14 @@ Check = Callable[[Store, ServerFacts, Thresholds], Iterable[Finding]]
 
 
 def examine(store: Store, thresholds: Thresholds | None = None) -> list[Finding]:
-    """Everything there is to say. Raises StoreError only when no server can be talked to at all."""
+    """Everything there is to say. Raises StoreError only when no server can be talked to at all, or this user may not
+    even see who leads."""
     thresholds = thresholds or Thresholds()
     try:
         facts = store.check()
     except StoreUnreachable as unreachable:
         return list(server.without_primary(store, unreachable))
+    store.leases.read()
     findings = [*_ask("server", server.CHECKS, store, facts, thresholds)]
     findings += _ask("schema", schema.CHECKS, store, facts, thresholds)
     if schema.NOBODY in findings:

@@ -13,6 +13,8 @@ from recruiter.store.database import ServerFacts, Store
 from recruiter.store.server import Disk, Member, Oplog
 
 _GIB = 2**30
+_LEFT = 2.0
+"""Seconds for those that are left to be found."""
 _WORKING = ("PRIMARY", "SECONDARY", "ARBITER")
 _LOOPBACK = ("127.", "localhost:", "[::1]:")
 
@@ -42,7 +44,7 @@ def judge_version(version: str, address: str) -> Iterator[Finding]:
 def without_primary(store: Store, unreachable: StoreUnreachable) -> Iterator[Finding]:
     """What the members that are left can tell; raises what was said before if there is none."""
     try:
-        members = store.server.members()
+        members = store.server.members(_LEFT)
     except StoreError:
         raise unreachable from None
     up = sum(member.healthy for member in members)

@@ -1,0 +1,205 @@
+"""The examples of examples/deploy: every file is well-formed, and every command in them is one that the command line
+understands; those of the compose file are really run."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from configparser import RawConfigParser
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from recruiter.cli.main import app
+from recruiter.domain.duration import to_seconds
+from recruiter.settings import Settings
+from recruiter.store.database import Store
+from recruiter.store.target import Target
+from tests.acceptance.docs.pages import page
+from tests.acceptance.test_command_line import run
+from tests.conftest import Starter, eventually
+
+DEPLOY = Path(__file__).parents[2] / "examples" / "deploy"
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "docker" / "compose.yaml").read_text())
+PROCESSES = ("recruiter", "worker", "cleaner")
+DEPLOYMENTS: dict[str, dict[str, Any]] = {
+    document["metadata"]["name"]: document["spec"]["template"]["spec"]
+    for document in yaml.safe_load_all((DEPLOY / "kubernetes" / "recruiter.yaml").read_text())
+    if document["kind"] == "Deployment"
+}
+AFTER_GRACE = 60
+"""Seconds that a worker may need when the grace is over: to end its children, settle and leave."""
+
+
+def parses(arguments: list[str]) -> None:
+    assert all(isinstance(argument, str) for argument in arguments), f"quote the numbers: {arguments}"
+    app.parse_args(arguments, exit_on_error=False, print_error=False)
+
+
+def grace_of(arguments: list[str]) -> float:
+    if "--grace" in arguments:
+        return to_seconds(arguments[arguments.index("--grace") + 1])
+    return Settings.model_fields["grace"].default.total_seconds() if "worker" in arguments else 0.0
+
+
+def are_settings(variables: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+        assert name.removeprefix("RECRUITER_").lower() in Settings.model_fields, name
+    assert Target.parse(Settings.load().target).database == "shop"
+
+
+def test_what_the_page_names_is_there() -> None:
+    named = re.findall(r"examples/deploy/[\w./*-]+\w", page("how-to/deploying.md").text)
+    assert len(named) >= 5
+    assert [place for place in named if not list(DEPLOY.parents[1].glob(place))] == []
+
+
+class TestSystemd:
+    @pytest.mark.parametrize("unit", UNITS, ids=[unit.name for unit in UNITS])
+    def test_a_unit_fits_what_it_starts(self, unit: Path) -> None:
+        service = _Unit(unit)
+        program, *arguments = shlex.split(service["ExecStart"])
+        parses(arguments)
+        assert Path(program).name == "recruiter"
+        assert service["Type"] == "notify"
+        assert service["KillMode"] == "mixed"  # what jobs have started is the supervisor's to end
+        assert service["RestartPreventExitStatus"] == "2 3"
+        assert to_seconds(service["TimeoutStopSec"]) >= grace_of(arguments) + AFTER_GRACE * ("worker" in arguments)
+        assert to_seconds(service["WatchdogSec"]) >= 120
+        assert service["NoNewPrivileges"] == "yes"
+
+    def test_there_is_one_for_each_process(self) -> None:
+        assert {shlex.split(_Unit(unit)["ExecStart"])[2] for unit in UNITS} == set(PROCESSES)
+
+    @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd")
+    def test_systemd_understands_them(self, tmp_path: Path) -> None:
+        for unit in UNITS:
+            text = unit.read_text().replace("/srv/shop/.venv/bin/recruiter", sys.executable)
+            (tmp_path / unit.name).write_text(text)
+
+        units = [str(tmp_path / unit.name) for unit in UNITS]
+        checked = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False)
+
+        complaints = [line for line in checked.stderr.splitlines() if str(tmp_path) in line]
+        assert (checked.returncode, complaints) == (0, [])
+
+    def test_its_environment_says_what_recruiter_understands(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        lines = (DEPLOY / "systemd" / "recruiter.env").read_text().splitlines()
+        are_settings(dict(line.split("=", 1) for line in lines if not line.startswith("#")), monkeypatch)
+
+
+class _Unit:
+    """The service of a unit file."""
+
+    def __init__(self, path: Path) -> None:
+        parser = RawConfigParser(strict=False)
+        parser.optionxform = str  # type: ignore[assignment, method-assign]
+        parser.read_string(path.read_text())
+        self._service = dict(parser["Service"])
+
+    def __getitem__(self, name: str) -> str:
+        return self._service[name].replace("min", " minutes")
+
+
+class TestDocker:
+    @pytest.fixture
+    def instructions(self) -> dict[str, str]:
+        text = (DEPLOY / "docker" / "Dockerfile").read_text().replace("\\\n", " ")
+        lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+        return {line.split(maxsplit=1)[0]: line.split(maxsplit=1)[1] for line in lines}
+
+    def test_what_the_image_runs(self, instructions: dict[str, str]) -> None:
+        entrypoint, command = json.loads(instructions["ENTRYPOINT"]), json.loads(instructions["CMD"])
+        assert entrypoint == ["tini", "--", "recruiter"]
+        parses(command)
+        health = json.loads(instructions["HEALTHCHECK"].partition("CMD ")[2])
+        assert health[0] == "recruiter"
+        parses(health[1:])
+        assert "--live" in health
+
+    def test_it_is_not_root(self, instructions: dict[str, str]) -> None:
+        assert int(instructions["USER"]) > 0
+
+    def test_its_variables_are_settings(self, instructions: dict[str, str]) -> None:
+        names = re.findall(r"RECRUITER_(\w+)=", instructions["ENV"])
+        assert names
+        assert {name.lower() for name in names} <= set(Settings.model_fields)
+
+    def test_what_it_copies_is_there(self) -> None:
+        for source in re.findall(r"^COPY (\S+) ", (DEPLOY / "docker" / "Dockerfile").read_text(), re.MULTILINE):
+            assert (DEPLOY / "docker" / source).is_file()
+
+
+class TestCompose:
+    @pytest.mark.parametrize("name", PROCESSES)
+    def test_its_commands_are_understood(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        service = COMPOSE["services"][name]
+        parses(service["command"])
+        assert service["command"][:2] == ["start", name]
+        kind, program, *probe = service["healthcheck"]["test"]
+        assert (kind, program) == ("CMD", "recruiter")
+        parses(probe)
+        assert to_seconds(service["stop_grace_period"]) >= grace_of(service["command"]) + AFTER_GRACE * (
+            name == "worker"
+        )
+        assert service["depends_on"]["mongodb"]["condition"] == "service_healthy"
+        are_settings(service["environment"], monkeypatch)
+
+    def test_mongodb_makes_itself_a_replica_set(self) -> None:
+        service = COMPOSE["services"]["mongodb"]
+        script = service["healthcheck"]["test"][-1]
+        assert service["command"][:3] == ["mongod", "--replSet", "rs0"]
+        assert "rs.initiate" in script
+        assert '_id: "rs0"' in script
+        assert 'host: "mongodb:27017"' in script  # as the others call it: drivers go where the set says
+        assert "isWritablePrimary" in script
+
+    def test_they_run(self, start: Starter, target: str, store: Store) -> None:
+        """Given the commands of the file, with its application, then its own probes find them healthy."""
+        for name in PROCESSES:
+            command = COMPOSE["services"][name]["command"]
+            start(*command, RECRUITER_BOOTSTRAP=str(DEPLOY / "docker" / "shop.py"))
+
+        for name in PROCESSES:
+            probe = COMPOSE["services"][name]["healthcheck"]["test"][2:]
+            eventually(lambda: run(*probe, RECRUITER_TARGET=target)[0] == 0, within=60)  # noqa: B023
+        (worker,) = store.roster.entries()
+        assert worker.registration.tasks >= {"hello"}
+
+
+class TestKubernetes:
+    @pytest.fixture(params=PROCESSES)
+    def pod(self, request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+        return request.param, DEPLOYMENTS[request.param]
+
+    def test_its_commands_are_understood(self, pod: tuple[str, dict[str, Any]]) -> None:
+        role, spec = pod
+        (container,) = spec["containers"]
+        parses(container["args"])
+        assert container["args"][:2] == ["start", role]
+        enough = grace_of(container["args"]) + AFTER_GRACE * (role == "worker")
+        assert spec["terminationGracePeriodSeconds"] >= enough
+        for kind in ("startupProbe", "livenessProbe", "readinessProbe"):
+            program, *probe = container[kind]["exec"]["command"]
+            assert program == "recruiter"
+            parses(probe)
+            assert probe[:3] == ["health", "--role", role]
+            assert ("--live" in probe) == (kind == "livenessProbe")
+            assert container[kind]["timeoutSeconds"] > 5
+
+    def test_their_target_is_an_address(self) -> None:
+        text = (DEPLOY / "kubernetes" / "recruiter.yaml").read_text()
+        (secret,) = [each for each in yaml.safe_load_all(text) if each["kind"] == "Secret"]
+        store = Store(Target.parse(secret["stringData"]["RECRUITER_TARGET"]))
+        with closing(store):
+            assert store.target.database == "shop"
+            assert "PASSWORD" not in str(store.target)

@@ -1,0 +1,195 @@
+"""A warm start: `recruiter ARGUMENTS…` in a process that is forked from one which has imported everything already.
+
+Importing takes longer than most tests, and the suite starts hundreds of processes. Each one here has its own
+environment, directory, output and exit code, as if a shell had started it; that a shell can start it is shown by the
+tests that say `cold=True`.
+
+    test ──request──▶ server (this file, run as a program) ──fork──▶ the command
+         ◀── pid, and later the exit code ──
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import gc
+import json
+import os
+import queue
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from pymongo.synchronous import monitor
+
+import recruiter.cli.main
+
+
+class Forked:
+    """What a test needs of `subprocess.Popen`."""
+
+    def __init__(self, pid: int, args: list[str]) -> None:
+        self.pid = pid
+        self.args = args
+        self.returncode: int | None = None
+        self._ended = threading.Event()
+
+    def ended(self, code: int) -> None:
+        self.returncode = code
+        self._ended.set()
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if not self._ended.wait(timeout):
+            raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+        assert self.returncode is not None
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.returncode is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+class Warm:
+    """The server as tests see it."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, __file__, str(theirs.fileno())]
+        self._server = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+        theirs.close()
+        self._stream = ours.makefile("rw", encoding="utf-8")
+        self._socket = ours
+        self._asking = threading.Lock()
+        self._born: queue.SimpleQueue[Forked] = queue.SimpleQueue()
+        self._running: dict[int, Forked] = {}
+        threading.Thread(target=self._listen, name="warm", daemon=True).start()
+
+    def fork(
+        self,
+        arguments: list[str],
+        environment: dict[str, str],
+        out: Path,
+        err: Path | None = None,
+        cwd: Path | None = None,
+    ) -> Forked:
+        request = {"arguments": arguments, "environment": environment, "out": str(out), "err": str(err or out)}
+        with self._asking:
+            self._stream.write(json.dumps({**request, "cwd": str(cwd or Path.cwd())}) + "\n")
+            self._stream.flush()
+            return self._born.get(timeout=60)
+
+    def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._server.wait(timeout=20)
+
+    def _listen(self) -> None:
+        for line in self._stream:
+            message = json.loads(line)
+            if "code" in message:
+                self._running.pop(message["pid"]).ended(message["code"])
+            else:
+                process = self._running[message["pid"]] = Forked(message["pid"], message["arguments"])
+                self._born.put(process)
+
+
+@functools.cache
+def warm() -> Warm:
+    """One for the whole suite."""
+    server = Warm()
+    atexit.register(server.close)
+    return server
+
+
+# -- the server ------------------------------------------------------------------------------------------------------
+
+
+def serve(connection: socket.socket) -> dict[str, Any]:
+    """Forks for every request; returns only in those that are forked, with the request."""
+    wake, woken = os.pipe()
+    os.set_blocking(woken, False)
+    signal.set_wakeup_fd(woken)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    pending = b""
+    gc.freeze()
+    while True:
+        readable, _, _ = select.select([connection.fileno(), wake], [], [])
+        if wake in readable:
+            os.read(wake, 4096)
+        for pid, status in _ended():
+            _tell(connection, pid=pid, code=os.waitstatus_to_exitcode(status))
+        if connection.fileno() not in readable:
+            continue
+        data = connection.recv(1 << 16)
+        if not data:
+            raise SystemExit(0)
+        *lines, pending = (pending + data).split(b"\n")
+        for line in lines:
+            request = dict(json.loads(line))
+            pid = os.fork()
+            if not pid:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                for end in (wake, woken, connection.detach()):
+                    os.close(end)
+                return request
+            _tell(connection, pid=pid, arguments=request["arguments"])
+
+
+def become(request: dict[str, Any]) -> None:
+    """As if a shell had started this process so."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    out, err = (os.open(request[name], os.O_WRONLY | os.O_CREAT | os.O_APPEND) for name in ("out", "err"))
+    for opened, standard in ((nothing, 0), (out, 1), (err, 2)):
+        os.dup2(opened, standard)
+        os.close(opened)
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    sys.argv = ["recruiter", *request["arguments"]]
+    sys.path[0] = request["cwd"]
+
+
+def _ended() -> list[tuple[int, int]]:
+    ended: list[tuple[int, int]] = []
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended
+        if not pid:
+            return ended
+        ended.append((pid, status))
+
+
+def _tell(connection: socket.socket, **message: Any) -> None:
+    connection.sendall(json.dumps(message).encode() + b"\n")
+
+
+def leave(code: object) -> None:
+    """Like the end of any program; but nobody waits until pymongo's threads have noticed, which takes half a second,
+    nor until all that was imported is taken apart."""
+    atexit.unregister(getattr(monitor, "_shutdown_resources", None))  # type: ignore[arg-type]
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code if isinstance(code, int) else code is not None)
+
+
+if __name__ == "__main__":
+    become(serve(socket.socket(fileno=int(sys.argv[1]))))
+    try:
+        recruiter.cli.main.main()
+    except SystemExit as end:
+        leave(end.code)
