@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Literal, TypeVar, Unpack, overload
 
 from recruiter.domain.conditions import Conditions
@@ -11,12 +11,13 @@ from recruiter.domain.filters import JobFilter, filter_of
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.pages import Count, JobSummary, Page
 from recruiter.errors import InvalidFilter
-from recruiter.steps.cancel import cancel_some
+from recruiter.steps.cancel import cancel_some, latecomers
 from recruiter.steps.identify import identify
 from recruiter.steps.recognize import recognize
 from recruiter.steps.recover import checked_moment, recover_some
 from recruiter.steps.remove import remove_some
 from recruiter.steps.search import FULL, ID, SHORT, Form, count, search
+from recruiter.store.codec import Document
 from recruiter.store.database import Store
 from recruiter.twins import twin
 
@@ -25,8 +26,6 @@ T = TypeVar("T")
 MOST_LISTED = 1_000
 COUNTED = 100_000
 _PAGE = 500
-_LATECOMERS = timedelta(minutes=1)
-"""Clocks disagree a little. But whoever cancels does not run after a producer that is quicker, for ever."""
 
 Progress = Callable[[int], None]
 """Told how many are done so far, after each batch."""
@@ -131,8 +130,12 @@ class Jobs:
         wanted = _meant(filter, conditions, everything).to_cancel()
         store = self._store()
         began = store.clock.now()
-        wanted = wanted.created_before(began + _LATECOMERS)
-        return self._each(wanted, lambda ids: cancel_some(store, wanted, ids, began, by, reason), progress)
+        return self._each(
+            wanted,
+            lambda ids: cancel_some(store, wanted, ids, began, by, reason),
+            progress,
+            also=lambda: latecomers(began, store.clock.now()),
+        )
 
     acancel = twin(cancel)
 
@@ -191,20 +194,28 @@ class Jobs:
 
     arecognize = twin(recognize)
 
-    def _each(self, wanted: JobFilter, act: Callable[[Sequence[JobId]], int], progress: Progress | None) -> int:
+    def _each(
+        self,
+        wanted: JobFilter,
+        act: Callable[[Sequence[JobId]], int],
+        progress: Progress | None,
+        also: Callable[[], Sequence[Document]] = tuple,
+    ) -> int:
         """Acts on all of them, batch by batch."""
         done = 0
-        for page in self._pages(wanted, ID):
+        for page in self._pages(wanted, ID, also):
             done += act(page.jobs) if page.jobs else 0
             if progress is not None:
                 progress(done)
         return done
 
-    def _pages(self, wanted: JobFilter, form: Form[T]) -> Iterator[Page[T]]:
+    def _pages(
+        self, wanted: JobFilter, form: Form[T], also: Callable[[], Sequence[Document]] = tuple
+    ) -> Iterator[Page[T]]:
         store = self._store()
         now, after = store.clock.now(), None
         while True:
-            page = search(store, wanted, now, form, limit=_PAGE, after=after)
+            page = search(store, wanted, now, form, limit=_PAGE, after=after, also=also())
             yield page
             after = page.next
             if after is None:

@@ -16,6 +16,7 @@ from recruiter.store.database import Store
 from tests.applications import stubborn
 from tests.conftest import Process, Starter, eventually
 from tests.processes.conftest import Lead
+from tests.samples import NOW, a_job, insert
 
 APPLICATION = str(Path(stubborn.__file__))
 WITHIN = 10.0
@@ -162,3 +163,28 @@ def test_one_that_eats_too_much_memory_is_ended_and_the_worker_lives(
     assert "bytes of memory; 200,000,000 are allowed" in (ended.last_execution.message or "")
     assert stubborn.quick.enqueue().result(WITHIN) == "quick"
     assert worker.popen.poll() is None
+
+
+def test_very_many_end_without_a_pause(start: Starter, store: Store) -> None:
+    """Given thousands of jobs, when all are cancelled at once, then an idle leader does not rest between batches."""
+    start("start", "recruiter", "--bootstrap", APPLICATION).says("leads")
+    insert(store, *(a_job(scheduled_at=NOW) for _ in range(6_000)))
+
+    assert stubborn.recruiter.jobs.cancel(task="add") == 6_000
+
+    eventually(lambda: not store.scheduled.flags(1), within=15)
+    assert stubborn.recruiter.jobs.count(state="cancelled") == (6_000, True)
+
+
+def test_a_job_that_runs_is_found_among_very_many(start: Starter, store: Store, tmp_path: Path) -> None:
+    """Given a thousand cancelled jobs that nobody archives, when one that runs is cancelled too, then it is stopped."""
+    recruiter = start("start", "recruiter", "--bootstrap", APPLICATION)
+    start("start", "worker", "--bootstrap", APPLICATION).says("joined the roster")
+    job = stubborn.sleep.enqueue(str(tmp_path))
+    eventually(lambda: started(tmp_path))
+    assert recruiter.stop() == 0
+    insert(store, *(a_job(priority=5) for _ in range(1_100)))
+
+    assert stubborn.recruiter.jobs.cancel(everything=True) == 1_101
+
+    assert job.wait(WITHIN).state is State.CANCELLED

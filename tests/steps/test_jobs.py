@@ -210,13 +210,15 @@ class TestCancelling:
     def test_it_does_not_run_after_a_producer_for_ever(
         self, recruiter: Recruiter, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Given a producer that is as quick, then what it makes much later is not cancelled, and the call returns."""
-        insert(store, *(a_job() for _ in range(20)))
-        flag_some = store.scheduled.flag_some
+        """Given a producer that is as quick, then what it makes much later is not cancelled, and the call returns. A
+        job whose date lies in the future, by somebody's mistake, is."""
+        insert(store, *(a_job() for _ in range(19)), a_job(created_at=NOW + 1000 * HOUR))
+        flag_some, clock = store.scheduled.flag_some, recruiter.clock
         made: list[JobId] = []
 
         def and_more(*args: Any) -> int:
-            made.extend(insert(store, *(a_job(created_at=NOW + HOUR, scheduled_at=NOW) for _ in range(7))))
+            clock.move(timedelta(minutes=2))  # type: ignore[attr-defined]
+            made.extend(insert(store, *(a_job(created_at=clock.now(), scheduled_at=NOW) for _ in range(7))))
             return flag_some(*args)
 
         monkeypatch.setattr(recruiter.store.scheduled, "flag_some", and_more)

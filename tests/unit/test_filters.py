@@ -217,13 +217,6 @@ class TestStates:
         assert JobFilter(why="cancelled").to_recover().state == ENDED
         assert JobFilter(state="succeeded", recovered=True).to_recover().recovered
 
-    def test_created_before(self) -> None:
-        hour = timedelta(hours=1)
-        assert JobFilter().created_before(NOW).created_until == NOW
-        assert JobFilter(created_until=NOW - hour).created_before(NOW).created_until == NOW - hour
-        assert JobFilter(created_until=NOW + hour).created_before(NOW).created_until == NOW
-        assert JobFilter(created_until="1h").created_before(NOW).created_until == hour
-
 
 def test_fingerprints_tell_filters_apart() -> None:
     filters = [

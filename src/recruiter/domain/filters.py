@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Unpack
 
 from recruiter.domain.conditions import POSTPONED, QUEUED, Argument, Conditions, checked
@@ -111,11 +111,6 @@ class JobFilter:
         if others:
             raise InvalidFilter(f"jobs that are {' or '.join(others)} cannot be {refusal}")
         return self._with(state=self.state or states)
-
-    def created_before(self, moment: datetime) -> JobFilter:
-        """The same, for jobs that were created before this, too."""
-        until = self.created_until
-        return self if isinstance(until, timedelta) or (until and until < moment) else self._with(created_until=moment)
 
     def _with(self, **changes: Any) -> JobFilter:
         changed = object.__new__(JobFilter)

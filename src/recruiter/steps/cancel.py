@@ -7,17 +7,19 @@ holder; one that nobody holds is archived by the leader, the only one who could 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from recruiter.clock import Clock
 from recruiter.domain.filters import JobFilter
 from recruiter.domain.job import JobId
 from recruiter.errors import JobNotFound
 from recruiter.store import matching, moves
+from recruiter.store.codec import Document
 from recruiter.store.database import Store
 from recruiter.store.settlement import Movement
 
 FLAGS_AT_ONCE = 500
+_CHASED_FOR = timedelta(minutes=1)
 
 
 def cancel(store: Store, clock: Clock, id: JobId, by: str | None = None, reason: str | None = None) -> None:
@@ -37,6 +39,13 @@ def cancel_some(
     is left as it is, and one that is flagged already is not counted again."""
     conditions = matching.residual(matching.of_waiting(filter, now), "worker", "slow")
     return store.scheduled.flag_some(ids, conditions, {"at": now, "by": by, "reason": reason})
+
+
+def latecomers(began: datetime, now: datetime) -> tuple[Document, ...]:
+    """The condition that leaves out jobs which have been made since, but for a minute's worth: whoever cancels does not
+    run after a producer that is quicker, for ever. A date that lies in the future is somebody's mistake, and counts."""
+    until = began + _CHASED_FOR
+    return () if now <= until else ({"$nor": [{"created_at": {"$gt": until, "$lte": now}}]},)
 
 
 def archive_cancelled(store: Store, clock: Clock, term: int, holder: str) -> list[JobId]:

@@ -10,7 +10,7 @@ missed, or seen twice: more cannot be promised of a listing of things that move.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Generic, TypeVar
@@ -71,12 +71,19 @@ class Form(Generic[T]):
 
 
 def search(
-    store: Store, filter: JobFilter, now: datetime, form: Form[T], *, limit: int, after: str | None = None
+    store: Store,
+    filter: JobFilter,
+    now: datetime,
+    form: Form[T],
+    *,
+    limit: int,
+    after: str | None = None,
+    also: Sequence[Document] = (),
 ) -> Page[T]:
-    """One page of jobs. Raises InvalidFilter for a cursor that is none."""
+    """One page of jobs; those that have not ended fulfil `also` too. Raises InvalidFilter for a cursor that is none."""
     begin = None if after is None else cursor_from(after, filter)
     moment = begin.began_at if begin else _in_milliseconds(now)
-    sections = Sections(store, filter, moment)
+    sections = Sections(store, filter, moment, also)
     section, position = (begin.section, begin.position) if begin else (sections.first, None)
     entries: list[Entry] = []
     looked = 0
@@ -113,10 +120,11 @@ def count(store: Store, filter: JobFilter, now: datetime, most: int | None) -> C
 class Sections:
     """The parts of a listing that the filter wants, at one moment."""
 
-    def __init__(self, store: Store, filter: JobFilter, now: datetime) -> None:
+    def __init__(self, store: Store, filter: JobFilter, now: datetime, also: Sequence[Document] = ()) -> None:
         self._store = store
         self._filter = filter
         self._now = now
+        self._also = also
         self._wanted = [name for name, states in SECTIONS.items() if filter.wants(states)]
         self._holds = store.roster.holds() if set(self._wanted) - {ENDS} else {}
 
@@ -158,12 +166,12 @@ class Sections:
 
     @property
     def _held(self) -> Held:
-        return self._store.held(self._holds, self._filter, self._now)
+        return self._store.held(self._holds, self._filter, self._now, self._also)
 
     def _walk(self, section: str, after: Position | None, *, in_order: bool = True) -> Walk | None:
         if section == ENDS:
             return self._store.ends.walk(self._filter, self._now, in_order=in_order)
-        return self._store.turns.walk(Turn(section), self._filter, self._now, self._holds, after)
+        return self._store.turns.walk(Turn(section), self._filter, self._now, self._holds, after, self._also)
 
 
 def _in_milliseconds(moment: datetime) -> datetime:

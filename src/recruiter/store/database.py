@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -169,8 +169,10 @@ class Store:
     def ends(self) -> Ends:
         return Ends(self._collection(archived.NAME).with_options(codec_options=LENIENT))
 
-    def held(self, holds: Mapping[JobId, Hold], filter: JobFilter, now: datetime) -> Held:
-        return Held(self._collection(scheduled.NAME).with_options(codec_options=LENIENT), holds, filter, now)
+    def held(
+        self, holds: Mapping[JobId, Hold], filter: JobFilter, now: datetime, also: Sequence[Document] = ()
+    ) -> Held:
+        return Held(self._collection(scheduled.NAME).with_options(codec_options=LENIENT), holds, filter, now, also)
 
     @cached_property
     def settlement(self) -> Settlement:

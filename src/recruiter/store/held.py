@@ -5,7 +5,7 @@ The roster says which they are, and since when each runs; they are fetched by th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -31,6 +31,8 @@ class Held:
     holds: Mapping[JobId, Hold]
     filter: JobFilter
     now: datetime
+    also: Sequence[Document] = ()
+    """What else their documents must fulfil."""
 
     @store_call
     def page(self, after: Position | None, limit: int, fields: Mapping[str, Any] | None) -> Found:
@@ -70,5 +72,5 @@ class Held:
     def _fetch(self, ids: list[JobId], fields: Mapping[str, Any] | None) -> dict[JobId, Document]:
         conditions = matching.residual(matching.of_waiting(self.filter, self.now), "worker", "slow")
         due = matching.due_between(self.filter, self.now)
-        query = {"$and": [{"_id": {"$in": ids}}, {"lane": {"$gt": ""}}, *conditions, *due]}
+        query = {"$and": [{"_id": {"$in": ids}}, {"lane": {"$gt": ""}}, *conditions, *due, *self.also]}
         return {document["_id"]: document for document in self.scheduled.find(query, fields)}

@@ -50,9 +50,16 @@ class Turns:
 
     @store_call
     def walk(
-        self, turn: Turn, filter: JobFilter, now: datetime, held: Ids[JobId], after: Position | None = None
+        self,
+        turn: Turn,
+        filter: JobFilter,
+        now: datetime,
+        held: Ids[JobId],
+        after: Position | None = None,
+        also: Sequence[Document] = (),
     ) -> Walk | None:
-        """The jobs of this kind that the filter means, all but those that somebody holds. None if there are none.
+        """The jobs of this kind that the filter means, and that fulfil `also`, all but those that somebody holds. None
+        if there are none.
 
         `after` is where the walk will go on: it goes on in the order in which it began.
         """
@@ -66,7 +73,7 @@ class Turns:
             bounds.append({"scheduled_at": {"$lte" if turn is Turn.QUEUED else "$gt": now}})
         if held:
             bounds.append({"_id": {"$nin": list(held)}})
-        return Walk(self._scheduled, replace(scan, bounds=tuple(bounds)))
+        return Walk(self._scheduled, replace(scan, bounds=tuple(bounds), residual=(*scan.residual, *also)))
 
     def _scan(self, turn: Turn, filter: JobFilter, now: datetime, after: Position | None) -> Scan | None:
         conditions = matching.of_waiting(filter, now)
