@@ -16,7 +16,7 @@ from recruiter.store.database import Store
 from tests.applications import stubborn
 from tests.conftest import Process, Starter, eventually
 from tests.processes.conftest import Lead
-from tests.samples import NOW, a_job, insert
+from tests.samples import a_job, insert
 
 APPLICATION = str(Path(stubborn.__file__))
 WITHIN = 10.0
@@ -166,13 +166,14 @@ def test_one_that_eats_too_much_memory_is_ended_and_the_worker_lives(
 
 
 def test_very_many_end_without_a_pause(start: Starter, store: Store) -> None:
-    """Given thousands of jobs, when all are cancelled at once, then an idle leader does not rest between batches."""
-    start("start", "recruiter", "--bootstrap", APPLICATION).says("leads")
-    insert(store, *(a_job(scheduled_at=NOW) for _ in range(6_000)))
-
+    """Given thousands of jobs that were cancelled, when a leader comes that takes long rests, then it takes none."""
+    insert(store, *(a_job() for _ in range(6_000)))
     assert stubborn.recruiter.jobs.cancel(task="add") == 6_000
 
-    eventually(lambda: not store.scheduled.flags(1), within=15)
+    rests = ("--backoff-from", "4s", "--backoff-to", "4s")
+    start("start", "recruiter", "--bootstrap", APPLICATION, *rests).says("leads")
+
+    eventually(lambda: not store.scheduled.flags(1), within=20)  # in twelve batches
     assert stubborn.recruiter.jobs.count(state="cancelled") == (6_000, True)
 
 
