@@ -104,8 +104,14 @@ def test_jobs_that_fit_nowhere(store: Store, told: Told) -> None:
     assert len(told) == 2
 
 
-def test_jobs_that_need_more_than_the_fleet_may_use(store: Store, told: Told) -> None:
+@pytest.fixture
+def little_memory(store: Store) -> None:
+    """A limit that the leader knows from the start; of a new one it hears within a second."""
     store.limits.set(Limit("resource:mem", 50), None, NOW)
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_jobs_that_need_more_than_the_fleet_may_use(store: Store, told: Told) -> None:
     on_the_roster(store, "w1", resources="mem=100,proc=4", slots=1)
     an_ordinary_job(store, needs=Needs.of(mem=60))
     busy = an_ordinary_job(store)
