@@ -178,7 +178,7 @@ def _waits_so(filter: JobFilter, document: Document, hold: Hold | None, now: dat
         took, late = now - hold.since if hold.since else None, (hold.since or now) - document["scheduled_at"]
     else:
         took, late = last["ended_at"] - last["started_at"] if last else None, now - document["scheduled_at"]
-    return _is_so(filter, document, worker, took, late, now) and _in_time(filter, "", document["created_at"], now)
+    return _is_so(filter, document, worker, took, late, now) and _in_time(filter, "", document["scheduled_at"], now)
 
 
 def _ended_so(filter: JobFilter, document: Document, now: datetime) -> bool:

@@ -45,7 +45,7 @@ class FilterOptions:
     arg: _Several = None
     "With this argument, by its path: customer.id=42."
     since: _One = None
-    "Ended since, or if not ended, created since: 2h (ago), 2026-11-16, 2026-11-16T03:00Z."
+    "Ended since, or if not ended, due since: 2h (ago), 2026-11-16, 2026-11-16T03:00Z."
     until: _One = None
     "Likewise until."
     slow: _One = None

@@ -61,7 +61,7 @@ class Conditions(TypedDict, total=False):
     args: Mapping[str, Any]
     """Values of arguments by their path, `{"customer.id": 42}`. A tuple means any of its values."""
     since: MomentLike
-    """It has ended since; one that has not ended was created since. A date, or how long ago."""
+    """It has ended since; one that has not ended is due since. A date, or how long ago."""
     until: MomentLike
     created_since: MomentLike
     created_until: MomentLike

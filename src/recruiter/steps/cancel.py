@@ -37,7 +37,8 @@ def cancel_some(
 ) -> int:
     """The same for jobs that a filter has found, if they are still such; returns how many. One that has ended meanwhile
     is left as it is, and one that is flagged already is not counted again."""
-    conditions = matching.residual(matching.of_waiting(filter, now), "worker", "slow")
+    fields = matching.residual(matching.of_waiting(filter, now), "worker", "slow")
+    conditions = [*fields, *matching.due_between(filter, now)]
     return store.scheduled.flag_some(ids, conditions, {"at": now, "by": by, "reason": reason})
 
 

@@ -33,7 +33,7 @@ _STARTED, _ENDED = "last_execution.started_at", "last_execution.ended_at"
 
 def of_waiting(filter: JobFilter, now: datetime) -> Conditions:
     """What a document in `scheduled` must fulfil. When it is due is left to bounds, `due_between`."""
-    return {**_of_any(filter, now), **_named("since", "created_at", filter.since, filter.until, now)}
+    return _of_any(filter, now)
 
 
 def of_ended(filter: JobFilter, now: datetime) -> Conditions:
@@ -49,8 +49,11 @@ def of_ended(filter: JobFilter, now: datetime) -> Conditions:
 
 def due_between(filter: JobFilter, now: datetime) -> list[Document]:
     """Bounds on when a job that has not ended is due."""
-    bound = _in_time("scheduled_at", filter.scheduled_since, filter.scheduled_until, now)
-    return [bound] if bound else []
+    bounds = [
+        _in_time("scheduled_at", filter.scheduled_since, filter.scheduled_until, now),
+        _in_time("scheduled_at", filter.since, filter.until, now),
+    ]
+    return [bound for bound in bounds if bound]
 
 
 def ended_between(filter: JobFilter, now: datetime) -> list[Document]:
