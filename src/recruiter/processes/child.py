@@ -100,6 +100,7 @@ def _work(
                 # In a context of its own: what a job sets there must not be seen by the next.
                 ended = context.copy().run(executor.run, raw, reach, hard, tells)
                 control.end(number)
+                ledger.end(number)
                 if reach.error is not None:
                     group.end_others()
                 wire.write_all(out, complaints.take() + wire.safe_answer(number, raw, ended, clock.now()))

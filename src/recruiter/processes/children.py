@@ -212,7 +212,7 @@ class Child:
     def running(self) -> list[tuple[HeldJob, float]]:
         """What it runs, and since when on the clock that never jumps."""
         sent = list(self._sent.items())
-        return [(job, self.ledger.claimed_at(number)) for number, job in sent if self.ledger.claimed(number)]
+        return [(job, self.ledger.claimed_at(number)) for number, job in sent if self.ledger.running(number)]
 
     def deadlines(self) -> list[tuple[float, int]]:
         """When jobs of its must be over, and their numbers."""
@@ -228,7 +228,7 @@ class Child:
         return self._sent.pop(number), self.ledger.claimed_at(number)
 
     def numbers_running(self) -> list[int]:
-        return [number for number in list(self._sent) if self.ledger.claimed(number)]
+        return [number for number in list(self._sent) if self.ledger.running(number)]
 
     def memory_asked(self, number: int) -> int | None:
         """How much memory the job of this number may use, if it says so and has the child to itself."""

@@ -106,6 +106,7 @@ class Juggler:
 
     def _answer(self, number: int, raw: bytes, ended: Ended) -> None:
         self._control.end(number)
+        self._ledger.end(number)
         with self._writing:
             answer = wire.safe_answer(number, raw, ended, self._clock.now())
             wire.write_all(self._out, self._complaints.take() + answer)

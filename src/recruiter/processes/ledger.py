@@ -23,7 +23,7 @@ from typing import Any
 
 CELLS = 4096
 """More than a child is ever sent at once."""
-_OPEN, _CLAIMED, _WITHDRAWN = 0, 1, 2
+_OPEN, _CLAIMED, _WITHDRAWN, _ENDED = 0, 1, 2, 3
 
 
 class Ledger:
@@ -62,7 +62,16 @@ class Ledger:
         finally:
             self._lock.release()
 
+    def end(self, number: int) -> None:
+        """Child: the job of this number has ended. Until the answer has arrived it is the one to blame all the same."""
+        self._cells[number % CELLS] = number << 2 | _ENDED
+
     def claimed(self, number: int) -> bool:
+        """Whether it was started."""
+        return self._cells[number % CELLS] in (number << 2 | _CLAIMED, number << 2 | _ENDED)
+
+    def running(self, number: int) -> bool:
+        """Whether it was started and has not ended."""
         return bool(self._cells[number % CELLS] == number << 2 | _CLAIMED)
 
     def claimed_at(self, number: int) -> float:
