@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -36,7 +37,7 @@ class Fleet:
         )
 
     def run(self) -> int:
-        """Waits until one ends or a stop is asked for, then stops the rest; returns the first exit code but 0."""
+        """Waits until one ends or a stop is asked for, then stops the rest; returns the code to exit with."""
         try:
             while not self._stop.asked and all(member.poll() is None for member in self._members):
                 self._relay.pass_on()
@@ -45,7 +46,7 @@ class Fleet:
             self._relay.stopping()
             self.stop()
             self._relay.close()
-        return next((code for code in self._codes() if code), 0)
+        return exit_code([member.returncode for member in self._members])
 
     def stop(self) -> None:
         for member in self._members:
@@ -59,5 +60,11 @@ class Fleet:
             if member.poll() is None:
                 member.terminate()  # the second signal: at once, but with their own children
 
-    def _codes(self) -> Sequence[int]:
-        return [member.returncode for member in self._members]
+
+def exit_code(of_members: Sequence[int]) -> int:
+    """The first that is not 0; what a signal ended is told as a shell does.
+
+    One that our own signal ended before it could listen had nothing to say.
+    """
+    code = next((code for code in of_members if code not in (0, -signal.SIGTERM)), 0)
+    return code if code >= 0 else 128 - code
