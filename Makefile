@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+# Tests wait for processes, elections and timeouts most of the time, so more run at once than there are cores.
+AT_ONCE ?= 4
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
@@ -22,14 +24,14 @@ demo: $(STAMP) ## run real jobs on a private MongoDB and show what happened
 	$(BIN)/python examples/demo.py
 
 test: $(STAMP) ## run the whole suite against a real MongoDB
-	$(BIN)/pytest
+	$(BIN)/pytest -n $(AT_ONCE) --dist loadscope
 
 check: $(STAMP) ## format, lint, types, import direction, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest
+	$(BIN)/pytest -n $(AT_ONCE) --dist loadscope
 
 docs: $(STAMP) ## build the documentation site into build/site; a warning is an error
 	rm -rf build/site

@@ -62,11 +62,13 @@ def test_a_group_only(recruiter: Recruiter, target: str) -> None:
     del recruiter
 
 
-def test_minutes(recruiter: Recruiter, target: str) -> None:
-    code, said = run("analytics", "--by", "minute", "--within", "3m", RECRUITER_TARGET=target)
+@pytest.mark.parametrize(("within", "step", "steps"), [("3m", "minute", {4}), ("4h", "hour", {5})])
+def test_step_by_step(recruiter: Recruiter, target: str, within: str, step: str, steps: set[int]) -> None:
+    code, said = run("analytics", "--by", "time", "--within", within, RECRUITER_TARGET=target)
 
     assert code == 0
-    assert len([name for name in rows(said) if re.fullmatch(r"\d\d:\d\d", name)]) == 4
+    assert f"by {step}" in said
+    assert len([name for name in rows(said) if re.fullmatch(r"\d\d:\d\d", name)]) in steps
     del recruiter
 
 

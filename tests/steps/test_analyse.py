@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -14,11 +15,11 @@ from recruiter import Recruiter
 from recruiter.domain.job import Execution, Job
 from recruiter.domain.retry import Archive
 from recruiter.domain.state import State
-from recruiter.domain.statistics import MINUTE, Analytics, minute_of
+from recruiter.domain.statistics import HOUR, MINUTE, Analytics, hour_of, minute_of
 from recruiter.errors import InvalidFilter, InvalidJob
 from recruiter.steps.analyse import analyse
 from recruiter.steps.clean import COUNTS_KEPT, clean_counts
-from recruiter.store import moves
+from recruiter.store import moves, statistics
 from recruiter.store.codec import Document, job_document
 from recruiter.store.database import Store
 from recruiter.store.settlement import Movement
@@ -123,6 +124,50 @@ class TestCounts:
             job.group for job in jobs
         )
 
+    def test_of_many_hours_they_are_the_same_folded_or_not(self, store: Store) -> None:
+        """Given jobs that ended over half a day, counted, and folded but for the last hours, when the time since is
+        asked for, then the answer is that of counting each job, hour by hour too."""
+        chance = random.Random(8)
+        now = hour_of(store.clock.now()) - timedelta(minutes=25)
+        for _ in range(120):
+            at = now - timedelta(seconds=chance.uniform(0, 12 * 3600))
+            job = a_job(task=chance.choice(["add", "sub"]), scheduled_at=at - MINUTE)
+            keep(store, job, ended(job, at, took=chance.uniform(0, 5)))
+        while store.settlement.fold_statistics(now - 3 * HOUR):
+            pass
+        assert {("hour" in d["_id"], "writer" in d["_id"]) for d in store.statistics.collection.find()} == {
+            *((True, False), (False, False), (False, True))
+        }
+
+        which: dict[str, str]
+        for which in ({}, {"task": "add"}, {"group": "generic"}):
+            for hours in (2, 4, 9.3, 13):
+                analytics = analyse(store, now, hours * HOUR, **which)
+                assert by_brute_force(store, analytics.since, analytics.until, **which) == told(analytics)
+                assert (analytics.step == HOUR) == (hours > 3)
+        whole = analyse(store, now, 13 * HOUR)
+        begins = list(whole.series)
+        assert [end - begin for begin, end in pairwise(begins)] == [25 * MINUTE, *[HOUR] * 12]
+        for begin, end in pairwise([*begins, whole.until]):
+            flow = whole.series[begin]
+            assert flow.ended.get("succeeded", 0) == by_brute_force(store, begin, end)["ended"].get("succeeded", 0)
+            assert flow.throughput.value == pytest.approx(flow.ended.get("succeeded", 0) / ((end - begin) / MINUTE))
+
+    def test_what_is_folded_while_it_is_read_counts_once(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(statistics, "FOLDED_AT_ONCE", 1)
+        now = store.clock.now()
+        for minutes in range(10, 370, 6):
+            job = a_job(scheduled_at=now - timedelta(minutes=minutes))
+            keep(store, job, ended(job, now - timedelta(minutes=minutes)))
+
+        with ThreadPoolExecutor(1) as threads:
+            folding = threads.submit(lambda: sum(iter(lambda: store.settlement.fold_statistics(now), 0)))
+            seen = {sum(analyse(store, now, 7 * HOUR).ended.values())}
+            while not folding.done():
+                seen.add(sum(analyse(store, now, 7 * HOUR).ended.values()))
+
+        assert (folding.result(), seen) == (60, {60})
+
     def test_the_series_has_every_minute(self, store: Store) -> None:
         now = minute_of(store.clock.now()) - timedelta(minutes=30)
         for minute, count in ((0, 1), (2, 3)):
@@ -132,7 +177,7 @@ class TestCounts:
 
         analytics = analyse(store, now + 3 * MINUTE, 3 * MINUTE)
 
-        series = {(at - now) / MINUTE: flow.throughput.value for at, flow in analytics.minutes.items()}
+        series = {(at - now) / MINUTE: flow.throughput.value for at, flow in analytics.series.items()}
         assert series == {0: 1, 1: 0, 2: 3, 3: 0}
 
     def test_a_settlement_that_is_repeated_counts_once(self, store: Store) -> None:
@@ -179,7 +224,10 @@ class TestCounts:
         assert store.settlement.fold_statistics(store.clock.now()) == 3
 
         assert analyse(store, at, MINUTE) == before
-        assert [d["_id"] for d in store.statistics.collection.find()] == [{"at": at, "group": "generic", "task": "add"}]
+        assert [d["_id"] for d in store.statistics.collection.find()] == [
+            {"at": at, "group": "generic", "task": "add"},
+            {"hour": hour_of(at), "group": "generic", "task": "add"},
+        ]
 
     def test_the_present_minute_is_not_folded(self, store: Store) -> None:
         job = a_job()
@@ -193,9 +241,12 @@ class TestCounts:
             job = a_job(scheduled_at=now - age)
             keep(store, job, ended(job, now - age))
 
-        assert clean_counts(store, now, keep_for=timedelta(days=5)) == 1
+        store.settlement.fold_statistics(now)
 
-        assert [now - d["_id"]["at"] < COUNTS_KEPT for d in store.statistics.collection.find()] == [True]
+        assert clean_counts(store, now, keep_for=timedelta(days=5)) == 2
+
+        assert [set(d["_id"]) - {"group", "task"} for d in store.statistics.collection.find()] == [{"at"}, {"hour"}]
+        assert analyse(store, now, timedelta(days=3)).ended == {"succeeded": 1}
 
 
 class TestQueue:

@@ -36,7 +36,7 @@ from recruiter.store.codec import (
 )
 from tests.samples import NOW, a_job, done
 
-IDS = [ObjectId(), "text", "", 5, -1, Int64(2**40), UUID(int=7)]
+IDS = [ObjectId("5f0000000000000000000005"), "text", "", 5, -1, Int64(2**40), UUID(int=7)]
 FULL = a_job(
     method="ping",
     group="mail",

@@ -119,7 +119,7 @@ class TestWhatIsRefused:
             ({"args": {"": 1}}, "args: '' is no path; write names with dots between"),
             ({"args": {"a..b": 1}}, "args: 'a..b' is no path"),
             ({"args": {5: 1}}, "args: 5 is no path"),
-            ({"args": {"a": object()}}, "args.a: a value of type object cannot travel"),
+            ({"args": {"a": ...}}, "args.a: a value of type ellipsis cannot travel"),
             ({"attempts": -1}, "attempts is -1; it must be a whole number, 0 or more"),
             ({"attempts": True}, "attempts is True"),
             ({"slow": "quick"}, "slow: 'quick' is not a duration"),

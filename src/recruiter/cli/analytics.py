@@ -17,9 +17,9 @@ from recruiter.cli.options import recruiter_on
 from recruiter.cli.output import Output, as_json
 from recruiter.domain.duration import humanize
 from recruiter.domain.state import State
-from recruiter.domain.statistics import Analytics, Flow, Queue, Times
+from recruiter.domain.statistics import MINUTE, Analytics, Flow, Queue, Times
 
-By = Literal["group", "task", "owner", "tag", "minute"]
+By = Literal["group", "task", "owner", "tag", "time"]
 
 
 def analytics(
@@ -45,7 +45,8 @@ def analytics(
     within
         How far back to look; whole minutes are told.
     by
-        What to list beneath the sums. Owners and tags are of all jobs, and what has ended of late.
+        What to list beneath the sums; time is minute by minute, or hour by hour where it is more than three hours.
+        Owners and tags are of all jobs, and what has ended of late.
     """
     with recruiter_on(common) as recruiter:
         told = recruiter.analytics(group, task=task, at=at, within=within)
@@ -57,9 +58,10 @@ def analytics(
 
 
 def as_document(told: Analytics) -> dict[str, Any]:
-    """All of it for scripts; times of minutes as text, groups and tasks by name."""
+    """All of it for scripts; times as text, the step in seconds, groups and tasks by name."""
     document = asdict(told)
-    document["minutes"] = {_iso(at): asdict(flow) for at, flow in told.minutes.items()}
+    document["step"] = told.step.total_seconds()
+    document["series"] = {_iso(at): asdict(flow) for at, flow in told.series.items()}
     document["queues"] = [{"group": group, "task": task, **asdict(each)} for (group, task), each in told.queues.items()]
     document["flows"] = [{"group": group, "task": task, **asdict(each)} for (group, task), each in told.flows.items()]
     return document
@@ -84,10 +86,11 @@ def _print(told: Analytics, by: By, counts: Mapping[str, Mapping[str, int]] | No
     parts = _parts(told, by)
     if not parts:
         return
-    if by == "minute":
-        values = [flow.throughput.value for flow in told.minutes.values()]
+    if by == "time":
+        values = [flow.throughput.value for flow in told.series.values()]
         plain = console.options.ascii_only
-        console.print(f"[bold]{'by minute':<14}[/bold]  {sparkline(values, plain=plain)}", soft_wrap=True)
+        name = "by minute" if told.step == MINUTE else "by hour"
+        console.print(f"[bold]{name:<14}[/bold]  {sparkline(values, plain=plain)}", soft_wrap=True)
     console.print()
     console.print(_table(parts, by, console.width))
 
@@ -103,8 +106,9 @@ def _counts(counts: Mapping[str, Mapping[str, int]], by: By) -> Table:
 
 
 def _parts(told: Analytics, by: By) -> list[tuple[str, Queue | None, Flow | None]]:
-    if by == "minute":
-        return [(f"{at:%H:%M}", None, flow) for at, flow in told.minutes.items()]
+    if by == "time":
+        days = told.until - told.since > timedelta(days=1)
+        return [(f"{at:%m-%d %H:%M}" if days else f"{at:%H:%M}", None, flow) for at, flow in told.series.items()]
     place, flows = (0, told.groups) if by == "group" else (1, told.tasks)
     queues: dict[str, Queue] = {}
     for kind, queue in told.queues.items():
@@ -116,7 +120,7 @@ def _parts(told: Analytics, by: By) -> list[tuple[str, Queue | None, Flow | None
 def _table(parts: list[tuple[str, Queue | None, Flow | None]], by: By, width: int) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column(by, overflow="ellipsis", no_wrap=True)
-    counts = () if by == "minute" else ("queued", "running", "postponed")
+    counts = () if by == "time" else ("queued", "running", "postponed")
     times = ("latency", "p95", "time", "p95") if width >= 100 else ("latency", "time")
     for name in (*counts, "a minute", "failed", *times):
         table.add_column(name, justify="right", no_wrap=True)

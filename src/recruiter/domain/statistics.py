@@ -1,6 +1,6 @@
 """What is counted of the jobs that end, and what can be read from the counts.
 
-Counts are kept by minute, group and task. Durations are kept as a sum, the longest, and a *spread*: how many fell into
+Counts are kept by minute, group and task, and by hour for whoever looks far back. Durations are kept as a sum, the longest, and a *spread*: how many fell into
 each of a row of buckets, every one 19 % wider than the last. Sums and spreads of any number of workers and minutes
 simply add up, so averages over any time are exact, and percentiles are within a tenth of the truth.
 """
@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-MINUTE = timedelta(minutes=1)
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+_BY_THE_HOUR_FROM = 3 * HOUR
 
 _FINEST = 1e-4
 """Seconds; what is quicker is told as this."""
@@ -96,7 +97,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The counts of one minute, group and task."""
+    """The counts of one minute or hour, group and task."""
 
     at: datetime
     group: str
@@ -178,8 +179,11 @@ class Analytics:
     throughput: Rate
     latency: Times
     execution_time: Times
-    minutes: Mapping[datetime, Flow]
-    """The same for each minute, oldest first; one in which nothing ended is there too."""
+    step: timedelta
+    """A minute; an hour where it is about more than three."""
+    series: Mapping[datetime, Flow]
+    """The same step by step, by when each begins, oldest first; one in which nothing ended is there too. The first and
+    the last are as long as they are within `since` and `until`."""
     groups: Mapping[str, Flow]
     tasks: Mapping[str, Flow]
     queues: Mapping[tuple[str, str], Queue]
@@ -198,14 +202,26 @@ def minute_of(moment: datetime) -> datetime:
     return moment.replace(second=0, microsecond=0)
 
 
+def hour_of(moment: datetime) -> datetime:
+    return moment.replace(minute=0, second=0, microsecond=0)
+
+
+def whole_hours(since: datetime, until: datetime) -> tuple[datetime, datetime]:
+    """Of the window, the part that is told by the hour: empty if it is short."""
+    if until - since <= _BY_THE_HOUR_FROM:
+        return since, since
+    return hour_of(since + HOUR - timedelta(microseconds=1)), hour_of(until)
+
+
 def add_up(
     counted: Iterable[Counted], queues: Mapping[tuple[str, str], Queue], since: datetime, until: datetime
 ) -> Analytics:
-    """Adds up the counts: in all, by minute, by group and by task."""
-    minutes: dict[datetime, Counts] = {}
+    """Adds up the counts: in all, step by step, by group and by task."""
+    step, begin_of = (HOUR, hour_of) if until - since > _BY_THE_HOUR_FROM else (MINUTE, minute_of)
+    series: dict[datetime, Counts] = {begin: Counts() for begin in _steps(begin_of(since), until, step)}
     flows: dict[tuple[str, str], Counts] = {}
     for each in counted:  # there may be very many
-        minutes.setdefault(each.at, Counts()).merge(each.counts)
+        series[begin_of(each.at)].merge(each.counts)
         flows.setdefault((each.group, each.task), Counts()).merge(each.counts)
     total = Counts()
     groups: dict[str, Counts] = {}
@@ -224,7 +240,11 @@ def add_up(
         throughput=flow.throughput,
         latency=flow.latency,
         execution_time=flow.execution_time,
-        minutes={at: Flow.of(minutes.get(at, Counts()), min(MINUTE, until - at)) for at in _minutes(since, until)},
+        step=step,
+        series={
+            max(begin, since): Flow.of(counts, min(begin + step, until) - max(begin, since))
+            for begin, counts in series.items()
+        },
         groups={name: Flow.of(counts, span) for name, counts in sorted(groups.items())},
         tasks={name: Flow.of(counts, span) for name, counts in sorted(tasks.items())},
         queues=queues,
@@ -232,7 +252,7 @@ def add_up(
     )
 
 
-def _minutes(since: datetime, until: datetime) -> Iterable[datetime]:
-    while since < until:
-        yield since
-        since += MINUTE
+def _steps(begin: datetime, until: datetime, step: timedelta) -> Iterable[datetime]:
+    while begin < until:
+        yield begin
+        begin += step

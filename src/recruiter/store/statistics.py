@@ -2,15 +2,16 @@
 
 The counts are written in the transaction that moves jobs into the archive (`settlement.py`), from the very documents
 that are moved, so they are exact. Each process writes to documents of its own, so that no two ever wait for each other;
-the leader adds them up into one when a minute is over (`fold`).
+the leader adds them up when a minute is over (`fold`): into one of the minute, and one of the hour.
 
     _id: {at: minute, group, task, writer}      writer: the session of the process; none once it is folded
+    _id: {hour, group, task}                    all of the hour that is folded; MongoDB puts these after the others
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
@@ -22,7 +23,7 @@ from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 
 from recruiter.domain.state import State
-from recruiter.domain.statistics import Counted, Counts, Spread, minute_of
+from recruiter.domain.statistics import Counted, Counts, Spread, hour_of, minute_of, whole_hours
 from recruiter.store.codec import Document, decode
 from recruiter.store.translate import store_call
 
@@ -33,10 +34,11 @@ INDEXES = [
     IndexModel([("_id.writer", ASCENDING)], name=TO_FOLD, partialFilterExpression={"_id.writer": {"$exists": True}})
 ]
 VALIDATOR: Document = {
-    "$jsonSchema": {"properties": {"_id": {"bsonType": "object", "required": ["at", "group", "task"]}}}
+    "$jsonSchema": {"properties": {"_id": {"bsonType": "object", "required": ["group", "task"]}}}
 }
 
 FOLDED_AT_ONCE = 500
+_EPOCH = datetime.fromtimestamp(0, UTC)
 _LATE = timedelta(minutes=1)
 """How long after its end a minute is still likely to be written to."""
 
@@ -68,13 +70,14 @@ class Statistics:
         found = list(self.collection.find(query, hint=TO_FOLD, session=session).limit(FOLDED_AT_ONCE))
         if not found:
             return 0
-        sums: dict[tuple[datetime, str, str], Counts] = {}
+        sums: dict[tuple[str, datetime, str, str], Counts] = {}
         for document in found:
             each = _counted(document)
-            sums.setdefault((each.at, each.group, each.task), Counts()).merge(each.counts)
+            for span, at in (("at", each.at), ("hour", hour_of(each.at))):
+                sums.setdefault((span, at, each.group, each.task), Counts()).merge(each.counts)
         writes = [
-            UpdateOne({"_id": {"at": at, "group": group, "task": task}}, _increment(counts), upsert=True)
-            for (at, group, task), counts in sums.items()
+            UpdateOne({"_id": {span: at, "group": group, "task": task}}, _increment(counts), upsert=True)
+            for (span, at, group, task), counts in sums.items()
         ]
         self.collection.bulk_write(writes, ordered=False, session=session)
         self.collection.delete_many({"_id": {"$in": [document["_id"] for document in found]}}, session=session)
@@ -82,19 +85,30 @@ class Statistics:
 
     @store_call
     def read(self, since: datetime, until: datetime, group: str | None, task: str | None) -> list[Counted]:
-        """What was counted in these minutes, of all groups and tasks or of this."""
-        query: Document = {"_id": {"$gte": {"at": since}, "$lt": {"at": until}}}
-        if group is not None:
-            query["_id.group"] = group
-        if task is not None:
-            query["_id.task"] = task
-        return [_counted(document) for document in self.collection.find(query, hint="_id_")]
+        """What was counted in these minutes, of all groups and tasks or of this; if it is long ago, by the hour."""
+        only: Document = {} if group is None else {"_id.group": group}
+        only |= {} if task is None else {"_id.task": task}
+        return [_counted(document) for document in self._read(since, until, only)]
+
+    def _read(self, since: datetime, until: datetime, only: Document) -> Iterator[Document]:
+        first, last = whole_hours(since, until)
+        queries = [(_span("at", since, until), "_id_")]
+        if first < last:
+            unfolded = {"_id.writer": {"$exists": True}, "_id.at": {"$gte": first, "$lt": last}}
+            queries = [(_span("at", since, first), "_id_"), (_span("at", last, until), "_id_")]
+            queries += [(_span("hour", first, last), "_id_"), (unfolded, TO_FOLD)]
+        # All of one moment: what is folded meanwhile would be told twice, or not at all.
+        with self.collection.database.client.start_session(snapshot=True) as session:
+            for query, index in queries:
+                yield from self.collection.find({**query, **only}, hint=index, session=session)
 
     @store_call
     def remove_older(self, than: datetime, batch: int) -> int:
         """Removes up to a batch of the oldest counts; returns how many."""
-        old = self.collection.find({"_id": {"$lt": {"at": than}}}, {"_id": 1}, hint="_id_").sort("_id", 1)
-        ids = [document["_id"] for document in old.limit(batch)]
+        ids: list[Document] = []
+        for span in ("at", "hour"):
+            old = self.collection.find(_span(span, _EPOCH, than), {"_id": 1}, hint="_id_").sort("_id", 1)
+            ids += [document["_id"] for document in old.limit(batch - len(ids))] if len(ids) < batch else []
         return self.collection.delete_many({"_id": {"$in": ids}}).deleted_count if ids else 0
 
 
@@ -160,6 +174,10 @@ def _seconds(value: object) -> float | None:
     return value if isinstance(value, float) else None
 
 
+def _span(name: str, since: datetime, until: datetime) -> Document:
+    return {"_id": {"$gte": {name: since}, "$lt": {name: until}}}
+
+
 def _id(key: _Key, writer: UUID) -> Document:
     minute, group, task = key
     return {"at": datetime.fromtimestamp(minute * 60, UTC), "group": group, "task": task, "writer": writer}
@@ -181,7 +199,7 @@ def _counted(document: Document) -> Counted:
     counts = Counts(
         document.get("ended", {}), _spread(document.get("latency")), _spread(document.get("execution_time"))
     )
-    return Counted(id["at"], id["group"], id["task"], counts)
+    return Counted(id.get("at") or id["hour"], id["group"], id["task"], counts)
 
 
 def _spread(stored: Document | None) -> Spread:
