@@ -19,6 +19,8 @@ from recruiter.domain.duration import humanize
 from recruiter.domain.state import State
 from recruiter.domain.statistics import MINUTE, Analytics, Flow, Queue, Times
 
+_LONG_AGO = timedelta(seconds=2)
+
 By = Literal["group", "task", "owner", "tag", "time"]
 
 
@@ -71,7 +73,7 @@ def _print(told: Analytics, by: By, counts: Mapping[str, Mapping[str, int]] | No
     console = Console(highlight=False)
     ended = ", ".join(f"{number(count)} {state}" for state, count in sorted(told.ended.items())) or "nothing"
     for name, text in {
-        "jobs": _queue(told.jobs),
+        "jobs": _queue(told.jobs) + counted_before(told),
         "from": f"{told.since:%Y-%m-%d %H:%M:%S} to {told.until:%H:%M:%S} UTC ({humanize(_whole(told))})",
         "ended": ended,
         "throughput": f"{number(told.throughput.value)} a minute, {number(told.throughput.value_per_second)} a second",
@@ -139,6 +141,12 @@ def _flow(flow: Flow | None, *, wide: bool) -> list[str]:
     times = [(each.average, each.p95) if wide else (each.average,) for each in (flow.latency, flow.execution_time)]
     failed = sum(flow.ended.get(state, 0) for state in (State.FAILED, State.LOST))
     return [number(flow.throughput.value), number(failed), *(seconds(value) for each in times for value in each)]
+
+
+def counted_before(told: Analytics) -> str:
+    """Where the jobs that wait were not counted just now: since when."""
+    age = told.until - told.counted_at
+    return f" (counted {humanize(timedelta(seconds=round(age.total_seconds())))} ago)" if age >= _LONG_AGO else ""
 
 
 def _queue(jobs: Queue) -> str:

@@ -11,7 +11,6 @@ from recruiter.cli.columns import Column
 from recruiter.cli.filters import noting_new_names
 from recruiter.cli.options import recruiter_on
 from recruiter.cli.output import Output, show
-from recruiter.domain.names import CANCELLED_LANE, group_and_task
 from recruiter.errors import SettingsError
 
 _COLUMNS = (
@@ -30,10 +29,8 @@ def list_(*, common: given.TargetOptions = given.TargetOptions(), output: Output
     with recruiter_on(common) as recruiter:
         rules, workers = recruiter.controls.rules(), recruiter.store.roster.read()
         jobs: dict[str, int] = {name.removeprefix("group:"): 0 for name in rules.paused if name.startswith("group:")}
-        for lane, count in recruiter.store.scheduled.count_by_lane().items():
-            if lane != CANCELLED_LANE:
-                group = group_and_task(lane)[0]
-                jobs[group] = jobs.get(group, 0) + count
+        for (group, _), pile in recruiter.store.queues.waiting(recruiter.clock.now()).of.items():
+            jobs[group] = jobs.get(group, 0) + pile.due + pile.postponed
         rows = []
         for group, count in sorted(jobs.items()):
             pause = rules.pauses(group)

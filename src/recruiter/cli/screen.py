@@ -10,6 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from recruiter.cli.analytics import counted_before
 from recruiter.cli.figures import bar, number, seconds, sparkline
 from recruiter.cli.worker import state_of
 from recruiter.domain.state import State
@@ -72,7 +73,8 @@ class Screen:
         jobs = told.jobs
         counts = (("queued", jobs.queued), ("running", jobs.running), ("postponed", jobs.postponed))
         text = "  ".join(f"{number(count)} {name}" for name, count in counts)
-        yield _line(text if not jobs.zombies else f"{text}  {number(jobs.zombies)} zombies", "bold")
+        zombies = f"  {number(jobs.zombies)} zombies" if jobs.zombies else ""
+        yield _line(text + zombies + counted_before(told), "bold")
         now = "" if self.pace is None else f"{number(self.pace)} a second now, "
         ended = ", ".join(f"{number(count)} {state}" for state, count in sorted(told.ended.items())) or "nothing"
         past = seconds((told.until - told.since).total_seconds())

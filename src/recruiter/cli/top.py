@@ -25,6 +25,8 @@ from recruiter.steps.overview import overview
 
 _SERIES = timedelta(minutes=30)
 _MOST_RUNNING = 100
+_REST = 4
+"""Where a look takes long, so many times as long is waited for the next one: a screen must not keep MongoDB busy."""
 
 
 def top(*, every: str = "1s", once: bool = False, common: given.TargetOptions = given.TargetOptions()) -> None:
@@ -46,8 +48,10 @@ def top(*, every: str = "1s", once: bool = False, common: given.TargetOptions = 
         pace = Pace()
         with _keys() as key, Live(console=console, screen=True, auto_refresh=False) as live:
             while True:
+                began = time.monotonic()
                 live.update(_look_again(recruiter, console, pace), refresh=True)
-                if key(pause) in ("q", "Q"):
+                took = time.monotonic() - began
+                if key(max(pause, _REST * took)) in ("q", "Q"):
                     return
 
 

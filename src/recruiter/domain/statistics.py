@@ -1,8 +1,9 @@
 """What is counted of the jobs that end, and what can be read from the counts.
 
-Counts are kept by minute, group and task, and by hour for whoever looks far back. Durations are kept as a sum, the longest, and a *spread*: how many fell into
-each of a row of buckets, every one 19 % wider than the last. Sums and spreads of any number of workers and minutes
-simply add up, so averages over any time are exact, and percentiles are within a tenth of the truth.
+Counts are kept by minute, group and task, and by hour for whoever looks far back. Durations are kept as a sum, the
+longest, and a *spread*: how many fell into each of a row of buckets, every one 19 % wider than the last. Sums and
+spreads of any number of workers and minutes simply add up, so averages over any time are exact, and percentiles are
+within a tenth of the truth.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 _BY_THE_HOUR_FROM = 3 * HOUR
@@ -147,6 +149,22 @@ class Flow:
         return cls(dict(counts.ended), rate, Times.of(counts.latency), Times.of(counts.execution_time))
 
 
+Kind = tuple[str, str]
+"""Group and task."""
+
+
+class Pile(NamedTuple):
+    """Jobs that wait or run, as the index knows them."""
+
+    due: int = 0
+    postponed: int = 0
+    suspects: int = 0
+    """Those of them whose worker died under them."""
+
+    def __add__(self, other: Pile) -> Pile:  # type: ignore[override]
+        return Pile(*(one + another for one, another in zip(self, other, strict=True)))
+
+
 @dataclass(frozen=True, slots=True)
 class Queue:
     """What has not ended."""
@@ -175,6 +193,8 @@ class Analytics:
     since: datetime
     until: datetime
     jobs: Queue
+    counted_at: datetime
+    """When the jobs that wait were counted: just now, or where they are very many, not long ago."""
     ended: Mapping[str, int]
     throughput: Rate
     latency: Times
@@ -186,9 +206,9 @@ class Analytics:
     the last are as long as they are within `since` and `until`."""
     groups: Mapping[str, Flow]
     tasks: Mapping[str, Flow]
-    queues: Mapping[tuple[str, str], Queue]
+    queues: Mapping[Kind, Queue]
     """What has not ended, by group and task."""
-    flows: Mapping[tuple[str, str], Flow]
+    flows: Mapping[Kind, Flow]
     """What has ended, by group and task."""
 
 
@@ -214,12 +234,12 @@ def whole_hours(since: datetime, until: datetime) -> tuple[datetime, datetime]:
 
 
 def add_up(
-    counted: Iterable[Counted], queues: Mapping[tuple[str, str], Queue], since: datetime, until: datetime
+    counted: Iterable[Counted], queues: Mapping[Kind, Queue], counted_at: datetime, since: datetime, until: datetime
 ) -> Analytics:
     """Adds up the counts: in all, step by step, by group and by task."""
     step, begin_of = (HOUR, hour_of) if until - since > _BY_THE_HOUR_FROM else (MINUTE, minute_of)
     series: dict[datetime, Counts] = {begin: Counts() for begin in _steps(begin_of(since), until, step)}
-    flows: dict[tuple[str, str], Counts] = {}
+    flows: dict[Kind, Counts] = {}
     for each in counted:  # there may be very many
         series[begin_of(each.at)].merge(each.counts)
         flows.setdefault((each.group, each.task), Counts()).merge(each.counts)
@@ -236,6 +256,7 @@ def add_up(
         since=since,
         until=until,
         jobs=sum(queues.values(), Queue(0, 0, 0, 0)),
+        counted_at=counted_at,
         ended=flow.ended,
         throughput=flow.throughput,
         latency=flow.latency,

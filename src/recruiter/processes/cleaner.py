@@ -1,4 +1,5 @@
-"""The cleaner process: keeps the archive small, and repairs what dead workers left when no recruiter leads."""
+"""The cleaner process: keeps the archive small, counts what waits where it is very much, and repairs what dead workers
+left when no recruiter leads."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.notify import ServiceManager
 from recruiter.processes.presence import Presence
 from recruiter.steps.clean import BATCH, clean, clean_counts
+from recruiter.steps.gauge import gauge
 from recruiter.steps.rescue import Rescue
 from recruiter.store.database import Store
 
@@ -68,6 +70,7 @@ class CleanerProcess:
 
     def _clean(self) -> float:
         clock = self._store.clock
+        gauge(self._store)
         for retired in self._rescue.retire_silent(self._store.roster.read()):
             self._events.emit("worker.retired", **asdict(retired))
         if clock.monotonic() >= self._clean_at:

@@ -8,13 +8,9 @@ from datetime import datetime, timedelta
 
 from recruiter.domain.job import JobId
 from recruiter.domain.lanes import Lane
-from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.observation import SILENT
-from recruiter.domain.statistics import Analytics, Queue, add_up, window
+from recruiter.domain.statistics import Analytics, Kind, Pile, Queue, add_up, window
 from recruiter.store.database import Store
-
-Kind = tuple[str, str]
-"""Group and task."""
 
 
 def analyse(
@@ -23,32 +19,24 @@ def analyse(
     """What has ended within a time before `at`, and of the jobs that have not ended, how many were due then."""
     since, until = window(at, within, store.clock.now())
     counted = store.statistics.read(since, until, group, task)
-    return add_up(counted, queues(store, at, group=group, task=task), since, until)
+    piles = store.queues.waiting(at, group, task)
+    return add_up(counted, _queues(store, piles.of), piles.at, since, until)
 
 
-def queues(store: Store, at: datetime, *, group: str | None = None, task: str | None = None) -> dict[Kind, Queue]:
+def _queues(store: Store, piles: Mapping[Kind, Pile]) -> dict[Kind, Queue]:
     """What has not ended, by group and task."""
-    lanes = [Lane.parse(lane) for lane in store.scheduled.lanes() if lane != CANCELLED_LANE]
-    lanes = [lane for lane in lanes if group in (None, lane.group) and task in (None, lane.task)]
     running, silent = _held(store)
     of = {id: Lane.parse(lane) for id, lane in store.scheduled.lanes_of(running | silent).items()}
-    return {
-        kind: _queue(store, at, kind, [lane for lane in lanes if lane[:2] == kind and lane.alone], of, silent)
-        for kind in sorted({lane[:2] for lane in lanes})
-    }
+    return {kind: _queue(kind, pile, of, silent) for kind, pile in sorted(piles.items())}
 
 
-def _queue(
-    store: Store, at: datetime, kind: Kind, suspects: list[Lane], of: Mapping[JobId, Lane], silent: set[JobId]
-) -> Queue:
-    lane = "/".join(kind)
-    due, total = store.scheduled.count(lane, at), store.scheduled.count(lane)
+def _queue(kind: Kind, pile: Pile, of: Mapping[JobId, Lane], silent: set[JobId]) -> Queue:
     held = {id: of_it for id, of_it in of.items() if of_it[:2] == kind}
     running = [of_it for id, of_it in held.items() if id not in silent]
-    died = sum(store.scheduled.count(str(each)) for each in suspects) - sum(1 for of_it in running if of_it.alone)
+    died = pile.suspects - sum(1 for of_it in running if of_it.alone)
     return Queue(
-        queued=max(0, due - len(held)),
-        postponed=max(0, total - due),
+        queued=max(0, pile.due - len(held)),
+        postponed=pile.postponed,
         running=len(running),
         zombies=max(0, died) + len(held) - len(running),
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Literal
 
-from recruiter.domain.names import CANCELLED_LANE, group_and_task
+from recruiter.domain.lanes import Lane
 from recruiter.domain.state import State
 from recruiter.domain.statistics import window
 from recruiter.store.database import Store
@@ -30,12 +30,12 @@ def count(store: Store, by: By, now: datetime, within: timedelta) -> Totals:
         found = [*store.scheduled.count_by(field, held), *store.archived.count_by(field, since, until)]
         return _totals(found)
     place = 0 if by == "group" else 1
-    lanes = {lane: jobs for lane, jobs in store.scheduled.count_by_lane().items() if lane != CANCELLED_LANE}
-    running = Counter(lane for lane in store.scheduled.lanes_of(held).values() if lane in lanes)
+    piles = store.queues.waiting(now).of
+    running = Counter(Lane.parse(lane)[:2] for lane in store.scheduled.lanes_of(held).values())
     found = []
-    for lane, jobs in lanes.items():
-        name = group_and_task(lane)[place]
-        found += [(name, State.WAITING, jobs - running[lane]), (name, State.RUNNING, running[lane])]
+    for kind, pile in piles.items():
+        waiting = max(0, pile.due + pile.postponed - running[kind])
+        found += [(kind[place], State.WAITING, waiting), (kind[place], State.RUNNING, running[kind])]
     for counted in store.statistics.read(since, until, None, None):
         name = counted.group if by == "group" else counted.task
         found += [(name, State(state), jobs) for state, jobs in counted.counts.ended.items()]

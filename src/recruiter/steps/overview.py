@@ -56,7 +56,7 @@ def overview(store: Store, *, jobs: int, within: timedelta) -> Overview:
     said = store.scheduled.get_many([id for _, id, _, _ in runs])
     running = [_running(id, task, worker, since, said.get(id)) for since, id, task, worker in runs]
     since, until = window(now, within, now)
-    minutes = add_up(store.statistics.read(since, until, None, None), {}, since, until).series
+    minutes = add_up(store.statistics.read(since, until, None, None), {}, now, since, until).series
     return Overview(now, store.leases.read(), workers, running, store.limits.read(), minutes)
 
 

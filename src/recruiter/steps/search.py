@@ -32,7 +32,7 @@ from recruiter.store.turns import Turn
 
 T = TypeVar("T")
 
-LOOKS_AT = 20_000
+LOOKS_AT = 10_000
 """So many documents one page may look at where no index answers; then it is handed out as it is."""
 WINDOW = 5_000
 """So many one query may look at."""

@@ -26,7 +26,18 @@ from recruiter.domain.filters import JobFilter
 from recruiter.domain.job import JobId
 from recruiter.domain.text import mask
 from recruiter.errors import InvalidTarget, NotAReplicaSet, ServerTooOld, StoreRefused, StoreUnreachable
-from recruiter.store import archived, creations, leases, limits, processes, roster, scheduled, schedulers, statistics
+from recruiter.store import (
+    archived,
+    creations,
+    leases,
+    limits,
+    processes,
+    queues,
+    roster,
+    scheduled,
+    schedulers,
+    statistics,
+)
 from recruiter.store.advice import unreached
 from recruiter.store.codec import LENIENT, OPTIONS, Document
 from recruiter.store.ends import Ends
@@ -134,6 +145,10 @@ class Store:
     @cached_property
     def schedulers(self) -> schedulers.Schedulers:
         return schedulers.Schedulers(self._collection(schedulers.NAME))
+
+    @cached_property
+    def queues(self) -> queues.Queues:
+        return queues.Queues(self._collection(scheduled.NAME), self._collection(statistics.NAME))
 
     @cached_property
     def limits(self) -> limits.Limits:

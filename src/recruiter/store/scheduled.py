@@ -440,16 +440,6 @@ class Scheduled:
         return [job_from(document) for document in self._readable.find(_HAS_LANE).sort(_BY_TIME)]
 
     @store_call
-    def count(self, lane: str, due_by: datetime | None = None) -> int:
-        """How many jobs are in this lane and those beneath it, or how many of them are due by then.
-
-        Counts two stretches of the index, without reading a job.
-        """
-        when: Document = {} if due_by is None else {"scheduled_at": {"$lte": due_by}}
-        stretches: tuple[Document, ...] = ({"$eq": lane, "$gt": ""}, {"$gte": f"{lane}/", "$lt": f"{lane}0"})
-        return sum(self.collection.count_documents({"lane": each, **when}, hint=DUE) for each in stretches)
-
-    @store_call
     def count_by(self, field: str, held: Ids[JobId]) -> list[tuple[str, State, int]]:
         """How many jobs each value of this field has, held and not; for reports only."""
         rows = self.collection.aggregate(

@@ -6,6 +6,8 @@ the leader adds them up when a minute is over (`fold`): into one of the minute, 
 
     _id: {at: minute, group, task, writer}      writer: the session of the process; none once it is folded
     _id: {hour, group, task}                    all of the hour that is folded; MongoDB puts these after the others
+
+Beside them is one document of what waits (`queues.py`).
 """
 
 from __future__ import annotations
@@ -33,9 +35,7 @@ TO_FOLD = "to_fold"
 INDEXES = [
     IndexModel([("_id.writer", ASCENDING)], name=TO_FOLD, partialFilterExpression={"_id.writer": {"$exists": True}})
 ]
-VALIDATOR: Document = {
-    "$jsonSchema": {"properties": {"_id": {"bsonType": "object", "required": ["group", "task"]}}}
-}
+VALIDATOR: Document = {"$jsonSchema": {"properties": {"_id": {"bsonType": "object", "minProperties": 1}}}}
 
 FOLDED_AT_ONCE = 500
 _EPOCH = datetime.fromtimestamp(0, UTC)

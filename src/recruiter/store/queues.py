@@ -1,0 +1,91 @@
+"""How many jobs wait, by group and task: counted in the due index, a microsecond for each.
+
+Where they are very many, the cleaner counts them now and then and keeps the answer for all who look (`steps/gauge.py`),
+so that a screen that is looked at for hours, or ten of them, do not keep the database busy.
+
+    statistics:  _id: {queues: "waiting"}, at, next_at, until, kinds: [{group, task, due, postponed, suspects}]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+
+from pymongo.collection import Collection
+
+from recruiter.domain.lanes import Lane
+from recruiter.domain.names import CANCELLED_LANE
+from recruiter.domain.statistics import Kind, Pile
+from recruiter.store.codec import Document
+from recruiter.store.scheduled import DUE
+from recruiter.store.translate import store_call
+
+_KEPT = {"_id": {"queues": "waiting"}}
+
+
+@dataclass(frozen=True, slots=True)
+class Piles:
+    """How many jobs waited at a moment."""
+
+    at: datetime
+    of: dict[Kind, Pile]
+    next_at: datetime | None = None
+    """When somebody should count again; None if they were counted just now."""
+
+
+class Queues:
+    def __init__(self, scheduled: Collection[Document], statistics: Collection[Document]) -> None:
+        self._scheduled = scheduled
+        self._statistics = statistics
+
+    @store_call
+    def about(self) -> int:
+        """How many documents there are, without counting any."""
+        return self._scheduled.estimated_document_count()
+
+    def waiting(self, at: datetime, group: str | None = None, task: str | None = None) -> Piles:
+        """What waits: as somebody has counted it not long ago, or counted now."""
+        return self.kept(at, group, task) or self.count(at, group, task)
+
+    @store_call
+    def count(self, at: datetime, group: str | None = None, task: str | None = None) -> Piles:
+        """The jobs of all groups and tasks or of this, those that are due by then and those that are not."""
+        piles: dict[Kind, Pile] = {}
+        lanes: list[str] = self._scheduled.distinct("lane", {"lane": {"$gt": ""}})
+        # In the order of the index, so that lanes of a kind that follow each other are one stretch of it.
+        for kind, found in groupby(lanes, lambda lane: Lane.parse(lane)[:2]):
+            run = list(found)
+            if CANCELLED_LANE not in run and group in (None, kind[0]) and task in (None, kind[1]):
+                piles[kind] = piles.get(kind, Pile()) + self._count(run, at)
+        return Piles(at, piles)
+
+    def _count(self, run: list[str], at: datetime) -> Pile:
+        stretch = {"$gte": run[0], "$lte": run[-1]}
+        total, postponed = self._counted(stretch), self._counted(stretch, {"scheduled_at": {"$gt": at}})
+        suspects = sum(self._counted({"$eq": lane, "$gt": ""}) for lane in run if Lane.parse(lane).alone)
+        return Pile(max(0, total - postponed), postponed, suspects)
+
+    def _counted(self, lane: Document, when: Document | None = None) -> int:
+        return self._scheduled.count_documents({"lane": lane, **(when or {})}, hint=DUE)
+
+    @store_call
+    def keep(self, piles: Piles, next_at: datetime, until: datetime) -> None:
+        kinds = [{"group": kind[0], "task": kind[1], **pile._asdict()} for kind, pile in piles.of.items()]
+        kept = {"at": piles.at, "next_at": next_at, "until": until, "kinds": kinds}
+        self._statistics.replace_one(_KEPT, kept, upsert=True)
+
+    @store_call
+    def kept(self, at: datetime, group: str | None = None, task: str | None = None) -> Piles | None:
+        """What somebody has counted not long before this."""
+        found = self._statistics.find_one({**_KEPT, "at": {"$lte": at}, "until": {"$gte": at}})
+        if found is None:
+            return None
+        kinds: Iterable[Document] = found["kinds"]
+        piles = {
+            (each["group"], each["task"]): Pile(each["due"], each["postponed"], each["suspects"])
+            for each in kinds
+            if group in (None, each["group"]) and task in (None, each["task"])
+        }
+        return Piles(found["at"], piles, found["next_at"])

@@ -1,0 +1,123 @@
+"""Where very many jobs wait, they are counted now and then for all who look."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import pytest
+
+from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.domain.statistics import MINUTE, Pile
+from recruiter.events import Events
+from recruiter.processes.cleaner import CleanerOptions, CleanerProcess
+from recruiter.processes.loop import Stop
+from recruiter.steps import gauge as gauging
+from recruiter.steps.analyse import analyse
+from recruiter.steps.count import count
+from recruiter.steps.gauge import gauge
+from recruiter.store.database import Store
+from tests.conftest import eventually
+from tests.samples import a_job, insert, on_the_roster
+
+LONG = timedelta(minutes=10)
+
+
+@pytest.fixture(autouse=True)
+def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gauging, "MANY", 3)
+    monkeypatch.setattr(gauging, "_AT_LEAST", LONG)
+
+
+def wait(store: Store, number: int, **of: str) -> None:
+    insert(store, *(a_job(scheduled_at=store.clock.now() - MINUTE, **of) for _ in range(number)))
+
+
+def queued(store: Store, **which: str) -> int:
+    return analyse(store, store.clock.now(), MINUTE, **which).jobs.queued
+
+
+def test_few_are_counted_by_whoever_looks(store: Store) -> None:
+    wait(store, 3)
+
+    assert gauge(store) is False
+
+    wait(store, 1)
+    assert queued(store) == 4
+
+
+def test_many_are_not_counted_by_whoever_looks(store: Store) -> None:
+    wait(store, 3, group="mail")
+    wait(store, 2, task="sub")
+
+    assert gauge(store) is True
+
+    wait(store, 7)
+    told = analyse(store, store.clock.now(), MINUTE)
+    assert (told.jobs.queued, queued(store, group="mail"), queued(store, task="sub")) == (5, 3, 2)
+    assert told.counted_at < store.clock.now()
+    assert count(store, "task", store.clock.now(), MINUTE)["sub"] == {"waiting": 2}
+
+
+def test_who_runs_is_known_all_the_same(store: Store) -> None:
+    jobs = [a_job(scheduled_at=store.clock.now() - MINUTE) for _ in range(5)]
+    insert(store, *jobs)
+    gauge(store)
+    on_the_roster(store, seen_at=store.clock.now())
+
+    store.roster.assign({"w1": [jobs[0].id, jobs[1].id]}, term=1)
+
+    told = analyse(store, store.clock.now(), MINUTE).jobs
+    assert (told.queued, told.running) == (3, 2)
+
+
+def test_they_are_counted_again_only_when_it_is_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    wait(store, 5)
+    assert [gauge(store), gauge(store)] == [True, False]
+
+    monkeypatch.setattr(store.clock, "now", lambda now=store.clock.now: now() + 1.1 * LONG)
+    wait(store, 1)
+
+    assert queued(store) == 5
+    assert gauge(store) is True
+    assert queued(store) == 6
+
+
+@pytest.mark.parametrize("away", [-LONG, 4 * LONG], ids=["long ago", "when nobody counts any more"])
+def test_of_another_time_they_are_counted(store: Store, away: timedelta) -> None:
+    wait(store, 5)
+    gauge(store)
+    insert(store, a_job(scheduled_at=store.clock.now() - 2 * LONG))
+
+    told = analyse(store, store.clock.now() + away, MINUTE).jobs
+
+    assert told.queued + told.postponed == 6
+
+
+def test_names_that_begin_alike_are_not_mixed(store: Store) -> None:
+    """Lanes of a kind need not stand together in the index: `a/b`, `a/b-c`, `a/b//key`."""
+    now = store.clock.now()
+    wait(store, 1, group="a", task="b")
+    wait(store, 2, group="a", task="b-c")
+    insert(store, *(a_job(group="a", task="b", key="k", scheduled_at=now + MINUTE) for _ in range(3)))
+    insert(store, *(a_job(group="a", task="b0", suspect=True, scheduled_at=now - MINUTE) for _ in range(4)))
+
+    assert store.queues.count(now).of == {
+        ("a", "b"): Pile(1, 3, 0),
+        ("a", "b-c"): Pile(2, 0, 0),
+        ("a", "b0"): Pile(4, 0, 4),
+    }
+
+
+def test_the_cleaner_counts_them(store: Store) -> None:
+    wait(store, 5)
+    stop = Stop()
+    cleaner = CleanerProcess(store, Events(), stop, CleanerOptions(), PolicyRegistry())
+    thread = threading.Thread(target=cleaner.run)
+    thread.start()
+
+    eventually(lambda: store.queues.kept(store.clock.now()))
+
+    stop.ask()
+    thread.join(20)
+    assert not thread.is_alive()
