@@ -32,9 +32,9 @@ from recruiter.store.turns import Turn
 
 T = TypeVar("T")
 
-LOOKS_AT = 10_000
+LOOKS_AT = 5_000
 """So many documents one page may look at where no index answers; then it is handed out as it is."""
-WINDOW = 5_000
+WINDOW = 2_500
 """So many one query may look at."""
 FIRST_WINDOW = 1_000
 """The first look is a short one: most of what people ask for is common."""
