@@ -66,6 +66,8 @@ class Fetching:
         if ids:
             if len(ids) >= FLOW:
                 self._flowing_until = self._clock.monotonic() + LULL
+                if self._bell is not None:
+                    self._bell.hang_up()
             self._fetch(holdings, ids)
             return 0.0
         return self._look_for_jobs(holdings)

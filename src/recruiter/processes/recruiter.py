@@ -270,6 +270,8 @@ class RecruiterProcess:
         now = self._clock.monotonic()
         if round.assigned >= FLOW:
             self._flowing_until = now + LULL
+            for bell in self._bells or ():
+                bell.hang_up()
         if round.assigned:
             self._pause = self._options.backoff_from
             return self._pause
