@@ -11,6 +11,7 @@ tests that say `cold=True`.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import gc
 import json
@@ -54,7 +55,8 @@ class Forked:
 
     def send_signal(self, number: int) -> None:
         if self.returncode is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it has ended, and we have not heard of it yet
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)

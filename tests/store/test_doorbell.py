@@ -24,7 +24,7 @@ def trouble() -> list[str]:
 def bell(request: pytest.FixtureRequest, store: Store, trouble: list[str]) -> Iterator[Doorbell]:
     place = store.database["door"] if request.param == "collection" else store.database
     rung = threading.Event()
-    bell = Doorbell(place, {"operationType": "insert"}, rung.set, trouble.append)
+    bell = Doorbell(place, {"operationType": "insert"}, lambda _: rung.set(), trouble.append)
     bell.rung = rung  # type: ignore[attr-defined]
     yield bell
     bell.hang_up()

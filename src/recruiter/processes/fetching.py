@@ -124,7 +124,7 @@ class Fetching:
         match = {"documentKey._id": worker, ASSIGNED_TO_ME: {"$exists": True}}
         if self._bell is None or self._bell.match != match:
             self.close()
-            self._bell = Doorbell(self._store.roster.collection, match, self._loop.ring, self._deaf)
+            self._bell = Doorbell(self._store.roster.collection, match, lambda _: self._loop.ring(), self._deaf)
         return self._bell
 
     def _deaf(self, error: str) -> None:

@@ -34,7 +34,7 @@ from recruiter.steps.rescue import Rescue
 from recruiter.steps.unblock import Unblock
 from recruiter.store import limits, scheduled, schedulers
 from recruiter.store.database import Store
-from recruiter.store.doorbell import FLOW, LULL, Doorbell
+from recruiter.store.doorbell import FLOW, LULL, Doorbell, Ring
 from recruiter.store.limits import Rules
 from recruiter.store.roster import ROOM_MADE
 from recruiter.store.statistics import FOLDED_AT_ONCE
@@ -274,15 +274,15 @@ class RecruiterProcess:
                 bell.hang_up()
         if round.assigned:
             self._pause = self._options.backoff_from
-            return self._pause
+            if round.more or round.assigned >= FLOW:
+                return self._pause
         if now < self._flowing_until:
             # Work is flowing, and workers are full for the moment: looking costs less than being told.
             return 2 * self._options.backoff_from
-        self._pause = min(2 * self._pause, self._options.backoff_to, self._options.dead_after / 3)
-        pause = self._pause
+        longest = min(self._options.backoff_to, self._options.dead_after / 3)
+        self._pause = min(2 * self._pause, longest)
         some_room = any(worker.room > 0 for worker in round.roster)
-        if not self._listens_after(round):
-            pause = min(pause, _DEAF_PAUSE)
+        pause = longest if self._listens_after(round) else min(self._pause, _DEAF_PAUSE)
         if round.metered:
             pause = min(pause, _METERED_PAUSE)  # a rate may allow the next one at any time
         if some_room and round.lanes:
@@ -299,23 +299,26 @@ class RecruiterProcess:
             return False
         jobs, room = self._doorbells()
         jobs.arm()
-        if lacks_takers(round):
-            room.arm()
-        return jobs.listening
+        if not lacks_takers(round):
+            return jobs.listening
+        room.arm()
+        return jobs.listening and room.listening
 
     def _doorbells(self) -> tuple[Doorbell, Doorbell]:
         if self._bells is None:
             self._bells = (
                 Doorbell(self._store.database, _ARRIVED, self._arrived, self._deaf),
-                Doorbell(self._store.roster.collection, ROOM_MADE, self.ring, self._deaf),
+                Doorbell(self._store.roster.collection, ROOM_MADE, lambda _: self.ring(), self._deaf),
             )
         return self._bells
 
-    def _arrived(self) -> None:
-        """While idle: it may also be a scheduler, or a document that another program has inserted."""
-        self._repeating.look_soon()
-        self._look_around_at = 0.0
-        self._rules_at = 0.0
+    def _arrived(self, ring: Ring) -> None:
+        """While idle. A new job is to be given to a worker and nothing else; but it may also be a scheduler, another
+        limit, or a document that another program has inserted."""
+        if ring.collection != scheduled.NAME or ring.lane is None:
+            self._repeating.look_soon()
+            self._look_around_at = 0.0
+            self._rules_at = 0.0
         self.ring()
 
     def ring(self) -> None:

@@ -43,6 +43,8 @@ class Round:
     assigned: int
     refused: bool
     """A worker did not take its jobs: it is gone, or it has seen a newer term."""
+    more: bool = False
+    """There may be jobs that could be assigned at once."""
     metered: int = 0
     """How many lanes had to be planned."""
     reserved: Mapping[JobId, Spot] = field(default_factory=dict)
@@ -77,7 +79,7 @@ def assign(
         return planning.pack(reserved or {})
     hands = planning.deal(roster, {})
     refused = bool(hands) and not store.roster.assign(hands, term)
-    return Round(now, roster, lanes, sum(map(len, hands.values())), refused)
+    return Round(now, roster, lanes, sum(map(len, hands.values())), refused, planning.more)
 
 
 class _Planning:
@@ -103,6 +105,8 @@ class _Planning:
         open_lanes = [lane for lane in lanes if rules.pauses(group_and_task(lane)[0]) is None]
         self._meter = Meter(rules.limits, rules.starts, now)
         self.metered = [lane for lane in open_lanes if lane != CANCELLED_LANE and self._counts(lane)]
+        self.more = bool(self.metered)
+        """Whether there may be jobs that could be assigned at once."""
         known = set(self.metered)
         self._free = [lane for lane in open_lanes if lane not in known]
 
@@ -117,6 +121,7 @@ class _Planning:
             room = min(opening.room, LARGEST_HAND)
             jobs = self._store.scheduled.due(served, self._now, room, self._held) if served else []
             self._held.update(jobs)
+            self.more |= len(jobs) == room
             for worker, dealt in opening.deal(jobs).items():
                 hands.setdefault(worker, []).extend(dealt)
         return hands
@@ -144,7 +149,8 @@ class _Planning:
         refused = bool(hands) and not self._store.roster.assign(hands, self._term, counted)
         self._tidy_up()
         total, metered_lanes = sum(map(len, hands.values())), len(self.metered)
-        return Round(self._now, self._roster, self._all_lanes, total, refused, metered_lanes, dict(packing.reserved))
+        reserved = dict(packing.reserved)
+        return Round(self._now, self._roster, self._all_lanes, total, refused, self.more, metered_lanes, reserved)
 
     def _holders(self) -> list[Held]:
         """Who holds jobs that count. What has ended is not held any more, though it may still be noted."""

@@ -14,6 +14,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pymongo.collection import Collection
@@ -36,6 +37,15 @@ _STALE_AFTER = 10.0
 """A stream not read for this long has piled up history; a new one is cheaper than reading it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """What happened; of a stream that has just been opened, anything may have happened before."""
+
+    collection: str | None = None
+    lane: str | None = None
+    """Of a document that was inserted or replaced."""
+
+
 class Doorbell:
     """Calls `ring` when something that matches happens there, while armed."""
 
@@ -43,7 +53,7 @@ class Doorbell:
         self,
         place: Collection[Document] | Database[Document],
         match: Document,
-        ring: Callable[[], None],
+        ring: Callable[[Ring], None],
         trouble: Callable[[str], None],
     ) -> None:
         self.match = match
@@ -51,7 +61,8 @@ class Doorbell:
         self._database, self._name = (
             (place.database, place.name) if isinstance(place, Collection) else (place, "$cmd.aggregate")
         )
-        self._pipeline: Sequence[Document] = [{"$changeStream": {}}, {"$match": match}, {"$project": {"_id": 1}}]
+        told = {"_id": 1, "ns.coll": 1, "fullDocument.lane": 1}
+        self._pipeline: Sequence[Document] = [{"$changeStream": {}}, {"$match": match}, {"$project": told}]
         self._ring = ring
         self._trouble = trouble
         self._troubled = False
@@ -115,7 +126,7 @@ class Doorbell:
         if self._stream is None:
             self._stream = self._place.aggregate(self._pipeline, maxAwaitTimeMS=_PATIENCE_MS, batchSize=1000)
             self._read_at = time.monotonic()
-            self._ring()  # what happened before it was open is seen by looking once more
+            self._ring(Ring())  # what happened before it was open is seen by looking once more
             return
         event = self._stream.try_next()
         self._read_at = time.monotonic()
@@ -124,10 +135,15 @@ class Doorbell:
         self._troubled = False
         if event is not None and self._armed.is_set():
             self._armed.clear()
-            self._ring()
+            self._ring(_ring(event))
 
     def _drop(self) -> None:
         stream, self._stream = self._stream, None
         if stream is not None:
             with contextlib.suppress(PyMongoError):  # it is gone either way
                 stream.close()
+
+
+def _ring(event: Document) -> Ring:
+    lane = event.get("fullDocument", {}).get("lane")
+    return Ring(event.get("ns", {}).get("coll"), lane if isinstance(lane, str) else None)
