@@ -159,7 +159,7 @@ def test_dev_runs_everything_on_a_private_mongodb(start: Starter, tmp_path: Path
     # given `recruiter dev` in one terminal
     folder = tmp_path / "mongodb"
     dev = start("dev", str(EXAMPLES / "hello.py"), "--folder", str(folder), cold=True)
-    dev.says("joined the roster")
+    dev.says("ready, for 2 jobs at once", within=40)
     address = dev.log.partition("private MongoDB at ")[2].split(",")[0].strip()
 
     # when a three-line script runs in another

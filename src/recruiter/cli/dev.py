@@ -49,7 +49,7 @@ def dev(
     stop = Stop()
     stop.listen_to_signals()
     if target is not None:
-        return _run(file, target, processes, stop)
+        return _run(file, target, processes, stop, console)
     port = _USUAL_PORT if _is_free(_USUAL_PORT) else None
     database = _database_of(file)
     server = EmbeddedServer(folder.absolute(), port=port, binary=mongod)
@@ -59,9 +59,8 @@ def dev(
         console.print(
             f"port {_USUAL_PORT} is taken; in other terminals:  export RECRUITER_TARGET='{uri}'", soft_wrap=True
         )
-    console.print("enqueue from another terminal; Ctrl-C ends everything")
     try:
-        return _run(file, uri, processes, stop)
+        return _run(file, uri, processes, stop, console)
     finally:
         server.stop()
 
@@ -72,10 +71,11 @@ def _database_of(file: str | None) -> str:
     return Target.parse(address).database if address is not None else DEFAULT_DATABASE
 
 
-def _run(file: str | None, target: str, processes: int, stop: Stop) -> int:
+def _run(file: str | None, target: str, processes: int, stop: Stop, console: Console) -> int:
     os.environ["RECRUITER_TARGET"] = target
     settings: Settings = settings_from(_Said(target, file, processes))
-    return run_fleet(settings, stop)
+    ready = f"[bold]ready[/bold], for {processes} jobs at once: enqueue from another terminal. Ctrl-C ends everything"
+    return run_fleet(settings, stop, lambda: console.print(ready, soft_wrap=True))
 
 
 class _Said:

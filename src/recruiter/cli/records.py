@@ -139,7 +139,8 @@ def _what(job: JobSummary) -> str | None:
 def _took(job: JobSummary, now: datetime) -> str | None:
     if job.state is State.WAITING or job.started_at is None:
         return None
-    return seconds(max(0.0, ((job.ended_at or now) - job.started_at).total_seconds()))
+    took = max(0.0, ((job.ended_at or now) - job.started_at).total_seconds())
+    return seconds(took) if took else "< 1 ms"  # dates have milliseconds
 
 
 def brief(duration: timedelta) -> str:

@@ -139,9 +139,9 @@ def start_all(
     return run_fleet(settings, stop)
 
 
-def run_fleet(settings: Settings, stop: Stop) -> int:
+def run_fleet(settings: Settings, stop: Stop, when_ready: Callable[[], None] | None = None) -> int:
     """The three processes as children, told everything through the environment."""
-    fleet = Fleet(stop, _as_environment(settings), ServiceManager.of(os.environ))
+    fleet = Fleet(stop, _as_environment(settings), ServiceManager.of(os.environ), when_ready)
     stop.when_at_once(fleet.kill)
     for name in ("recruiter", "worker", "cleaner"):
         fleet.add(name, "start", name)

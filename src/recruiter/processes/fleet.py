@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from recruiter.processes.loop import Stop
 from recruiter.processes.notify import ServiceManager
@@ -20,9 +20,15 @@ PARENT_VARIABLE = "RECRUITER_PARENT"
 class Fleet:
     """What is secret goes through the environment; the arguments of a process can be read by everybody."""
 
-    def __init__(self, stop: Stop, environment: Mapping[str, str], manager: ServiceManager) -> None:
+    def __init__(
+        self,
+        stop: Stop,
+        environment: Mapping[str, str],
+        manager: ServiceManager,
+        when_ready: Callable[[], None] | None = None,
+    ) -> None:
         self._stop = stop
-        self._relay = Relay(manager)
+        self._relay = Relay(manager, when_ready)
         self._environment = {**os.environ, **environment, PARENT_VARIABLE: str(os.getpid())}
         self._members: list[subprocess.Popen[bytes]] = []
 

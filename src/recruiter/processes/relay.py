@@ -6,6 +6,7 @@ import math
 import shutil
 import socket
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,9 +18,12 @@ _LONGEST = 4096
 class Relay:
     """A notify socket for each member. Ready when all are; alive as long as all are."""
 
-    def __init__(self, manager: ServiceManager) -> None:
+    def __init__(self, manager: ServiceManager, when_ready: Callable[[], None] | None = None) -> None:
         self._manager = manager
-        self._folder = Path(tempfile.mkdtemp(prefix="recruiter-notify-")) if manager.present else None
+        self._when_ready = when_ready
+        """Called once, when all are ready."""
+        wanted = manager.present or when_ready is not None
+        self._folder = Path(tempfile.mkdtemp(prefix="recruiter-notify-")) if wanted else None
         self._sockets: dict[str, socket.socket] = {}
         self._ready: set[str] = set()
         self._alive: set[str] = set()
@@ -83,5 +87,8 @@ class Relay:
         status = "; ".join(f"{member} {self._statuses[member]}" for member in told)
         if self._ready == set(self._sockets):
             self._manager.at_work(status)
+            if self._when_ready is not None:
+                self._when_ready()
+                self._when_ready = None
         else:
             self._manager.status(status)
