@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 
 import pytest
 
@@ -23,9 +25,15 @@ LONG = 300.0
 @pytest.fixture
 def sleepy_leader(target: str) -> Iterator[Recorder]:
     """A leader that looks again only when a doorbell rings."""
+    with leading(target, backoff_from=LONG / 3) as recorder:
+        yield recorder
+
+
+@contextmanager
+def leading(target: str, backoff_from: float) -> Iterator[Recorder]:
     recorder, stop = Recorder(), Stop()
     store = recorded(target, recorder)
-    options = RecruiterOptions(lease_time=LONG, dead_after=LONG, backoff_from=LONG / 3, backoff_to=LONG / 3)
+    options = RecruiterOptions(lease_time=LONG, dead_after=LONG, backoff_from=backoff_from, backoff_to=LONG / 3)
     policies, schedules = PolicyRegistry(), SchedulePolicyRegistry()
     process = RecruiterProcess(store, Events(), stop, options, policies=policies, schedules=schedules)
     thread = threading.Thread(target=process.run)
@@ -56,3 +64,15 @@ def test_a_worker_that_joins_is_given_the_jobs_that_only_it_can_run(sleepy_leade
     holding = store.roster.holding("mine")
     assert holding is not None
     assert holding.assigned == [job]
+
+
+def test_a_job_from_a_host_whose_clock_is_ahead_is_not_slept_over(target: str, store: Store) -> None:
+    """Given an idle leader, when a job arrives that is due at once for whoever enqueued it and a little later for the
+    leader, then it is found though nothing rings any more."""
+    on_the_roster(store)
+    with leading(target, backoff_from=0.005) as leader:
+        eventually(lambda: listens_to(leader, WHOLE_DATABASE))
+        soon = store.clock.now() + timedelta(milliseconds=300)
+        (job,) = insert(store, a_job(created_at=soon, scheduled_at=soon))
+
+        eventually(lambda: store.roster.held() == {job}, within=10)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 import pytest
@@ -11,8 +11,23 @@ from pymongo import MongoClient
 
 from recruiter.store.codec import Document
 from recruiter.store.database import Store
-from recruiter.store.doorbell import Doorbell
+from recruiter.store.doorbell import Change, Doorbell
 from tests.conftest import eventually
+
+
+class Listener:
+    """Somebody who opens when it rings."""
+
+    def __init__(self) -> None:
+        self.heard: list[Sequence[Change]] = []
+        self.rung = threading.Event()
+
+    def hear(self, changes: Sequence[Change]) -> None:
+        self.heard.append(changes)
+        self.rung.set()
+
+
+Pair = tuple[Doorbell, Listener]
 
 
 @pytest.fixture
@@ -21,26 +36,24 @@ def trouble() -> list[str]:
 
 
 @pytest.fixture(params=["collection", "database"])
-def bell(request: pytest.FixtureRequest, store: Store, trouble: list[str]) -> Iterator[Doorbell]:
+def bell(request: pytest.FixtureRequest, store: Store, trouble: list[str]) -> Iterator[Pair]:
     place = store.database["door"] if request.param == "collection" else store.database
-    rung = threading.Event()
-    bell = Doorbell(place, {"operationType": "insert"}, lambda _: rung.set(), trouble.append)
-    bell.rung = rung  # type: ignore[attr-defined]
-    yield bell
+    listener = Listener()
+    bell = Doorbell(place, {"operationType": "insert"}, listener.hear, trouble.append)
+    yield bell, listener
     bell.hang_up()
     bell.close()
 
 
-def listens(bell: Doorbell) -> None:
+def listens(bell: Pair) -> None:
     """Until it waits for something new."""
-    bell.arm()
-    eventually(lambda: bell.listening)
-    bell.rung.clear()  # type: ignore[attr-defined]
+    bell[0].arm()
+    eventually(lambda: bell[0].listening)
+    bell[1].rung.clear()
 
 
-def rings(bell: Doorbell, store: Store, name: str) -> None:
-    store.database["door"].insert_one({"_id": name})
-    assert bell.rung.wait(10)  # type: ignore[attr-defined]
+def happens(store: Store, *lanes: str | None) -> None:
+    store.database["door"].insert_many([{"lane": lane} for lane in lanes])
 
 
 def questions(store: Store, target: str) -> list[Document]:
@@ -52,25 +65,43 @@ def questions(store: Store, target: str) -> list[Document]:
         return [c for c in cursors if c.get("$db") == ours and "$changeStream" in str(c.get("pipeline"))]
 
 
-def test_it_rings_once_for_each_time_it_is_armed(bell: Doorbell, store: Store) -> None:
+def test_it_tells_what_has_happened_once_for_each_time_it_is_armed(bell: Pair, store: Store) -> None:
     listens(bell)
-    rings(bell, store, "one")
+    happens(store, "mail/send")
+    assert bell[1].rung.wait(10)
+    assert bell[1].heard[-1] == [Change("door", "mail/send")]
 
-    bell.rung.clear()  # type: ignore[attr-defined]
-    bell.arm()
+    happens(store, "unheard")
+    listens(bell)
 
-    rings(bell, store, "two")
+    eventually(lambda: bell[1].heard[-1] == [Change("door", "unheard")])
+
+
+def test_however_much_has_happened_it_rings_once(bell: Pair, store: Store) -> None:
+    listens(bell)
+    happens(store, "first")
+    assert bell[1].rung.wait(10)
+    happens(store, *["many"] * 300)
+    times = len(bell[1].heard)
+
+    bell[0].arm()
+    eventually(lambda: len(bell[1].heard) > times)
+    listens(bell)
+    happens(store, None)
+
+    eventually(lambda: bell[1].heard[-1] == [Change("door", None)])
+    assert [len(heard) for heard in bell[1].heard[times:]] == [300, 1]
 
 
 def test_whoever_hangs_up_costs_nothing_and_listens_again_later(
-    bell: Doorbell, store: Store, target: str, trouble: list[str]
+    bell: Pair, store: Store, target: str, trouble: list[str]
 ) -> None:
     """Given a stream that waits for what never comes, when its owner hangs up, then the server forgets it with the next
     write; and what happens after it is armed again is told."""
     listens(bell)
     eventually(lambda: questions(store, target))
 
-    bell.hang_up()
+    bell[0].hang_up()
 
     def gone_with_the_next_write() -> bool:
         store.client.admin.command("appendOplogNote", data={"anything": True})
@@ -78,18 +109,20 @@ def test_whoever_hangs_up_costs_nothing_and_listens_again_later(
 
     eventually(gone_with_the_next_write, within=5.0)  # by itself it would wait for ten seconds
     listens(bell)
-    rings(bell, store, "later")
+    happens(store, "later")
+    eventually(lambda: bell[1].heard[-1] == [Change("door", "later")])
     assert trouble == []
 
 
 @pytest.mark.parametrize("bell", ["collection"], indirect=True)
-def test_a_stream_that_ends_is_opened_again(bell: Doorbell, store: Store, trouble: list[str]) -> None:
-    store.database["door"].insert_one({})
+def test_a_stream_that_ends_is_opened_again(bell: Pair, store: Store, trouble: list[str]) -> None:
+    happens(store, "before")
     listens(bell)
     store.database["door"].drop()
-    eventually(lambda: bell.rung.is_set())  # type: ignore[attr-defined]
+    eventually(lambda: not bell[1].heard[-1] and bell[1].rung.is_set())
 
     listens(bell)
 
-    rings(bell, store, "another")
+    happens(store, "another")
+    eventually(lambda: bell[1].heard[-1] == [Change("door", "another")])
     assert trouble == []

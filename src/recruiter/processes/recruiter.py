@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 
@@ -34,7 +34,7 @@ from recruiter.steps.rescue import Rescue
 from recruiter.steps.unblock import Unblock
 from recruiter.store import limits, scheduled, schedulers
 from recruiter.store.database import Store
-from recruiter.store.doorbell import FLOW, LULL, Doorbell, Ring
+from recruiter.store.doorbell import FLOW, LULL, Change, Doorbell
 from recruiter.store.limits import Rules
 from recruiter.store.roster import ROOM_MADE
 from recruiter.store.statistics import FOLDED_AT_ONCE
@@ -57,6 +57,8 @@ _CANCELLING = 0.5
 """Seconds that a round may spend on jobs that have been cancelled; others wait for theirs."""
 _METERED_PAUSE = 0.2
 """Seconds between two rounds at most, while jobs wait that limits or resources hold back."""
+_CLOCKS_DIFFER = 0.06
+"""Seconds that the clocks of two hosts may well differ."""
 _DEAF_PAUSE = 0.2
 """Seconds between two rounds at most, as long as no doorbell is heard."""
 
@@ -155,6 +157,8 @@ class RecruiterProcess:
             return self._leadership.interval
         now = self._clock.monotonic()
         if now >= self._round_at or self._rung.is_set():
+            if self._rung.is_set():
+                self._pause = self._options.backoff_from
             self._rung.clear()
             self._round_at = now + self._lead()
         if self._rung.is_set():
@@ -274,15 +278,19 @@ class RecruiterProcess:
                 bell.hang_up()
         if round.assigned:
             self._pause = self._options.backoff_from
-            if round.more or round.assigned >= FLOW:
+            if round.more or round.refused or round.assigned >= FLOW:
                 return self._pause
         if now < self._flowing_until:
             # Work is flowing, and workers are full for the moment: looking costs less than being told.
             return 2 * self._options.backoff_from
         longest = min(self._options.backoff_to, self._options.dead_after / 3)
-        self._pause = min(2 * self._pause, longest)
         some_room = any(worker.room > 0 for worker in round.roster)
-        pause = longest if self._listens_after(round) else min(self._pause, _DEAF_PAUSE)
+        if self._listens_after(round):
+            # Whoever enqueued may be ahead of us: then the job that rang is not due yet, and will not ring again.
+            self._pause = pause = min(max(4 * self._pause, _CLOCKS_DIFFER), longest)
+        else:
+            self._pause = min(2 * self._pause, longest)
+            pause = min(self._pause, _DEAF_PAUSE)
         if round.metered:
             pause = min(pause, _METERED_PAUSE)  # a rate may allow the next one at any time
         if some_room and round.lanes:
@@ -312,10 +320,10 @@ class RecruiterProcess:
             )
         return self._bells
 
-    def _arrived(self, ring: Ring) -> None:
-        """While idle. A new job is to be given to a worker and nothing else; but it may also be a scheduler, another
+    def _arrived(self, changes: Sequence[Change]) -> None:
+        """While idle. New jobs are to be given to workers and nothing else; but it may also be a scheduler, another
         limit, or a document that another program has inserted."""
-        if ring.collection != scheduled.NAME or ring.lane is None:
+        if not changes or any(change.collection != scheduled.NAME or change.lane is None for change in changes):
             self._repeating.look_soon()
             self._look_around_at = 0.0
             self._rules_at = 0.0

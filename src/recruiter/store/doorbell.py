@@ -6,6 +6,9 @@ the stream costs latency, never a job.
 A change stream makes the server read every write that anybody makes, so it is only listened to while its owner is
 idle (`arm`). When work flows the owner hangs up (`hang_up`): under load nobody listens, and the load costs nothing
 extra.
+
+The stream is read by plain commands, a whole batch at a time: however much has happened, it rings once. The driver's
+own cursor would hand out one event after the other, and open a stream again by itself when we hang up.
 """
 
 from __future__ import annotations
@@ -15,13 +18,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
-from pymongo.command_cursor import CommandCursor
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
-from pymongo.read_concern import ReadConcern
 
 from recruiter.store.codec import Document
 from recruiter.store.translate import translate
@@ -38,39 +39,45 @@ _STALE_AFTER = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ring:
-    """What happened; of a stream that has just been opened, anything may have happened before."""
+class Change:
+    """What has happened."""
 
-    collection: str | None = None
-    lane: str | None = None
+    collection: str | None
+    lane: str | None
     """Of a document that was inserted or replaced."""
 
 
 class Doorbell:
-    """Calls `ring` when something that matches happens there, while armed."""
+    """Calls `ring` when something that matches happens there, while armed: with what it was, or with nothing when the
+    stream has just been opened, and anything may have happened before."""
 
     def __init__(
         self,
         place: Collection[Document] | Database[Document],
         match: Document,
-        ring: Callable[[Ring], None],
+        ring: Callable[[Sequence[Change]], None],
         trouble: Callable[[str], None],
     ) -> None:
         self.match = match
-        self._place = place.with_options(read_concern=ReadConcern("majority"))  # streams take no other
-        self._database, self._name = (
-            (place.database, place.name) if isinstance(place, Collection) else (place, "$cmd.aggregate")
-        )
+        of: str | int
+        if isinstance(place, Database):
+            self._database, of, self._cursors = place, 1, "$cmd.aggregate"
+        else:
+            self._database, of, self._cursors = place.database, place.name, place.name
         told = {"_id": 1, "ns.coll": 1, "fullDocument.lane": 1}
-        self._pipeline: Sequence[Document] = [{"$changeStream": {}}, {"$match": match}, {"$project": told}]
+        self._watch: Document = {
+            "aggregate": of,
+            "pipeline": [{"$changeStream": {}}, {"$match": match}, {"$project": told}],
+            "cursor": {},
+            "readConcern": {"level": "majority"},  # streams take no other
+        }
         self._ring = ring
         self._trouble = trouble
         self._troubled = False
         self._armed = threading.Event()
         self._closed = False
         self._stale = False
-        # Not `watch`: that one would open a stream again by itself when we hang up.
-        self._stream: CommandCursor[Any] | None = None
+        self._stream: tuple[int, ClientSession] | None = None
         self._read_at = 0.0
         self._thread = threading.Thread(target=self._listen, name=f"doorbell-{place.name}", daemon=True)
         self._thread.start()
@@ -92,8 +99,7 @@ class Doorbell:
         self._armed.clear()
         stream = self._stream
         if stream is not None:
-            with contextlib.suppress(PyMongoError):  # its question ends by itself in a few seconds
-                self._database.command({"killCursors": self._name, "cursors": [stream.cursor_id]})
+            self._kill(stream[0])  # its question ends with the next write
 
     def close(self) -> None:
         """Stops listening. The thread ends by itself when the server answers its open question."""
@@ -108,14 +114,13 @@ class Doorbell:
             try:
                 self._wait_once()
             except PyMongoError as error:
+                self._drop()
                 if self._stale:
-                    self._drop()
                     continue
                 # The server is away, or the history is gone, or we may not listen. The owner polls meanwhile.
                 if not self._troubled and not self._closed:
                     self._trouble(str(translate(error)))
                 self._troubled = True
-                self._drop()
                 time.sleep(1.0)
         self._drop()
 
@@ -123,27 +128,50 @@ class Doorbell:
         if self._stale or time.monotonic() - self._read_at > _STALE_AFTER:
             self._stale = False
             self._drop()
+        changes: list[Change] = []
         if self._stream is None:
-            self._stream = self._place.aggregate(self._pipeline, maxAwaitTimeMS=_PATIENCE_MS, batchSize=1000)
-            self._read_at = time.monotonic()
-            self._ring(Ring())  # what happened before it was open is seen by looking once more
-            return
-        event = self._stream.try_next()
-        self._read_at = time.monotonic()
-        if not self._stream.alive:  # the collection is gone, say
-            self._drop()
-        self._troubled = False
-        if event is not None and self._armed.is_set():
+            self._open()
+        else:
+            changes = self._read()
+            if not changes:
+                return
             self._armed.clear()
-            self._ring(_ring(event))
+        self._ring(changes)
+
+    def _open(self) -> None:
+        session = self._database.client.start_session(causal_consistency=False)
+        try:
+            opened = self._database.command(self._watch, session=session)
+        except BaseException:
+            session.end_session()
+            raise
+        self._stream = opened["cursor"]["id"], session
+        self._read_at = time.monotonic()
+
+    def _read(self) -> list[Change]:
+        """What has happened; nothing, if it was nothing for a while."""
+        assert self._stream is not None
+        id, session = self._stream
+        question = {"getMore": id, "collection": self._cursors, "maxTimeMS": _PATIENCE_MS}
+        cursor = self._database.command(question, session=session)["cursor"]
+        self._read_at = time.monotonic()
+        self._troubled = False
+        if not cursor["id"]:  # the collection is gone, say
+            self._drop()
+        return [_change(event) for event in cursor["nextBatch"]]
 
     def _drop(self) -> None:
         stream, self._stream = self._stream, None
         if stream is not None:
-            with contextlib.suppress(PyMongoError):  # it is gone either way
-                stream.close()
+            id, session = stream
+            self._kill(id)
+            session.end_session()
+
+    def _kill(self, cursor: int) -> None:
+        with contextlib.suppress(PyMongoError):  # it is gone either way, sooner or later
+            self._database.command({"killCursors": self._cursors, "cursors": [cursor]})
 
 
-def _ring(event: Document) -> Ring:
+def _change(event: Document) -> Change:
     lane = event.get("fullDocument", {}).get("lane")
-    return Ring(event.get("ns", {}).get("coll"), lane if isinstance(lane, str) else None)
+    return Change(event.get("ns", {}).get("coll"), lane if isinstance(lane, str) else None)
