@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import timedelta
 
 import pytest
 
@@ -70,6 +71,20 @@ def test_step_by_step(recruiter: Recruiter, target: str, within: str, step: str,
     assert f"by {step}" in said
     assert len([name for name in rows(said) if re.fullmatch(r"\d\d:\d\d", name)]) in steps
     del recruiter
+
+
+@pytest.mark.parametrize("command", [["analytics"], ["top", "--once"]])
+def test_what_was_counted_before_says_so(recruiter: Recruiter, target: str, command: list[str]) -> None:
+    now, queues = recruiter.clock.now(), recruiter.store.queues
+    before, after = now - timedelta(seconds=40), now + timedelta(minutes=5)
+    queues.keep(queues.count(now), at=before, next_at=after, until=after)
+
+    code, said = run(*command, RECRUITER_TARGET=target)
+
+    assert code == 0
+    assert re.search(r"1 queued.* \(counted 4\ds ago\)", said)
+    if command == ["analytics"]:
+        assert "counted" not in run("analytics", "--at", "2h", RECRUITER_TARGET=target)[1]
 
 
 def test_tags(recruiter: Recruiter, target: str) -> None:

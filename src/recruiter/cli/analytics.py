@@ -54,7 +54,7 @@ def analytics(
         told = recruiter.analytics(group, task=task, at=at, within=within)
         counts = recruiter.counts(by, within=within) if by == "owner" or by == "tag" else None
         if output == "table":
-            _print(told, by, counts)
+            _print(told, by, counts, recruiter.clock.now())
         else:
             print(as_json(as_document(told) | ({} if counts is None else {f"{by}s": counts}), output))
 
@@ -69,11 +69,11 @@ def as_document(told: Analytics) -> dict[str, Any]:
     return document
 
 
-def _print(told: Analytics, by: By, counts: Mapping[str, Mapping[str, int]] | None) -> None:
+def _print(told: Analytics, by: By, counts: Mapping[str, Mapping[str, int]] | None, now: datetime) -> None:
     console = Console(highlight=False)
     ended = ", ".join(f"{number(count)} {state}" for state, count in sorted(told.ended.items())) or "nothing"
     for name, text in {
-        "jobs": _queue(told.jobs) + counted_before(told),
+        "jobs": _queue(told.jobs) + counted_before(told, now),
         "from": f"{told.since:%Y-%m-%d %H:%M:%S} to {told.until:%H:%M:%S} UTC ({humanize(_whole(told))})",
         "ended": ended,
         "throughput": f"{number(told.throughput.value)} a minute, {number(told.throughput.value_per_second)} a second",
@@ -143,9 +143,9 @@ def _flow(flow: Flow | None, *, wide: bool) -> list[str]:
     return [number(flow.throughput.value), number(failed), *(seconds(value) for each in times for value in each)]
 
 
-def counted_before(told: Analytics) -> str:
-    """Where the jobs that wait were not counted just now: since when."""
-    age = told.until - told.counted_at
+def counted_before(told: Analytics, now: datetime) -> str:
+    """Where the jobs that wait were not counted just now: how long ago."""
+    age = now - told.counted_at
     return f" (counted {humanize(timedelta(seconds=round(age.total_seconds())))} ago)" if age >= _LONG_AGO else ""
 
 

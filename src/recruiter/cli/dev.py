@@ -74,7 +74,8 @@ def _database_of(file: str | None) -> str:
 def _run(file: str | None, target: str, processes: int, stop: Stop, console: Console) -> int:
     os.environ["RECRUITER_TARGET"] = target
     settings: Settings = settings_from(_Said(target, file, processes))
-    ready = f"[bold]ready[/bold], for {processes} jobs at once: enqueue from another terminal. Ctrl-C ends everything"
+    jobs = "1 job" if processes == 1 else f"{processes} jobs"
+    ready = f"[bold]ready[/bold], for {jobs} at once: enqueue from another terminal. Ctrl-C ends everything"
     return run_fleet(settings, stop, lambda: console.print(ready, soft_wrap=True))
 
 

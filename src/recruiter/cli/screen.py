@@ -74,7 +74,7 @@ class Screen:
         counts = (("queued", jobs.queued), ("running", jobs.running), ("postponed", jobs.postponed))
         text = "  ".join(f"{number(count)} {name}" for name, count in counts)
         zombies = f"  {number(jobs.zombies)} zombies" if jobs.zombies else ""
-        yield _line(text + zombies + counted_before(told), "bold")
+        yield _line(text + zombies + counted_before(told, overview.at), "bold")
         now = "" if self.pace is None else f"{number(self.pace)} a second now, "
         ended = ", ".join(f"{number(count)} {state}" for state, count in sorted(told.ended.items())) or "nothing"
         past = seconds((told.until - told.since).total_seconds())

@@ -17,10 +17,11 @@ def analyse(
     store: Store, at: datetime, within: timedelta, *, group: str | None = None, task: str | None = None
 ) -> Analytics:
     """What has ended within a time before `at`, and of the jobs that have not ended, how many were due then."""
-    since, until = window(at, within, store.clock.now())
+    now = store.clock.now()
+    since, until = window(at, within, now)
     counted = store.statistics.read(since, until, group, task)
     piles = store.queues.waiting(at, group, task)
-    return add_up(counted, _queues(store, piles.of), piles.at, since, until)
+    return add_up(counted, _queues(store, piles.of), piles.counted_at or now, since, until)
 
 
 def _queues(store: Store, piles: Mapping[Kind, Pile]) -> dict[Kind, Queue]:

@@ -27,5 +27,5 @@ def gauge(store: Store) -> bool:
     took = timedelta(seconds=store.clock.monotonic() - began)
     rest = max(_AT_LEAST, _SHARE * took)
     # Whoever counts may be late; nobody should have to count himself for that.
-    store.queues.keep(piles, next_at=now + rest, until=now + took + 3 * rest)
+    store.queues.keep(piles, at=now, next_at=now + rest, until=now + took + 3 * rest)
     return True

@@ -27,12 +27,12 @@ _KEPT = {"_id": {"queues": "waiting"}}
 
 @dataclass(frozen=True, slots=True)
 class Piles:
-    """How many jobs waited at a moment."""
+    """How many jobs wait."""
 
-    at: datetime
     of: dict[Kind, Pile]
+    counted_at: datetime | None = None
     next_at: datetime | None = None
-    """When somebody should count again; None if they were counted just now."""
+    """When they were counted, and when somebody should count again; None if it was just now."""
 
 
 class Queues:
@@ -59,7 +59,7 @@ class Queues:
             run = list(found)
             if CANCELLED_LANE not in run and group in (None, kind[0]) and task in (None, kind[1]):
                 piles[kind] = piles.get(kind, Pile()) + self._count(run, at)
-        return Piles(at, piles)
+        return Piles(piles)
 
     def _count(self, run: list[str], at: datetime) -> Pile:
         stretch = {"$gte": run[0], "$lte": run[-1]}
@@ -71,9 +71,10 @@ class Queues:
         return self._scheduled.count_documents({"lane": lane, **(when or {})}, hint=DUE)
 
     @store_call
-    def keep(self, piles: Piles, next_at: datetime, until: datetime) -> None:
+    def keep(self, piles: Piles, at: datetime, next_at: datetime, until: datetime) -> None:
+        """For all who look until then."""
         kinds = [{"group": kind[0], "task": kind[1], **pile._asdict()} for kind, pile in piles.of.items()]
-        kept = {"at": piles.at, "next_at": next_at, "until": until, "kinds": kinds}
+        kept = {"at": at, "next_at": next_at, "until": until, "kinds": kinds}
         self._statistics.replace_one(_KEPT, kept, upsert=True)
 
     @store_call
@@ -88,4 +89,4 @@ class Queues:
             for each in kinds
             if group in (None, each["group"]) and task in (None, each["task"])
         }
-        return Piles(found["at"], piles, found["next_at"])
+        return Piles(piles, found["at"], found["next_at"])
