@@ -1,7 +1,7 @@
 """Celery on Redis.
 
-The prefork pool with two children. Four jobs are prefetched for each (default): 64, which its manual suggests for short
-jobs, was no faster. No result backend: nobody asks for results. A message is acknowledged when its job begins (default).
+The prefork pool with two children. Four jobs are prefetched for each (default); 64 were no faster. No result backend:
+nobody asks for results. A message is acknowledged when its job begins (default), so a job is lost with its worker.
 """
 
 import os
