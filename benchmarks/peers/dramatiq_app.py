@@ -1,0 +1,31 @@
+"""Dramatiq on Redis.
+
+Two processes with 8 threads each, its default for two cores, and its default middleware (retries, time limits). A
+message is acknowledged when its job has ended.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Iterable
+
+import dramatiq
+from dramatiq.brokers.redis import RedisBroker
+from stamps import find_stamps
+
+dramatiq.set_broker(RedisBroker(url=os.environ["PEERS_REDIS"]))
+
+BEGAN = find_stamps()
+COMMAND = [sys.executable, "-m", "dramatiq", "dramatiq_app"]
+WORKERS = [[*COMMAND, "--processes", "2", "--threads", "8"]]
+
+
+@dramatiq.actor
+def noop(number: int, text: str) -> None:
+    del text
+    BEGAN[number] = time.time()
+
+
+def enqueue(numbers: Iterable[int]) -> None:
+    for number in numbers:
+        noop.send(number, "x")
