@@ -6,7 +6,8 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-_CLOCKS_AGREE = timedelta(milliseconds=50)
+_TICK = timedelta(milliseconds=15)
+"""How far behind a server's clock may be that is only set now and then."""
 
 
 class Clock(Protocol):
@@ -38,12 +39,14 @@ class SystemClock:
         return time.monotonic()
 
     def agree(self, theirs: datetime, took: float) -> None:
-        """Sets itself by the server's clock, which showed this time in an answer that took so many seconds."""
-        half = timedelta(seconds=took / 2)
-        difference = theirs + half - self.now()
-        # An answer that took long says little: user code may have held the interpreter meanwhile.
-        if abs(difference) > _CLOCKS_AGREE + half:
-            self.offset += difference
+        """Sets itself by the server's clock, which showed this time in an answer that took so many seconds.
+
+        It showed it at some time between the question and the answer. Whatever is possible then is left as it is: an
+        answer that took long, because of a new connection or of user code that held the interpreter, says little.
+        """
+        answered = self.now() - self.offset
+        asked = answered - timedelta(seconds=took)
+        self.offset = min(max(self.offset, theirs - answered), theirs + _TICK - asked)
 
 
 class StoppedClock(SystemClock):

@@ -203,19 +203,23 @@ class Store:
 
     @store_call
     def _check(self) -> ServerFacts:
-        before = self.clock.monotonic()
-        hello = self.client.admin.command("hello")
-        half_way = timedelta(seconds=(self.clock.monotonic() - before) / 2)
+        self.clock.offset = timedelta()
+        hello = self._set_clock()
+        if self.clock.offset:
+            self._set_clock()  # now that there is a connection, it can be told more exactly
         address = str(hello.get("me", self.target))
         if "setName" not in hello and hello.get("msg") != "isdbgrid":
             raise NotAReplicaSet(NOT_A_REPLICA_SET.format(address=self.target))
         if hello["maxWireVersion"] < OLDEST_WIRE_VERSION:
             raise ServerTooOld(f"MongoDB at {address} is older than 6.0; Recruiter needs 6.0 or newer")
-        self.clock.offset = timedelta()
-        offset = hello["localTime"].replace(tzinfo=UTC) + half_way - self.clock.now()
-        self.clock.offset = offset
         version = str(self.client.server_info()["version"])
-        return ServerFacts(version, hello.get("setName"), address, offset)
+        return ServerFacts(version, hello.get("setName"), address, self.clock.offset)
+
+    def _set_clock(self) -> Document:
+        asked_at = self.clock.monotonic()
+        hello = self.client.admin.command("hello")
+        self.clock.agree(hello["localTime"].replace(tzinfo=UTC), self.clock.monotonic() - asked_at)
+        return hello
 
     @store_call
     def prepare(self, *, insist: bool = False) -> list[Difference]:
