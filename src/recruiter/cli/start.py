@@ -102,7 +102,7 @@ def start_worker(
 def start_cleaner(
     *, common: given.CommonOptions = given.CommonOptions(), own: given.CleanerOptions = given.CleanerOptions()
 ) -> None:
-    """Removes old finished jobs, and repairs what dead workers left behind."""
+    """Removes old finished jobs, counts what waits where it is very much, and repairs what dead workers left behind."""
     settings = settings_from(common, own)
     manager = ServiceManager.of(os.environ)
     application = load_application(settings.bootstrap)

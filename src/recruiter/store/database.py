@@ -148,7 +148,7 @@ class Store:
 
     @cached_property
     def queues(self) -> queues.Queues:
-        return queues.Queues(self._collection(scheduled.NAME), self._collection(statistics.NAME))
+        return queues.Queues(self.scheduled, self._collection(statistics.NAME))
 
     @cached_property
     def limits(self) -> limits.Limits:

@@ -19,7 +19,7 @@ from recruiter.domain.lanes import Lane
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.statistics import Kind, Pile
 from recruiter.store.codec import Document
-from recruiter.store.scheduled import DUE
+from recruiter.store.scheduled import DUE, Scheduled
 from recruiter.store.translate import store_call
 
 _KEPT = {"_id": {"queues": "waiting"}}
@@ -36,14 +36,14 @@ class Piles:
 
 
 class Queues:
-    def __init__(self, scheduled: Collection[Document], statistics: Collection[Document]) -> None:
+    def __init__(self, scheduled: Scheduled, statistics: Collection[Document]) -> None:
         self._scheduled = scheduled
         self._statistics = statistics
 
     @store_call
     def about(self) -> int:
         """How many documents there are, without counting any."""
-        return self._scheduled.estimated_document_count()
+        return self._scheduled.collection.estimated_document_count()
 
     def waiting(self, at: datetime, group: str | None = None, task: str | None = None) -> Piles:
         """What waits: as somebody has counted it not long ago, or counted now."""
@@ -53,9 +53,8 @@ class Queues:
     def count(self, at: datetime, group: str | None = None, task: str | None = None) -> Piles:
         """The jobs of all groups and tasks or of this, those that are due by then and those that are not."""
         piles: dict[Kind, Pile] = {}
-        lanes: list[str] = self._scheduled.distinct("lane", {"lane": {"$gt": ""}})
         # In the order of the index, so that lanes of a kind that follow each other are one stretch of it.
-        for kind, found in groupby(lanes, lambda lane: Lane.parse(lane)[:2]):
+        for kind, found in groupby(self._scheduled.lanes(), lambda lane: Lane.parse(lane)[:2]):
             run = list(found)
             if CANCELLED_LANE not in run and group in (None, kind[0]) and task in (None, kind[1]):
                 piles[kind] = piles.get(kind, Pile()) + self._count(run, at)
@@ -68,7 +67,7 @@ class Queues:
         return Pile(max(0, total - postponed), postponed, suspects)
 
     def _counted(self, lane: Document, when: Document | None = None) -> int:
-        return self._scheduled.count_documents({"lane": lane, **(when or {})}, hint=DUE)
+        return self._scheduled.collection.count_documents({"lane": lane, **(when or {})}, hint=DUE)
 
     @store_call
     def keep(self, piles: Piles, at: datetime, next_at: datetime, until: datetime) -> None:
