@@ -4,7 +4,8 @@
     in the main thread of a child    a signal, which also interrupts sleeping and waiting, and whose handler raises
     in any other thread              an exception thrown into it, which arrives with its next line of Python
 
-None of them can end code that never comes back from C; for that, the supervisor ends the process (processes/fates.py).
+None of them can end code that never comes back from C; for that, the supervisor ends the process
+(processes/worker/overruns.py).
 """
 
 from __future__ import annotations

@@ -21,11 +21,11 @@ from bson import ObjectId
 from recruiter import ArchivedJob, JobHandle, JobTimedOut, RetryManyTimes, Task
 from recruiter.clock import SystemClock
 from recruiter.embedded import EmbeddedServer
-from recruiter.processes import wire
+from recruiter.processes.child import pipe
+from recruiter.processes.child.cancel_listener import CancelListener
+from recruiter.processes.child.claims import Claims
+from recruiter.processes.child.concurrent import ConcurrentChild
 from recruiter.processes.complaints import Complaints
-from recruiter.processes.control import Control
-from recruiter.processes.juggler import Juggler
-from recruiter.processes.ledger import Ledger
 from recruiter.store.codec import decode, encode, job_document
 from recruiter.store.database import Store
 from recruiter.store.target import Target
@@ -346,27 +346,27 @@ def test_with_one_place_the_policy_of_one_that_overran_decides_and_the_next_runs
     assert jobs.my_pid.enqueue().result(PATIENCE)
 
 
-# -- the juggler by itself -------------------------------------------------------------------------------------------
+# -- the concurrent child by itself ----------------------------------------------------------------------------------
 
 
-class Jugglers:
-    """A juggler at work in a thread of the test, with its pipes and its ledger."""
+class ConcurrentChildren:
+    """A concurrent child at work in a thread of the test, with its pipes and its claims."""
 
     def __init__(self, bench: Bench, places: int) -> None:
         self._to, self._from, self._control = os.pipe(), os.pipe(), os.pipe()
-        self._ledger = Ledger(multiprocessing.get_context("forkserver"))
-        control = Control(self._control[0], by_signal=False)
+        self._claims = Claims(multiprocessing.get_context("forkserver"))
+        control = CancelListener(self._control[0], by_signal=False)
         executor, clock = bench.executor, SystemClock()
         complaints, ends = Complaints(clock), (self._to[0], self._from[1])
-        self._juggler = Juggler(*ends, self._ledger, executor, control, complaints, clock, places)
-        self._thread = threading.Thread(target=self._juggler.work)
+        self._child = ConcurrentChild(*ends, self._claims, executor, control, complaints, clock, places)
+        self._thread = threading.Thread(target=self._child.work)
 
     def run(self, *tasks: str) -> list[Any]:
         """Sends jobs all at once; returns their results in the same order."""
         frames = []
         for number, task in enumerate(tasks):
-            self._ledger.open(number)
-            frames.append(wire.frame(wire.JOB, number, encode(job_document(a_job(task=task, args={})))))
+            self._claims.open(number)
+            frames.append(pipe.frame(pipe.JOB, number, encode(job_document(a_job(task=task, args={})))))
         os.write(self._to[1], b"".join(frames))
         self._thread.start()
         try:
@@ -381,9 +381,9 @@ class Jugglers:
                 os.close(end)
 
     def _answers(self, count: int) -> list[Any]:
-        frames, results = wire.Frames(), dict[int, Any]()
+        frames, results = pipe.Frames(), dict[int, Any]()
         while len(results) < count:
-            for _, number, payload in frames.feed(os.read(self._from[0], wire.READ_AT_ONCE)):
+            for _, number, payload in frames.feed(os.read(self._from[0], pipe.READ_AT_ONCE)):
                 results[number] = decode(payload)["result"]
         return [results[number] for number in range(count)]
 
@@ -412,7 +412,7 @@ def test_jobs_beyond_its_places_wait_until_one_is_free(colour: str) -> None:
 
     bench.recruiter.task(name="count")(count if colour == "async def" else count_in_a_thread)
 
-    assert max(Jugglers(bench, places=3).run(*["count"] * 30)) == 3
+    assert max(ConcurrentChildren(bench, places=3).run(*["count"] * 30)) == 3
 
 
 whose: contextvars.ContextVar[str] = contextvars.ContextVar("whose", default="nobody's")
@@ -447,4 +447,4 @@ def test_context_variables_of_one_job_are_not_seen_by_the_next(function: Callabl
     bench = Bench()
     bench.recruiter.task(name="take_it")(function)
 
-    assert Jugglers(bench, places=2).run(*["take_it"] * 8) == ["nobody's"] * 8
+    assert ConcurrentChildren(bench, places=2).run(*["take_it"] * 8) == ["nobody's"] * 8

@@ -21,10 +21,10 @@ from recruiter.domain.progress import STATUS_KEPT, LogLine, Progress, StatusEntr
 from recruiter.domain.state import State
 from recruiter.errors import NoCurrentJob, StoreUnreachable
 from recruiter.events import Event, Events
-from recruiter.processes.children import HeldJob
+from recruiter.processes.held import HeldJob
 from recruiter.processes.loop import Stop
 from recruiter.processes.membership import Membership, MembershipOptions
-from recruiter.processes.tracking import Tracking
+from recruiter.processes.progress.writer import ProgressWriter
 from recruiter.steps.cancel import archive_cancelled
 from recruiter.steps.find import find
 from recruiter.steps.rescue import Rescue
@@ -461,18 +461,18 @@ class TestTracking:
     """The loop that writes the signs."""
 
     @pytest.fixture
-    def tracking(self, store: Store) -> Tracking:
+    def tracking(self, store: Store) -> ProgressWriter:
         membership = Membership(store.clock, MembershipOptions(), lambda: None)
-        return Tracking(store, Events(), Stop(), membership)
+        return ProgressWriter(store, Events(), Stop(), membership)
 
-    def said(self, tracking: Tracking, job: Job, progress: float) -> Document:
+    def said(self, tracking: ProgressWriter, job: Job, progress: float) -> Document:
         """This job runs here and has said so."""
         said = Progress((StatusEntry("running", None, progress, None, NOW),))
         held = HeldJob(job.id, encode(job_document(job)))
         tracking._membership.holdings.tracks.heard(held, NOW, encode(progress_fields(said)))
         return progress_fields(said)
 
-    def test_it_writes_the_newest_word_once(self, store: Store, tracking: Tracking) -> None:
+    def test_it_writes_the_newest_word_once(self, store: Store, tracking: ProgressWriter) -> None:
         job = a_job()
         insert(store, job)
         for progress in (0.1, 0.2, 0.3):
@@ -484,7 +484,7 @@ class TestTracking:
         eventually(lambda: tracking._step() > 1)
         assert document(store, job.id)["reported_at"] == written
 
-    def test_one_that_has_lost_its_place_writes_nothing(self, store: Store, tracking: Tracking) -> None:
+    def test_one_that_has_lost_its_place_writes_nothing(self, store: Store, tracking: ProgressWriter) -> None:
         job = a_job()
         insert(store, job)
         self.said(tracking, job, 0.5)
@@ -498,7 +498,7 @@ class TestTracking:
         clock = StoppedClock(NOW)
         membership = Membership(clock, MembershipOptions(dead_after=15.0), lambda: None)
         membership.joined = True
-        tracking = Tracking(store, Events(), Stop(), membership)
+        tracking = ProgressWriter(store, Events(), Stop(), membership)
         job = a_job()
         insert(store, job)
         self.said(tracking, job, 0.5)
@@ -509,7 +509,7 @@ class TestTracking:
         assert document(store, job.id) == job_document(job)
 
     def test_what_could_not_be_written_is_written_later(
-        self, store: Store, tracking: Tracking, monkeypatch: pytest.MonkeyPatch
+        self, store: Store, tracking: ProgressWriter, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         job = a_job()
         insert(store, job)
@@ -528,7 +528,7 @@ class TestTracking:
         told: list[Event] = []
         events = Events()
         events.listen(told.append)
-        tracking = Tracking(store, events, Stop(), Membership(store.clock, MembershipOptions(), lambda: None))
+        tracking = ProgressWriter(store, events, Stop(), Membership(store.clock, MembershipOptions(), lambda: None))
         large, other = a_job(), a_job()
         insert(store, large, other)
         room = 16 * 1024 * 1024 - len(encode(job_document(large))) - 100
@@ -542,7 +542,7 @@ class TestTracking:
         assert document(store, other.id)["progress"] == 0.5
         assert "progress" not in document(store, large.id)
 
-    def test_no_sign_comes_after_a_job_is_settled(self, store: Store, tracking: Tracking) -> None:
+    def test_no_sign_comes_after_a_job_is_settled(self, store: Store, tracking: ProgressWriter) -> None:
         """Given a sign on its way, when the job is about to be settled, then settling waits for it."""
         job = a_job()
         insert(store, job)
@@ -565,7 +565,7 @@ class TestTracking:
         self.said(tracking, job, 0.9)
         assert tracks.take("w1") == []
 
-    def test_nor_of_one_that_was_seen_running_before_it_was_settled(self, tracking: Tracking) -> None:
+    def test_nor_of_one_that_was_seen_running_before_it_was_settled(self, tracking: ProgressWriter) -> None:
         """Given a heartbeat that looked before and speaks after, then the job is not signed, also where it waits."""
         holdings = tracking._membership.holdings
         job = a_job()
@@ -584,7 +584,7 @@ class TestTracking:
         assert holdings.saw(seen, LATER, 1.0)
         assert [sign.id for sign in holdings.tracks.take("w1")] == [job.id]
 
-    def test_a_job_that_cannot_be_read_is_passed_over(self, tracking: Tracking) -> None:
+    def test_a_job_that_cannot_be_read_is_passed_over(self, tracking: ProgressWriter) -> None:
         tracks = tracking._membership.holdings.tracks
         tracks.saw([(HeldJob("x", b"nonsense"), NOW)], LATER, 1.0)
 

@@ -14,8 +14,8 @@ from rich.console import Console
 from recruiter.cli.options import settings_from
 from recruiter.cli.start import run_fleet
 from recruiter.embedded import EmbeddedServer
-from recruiter.processes.children import Nursery
 from recruiter.processes.loop import Stop
+from recruiter.processes.worker.child_pool import ForkServer
 from recruiter.settings import Settings
 from recruiter.store.target import DEFAULT_DATABASE, Target
 
@@ -67,7 +67,7 @@ def dev(
 
 def _database_of(file: str | None) -> str:
     """The database that the application names itself: whoever enqueues with it will use that one on this server too."""
-    address = Nursery.open(file).ask_address() if file is not None else None
+    address = ForkServer.open(file).ask_address() if file is not None else None
     return Target.parse(address).database if address is not None else DEFAULT_DATABASE
 
 

@@ -15,16 +15,16 @@ from recruiter.cli import options as given
 from recruiter.cli.options import PATIENCE, settings_from
 from recruiter.events import Events
 from recruiter.log import configure, log_events
-from recruiter.processes.children import Nursery
+from recruiter.processes.child.parent import die_with_parent
 from recruiter.processes.cleaner import CleanerOptions, CleanerProcess
 from recruiter.processes.fleet import PARENT_VARIABLE, Fleet
 from recruiter.processes.host import measured_resources
 from recruiter.processes.loop import Stop
 from recruiter.processes.notify import ServiceManager
-from recruiter.processes.parent import die_with_parent
 from recruiter.processes.presence import Presence
 from recruiter.processes.recruiter import RecruiterOptions, RecruiterProcess
-from recruiter.processes.worker import WorkerOptions, WorkerProcess
+from recruiter.processes.worker.child_pool import ForkServer
+from recruiter.processes.worker.process import WorkerOptions, WorkerProcess
 from recruiter.settings import Settings
 from recruiter.store.database import Store
 from recruiter.store.target import Target
@@ -74,8 +74,8 @@ def start_worker(
     settings = settings_from(common, own, death)
     manager = ServiceManager.of(os.environ)
     # The supervisor runs no user code, so the application is not loaded here: a child is asked.
-    nursery = Nursery.open(settings.bootstrap)
-    with _Process("worker", settings, nursery.ask_address(), manager) as process:
+    fork_server = ForkServer.open(settings.bootstrap)
+    with _Process("worker", settings, fork_server.ask_address(), manager) as process:
         WorkerProcess(
             process.store,
             process.events,
@@ -93,7 +93,7 @@ def start_worker(
                 memory_hard_limit=settings.memory_hard_limit,
                 tell_all=settings.log_level == "debug",
             ),
-            nursery,
+            fork_server,
             manager=manager,
         ).run()
 

@@ -21,16 +21,16 @@ from recruiter.domain.report import JobReport
 from recruiter.domain.throughput import MOST_PREFETCHED, Throughput
 from recruiter.errors import StoreUnreachable, Superseded
 from recruiter.events import Events
-from recruiter.processes.children import HeldJob
 from recruiter.processes.fetching import Fetching
 from recruiter.processes.heartbeat import Heartbeat
+from recruiter.processes.held import HeldJob
 from recruiter.processes.holdings import Holdings
 from recruiter.processes.loop import Stop
 from recruiter.processes.membership import LAST_WORDS, Membership, MembershipOptions
+from recruiter.processes.progress.writer import ProgressWriter
 from recruiter.processes.recruiter import RecruiterOptions, RecruiterProcess
 from recruiter.processes.seat import Crew, Seat
 from recruiter.processes.settling import Settling
-from recruiter.processes.tracking import Tracking
 from recruiter.steps.look import anything_to_do
 from recruiter.store.database import Store
 
@@ -97,7 +97,7 @@ class Caller:
             busy=self._give_back_stale,
             listen=manner.stays,
         )
-        self._tracking = Tracking(store, events, self._threads_stop, membership)
+        self._tracking = ProgressWriter(store, events, self._threads_stop, membership)
         self._heartbeat = Heartbeat(
             store,
             events,

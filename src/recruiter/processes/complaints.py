@@ -13,7 +13,7 @@ from recruiter.clock import Clock
 from recruiter.domain.notices import Seldom
 from recruiter.domain.text import cut
 from recruiter.events import Event
-from recruiter.processes import wire
+from recruiter.processes.child import pipe
 from recruiter.store.codec import decode, encode
 
 _SELDOM_FROM_A_CHILD, _SELDOM_IN_THE_LOG = 1.0, 60.0
@@ -45,7 +45,7 @@ class Complaints:
             if times:
                 listener, error = (cut(str(event.fields[name]), _LONGEST) for name in ("listener", "error"))
                 complaint = Complaint(listener, about, error, times)
-                self._frames.append(wire.frame(wire.COMPLAINT, 0, encode(complaint._asdict())))
+                self._frames.append(pipe.frame(pipe.COMPLAINT, 0, encode(complaint._asdict())))
 
     def take(self) -> bytes:
         """To be sent before an answer; most of the time there is nothing."""

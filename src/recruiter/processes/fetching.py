@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from recruiter.domain.job import JobId
 from recruiter.events import Events
-from recruiter.processes.children import HeldJob
+from recruiter.processes.held import HeldJob
 from recruiter.processes.holdings import Holdings
 from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.membership import Membership, Workplace

@@ -19,13 +19,13 @@ from recruiter.domain.why import Why
 from recruiter.errors import NotAlone, RecruiterError, StoreError, Superseded, UnknownTask
 from recruiter.events import Events
 from recruiter.processes.caller import CallingOptions
-from recruiter.processes.children import HeldJob
 from recruiter.processes.heartbeat import Heartbeat
+from recruiter.processes.held import HeldJob
 from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.membership import LAST_WORDS, Membership, MembershipOptions
+from recruiter.processes.progress.writer import ProgressWriter
 from recruiter.processes.seat import Crew, Seat
 from recruiter.processes.settling import let_go, settle_all
-from recruiter.processes.tracking import Tracking
 from recruiter.steps.adopt import adopt
 from recruiter.steps.cancel import archive_cancelled
 from recruiter.steps.lead import Leadership
@@ -52,7 +52,7 @@ class Flushing:
         )
         roster = MembershipOptions(heartbeat=options.heartbeat, dead_after=options.dead_after)
         self._membership = Membership(store.clock, roster, self._seat.wake)
-        self._tracking = Tracking(store, events, self._stop, self._membership)
+        self._tracking = ProgressWriter(store, events, self._stop, self._membership)
         self._heartbeat = Heartbeat(
             store,
             events,

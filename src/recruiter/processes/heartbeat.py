@@ -10,7 +10,7 @@ from typing import Any
 
 from recruiter.domain.throughput import Throughput
 from recruiter.events import Events
-from recruiter.processes.children import HeldJob
+from recruiter.processes.held import HeldJob
 from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.membership import Membership, Workplace
 from recruiter.store.codec import decode

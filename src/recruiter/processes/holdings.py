@@ -15,8 +15,8 @@ from datetime import datetime
 
 from recruiter.domain.job import JobId
 from recruiter.domain.policy_registry import PolicyRegistry
-from recruiter.processes.children import HeldJob
-from recruiter.processes.tracks import Tracks
+from recruiter.processes.held import HeldJob
+from recruiter.processes.progress.buffer import ProgressBuffer
 from recruiter.store import moves
 from recruiter.store.codec import Document, decode
 from recruiter.store.moves import Move
@@ -34,9 +34,9 @@ class Holdings:
     def __init__(self, worker: str) -> None:
         self.worker = worker
         self.arrivals: deque[HeldJob] = deque()
-        """Fetched, not yet seen by the floor."""
+        """Fetched, not yet seen by the dispatcher."""
         self.marked: deque[HeldJob] = deque()
-        """At-most-once jobs that are marked as started, not yet seen by the floor."""
+        """At-most-once jobs that are marked as started, not yet seen by the dispatcher."""
         self._once_waiting: deque[HeldJob] = deque()
         self._once_open: set[JobId] = set()
         self._lock = threading.Lock()
@@ -45,7 +45,7 @@ class Holdings:
         self._to_fetch: list[JobId] = []
         self._outcomes: deque[Outcome] = deque()
         self.settling = 0
-        self.tracks = Tracks()
+        self.tracks = ProgressBuffer()
 
     def hear(self, holding: Holding) -> bool:
         """Takes note of an answer of the roster; true when there are new jobs to fetch."""
@@ -67,7 +67,7 @@ class Holdings:
             return ids
 
     def not_begun(self) -> list[JobId]:
-        """Everything that has not got as far as the floor, to be handed back."""
+        """Everything that has not got as far as the dispatcher, to be handed back."""
         ids = self.to_fetch()
         with self._lock:
             ids.extend(job.id for job in self._once_waiting)

@@ -21,7 +21,7 @@ from recruiter.clock import Clock
 from recruiter.domain.job import JobId
 from recruiter.errors import StoreError
 from recruiter.events import Events
-from recruiter.processes.children import HeldJob
+from recruiter.processes.held import HeldJob
 from recruiter.processes.holdings import Holdings
 from recruiter.store.codec import Document
 from recruiter.store.database import Store
@@ -44,7 +44,7 @@ class MembershipOptions:
 
 
 class Workplace(Protocol):
-    """Where jobs are run: the floor of a worker, or the thread that called. Everything here is for other threads."""
+    """Where jobs are run: a worker's dispatcher, or the thread that called. Everything here is for other threads."""
 
     @property
     def tasks(self) -> frozenset[str] | None:

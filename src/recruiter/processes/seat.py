@@ -19,9 +19,9 @@ from recruiter.domain.schedule_registry import SchedulePolicyRegistry
 from recruiter.errors import JobCancelled
 from recruiter.events import Events
 from recruiter.interruption import Reach
-from recruiter.processes.children import HeldJob
-from recruiter.processes.courier import Courier
+from recruiter.processes.held import HeldJob
 from recruiter.processes.holdings import Holdings, crashed
+from recruiter.processes.progress.sender import ProgressSender
 from recruiter.processes.signals import Signals
 from recruiter.registry import Registry
 from recruiter.steps.execute import Executor
@@ -64,7 +64,7 @@ class Seat:
         """Called once when there is nothing more here to run."""
         self._heard = heard
         """Called when a job has said something of itself."""
-        self._courier: Courier[HeldJob] = Courier(self._note)
+        self._sender: ProgressSender[HeldJob] = ProgressSender(self._note)
         self._was_hungry = False
         self._lock = threading.Lock()
         self._waiting: deque[HeldJob] = deque()
@@ -130,7 +130,7 @@ class Seat:
         self._executor = self._crew.executor(holdings.worker)
 
     def close(self) -> None:
-        self._courier.close()
+        self._sender.close()
         if self._executor is not None:
             self._executor.close()
             self._executor = None
@@ -157,7 +157,7 @@ class Seat:
         self._begin(job)
         try:
             self.signals.in_job = True
-            ended = self._executor.run(job.raw, self._reach, tells=partial(self._courier.call, job))
+            ended = self._executor.run(job.raw, self._reach, tells=partial(self._sender.call, job))
         except BaseException:  # a signal that found us just before or after the user's code
             self.signals.in_job = False  # at once: another one must not find us here
             if not self.signals.interrupted:

@@ -7,11 +7,11 @@ import threading
 
 from recruiter.errors import JobCancelled
 from recruiter.interruption import Reach
-from recruiter.processes import wire
+from recruiter.processes.child import pipe
 from recruiter.store.codec import decode
 
 
-class Control:
+class CancelListener:
     """The child's side. A cancellation may come just before its job begins, or after it has ended: both do no harm."""
 
     def __init__(self, pipe: int, *, by_signal: bool) -> None:
@@ -34,8 +34,8 @@ class Control:
             self._reaches.pop(number, None)
 
     def _listen(self) -> None:
-        frames = wire.Frames()
-        while data := os.read(self._pipe, wire.READ_AT_ONCE):
+        frames = pipe.Frames()
+        while data := os.read(self._pipe, pipe.READ_AT_ONCE):
             for _, number, payload in frames.feed(data):
                 flag = decode(payload)
                 self.begin(number).interrupt(JobCancelled(flag.get("by"), flag.get("reason"), flag.get("at")))

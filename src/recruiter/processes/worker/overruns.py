@@ -12,7 +12,7 @@ from datetime import datetime
 from recruiter.domain.job import Execution
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.errors import JobOutOfMemory, JobTimedOut, RecruiterError
-from recruiter.processes.children import Child
+from recruiter.processes.worker.child_handle import ChildHandle
 from recruiter.store import moves
 from recruiter.store.codec import Document
 
@@ -53,7 +53,7 @@ class Cancelled:
 Fate = ByForce | Cancelled
 
 
-def of_those_who_stay(child: Child, now: float) -> dict[int, Fate]:
+def of_those_who_stay(child: ChildHandle, now: float) -> dict[int, Fate]:
     """By number, jobs of this child whose time is over, or that were cancelled, and that were told so and go on."""
     fates: dict[int, Fate] = {
         number: ByForce(JobTimedOut("its time was over, and it did not end when told so"))
@@ -66,7 +66,7 @@ def of_those_who_stay(child: Child, now: float) -> dict[int, Fate]:
     return fates
 
 
-def of_those_too_large(child: Child, hard_limit: int | None) -> dict[int, Fate]:
+def of_those_too_large(child: ChildHandle, hard_limit: int | None) -> dict[int, Fate]:
     """By number, all that run in a child which uses more memory than it may, or than the job there asked for."""
     numbers = child.numbers_running()
     limits = [limit for limit in (hard_limit, *map(child.memory_asked, numbers)) if limit is not None]

@@ -1,4 +1,4 @@
-"""The floor: where jobs meet children. One thread owns it; it moves bytes and decides, and never waits for MongoDB.
+"""The dispatcher gives jobs to free children. One thread owns it; it moves bytes and never waits for MongoDB.
 
 Jobs wait here, not in the pipes: a child gets only what it can do in the next moment, and what it has not started is
 taken back when it turns out to be slow. So nothing waits behind a slow job while another child is free.
@@ -23,11 +23,14 @@ from recruiter.domain.job import JobId
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.errors import ApplicationError
 from recruiter.events import Events
-from recruiter.processes import fates, wire
-from recruiter.processes.children import STUCK, Answer, Child, HeldJob, Nursery
-from recruiter.processes.fates import ByForce, Fate
+from recruiter.processes.child import pipe
+from recruiter.processes.held import HeldJob
 from recruiter.processes.holdings import Holdings, Outcome, crashed
 from recruiter.processes.telling import Telling
+from recruiter.processes.worker import overruns
+from recruiter.processes.worker.child_handle import STUCK, Answer, ChildHandle
+from recruiter.processes.worker.child_pool import ForkServer
+from recruiter.processes.worker.overruns import ByForce, Fate
 from recruiter.store import moves
 from recruiter.store.codec import Document, decode
 
@@ -43,10 +46,10 @@ _FAREWELL = 5.0
 """Seconds that a child may take to end once it has been told to and runs nothing."""
 
 
-class Floor:
+class Dispatcher:
     def __init__(
         self,
-        nursery: Nursery,
+        fork_server: ForkServer,
         clock: SystemClock,
         events: Events,
         policies: PolicyRegistry,
@@ -61,7 +64,7 @@ class Floor:
         heard: Callable[[], None],
         tell_all: bool,
     ) -> None:
-        self._nursery = nursery
+        self._fork_server = fork_server
         self._clock = clock
         self._events = events
         self._policies = policies
@@ -84,8 +87,8 @@ class Floor:
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
         self._selector.register(self._wake_read, selectors.EVENT_READ, self._woken)
-        self._children: list[Child] = []
-        self._blocked: set[Child] = set()
+        self._children: list[ChildHandle] = []
+        self._blocked: set[ChildHandle] = set()
         self._buffer: deque[HeldJob] = deque()
         self._holdings = Holdings("")
         self._flags: queue.SimpleQueue[Mapping[JobId, Document]] = queue.SimpleQueue()
@@ -93,7 +96,7 @@ class Floor:
         self._fed_at = 0.0
         self._watched_at = 0.0
         self._timed_at = 0.0
-        self._bear_at = 0.0
+        self._spawn_at = 0.0
         self.tasks: frozenset[str] | None = None
 
     # -- from other threads --------------------------------------------------------------------------------------
@@ -113,16 +116,16 @@ class Floor:
         return [(job, self._moment(since)) for child in list(self._children) for job, since in child.running()]
 
     def cancel(self, flags: Mapping[JobId, Document]) -> None:
-        """These have been cancelled, whoever holds them; acts on those that are here, in the floor's own time."""
+        """These have been cancelled, whoever holds them; acts on those that are here, in the dispatcher's own time."""
         self._flags.put(flags)
         self.wake()
 
     def ask_to_stop(self) -> None:
         """Lets the jobs know, if they ask, that the worker is about to stop."""
         for child in list(self._children):
-            child.ledger.ask_to_stop()
+            child.claims.ask_to_stop()
 
-    # -- the floor's own thread ----------------------------------------------------------------------------------
+    # -- the dispatcher's own thread -----------------------------------------------------------------------------
 
     def open(self, holdings: Holdings) -> None:
         """Begins a registration, with new children that know its id."""
@@ -156,7 +159,7 @@ class Floor:
         except ApplicationError:
             raise
         except Exception:
-            self._events.emit("loop.failed", loop="floor", trace=traceback.format_exc())
+            self._events.emit("loop.failed", loop="dispatch", trace=traceback.format_exc())
 
     def pause(self) -> list[HeldJob]:
         """Takes no more jobs, and gives back all that has not started."""
@@ -239,7 +242,7 @@ class Floor:
             self._fed_at = now
             self._wait_for_pipe(child)
 
-    def _wait_for_pipe(self, child: Child) -> None:
+    def _wait_for_pipe(self, child: ChildHandle) -> None:
         """Listens for the pipe to take more as long as there is more, and not longer."""
         if child.has_unsent and child not in self._blocked:
             self._blocked.add(child)
@@ -248,11 +251,11 @@ class Floor:
             self._blocked.remove(child)
             self._selector.unregister(child.write_end)
 
-    def _flush(self, child: Child) -> None:
+    def _flush(self, child: ChildHandle) -> None:
         child.flush()
         self._wait_for_pipe(child)
 
-    def _hear(self, child: Child) -> None:
+    def _hear(self, child: ChildHandle) -> None:
         if child not in self._children:
             return  # its death was noticed in the same moment
         answers = child.receive(self._clock.monotonic())
@@ -262,16 +265,16 @@ class Floor:
         self._note(child)
         outcomes: list[Outcome] = []
         for answer in answers:
-            if answer.kind < wire.ARCHIVE:
+            if answer.kind < pipe.ARCHIVE:
                 self._greet(child, answer)
             else:
-                move = wire.move_of(answer.kind, answer.payload)
+                move = pipe.move_of(answer.kind, answer.payload)
                 outcomes.append((answer.job.id, move))
                 self._telling.ended(answer.job.id, move)
         if outcomes:
             self._end(outcomes)
 
-    def _note(self, child: Child) -> None:
+    def _note(self, child: ChildHandle) -> None:
         """What its jobs have said of themselves, and what failed beside them."""
         if child.complaints:
             complaints, child.complaints = child.complaints, []
@@ -282,9 +285,9 @@ class Floor:
                 self._holdings.tracks.heard(job, self._moment(since), payload)
             self._heard()
 
-    def _greet(self, child: Child, answer: Answer) -> None:
+    def _greet(self, child: ChildHandle, answer: Answer) -> None:
         message = decode(answer.payload)
-        if answer.kind == wire.BROKEN:
+        if answer.kind == pipe.BROKEN:
             if self.tasks is None:
                 raise ApplicationError(f"the application cannot be loaded in a worker:\n{message['trace']}")
             self._events.emit("child.broken", pid=child.pid, trace=message["trace"])
@@ -292,14 +295,14 @@ class Floor:
         child.tasks = self.tasks = frozenset(message["tasks"])
         self._events.emit("child.started", pid=child.pid)
 
-    def _drain(self, child: Child) -> None:
+    def _drain(self, child: ChildHandle) -> None:
         """Everything it still had to say."""
         with contextlib.suppress(OSError):
             self._hear(child)
             while not child.drained:
                 self._hear(child)
 
-    def _died(self, child: Child) -> None:
+    def _died(self, child: ChildHandle) -> None:
         if child not in self._children:
             return
         self._drain(child)
@@ -314,17 +317,17 @@ class Floor:
             self._events.emit("child.died", pid=child.pid, how=child.how_it_ended(), jobs=[job.id for job in blamed])
         self._end((job.id, self.crash(job, now, child.how_it_ended())) for job in blamed)
         if not was_ready:
-            self._bear_at = self._clock.monotonic() + _BREATH
+            self._spawn_at = self._clock.monotonic() + _BREATH
 
     def crash(self, job: HeldJob, at: datetime, how: str) -> moves.Move:
         """What the death of its process means for a job, whatever is in it."""
         return crashed(job, self._policies, self._holdings.worker, at, how, self._holdings.tracks.said(job.id))
 
-    def _stop_listening(self, child: Child) -> None:
+    def _stop_listening(self, child: ChildHandle) -> None:
         with contextlib.suppress(KeyError):
             self._selector.unregister(child.read_end)
 
-    def _remove(self, child: Child) -> tuple[list[HeldJob], list[HeldJob]]:
+    def _remove(self, child: ChildHandle) -> tuple[list[HeldJob], list[HeldJob]]:
         self._stop_listening(child)
         self._selector.unregister(child.process.sentinel)
         child.forget_unsent()
@@ -333,13 +336,13 @@ class Floor:
 
     def _replenish(self) -> None:
         now = self._clock.monotonic()
-        while len(self._children) < self._wanted and now >= self._bear_at:
+        while len(self._children) < self._wanted and now >= self._spawn_at:
             try:
                 offset = self._clock.offset.total_seconds()
-                child = self._nursery.bear(self._holdings.worker, self._address, offset, self._concurrency, now)
+                child = self._fork_server.spawn(self._holdings.worker, self._address, offset, self._concurrency, now)
             except (OSError, EOFError) as error:  # no memory, too many processes: later perhaps
                 self._events.emit("child.broken", pid=0, trace=f"cannot start a child: {error}")
-                self._bear_at = now + _BREATH
+                self._spawn_at = now + _BREATH
                 return
             self._children.append(child)
             self._selector.register(child.read_end, selectors.EVENT_READ, partial(self._hear, child))
@@ -368,11 +371,11 @@ class Floor:
 
     def _end_who_must_go(self, now: float) -> None:
         for child in list(self._children):
-            must_go = fates.of_those_who_stay(child, now) or fates.of_those_too_large(child, self._hard_limit)
+            must_go = overruns.of_those_who_stay(child, now) or overruns.of_those_too_large(child, self._hard_limit)
             if must_go:
                 self._end_child_of(child, must_go)
 
-    def _end_child_of(self, child: Child, must_go: Mapping[int, Fate]) -> None:
+    def _end_child_of(self, child: ChildHandle, must_go: Mapping[int, Fate]) -> None:
         """Ends a child because of some of its jobs. What else ran in there is handed back."""
         child.kill()
         child.process.join(timeout=5.0)
@@ -383,12 +386,12 @@ class Floor:
         self._buffer.extendleft(reversed(innocent))
         now = self._clock.now()
         for job, since, fate in ended:
-            end = fates.Ended(self._moment(since), now, self._holdings.worker)
+            end = overruns.Ended(self._moment(since), now, self._holdings.worker)
             self._end([(job.id, self._move_of(job, fate, end))])
         self.interrupt(others, "its process was ended because of another job")
         self._replenish()
 
-    def _move_of(self, job: HeldJob, fate: Fate, end: fates.Ended) -> moves.Move:
+    def _move_of(self, job: HeldJob, fate: Fate, end: overruns.Ended) -> moves.Move:
         try:
             document = decode(job.raw) | self._holdings.tracks.said(job.id)
             if isinstance(fate, ByForce):

@@ -1,12 +1,13 @@
 """The worker process: a supervisor that runs no user code, and the children that do.
 
-    roster ──holding──▶ fetch ──jobs──▶ floor ──pipes──▶ children ──answers──▶ floor ──outcomes──▶ settle ──▶ MongoDB
-       ▲                                                                                             │
-       └────── heartbeat (a thread that no job can hold up) ◀──────── what is still held ────────────┘
+    roster ──holding──▶ fetch ──jobs──▶ dispatcher ──outcomes──▶ settle ──▶ MongoDB
+       ▲                                 │  ▲ pipes                 │
+       │                               children                     │
+       └─ heartbeat (no job can hold it up) ◀── what is still held ─┘
 
-Five threads: the main one, here, owns the floor; `heartbeat.py`, `fetching.py`, `settling.py` and `tracking.py` wait
-for MongoDB so that the floor never does. When the registration is lost (`membership.py`), whatever ran under it is
-ended and a new one begins under a new id.
+Five threads: the main one, here, owns the dispatcher; `heartbeat.py`, `fetching.py`, `settling.py` and
+`progress/writer.py` wait for MongoDB so that the dispatcher never does. When the registration is lost
+(`membership.py`), whatever ran under it is ended and a new one begins under a new id.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ from dataclasses import dataclass
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.throughput import Throughput
 from recruiter.events import Events
-from recruiter.processes.children import HeldJob, Nursery
 from recruiter.processes.fetching import Fetching
-from recruiter.processes.floor import Floor
 from recruiter.processes.heartbeat import Heartbeat
+from recruiter.processes.held import HeldJob
 from recruiter.processes.loop import Stop
 from recruiter.processes.membership import LAST_WORDS, Membership, MembershipOptions
 from recruiter.processes.notify import ServiceManager
+from recruiter.processes.progress.writer import ProgressWriter
 from recruiter.processes.settling import Settling
-from recruiter.processes.tracking import Tracking
+from recruiter.processes.worker.child_pool import ForkServer
+from recruiter.processes.worker.dispatcher import Dispatcher
 from recruiter.store.database import Store
 
 
@@ -57,7 +59,7 @@ class WorkerProcess:
         events: Events,
         stop: Stop,
         options: WorkerOptions,
-        nursery: Nursery,
+        fork_server: ForkServer,
         *,
         manager: ServiceManager | None = None,
     ) -> None:
@@ -68,8 +70,8 @@ class WorkerProcess:
         self._options = options
         self._threads_stop = Stop()
         self._fetch_stop = Stop()
-        self._floor = Floor(
-            nursery,
+        self._dispatcher = Dispatcher(
+            fork_server,
             store.clock,
             events,
             PolicyRegistry(),
@@ -91,19 +93,21 @@ class WorkerProcess:
             options.heartbeat,
             options.dead_after,
         )
-        self._membership = membership = Membership(store.clock, roster, self._floor.wake)
+        self._membership = membership = Membership(store.clock, roster, self._dispatcher.wake)
         throughput = Throughput()
         self._settling = Settling(
             store, events, self._threads_stop, membership, throughput, settled=lambda: self._fetching.ring()
         )
-        self._fetching = Fetching(store, events, self._fetch_stop, membership, self._floor, ended=self._settling.ring)
-        self._tracking = Tracking(store, events, self._threads_stop, membership)
+        self._fetching = Fetching(
+            store, events, self._fetch_stop, membership, self._dispatcher, ended=self._settling.ring
+        )
+        self._tracking = ProgressWriter(store, events, self._threads_stop, membership)
         self._heartbeat = Heartbeat(
             store,
             events,
             self._threads_stop,
             membership,
-            self._floor,
+            self._dispatcher,
             throughput,
             given=self._fetching.ring,
             noticed=self._tracking.ring,
@@ -113,16 +117,16 @@ class WorkerProcess:
 
     def run(self) -> None:
         """Works until asked to stop, then finishes what runs, hands the rest back and leaves the roster."""
-        # The floor computes, the others wait for MongoDB; with the usual 5 ms each answer would wait for the floor.
+        # The dispatcher computes, the others wait for MongoDB; with the usual 5 ms each answer would wait for it.
         sys.setswitchinterval(0.0005)
-        self._stop.when_asked(self._floor.wake)
-        self._stop.when_at_once(self._floor.kill)
-        self._floor.open(self._membership.holdings)
+        self._stop.when_asked(self._dispatcher.wake)
+        self._stop.when_at_once(self._dispatcher.kill)
+        self._dispatcher.open(self._membership.holdings)
         fetching = self._fetching.start()
         threads = [self._heartbeat.start(), self._settling.start(), self._tracking.start()]
         try:
             while not self._stop.asked:
-                self._floor.turn()
+                self._dispatcher.turn()
                 self._mind_registration()
                 self._manager.alive()
             # Nothing new from here on: what would arrive after the last look would be neither run nor handed back.
@@ -136,7 +140,7 @@ class WorkerProcess:
             for thread in threads:
                 thread.join(timeout=LAST_WORDS)
             self._membership.leave(self._store, self._events)
-            self._floor.close()
+            self._dispatcher.close()
 
     def _mind_registration(self) -> None:
         if self._membership.lost:
@@ -144,35 +148,35 @@ class WorkerProcess:
         if not self._cut_off and self._membership.silent_too_long:
             # By now others may have been given these jobs: end them rather than run them twice.
             self._cut_off = True
-            self._interrupt(self._floor.pause(), self._floor.end_children(), "MongoDB cannot be reached")
+            self._interrupt(self._dispatcher.pause(), self._dispatcher.end_children(), "MongoDB cannot be reached")
         elif self._cut_off and self._membership.silence < self._options.heartbeat:
             self._cut_off = False
-            self._floor.resume()
+            self._dispatcher.resume()
 
     def _begin_again(self) -> None:
         """The registration is gone: whatever ran under it is not ours any more."""
         old = self._membership.holdings
-        waiting = self._floor.pause()
-        running = self._floor.end_children()
+        waiting = self._dispatcher.pause()
+        running = self._dispatcher.end_children()
         self._events.emit("worker.lost", worker=old.worker, running=len(running), waiting=len(waiting))
         for id in old.results:
             self._events.emit("job.superseded", job=id, worker=old.worker)
         self._membership.begin()
         self._cut_off = False
-        self._floor.open(self._membership.holdings)
+        self._dispatcher.open(self._membership.holdings)
         self._heartbeat.ring()
 
     def _drain(self) -> None:
         self._membership.draining = True
-        self._floor.ask_to_stop()
+        self._dispatcher.ask_to_stop()
         self._heartbeat.ring()
         deadline = self._clock.monotonic() + self._options.grace
-        self._give_back(self._floor.pause())
-        while not self._floor.idle and self._clock.monotonic() < deadline and not self._membership.lost:
+        self._give_back(self._dispatcher.pause())
+        while not self._dispatcher.idle and self._clock.monotonic() < deadline and not self._membership.lost:
             self._give_back_unfetched()
-            self._floor.turn()
+            self._dispatcher.turn()
             self._manager.alive()
-        self._interrupt([], self._floor.end_children(), "the worker was asked to stop")
+        self._interrupt([], self._dispatcher.end_children(), "the worker was asked to stop")
         deadline = self._clock.monotonic() + LAST_WORDS
         holdings = self._membership.holdings
         while not holdings.all_settled and self._clock.monotonic() < deadline and not self._membership.lost:
@@ -181,7 +185,7 @@ class WorkerProcess:
 
     def _interrupt(self, waiting: list[HeldJob], running: list[HeldJob], why: str) -> None:
         self._give_back(waiting)
-        self._floor.interrupt(running, why)
+        self._dispatcher.interrupt(running, why)
         self._settling.ring()
 
     def _give_back_unfetched(self) -> None:

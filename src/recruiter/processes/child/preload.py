@@ -10,9 +10,9 @@ import contextlib
 import os
 import signal
 
-import recruiter.processes.child  # noqa: F401
+import recruiter.processes.child.main  # noqa: F401
 from recruiter.application import load_application
-from recruiter.processes import parent
+from recruiter.processes.child import parent
 
 SUPERVISOR_VARIABLE = "RECRUITER_SUPERVISOR"
 APPLICATION_VARIABLE = "RECRUITER_PRELOAD"

@@ -1,4 +1,4 @@
-"""The courier: carries what running jobs say of themselves to whoever writes it down, a few times a second.
+"""The progress sender carries what running jobs say of themselves to whoever writes it down, a few times a second.
 
 A thread, started when a job says something for the first time. It delivers at once, and then rests, whatever is said
 meanwhile: that is delivered together when the rest is over. So the last word always arrives, also of a job that goes on
@@ -27,7 +27,7 @@ _PATIENCE = 0.05
 """Seconds that a job waits for its first word to leave."""
 
 
-class Courier(Generic[K]):
+class ProgressSender(Generic[K]):
     def __init__(self, deliver: Callable[[K, bytes], None]) -> None:
         self._deliver = deliver
         # The only queue that may be interrupted anywhere, by the end of a job's time.
@@ -40,7 +40,7 @@ class Courier(Generic[K]):
         """By a job: there is something to be carried."""
         left = threading.Lock()
         left.acquire()
-        tracker.called = True  # first: it is reset when the courier has been there
+        tracker.called = True  # first: it is reset when the sender has been there
         self._calls.put((key, tracker, left))
         if self._thread is None:
             self._start()
@@ -57,7 +57,7 @@ class Courier(Generic[K]):
     def _start(self) -> None:
         with self._starting, suppress(RuntimeError):  # no thread to be had: then all is stored at the end
             if self._thread is None:
-                thread = threading.Thread(target=self._work, name="courier", daemon=True)
+                thread = threading.Thread(target=self._work, name="progress", daemon=True)
                 thread.start()
                 self._thread = thread
 

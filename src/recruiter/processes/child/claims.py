@@ -26,7 +26,7 @@ CELLS = 4096
 _OPEN, _CLAIMED, _WITHDRAWN, _ENDED = 0, 1, 2, 3
 
 
-class Ledger:
+class Claims:
     """Picklable, so that multiprocessing can hand it to the child; nothing of it is ever stored."""
 
     def __init__(self, context: ForkServerContext) -> None:

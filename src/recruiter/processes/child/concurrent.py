@@ -15,30 +15,30 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from recruiter.clock import Clock
-from recruiter.processes import wire
+from recruiter.processes.child import pipe
+from recruiter.processes.child.cancel_listener import CancelListener
+from recruiter.processes.child.claims import Claims
 from recruiter.processes.complaints import Complaints
-from recruiter.processes.control import Control
-from recruiter.processes.courier import Courier
-from recruiter.processes.ledger import Ledger
+from recruiter.processes.progress.sender import ProgressSender
 from recruiter.steps.execute import Executor
 from recruiter.store.moves import Ended
 
 
-class Juggler:
+class ConcurrentChild:
     def __init__(
         self,
         inbox: int,
         out: int,
-        ledger: Ledger,
+        claims: Claims,
         executor: Executor,
-        control: Control,
+        control: CancelListener,
         complaints: Complaints,
         clock: Clock,
         places: int,
     ) -> None:
         self._inbox = inbox
         self._out = out
-        self._ledger = ledger
+        self._claims = claims
         self._executor = executor
         self._control = control
         self._complaints = complaints
@@ -48,10 +48,10 @@ class Juggler:
         self._places = places
         self._busy = 0
         self._waiting: deque[tuple[int, bytes]] = deque()
-        self._frames = wire.Frames()
+        self._frames = pipe.Frames()
         self._open = True
         self._writing = threading.Lock()
-        self._courier: Courier[int] = Courier(self._tell)
+        self._sender: ProgressSender[int] = ProgressSender(self._tell)
         self._tasks: set[asyncio.Task[None]] = set()
         self._threads = ThreadPoolExecutor(places, thread_name_prefix="job")
 
@@ -69,7 +69,7 @@ class Juggler:
         self._executor.close()
 
     def _read(self) -> None:
-        data = os.read(self._inbox, wire.READ_AT_ONCE)
+        data = os.read(self._inbox, pipe.READ_AT_ONCE)
         if not data:
             self._open = False
             self._loop.remove_reader(self._inbox)
@@ -79,7 +79,7 @@ class Juggler:
     def _start(self) -> None:
         while self._waiting and self._busy < self._places:
             number, raw = self._waiting.popleft()
-            if self._ledger.claim(number):
+            if self._claims.claim(number):
                 self._busy += 1
                 self._begin(number, raw)
         if not self._open and not self._busy:
@@ -94,26 +94,26 @@ class Juggler:
             self._threads.submit(self._context.copy().run, self._run, number, raw)
 
     def _run(self, number: int, raw: bytes) -> None:
-        reach, hard = self._control.begin(number), partial(self._ledger.deadline, number)
-        self._answer(number, raw, self._executor.run(raw, reach, hard, partial(self._courier.call, number)))
+        reach, hard = self._control.begin(number), partial(self._claims.deadline, number)
+        self._answer(number, raw, self._executor.run(raw, reach, hard, partial(self._sender.call, number)))
         self._loop.call_soon_threadsafe(self._ended)
 
     async def _run_async(self, number: int, raw: bytes) -> None:
-        reach, hard = self._control.begin(number), partial(self._ledger.deadline, number)
-        tells = partial(self._courier.call, number)
+        reach, hard = self._control.begin(number), partial(self._claims.deadline, number)
+        tells = partial(self._sender.call, number)
         self._answer(number, raw, await self._executor.run_async(raw, reach, hard, tells))
         self._ended()
 
     def _answer(self, number: int, raw: bytes, ended: Ended) -> None:
         self._control.end(number)
-        self._ledger.end(number)
+        self._claims.end(number)
         with self._writing:
-            answer = wire.safe_answer(number, raw, ended, self._clock.now())
-            wire.write_all(self._out, self._complaints.take() + answer)
+            answer = pipe.safe_answer(number, raw, ended, self._clock.now())
+            pipe.write_all(self._out, self._complaints.take() + answer)
 
     def _tell(self, number: int, progress: bytes) -> None:
         with self._writing:
-            wire.tell(self._out, number, progress)
+            pipe.tell(self._out, number, progress)
 
     def _ended(self) -> None:
         self._busy -= 1

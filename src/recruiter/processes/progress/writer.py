@@ -1,7 +1,7 @@
-"""Tracking: writes on running jobs what they say of themselves, and who runs them since when, a few times a second.
+"""The progress writer: writes on running jobs what they say of themselves, and who runs them since when.
 
-One write for all jobs of the worker, however much they have said. It is for people to see and decides nothing: if
-MongoDB does not take it, the jobs go on, and with the outcome everything is written once more.
+A few times a second, one write for all jobs of the worker, however much they have said. It is for people to see and
+decides nothing: if MongoDB does not take it, the jobs go on, and with the outcome everything is written once more.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BETWEEN_WRITES = 0.25
 """Seconds; together with the courier's, what a job says can be seen within half a second."""
 
 
-class Tracking:
+class ProgressWriter:
     def __init__(self, store: Store, events: Events, stop: Stop, membership: Membership) -> None:
         self._store = store
         self._events = events

@@ -3,7 +3,7 @@ something of themselves, and those that have run for longer than a heartbeat.
 
     the workplace    heard(…)                what a job has said
     the heartbeat    saw(…)                  what runs, and since when
-    tracking         take() … landed()       what is to be written; in between it is on its way
+    progress writer  take() … landed()       what is to be written; in between it is on its way
     settling         stop(…) … forget(…)     these have ended: nothing more is written about them, and nothing is
                                              on its way any more, until they are settled
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from recruiter.domain.job import JobId
-from recruiter.processes.children import HeldJob
+from recruiter.processes.held import HeldJob
 from recruiter.store.codec import Document, decode
 from recruiter.store.scheduled import Sign
 
@@ -47,7 +47,7 @@ class _Track:
         return Sign(self.job.id, *self._stored, worker, self.since, self.fields())
 
 
-class Tracks:
+class ProgressBuffer:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._landed = threading.Condition(self._lock)

@@ -18,13 +18,13 @@ from multiprocessing.connection import Connection
 from recruiter import interruption
 from recruiter.application import load_application
 from recruiter.clock import Clock, SystemClock
-from recruiter.processes import group, parent, wire
+from recruiter.processes.child import parent, pipe, process_group
+from recruiter.processes.child.cancel_listener import CancelListener
+from recruiter.processes.child.claims import Claims
+from recruiter.processes.child.concurrent import ConcurrentChild
+from recruiter.processes.child.parent import die_with_parent
 from recruiter.processes.complaints import Complaints
-from recruiter.processes.control import Control
-from recruiter.processes.courier import Courier
-from recruiter.processes.juggler import Juggler
-from recruiter.processes.ledger import Ledger
-from recruiter.processes.parent import die_with_parent
+from recruiter.processes.progress.sender import ProgressSender
 from recruiter.steps.execute import Executor
 from recruiter.store.codec import encode
 
@@ -33,7 +33,7 @@ def child_main(
     inbox: Connection,
     outbox: Connection,
     control_pipe: Connection,
-    ledger: Ledger,
+    claims: Claims,
     bootstrap: str | None,
     address: str,
     worker: str,
@@ -47,7 +47,7 @@ def child_main(
         application = load_application(bootstrap)
         application.point_at(address)
     except BaseException:
-        wire.write_all(out, wire.frame(wire.BROKEN, 0, encode({"trace": traceback.format_exc()})))
+        pipe.write_all(out, pipe.frame(pipe.BROKEN, 0, encode({"trace": traceback.format_exc()})))
         return
     clock = SystemClock()
     clock.offset = timedelta(seconds=clock_offset)
@@ -57,18 +57,18 @@ def child_main(
         clock,
         worker,
         owners=application.owners,
-        stop_asked=ledger.stop_asked,
+        stop_asked=claims.stop_asked,
     )
     complaints = Complaints(clock)
     for owner in application.owners:
         owner.events.confide_in(complaints.hear)
-    control = Control(control_pipe.fileno(), by_signal=concurrency == 1)
-    wire.write_all(out, wire.frame(wire.HELLO, 0, encode({"tasks": sorted(application.registry.names())})))
+    control = CancelListener(control_pipe.fileno(), by_signal=concurrency == 1)
+    pipe.write_all(out, pipe.frame(pipe.HELLO, 0, encode({"tasks": sorted(application.registry.names())})))
     if concurrency == 1:
         interruption.obey_signals()
-        _work(inbox.fileno(), out, ledger, executor, control, complaints, clock)
+        _work(inbox.fileno(), out, claims, executor, control, complaints, clock)
     else:
-        Juggler(inbox.fileno(), out, ledger, executor, control, complaints, clock, concurrency).work()
+        ConcurrentChild(inbox.fileno(), out, claims, executor, control, complaints, clock, concurrency).work()
 
 
 def report_application(answer: Connection, bootstrap: str | None) -> None:
@@ -82,34 +82,34 @@ def report_application(answer: Connection, bootstrap: str | None) -> None:
 def _work(
     inbox: int,
     out: int,
-    ledger: Ledger,
+    claims: Claims,
     executor: Executor,
-    control: Control,
+    control: CancelListener,
     complaints: Complaints,
     clock: Clock,
 ) -> None:
-    frames, context = wire.Frames(), contextvars.copy_context()
-    courier: Courier[int] = Courier(partial(wire.tell, out))
-    while data := os.read(inbox, wire.READ_AT_ONCE):
+    frames, context = pipe.Frames(), contextvars.copy_context()
+    sender: ProgressSender[int] = ProgressSender(partial(pipe.tell, out))
+    while data := os.read(inbox, pipe.READ_AT_ONCE):
         for _, number, raw in frames.feed(data):
-            if ledger.claim(number):
+            if claims.claim(number):
                 # Each answer leaves at once: what is done must not be lost with the next job's crash.
-                reach, hard = control.begin(number), partial(ledger.deadline, number)
-                # The courier writes while a job runs, and only then; so the two are never in the pipe together.
-                tells = partial(courier.call, number)
+                reach, hard = control.begin(number), partial(claims.deadline, number)
+                # The sender writes while a job runs, and only then; so the two are never in the pipe together.
+                tells = partial(sender.call, number)
                 # In a context of its own: what a job sets there must not be seen by the next.
                 ended = context.copy().run(executor.run, raw, reach, hard, tells)
                 control.end(number)
-                ledger.end(number)
+                claims.end(number)
                 if reach.error is not None:
-                    group.end_others()
-                wire.write_all(out, complaints.take() + wire.safe_answer(number, raw, ended, clock.now()))
+                    process_group.end_others()
+                pipe.write_all(out, complaints.take() + pipe.safe_answer(number, raw, ended, clock.now()))
     executor.close()
 
 
 def _detach() -> None:
     """Own process group; the terminal's and the service manager's signals are for the supervisor alone."""
-    group.lead()
+    process_group.lead()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP):
         # A handler that does nothing, not SIG_IGN: that one would be inherited by what jobs start.
         signal.signal(number, lambda *_: None)

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import signal
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import islice
-from multiprocessing.context import ForkServerContext
-from multiprocessing.process import BaseProcess
-from types import ModuleType
-from typing import NamedTuple, cast
+from typing import NamedTuple, Protocol
 
 import psutil
 
 from recruiter.domain.job import JobId
-from recruiter.errors import ApplicationError
-from recruiter.processes import wire
-from recruiter.processes.child import child_main, report_application
-from recruiter.processes.ledger import Ledger
-from recruiter.store.codec import Document, decode, encode
+from recruiter.processes.child import pipe
+from recruiter.processes.child.claims import Claims
+from recruiter.processes.held import HeldJob
+from recruiter.store.codec import Document, encode
 
 _HORIZON = 0.03
 """Seconds of work that a child may have in its pipe: enough not to starve, little enough to be taken back."""
@@ -33,31 +26,19 @@ STUCK = 0.1
 """Seconds without an answer after which what a child has not started is taken back."""
 
 
-class HeldJob(NamedTuple):
-    """A job that this worker holds, as bytes."""
-
-    id: JobId
-    raw: bytes
+class Process(Protocol):
+    """What the supervisor needs of a child's process."""
 
     @property
-    def at_most_once(self) -> bool:
-        if b"at_most_once" not in self.raw:
-            return False
-        try:
-            return bool(decode(self.raw).get("at_most_once"))
-        except Exception:
-            return False  # it cannot be read; the child will say so
+    def pid(self) -> int | None: ...
 
     @property
-    def memory(self) -> int | None:
-        """How many bytes of memory it asked for, if it did; it may not use more."""
-        if b"mem\x00" not in self.raw:
-            return None
-        try:
-            asked = decode(self.raw).get("mem")
-            return int(asked) if isinstance(asked, int | float) and asked > 0 else None
-        except Exception:
-            return None
+    def exitcode(self) -> int | None: ...
+
+    @property
+    def sentinel(self) -> int: ...
+
+    def join(self, timeout: float | None = None) -> None: ...
 
 
 class Said(NamedTuple):
@@ -74,73 +55,24 @@ class Answer(NamedTuple):
     payload: bytes
 
 
-@dataclass(frozen=True)
-class Nursery:
-    """Where children come from: a fork server that has loaded the application."""
-
-    context: ForkServerContext
-    bootstrap: str | None
-
-    @classmethod
-    def open(cls, bootstrap: str | None) -> Nursery:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["recruiter.processes.preload"])
-        os.environ["RECRUITER_SUPERVISOR"] = str(os.getpid())  # both are for preload.py
-        if bootstrap is not None:
-            os.environ["RECRUITER_PRELOAD"] = bootstrap
-        return cls(context, bootstrap)
-
-    def ask_address(self) -> str | None:
-        """Where the application keeps its jobs, if it says so. Raises ApplicationError when it cannot be loaded."""
-        question, answer = self.context.Pipe(duplex=False)
-        process = self.context.Process(target=report_application, args=(answer, self.bootstrap))
-        _start(process)
-        answer.close()
-        try:
-            address, trace = question.recv()
-        except EOFError:
-            address, trace = None, "it ended the process that loaded it"
-        process.join()
-        question.close()
-        if trace is not None:
-            raise ApplicationError(f"the application cannot be loaded:\n{trace}")
-        return cast(str | None, address)
-
-    def bear(self, worker: str, address: str, clock_offset: float, concurrency: int, now: float) -> Child:
-        return Child(self, worker, address, clock_offset, concurrency, now)
-
-
-class Child:
+class ChildHandle:
     def __init__(
-        self, nursery: Nursery, worker: str, address: str, clock_offset: float, concurrency: int, now: float
+        self,
+        process: Process,
+        to_child: int,
+        from_child: int,
+        control: int,
+        claims: Claims,
+        places: int,
+        now: float,
     ) -> None:
-        context = nursery.context
-        self._places = concurrency
-        self.ledger = Ledger(context)
-        child_in, self._to_child = context.Pipe(duplex=False)
-        self._from_child, child_out = context.Pipe(duplex=False)
-        control, self._control = context.Pipe(duplex=False)
-        self.process: BaseProcess = context.Process(
-            target=child_main,
-            args=(
-                child_in,
-                child_out,
-                control,
-                self.ledger,
-                nursery.bootstrap,
-                address,
-                worker,
-                clock_offset,
-                concurrency,
-            ),
-            daemon=False,
-        )
-        _start(self.process)
-        child_in.close()
-        child_out.close()
-        control.close()
-        os.set_blocking(self._to_child.fileno(), False)
-        os.set_blocking(self._from_child.fileno(), False)
+        """The three pipe ends are the supervisor's own, and are closed with `close`."""
+        self.process = process
+        self.write_end, self.read_end, self._control = to_child, from_child, control
+        self.claims = claims
+        self._places = places
+        for end in (to_child, from_child, control):
+            os.set_blocking(end, False)
         self.tasks: frozenset[str] | None = None
         self.recycling = False
         self.recycled_at = now
@@ -153,7 +85,7 @@ class Child:
         """By running jobs, and not yet listened to."""
         self.complaints: list[bytes] = []
         """About listeners that failed, and not yet listened to."""
-        self._frames = wire.Frames()
+        self._frames = pipe.Frames()
         self._outgoing: deque[memoryview] = deque()
         self._head_is_cut = False
         self._sent: dict[int, HeldJob] = {}
@@ -171,14 +103,6 @@ class Child:
     @property
     def ready(self) -> bool:
         return self.tasks is not None and not self.recycling
-
-    @property
-    def read_end(self) -> int:
-        return self._from_child.fileno()
-
-    @property
-    def write_end(self) -> int:
-        return self._to_child.fileno()
 
     @property
     def has_unsent(self) -> bool:
@@ -212,11 +136,11 @@ class Child:
     def running(self) -> list[tuple[HeldJob, float]]:
         """What it runs, and since when on the clock that never jumps."""
         sent = list(self._sent.items())
-        return [(job, self.ledger.claimed_at(number)) for number, job in sent if self.ledger.running(number)]
+        return [(job, self.claims.claimed_at(number)) for number, job in sent if self.claims.running(number)]
 
     def deadlines(self) -> list[tuple[float, int]]:
         """When jobs of its must be over, and their numbers."""
-        moments = ((self.ledger.deadline_of(number), number) for number in list(self._sent))
+        moments = ((self.claims.deadline_of(number), number) for number in list(self._sent))
         return [(moment, number) for moment, number in moments if moment is not None]
 
     def was_sent(self, number: int) -> bool:
@@ -225,10 +149,10 @@ class Child:
 
     def take(self, number: int) -> tuple[HeldJob, float]:
         """The job of this number, which it will not answer for any more, and since when it ran."""
-        return self._sent.pop(number), self.ledger.claimed_at(number)
+        return self._sent.pop(number), self.claims.claimed_at(number)
 
     def numbers_running(self) -> list[int]:
-        return [number for number in list(self._sent) if self.ledger.running(number)]
+        return [number for number in list(self._sent) if self.claims.running(number)]
 
     def memory_asked(self, number: int) -> int | None:
         """How much memory the job of this number may use, if it says so and has the child to itself."""
@@ -252,10 +176,10 @@ class Child:
             self.answered_at = now
         for job in jobs:
             number = self._next_number
-            self._next_number = (number + 1) % wire.NUMBERS
-            self.ledger.open(number)
+            self._next_number = (number + 1) % pipe.NUMBERS
+            self.claims.open(number)
             self._sent[number] = job
-            self._outgoing.append(memoryview(wire.frame(wire.JOB, number, job.raw)))
+            self._outgoing.append(memoryview(pipe.frame(pipe.JOB, number, job.raw)))
         self.flush()
 
     def flush(self) -> None:
@@ -277,20 +201,20 @@ class Child:
     def receive(self, now: float) -> list[Answer]:
         """What it has answered since the last time. HELLO and BROKEN come as answers too, with no job."""
         try:
-            data = os.read(self.read_end, wire.READ_AT_ONCE)
+            data = os.read(self.read_end, pipe.READ_AT_ONCE)
         except BlockingIOError:
             self.drained = True
             return []
         self.silent = self.drained = not data
         answers = []
         for kind, number, payload in self._frames.feed(data):
-            if kind == wire.PROGRESS:
+            if kind == pipe.PROGRESS:
                 self._note(number, payload)
                 continue
-            if kind == wire.COMPLAINT:
+            if kind == pipe.COMPLAINT:
                 self.complaints.append(payload)
                 continue
-            job = self._sent.pop(number, None) if kind >= wire.ARCHIVE else _NOBODY
+            job = self._sent.pop(number, None) if kind >= pipe.ARCHIVE else _NOBODY
             self.cancelling.pop(number, None)
             if job is not None:
                 answers.append(Answer(job, kind, payload))
@@ -302,29 +226,29 @@ class Child:
     def _note(self, number: int, payload: bytes) -> None:
         """No answer: a job that says how far it is may hold up others all the same."""
         if number in self._sent:
-            self.said.append(Said(self._sent[number], self.ledger.claimed_at(number), payload))
+            self.said.append(Said(self._sent[number], self.claims.claimed_at(number), payload))
 
     def cancel(self, id: JobId, flag: Document, now: float) -> bool:
         """Asks it to cancel a job that it runs; false when it runs no such job, or was asked before."""
         for number, job in self._sent.items():
-            if job.id == id and number not in self.cancelling and self.ledger.claimed(number):
+            if job.id == id and number not in self.cancelling and self.claims.claimed(number):
                 self.cancelling[number] = (flag, now)
                 with contextlib.suppress(BlockingIOError, BrokenPipeError):
-                    os.write(self._control.fileno(), wire.frame(wire.CANCEL, number, encode(flag)))
+                    os.write(self._control, pipe.frame(pipe.CANCEL, number, encode(flag)))
                 return True
         return False
 
     def withdraw_one(self, id: JobId) -> bool:
         """Takes back this job, if it has not started."""
         for number, job in list(self._sent.items()):
-            if job.id == id and self.ledger.withdraw([number]):
+            if job.id == id and self.claims.withdraw([number]):
                 del self._sent[number]
                 return True
         return False
 
     def withdraw(self) -> list[HeldJob]:
         """Takes back what it has not started, in order."""
-        jobs = [self._sent.pop(number) for number in self.ledger.withdraw(list(self._sent))]
+        jobs = [self._sent.pop(number) for number in self.claims.withdraw(list(self._sent))]
         head = self._outgoing.popleft() if self._head_is_cut else None
         self._outgoing.clear()  # all of it is withdrawn; but a frame that is half sent must be completed
         if head is not None:
@@ -336,7 +260,7 @@ class Child:
         """Lets it finish what it runs, and end."""
         self.recycling = True
         self.recycled_at = now
-        self._to_child.close()
+        os.close(self.write_end)
 
     # -- the end -------------------------------------------------------------------------------------------------
 
@@ -349,13 +273,13 @@ class Child:
 
     def bury(self) -> tuple[list[HeldJob], list[HeldJob]]:
         """After its death: the jobs it had started, which it is to blame for, and those it had not."""
-        blamed = [job for number, job in self._sent.items() if self.ledger.claimed(number)]
-        innocent = [job for number, job in self._sent.items() if not self.ledger.claimed(number)]
+        blamed = [job for number, job in self._sent.items() if self.claims.claimed(number)]
+        innocent = [job for number, job in self._sent.items() if not self.claims.claimed(number)]
         self._sent.clear()
-        self._from_child.close()
-        self._control.close()
+        os.close(self.read_end)
+        os.close(self._control)
         if not self.recycling:
-            self._to_child.close()
+            os.close(self.write_end)
         self.process.join(timeout=5.0)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)  # what its jobs started and left behind
@@ -378,13 +302,3 @@ def _memory(process: Callable[..., psutil.Process], *args: int) -> int:
         return int(process(*args).memory_info().rss)
     except psutil.Error:
         return 0
-
-
-def _start(process: BaseProcess) -> None:
-    """Starts it without our __main__: multiprocessing would load the whole command line into every child."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        process.start()
-    finally:
-        sys.modules["__main__"] = main

@@ -1,0 +1,1 @@
+"""A child process: what runs in it, and what it shares with its supervisor."""

@@ -1,0 +1,1 @@
+"""What running jobs say of themselves: from the job (sender) through the worker (buffer) to MongoDB (writer)."""
