@@ -411,7 +411,7 @@ class TestBadInput:
                 "since is 'soon'; write a date such as 2026-11-16T03:00Z, or how long ago",
             ),
             (["list", "--slow", "quick"], 2, "slow: 'quick' is not a duration"),
-            (["list", "--arg", "x"], 2, "--arg 'x' has no value; write a path and a value: --arg customer.id=42"),
+            (["list", "--arg", "x"], 2, "the argument 'x' has no value; write a path and a value: customer.id=42"),
             (
                 ["list", "--arg", 'x={"$gt": 1}'],
                 2,

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Group, Parameter
 
 from recruiter.app import Recruiter
 from recruiter.domain.filters import JobFilter
 from recruiter.errors import InvalidFilter
-from recruiter.steps.identify import ids_written
+from recruiter.steps.identify import argument_written, ids_written
 
 _GROUP = Group("Which jobs", sort_key=1)
 _Several = Annotated[list[str] | None, Parameter(negative=(), group=_GROUP)]
@@ -82,7 +80,7 @@ class FilterOptions:
         said = {field.name: getattr(self, field.name) for field in fields(self)}
         said = {name: value for name, value in said.items() if value not in (None, [])}
         if "arg" in said:
-            said["args"] = dict(map(_argument, said.pop("arg")))
+            said["args"] = dict(map(argument_written, said.pop("arg")))
         if "recovered_from" in said:
             said["recovered_from"] = ids_written(said["recovered_from"])
         return JobFilter(**said)
@@ -100,27 +98,3 @@ def noting_new_names(recruiter: Recruiter, kind: str, name: str) -> Iterator[Non
     yield
     if doubt is not None:
         print(f"note: {doubt}", file=sys.stderr)
-
-
-def _argument(text: str) -> tuple[str, Any]:
-    path, equals, value = text.partition("=")
-    if not equals:
-        raise InvalidFilter(f"--arg {text!r} has no value; write a path and a value: --arg customer.id=42")
-    return path, _values(value)
-
-
-def _values(text: str) -> Any:
-    """Everything that may be written like this: 42 is a number, and a text of two characters."""
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = text
-    if isinstance(value, dict):
-        return value
-    values = [value, *(id for id in ids_written(text) if id != value)]
-    try:
-        moment = datetime.fromisoformat(text)
-        values += [moment] if moment.tzinfo is not None else []
-    except ValueError:
-        pass
-    return tuple(values)

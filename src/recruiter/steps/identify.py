@@ -1,4 +1,4 @@
-"""Identify: which job a person means by what is written.
+"""Identify: which job, or which value of an argument, a person means by what is written.
 
 An id on a screen is text, whatever it is in MongoDB: an ObjectId, a number, a UUID, or text that looks like one of
 them. So all of them are looked for, instead of guessed.
@@ -7,13 +7,16 @@ them. So all of them are looked for, instead of guessed.
 from __future__ import annotations
 
 import contextlib
+import json
+from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from bson import ObjectId
 
 from recruiter.domain.job import JobId
 from recruiter.domain.text import shown
-from recruiter.errors import JobNotFound
+from recruiter.errors import InvalidFilter, JobNotFound
 from recruiter.store.database import Store
 
 _LARGEST_NUMBER = 2**63
@@ -44,3 +47,28 @@ def identify(store: Store, text: str) -> JobId:
     if not there:
         raise JobNotFound(f"there is no job {shown(text)}")
     return there[0]
+
+
+def argument_written(text: str) -> tuple[str, Any]:
+    """A condition on an argument, `customer.id=42`: the path, and every value that is written like this."""
+    path, equals, value = text.partition("=")
+    if not equals:
+        raise InvalidFilter(f"the argument {shown(text)} has no value; write a path and a value: customer.id=42")
+    return path, _values_written(value)
+
+
+def _values_written(text: str) -> Any:
+    """42 is a number, and a text of two characters."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    if isinstance(value, dict):
+        return value
+    values = [value, *(id for id in ids_written(text) if id != value)]
+    try:
+        moment = datetime.fromisoformat(text)
+        values += [moment] if moment.tzinfo is not None else []
+    except ValueError:
+        pass
+    return tuple(values)

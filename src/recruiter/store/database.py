@@ -27,6 +27,7 @@ from recruiter.domain.job import JobId
 from recruiter.domain.text import mask
 from recruiter.errors import InvalidTarget, NotAReplicaSet, ServerTooOld, StoreRefused, StoreUnreachable
 from recruiter.store import (
+    actions,
     archived,
     creations,
     leases,
@@ -65,6 +66,7 @@ _COLLECTIONS: dict[str, tuple[list[IndexModel], Document]] = {
     limits.NAME: ([], limits.VALIDATOR),
     statistics.NAME: (statistics.INDEXES, statistics.VALIDATOR),
     processes.NAME: (processes.INDEXES, processes.VALIDATOR),
+    actions.NAME: (actions.INDEXES, actions.VALIDATOR),
 }
 
 
@@ -165,6 +167,10 @@ class Store:
     @cached_property
     def processes(self) -> processes.Processes:
         return processes.Processes(self._collection(processes.NAME))
+
+    @cached_property
+    def actions(self) -> actions.Actions:
+        return actions.Actions(self._collection(actions.NAME))
 
     @property
     def server(self) -> Server:
@@ -281,6 +287,7 @@ class Store:
                 "limits",
                 "statistics",
                 "processes",
+                "actions",
                 "recoveries",
                 "turns",
                 "ends",
