@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from recruiter.domain.arguments import Signature
 from recruiter.domain.defaults import Defaults
+from recruiter.domain.definitions import note, same_definition
 from recruiter.domain.names import DEFAULT_METHOD, check_name
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.schedule_registry import SchedulePolicyRegistry
@@ -196,14 +197,15 @@ class Registry:
         self._tasks: dict[str, FunctionTask] = {}
 
     def add(self, task: FunctionTask) -> None:
+        """Raises TaskExists, unless the name belongs to the same function, which was loaded again."""
+        note(task.function)
         for known_as in (task.name, *task.aliases):
             if known_as in WORKABLES:
                 raise TaskExists(f"{known_as!r} is a workable already; give {task.function.__qualname__} another name=")
             known = self._tasks.get(known_as)
-            if known is not None and not _same_place(known.function, task.function):
+            if known is not None and not same_definition(known.function, task.function):
                 raise TaskExists(
-                    f"task {known_as!r} is {known.function.__module__}.{known.function.__qualname__} already; "
-                    f"give {task.function.__module__}.{task.function.__qualname__} another name="
+                    f"task {known_as!r} is {_told(known.function)} already; give {_told(task.function)} another name="
                 )
         for known_as in (task.name, *task.aliases):
             self._tasks[check_name("task", known_as)] = task
@@ -264,11 +266,8 @@ class RegistryOwner:
         raise NotImplementedError
 
 
-def _same_place(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
-    """The same definition loaded twice, as __main__ and as a module, or reloaded."""
-    if one is other:
-        return True
-    try:
-        return one.__qualname__ == other.__qualname__ and inspect.getsourcefile(one) == inspect.getsourcefile(other)
-    except TypeError:
-        return False
+def _told(function: Callable[..., Any]) -> str:
+    told = f"{function.__module__}.{function.__qualname__}"
+    if "<" not in function.__qualname__:
+        return told
+    return f"{told} (line {function.__code__.co_firstlineno})" if hasattr(function, "__code__") else told

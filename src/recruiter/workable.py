@@ -9,7 +9,6 @@ with its type; or it is what your own `export` returns, and `import_` gets it ba
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import InitVar, is_dataclass
 from dataclasses import fields as dataclass_fields
@@ -20,6 +19,7 @@ from pydantic import BaseModel, RootModel
 
 from recruiter.domain.arguments import Signature
 from recruiter.domain.defaults import Defaults
+from recruiter.domain.definitions import note, same_definition
 from recruiter.domain.duration import DurationLike
 from recruiter.domain.names import check_aliases, check_name, check_tags
 from recruiter.domain.needs import AmountLike
@@ -72,7 +72,8 @@ class Workable:
         **others: Any,
     ) -> None:
         super().__init_subclass__(**others)
-        if "task_defaults" in vars(cls):  # it is made again, by @dataclass(slots=True), and has what it was given
+        note(cls)
+        if _made_again(cls):
             WORKABLES.update(dict.fromkeys((cls.task_name, *cls.task_aliases), cls))
         else:
             cls._introduce(name, aliases, group, priority, tags, retry, only, at_most_once, timeout, needs)
@@ -107,7 +108,7 @@ class Workable:
         names = (cls.task_name, *cls.task_aliases)
         for known_as in names:
             known = WORKABLES.get(known_as)
-            if known is not None and not _same_place(known, cls):
+            if known is not None and not same_definition(known, cls):
                 raise TaskExists(
                     f"workable {known_as!r} is {known.__module__}.{known.__qualname__} already; "
                     f"give {cls.__module__}.{cls.__qualname__} another name="
@@ -196,12 +197,10 @@ _MISSING = object()
 _ROOT = "root"
 
 
-def _same_place(one: type, other: type) -> bool:
-    """The same definition loaded twice, as __main__ and as a module, or reloaded."""
-    if one.__qualname__ != other.__qualname__:
-        return False
-    files = {getattr(sys.modules.get(cls.__module__), "__file__", cls.__module__) for cls in (one, other)}
-    return len(files) == 1
+def _made_again(cls: type[Workable]) -> bool:
+    """By `@dataclass(slots=True)`: another class, with the attributes of the one that has the name."""
+    known = WORKABLES.get(cls.task_name) if "task_defaults" in vars(cls) else None
+    return known is not None and vars(known).get("task_defaults") is cls.task_defaults
 
 
 def _told(workable: Workable, name: str, otherwise: Any) -> Any:

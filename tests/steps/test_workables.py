@@ -355,10 +355,17 @@ class Mailer:
     """What an application has."""
 
     format = "html"
+    path_of_class = Path
+    look = staticmethod(len).__func__
 
     def __init__(self, host: str = "localhost", *, port: int = 25) -> None:
+        self.on_sent = print
         self.host = f"{host}:{port}"
         self.receivers: list[str] = []
+
+    @property
+    def printer(self) -> Any:
+        return print
 
     def to(self, *receivers: str) -> Mailer:
         self.receivers += receivers
@@ -467,7 +474,9 @@ class TestFactoryMethodCommand:
         assert name == INVALID_ARGUMENTS
         assert "only on objects" in message
 
-    @pytest.mark.parametrize("method", ["no_such_method", "format", "host"])
+    @pytest.mark.parametrize(
+        "method", ["no_such_method", "format", "host", "on_sent", "printer", "path_of_class", "look"]
+    )
     def test_what_cannot_be_called(self, bench: Runner, method: str) -> None:
         name, message = failure(bench.workable(FactoryMethodCommand.from_("post").call(method)))
 

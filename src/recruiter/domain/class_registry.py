@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, overload
 
+from recruiter.domain.definitions import note, same_definition
 from recruiter.domain.text import said_by
 from recruiter.errors import InvalidJob, InvalidName
 
@@ -53,9 +54,12 @@ class ClassRegistry(Generic[S]):
             return lambda decorated: self.register(decorated, name=name)
         if not (isinstance(cls, type) and issubclass(cls, self.base)):
             raise self.error(f"{cls!r} is not a subclass of {self.base.__name__}")
+        note(cls)
         chosen = name or cls.__name__
-        if self._classes.setdefault(chosen, cls) is not cls:  # type: ignore[arg-type]
-            raise InvalidName(f"{self._classes[chosen]!r} is called {chosen!r} already; give {cls!r} a name=")
+        known = self._classes.get(chosen)
+        if known is not None and not same_definition(known, cls):
+            raise InvalidName(f"{known!r} is called {chosen!r} already; give {cls!r} a name=")
+        self._classes[chosen] = cls  # type: ignore[assignment]
         return cls  # type: ignore[return-value]
 
     def merge(self, other: Self) -> None:

@@ -24,6 +24,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
+from recruiter.domain.definitions import qualified_name
 from recruiter.domain.names import check_name
 from recruiter.domain.text import cut, said_by
 from recruiter.domain.why import Why
@@ -154,7 +155,7 @@ def is_last(policy: RetryPolicy | None, failure: Failure) -> bool:
 
 def exception_names(exception: type[BaseException]) -> tuple[str, ...]:
     """The names of the class and of its ancestors: a stored name is compared with them, never imported."""
-    return tuple(_qualified(cls) for cls in exception.__mro__ if issubclass(cls, BaseException))
+    return tuple(qualified_name(cls) for cls in exception.__mro__ if issubclass(cls, BaseException))
 
 
 def only_names(only: Iterable[type[BaseException] | str]) -> tuple[str, ...]:
@@ -184,9 +185,5 @@ def _exception_name(each: type[BaseException] | str) -> str:
     if isinstance(each, str) and each.strip():
         return each.removeprefix("builtins.")
     if isinstance(each, type) and issubclass(each, BaseException):
-        return _qualified(each)
+        return qualified_name(each)
     raise InvalidJob(f"{each!r} is not an exception class, nor the qualified name of one")
-
-
-def _qualified(cls: type) -> str:
-    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"

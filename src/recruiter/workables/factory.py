@@ -10,7 +10,8 @@
 
 Whoever can write to the database can call every public method of what the registered factories return, and of what
 those methods return. So the chain goes from object to object, and stops at what is not one of the application's: a
-module, a class or a function would lead anywhere, and a text has `format`, which reads private attributes.
+module, a class or a function would lead anywhere, and a text has `format`, which reads private attributes. Only methods
+of an object's class are called: an attribute that holds something callable may lead anywhere too.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, partialmethod, singledispatchmethod
 from pathlib import PurePath
+from types import ClassMethodDescriptorType, FunctionType, MethodDescriptorType
 from typing import Any, Self, TypeVar
 
+from recruiter.domain.definitions import note, same_definition
 from recruiter.domain.names import check_name
 from recruiter.errors import InvalidArguments, TaskExists, UnknownTask
 from recruiter.workable import Workable
@@ -29,6 +32,16 @@ from recruiter.workable import Workable
 F = TypeVar("F", bound=Callable[..., Any])
 
 _FACTORIES: dict[str, Callable[..., Any]] = {}
+_METHODS = (
+    FunctionType,
+    MethodDescriptorType,
+    ClassMethodDescriptorType,
+    classmethod,
+    staticmethod,
+    partialmethod,
+    singledispatchmethod,
+)
+"""What a class has as a method. An attribute that can be called is none: it may hold any function of any module."""
 _ARGUMENTS = {"args": list, "kwargs": dict}
 
 
@@ -72,8 +85,9 @@ class FactoryMethodCommand(Workable):
     @classmethod
     def register(cls, name: str, factory: Callable[..., Any]) -> None:
         """Lets jobs start a chain with what this function or class returns."""
-        known = _FACTORIES.setdefault(check_name("factory", name), factory)
-        if known is not factory and _place(known) != _place(factory):
+        note(factory)
+        known = _FACTORIES.get(check_name("factory", name))
+        if known is not None and not same_definition(known, factory):
             raise TaskExists(f"a factory {name!r} exists already: {known!r}; give {factory!r} another name")
         _FACTORIES[name] = factory
 
@@ -146,16 +160,8 @@ def _method(reached: object, name: str) -> Callable[..., Any]:
     kind = type(reached)
     if isinstance(reached, str | bytes | PurePath | type) or kind.__module__ == "builtins":
         raise InvalidArguments(f"the chain reached a {kind.__name__} and cannot call {name!r} on it, only on objects")
-    method = getattr(reached, _public(name), None)
-    if not callable(method):
+    method = inspect.getattr_static(kind, _public(name), None)
+    if not isinstance(method, _METHODS):
         raise InvalidArguments(f"the chain reached a {kind.__name__}, which has no method {name!r}")
-    found: Callable[..., Any] = method
+    found: Callable[..., Any] = method.__get__(reached, kind)
     return found
-
-
-def _place(factory: Callable[..., Any]) -> object:
-    """The same for one definition that is loaded twice, as __main__ and as a module, or reloaded."""
-    try:
-        return getattr(factory, "__qualname__", None), inspect.getsourcefile(factory)
-    except TypeError:
-        return factory

@@ -1,0 +1,324 @@
+"""A stored name means one definition: two that want it are refused, one that is loaded again is not."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from recruiter import Recruiter, RetryPolicy, Workable
+from recruiter.application import load_application
+from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.domain.retry import exception_names
+from recruiter.errors import InvalidName, TaskExists
+from recruiter.registry import RegistryOwner
+from recruiter.workable import WORKABLES
+from recruiter.workables.factory import FactoryMethodCommand
+
+
+@pytest.fixture
+def recruiter() -> Recruiter:
+    return Recruiter("h/definitions")
+
+
+@pytest.fixture(autouse=True)
+def forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Modules are found in the test's folder, and what they define is forgotten after it."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(RegistryOwner, "alive", type(RegistryOwner.alive)())
+    modules, workables = set(sys.modules), dict(WORKABLES)
+    yield
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+    WORKABLES.clear()
+    WORKABLES.update(workables)
+
+
+def write(name: str, text: str) -> Path:
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(dedent(text))
+    importlib.invalidate_caches()
+    return path
+
+
+def careless(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator without functools.wraps: everything behind it has one name."""
+
+    def wrapper(*args: Any) -> Any:
+        return function(*args)
+
+    return wrapper
+
+
+def careful(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def wrapper(*args: Any) -> Any:
+        return function(*args)
+
+    return wrapper
+
+
+def charge() -> str:
+    return "charged"
+
+
+def refund() -> str:
+    return "refunded"
+
+
+class TestTwoDefinitions:
+    def test_behind_a_decorator_without_wraps(self, recruiter: Recruiter) -> None:
+        recruiter.task(careless(charge))
+
+        with pytest.raises(TaskExists, match=r"'wrapper' is .*careless\.<locals>\.wrapper"):
+            recruiter.task(careless(refund))
+
+        task = recruiter.registry.find("wrapper")
+        assert task is not None
+        assert task.call({}, "execute").run() == "charged"
+
+    def test_behind_one_with_wraps_they_have_names_of_their_own(self, recruiter: Recruiter) -> None:
+        recruiter.task(careful(charge))
+        recruiter.task(careful(refund))
+
+        assert {"charge", "refund"} <= recruiter.registry.names()
+
+    def test_two_closures(self, recruiter: Recruiter) -> None:
+        def sender(kind: str) -> Callable[[], str]:
+            def send() -> str:
+                return kind
+
+            return send
+
+        recruiter.task(sender("mail"))
+
+        with pytest.raises(TaskExists):
+            recruiter.task(sender("sms"))
+
+    def test_two_lambdas(self, recruiter: Recruiter) -> None:
+        recruiter.task(name="bill")(lambda: "charged")
+
+        with pytest.raises(TaskExists):
+            recruiter.task(name="bill")(lambda: "refunded")
+
+    def test_two_functions_of_one_name_in_one_module(self) -> None:
+        write(
+            "twice_d.py",
+            """
+            from owner_d import recruiter
+            one = recruiter.task(name="bill")(lambda: 1)
+            two = recruiter.task(name="bill")(lambda: 2)
+            """,
+        )
+        write("owner_d.py", "from recruiter import Recruiter\nrecruiter = Recruiter('h/d')\n")
+
+        with pytest.raises(TaskExists):
+            importlib.import_module("twice_d")
+
+    def test_in_another_thread(self, recruiter: Recruiter) -> None:
+        """Where no module is being executed."""
+        errors: list[BaseException] = []
+
+        def define(returned: str) -> None:
+            try:
+                recruiter.task(name="bill")(lambda: returned)
+            except TaskExists as error:
+                errors.append(error)
+
+        for returned in ("charged", "refunded"):
+            thread = threading.Thread(target=define, args=[returned])
+            thread.start()
+            thread.join()
+
+        assert len(errors) == 1
+
+    def test_two_workables_of_one_factory(self) -> None:
+        def made(kind: str) -> type[Workable]:
+            class Notify(Workable):
+                def execute(self) -> str:
+                    return kind
+
+            return Notify
+
+        first = made("mail")
+
+        with pytest.raises(TaskExists):
+            made("sms")
+        assert WORKABLES["Notify"] is first
+
+    def test_a_class_that_dataclass_makes_again_is_one(self) -> None:
+        @dataclass(slots=True)
+        class SlottedHere(Workable):
+            url: str
+
+            def execute(self) -> None: ...
+
+        assert WORKABLES["SlottedHere"] is SlottedHere
+
+    def test_two_policies_of_one_factory(self) -> None:
+        policies = PolicyRegistry()
+
+        def made(hours: int) -> type[RetryPolicy]:
+            class NightShift(RetryPolicy):
+                def decide(self, failure: Any) -> None:  # noqa: ARG002
+                    assert hours
+
+            return NightShift
+
+        policies.register(made(1))
+
+        with pytest.raises(InvalidName, match="NightShift"):
+            policies.register(made(2))
+
+    def test_two_factories_behind_one_decorator(self) -> None:
+        FactoryMethodCommand.register("definitions.till", careless(charge))
+
+        with pytest.raises(TaskExists):
+            FactoryMethodCommand.register("definitions.till", careless(refund))
+
+
+SHOP = """
+from dataclasses import dataclass
+from recruiter import RetryPolicy, Workable
+from owner_d import recruiter
+
+def careless(function):
+    def wrapper():
+        return function()
+    return wrapper
+
+@recruiter.task(name="bill")
+@careless
+def charge():
+    return {returned!r}
+
+@recruiter.task
+def plain():
+    return {returned!r}
+
+class Notify(Workable):
+    def execute(self):
+        return {returned!r}
+
+@recruiter.policies.register
+@dataclass(frozen=True)
+class NightShift(RetryPolicy):
+    def decide(self, failure):
+        return None
+"""
+
+
+class TestOneDefinitionAgain:
+    @pytest.fixture
+    def owner(self) -> Recruiter:
+        write("owner_d.py", "from recruiter import Recruiter\nrecruiter = Recruiter('h/d')\n")
+        found: Recruiter = importlib.import_module("owner_d").recruiter
+        return found
+
+    def runs(self, owner: Recruiter, name: str) -> Any:
+        task = owner.registry.find(name)
+        assert task is not None
+        return task.call({}, "execute").run()
+
+    def test_a_reloaded_module_replaces_what_it_defined(self, owner: Recruiter) -> None:
+        write("shop_d.py", SHOP.format(returned="before"))
+        shop = importlib.import_module("shop_d")
+        write("shop_d.py", SHOP.format(returned="after, edited"))
+
+        importlib.reload(shop)
+
+        assert [self.runs(owner, name) for name in ("bill", "plain", "Notify")] == ["after, edited"] * 3
+        assert owner.policies.dump(shop.NightShift())["class"] == "NightShift"
+
+    def test_a_cell_that_is_run_again_replaces_what_it_defined(self, owner: Recruiter) -> None:
+        cells: dict[str, Any] = {"__name__": "__main__", "recruiter": owner}
+        cell = "@recruiter.task\ndef in_a_cell():\n    return {!r}\n"
+
+        for number, returned in enumerate(("before", "after")):
+            exec(compile(cell.format(returned), f"<cell {number}>", "exec"), cells)
+
+        assert self.runs(owner, "in_a_cell") == "after"
+
+    def test_a_lambda_in_another_cell_is_another(self, owner: Recruiter) -> None:
+        cells: dict[str, Any] = {"__name__": "__main__", "recruiter": owner}
+        exec(compile("charge = recruiter.task(name='bill')(lambda: 1)", "<cell 1>", "exec"), cells)
+
+        with pytest.raises(TaskExists):
+            exec(compile("refund = recruiter.task(name='bill')(lambda: 2)", "<cell 2>", "exec"), cells)
+
+    def test_a_decorator_used_by_two_modules_does_not_make_their_tasks_one(self, owner: Recruiter) -> None:
+        write("deco_d.py", "def careless(function):\n    def wrapper(): return function()\n    return wrapper\n")
+        text = (
+            "from deco_d import careless\nfrom owner_d import recruiter\n@recruiter.task\n@careless\ndef {}(): return 1\n"
+        )
+        write("one_d.py", text.format("charge"))
+        write("two_d.py", text.format("refund"))
+        one = importlib.import_module("one_d")
+
+        importlib.reload(one)  # of the module, not of its decorator
+        with pytest.raises(TaskExists):
+            importlib.import_module("two_d")
+
+        assert owner.registry.has("wrapper")
+
+
+SCRIPT = """
+import json
+from recruiter import Recruiter, RetryManyTimes, SelectByException
+
+class BankDown(Exception): ...
+
+class Till:
+    class Empty(Exception): ...
+
+recruiter = Recruiter("h/d")
+
+if __name__ == "__main__":
+    many = RetryManyTimes(3, 1)
+    select = SelectByException().when(BankDown, many)
+    print(json.dumps([recruiter.policies.dump(many, [BankDown, Till.Empty, OSError]), recruiter.policies.dump(select)]))
+"""
+
+
+class TestNamesOfAScript:
+    def stored(self, *command: str) -> list[str]:
+        done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True)
+        only, select = json.loads(done.stdout)
+        return [*only["only"], *select["parameters"]["cases"][0]["exceptions"]]
+
+    @pytest.mark.parametrize(
+        ("file", "command", "bootstrap"),
+        [
+            ("shop_s.py", ["shop_s.py"], "shop_s.py"),
+            ("shop_s.py", ["./shop_s.py"], "shop_s"),
+            ("shop_s.py", ["-m", "shop_s"], "shop_s.py"),
+            ("pkg_s/mod_s.py", ["-m", "pkg_s.mod_s"], "pkg_s.mod_s"),
+            ("pkg_s/mod_s.py", ["pkg_s/mod_s.py"], "pkg_s.mod_s"),
+            ("pkg_s/mod_s.py", ["-m", "pkg_s.mod_s"], "pkg_s/mod_s.py"),
+            ("pkg_s/mod_s.py", ["pkg_s/mod_s.py"], "pkg_s/mod_s.py"),
+        ],
+    )
+    def test_are_those_of_the_worker(self, file: str, command: list[str], bootstrap: str) -> None:
+        """Or the exceptions that a script names would not be those that its worker sees: no retries."""
+        write("pkg_s/__init__.py", "")
+        write(file, SCRIPT)
+
+        stored = self.stored(*command)
+        load_application(bootstrap)
+
+        module = sys.modules[bootstrap.removesuffix(".py").replace("pkg_s/", "")]
+        down, empty = module.BankDown, module.Till.Empty
+        assert stored == [exception_names(down)[0], exception_names(empty)[0], "OSError", exception_names(down)[0]]
+        assert not any("__main__" in name for name in stored)
