@@ -13,6 +13,7 @@ from typing import Any
 
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.schedule_registry import SchedulePolicyRegistry
+from recruiter.domain.text import mask
 from recruiter.errors import ApplicationError, InvalidName, TaskExists
 from recruiter.registry import Registry, RegistryOwner
 
@@ -40,17 +41,15 @@ class Application:
 
 
 def load_application(bootstrap: str | None) -> Application:
-    """Loads `FILE` or `MODULE[:ATTR]`. Raises ApplicationError with the user's own error inside."""
+    """Loads `FILE[:ATTR]` or `MODULE[:ATTR]`. Raises ApplicationError, with the user's own error inside if there is one.
+
+    ATTR is the name of the Recruiter that is meant, where there are several on different databases.
+    """
     if bootstrap is None:
         return Application()
     place, _, attribute = bootstrap.partition(":") if not Path(bootstrap).exists() else (bootstrap, "", "")
     module = _load(place)
-    owners = tuple(RegistryOwner.alive)
-    if attribute:
-        chosen = getattr(module, attribute, None)
-        if not isinstance(chosen, RegistryOwner):
-            raise ApplicationError(f"{place} has no Recruiter called {attribute!r}")
-        owners = (chosen,)
+    owners = _named(module, place, attribute) if attribute else _meant(module, place)
     policies, schedules = PolicyRegistry(), SchedulePolicyRegistry()
     try:
         registry = Registry.merged(owner.registry for owner in owners)
@@ -61,6 +60,29 @@ def load_application(bootstrap: str | None) -> Application:
         raise ApplicationError(f"{place}: {error}") from None
     hooks = {name: getattr(module, name) for name in HOOKS if callable(getattr(module, name, None))}
     return Application(registry, policies, schedules, owners, hooks)
+
+
+def _named(module: ModuleType, place: str, attribute: str) -> tuple[RegistryOwner, ...]:
+    chosen = getattr(module, attribute, None)
+    if not isinstance(chosen, RegistryOwner):
+        raise ApplicationError(f"{place} has no Recruiter called {attribute!r}")
+    return (chosen,)
+
+
+def _meant(module: ModuleType, place: str) -> tuple[RegistryOwner, ...]:
+    """The Recruiters that this application consists of. Those on one database are one application; of those on several,
+    the ones without tasks only send jobs there."""
+    found = sorted(RegistryOwner.alive, key=lambda owner: owner.number)
+    if len({owner.address for owner in found}) > 1:
+        found = [owner for owner in found if owner.has_own_names] or found
+    if len({owner.address for owner in found}) > 1:
+        names = {id(value): name for name, value in vars(module).items()}
+        told = ", ".join(f"{names.get(id(owner), 'one elsewhere')} on {mask(owner.address)}" for owner in found)
+        raise ApplicationError(
+            f"{place} has {len(found)} Recruiters on different databases ({told}); "
+            f"say which one this process is for: --bootstrap {place}:NAME"
+        )
+    return tuple(found)
 
 
 def _load(place: str) -> ModuleType:

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import count
 from typing import Any, ClassVar, NamedTuple, Protocol
 from weakref import WeakSet
 
@@ -221,6 +222,11 @@ class Registry:
         """Whether this very registry was given it; workables belong to nobody."""
         return name in self._tasks
 
+    @property
+    def own_names(self) -> set[str]:
+        """What this very registry was given."""
+        return set(self._tasks)
+
     def get(self, name: str) -> TaskDefinition:
         task = self.find(name)
         if task is None:
@@ -242,6 +248,9 @@ class Registry:
         return merged
 
 
+_numbers = count()
+
+
 class RegistryOwner:
     """Whoever has tasks. Kept track of, so that loading an application finds them wherever it keeps them."""
 
@@ -254,7 +263,14 @@ class RegistryOwner:
         self.schedules = SchedulePolicyRegistry()
         """Where schedule policies of your own are registered: `@recruiter.schedules.register`."""
         self.events = Events()
+        self.number = next(_numbers)
+        """In the order in which they were made."""
         RegistryOwner.alive.add(self)
+
+    @property
+    def has_own_names(self) -> bool:
+        """Whether a task or a policy was registered here; one that has none only sends jobs."""
+        return bool(self.registry.own_names or self.policies.own_names or self.schedules.own_names)
 
     @property
     def address(self) -> str:

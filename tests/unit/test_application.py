@@ -18,7 +18,7 @@ SHOP = """
 from recruiter import Recruiter
 
 recruiter = Recruiter("shop.example/shop")
-other = Recruiter("other.example/other")
+other = Recruiter("shop.example/shop")
 
 @recruiter.task
 def sell(what: str) -> str:
@@ -69,10 +69,7 @@ class TestFile:
         application = load_application(str(write("shop_a.py", SHOP)))
 
         assert application.registry.names() >= {"sell", "buy"}
-        assert {owner.address for owner in application.owners} == {
-            "mongodb://shop.example/shop",
-            "mongodb://other.example/other",
-        }
+        assert [owner.address for owner in application.owners] == ["mongodb://shop.example/shop"] * 2
 
     def test_a_relative_name_and_what_stands_beside_it(self) -> None:
         write("sub/neighbour_b.py", "price = 5\n")
@@ -125,7 +122,7 @@ class TestModule:
 
         application = load_application("shop_g:other")
 
-        assert application.address == "mongodb://other.example/other"
+        assert application.address == "mongodb://shop.example/shop"
         assert application.registry.find("buy") is not None
         assert application.registry.find("sell") is None
         assert set(application.hooks) == {"recruiter_became_master"}
@@ -187,7 +184,7 @@ class TestErrors:
         """Given two recruiters with different tasks of the same name, then loading says so."""
         write(
             "twice_y.py",
-            "from recruiter import Recruiter\na, b = Recruiter('h/a'), Recruiter('h/b')\n"
+            "from recruiter import Recruiter\na, b = Recruiter('h/a'), Recruiter('h/a')\n"
             "@a.task(name='same')\ndef one() -> None: ...\n@b.task(name='same')\ndef two() -> None: ...\n",
         )
 
@@ -204,3 +201,64 @@ def test_a_recruiter_made_elsewhere_counts_too() -> None:
 
     assert application.registry.find("sell") is not None
     assert all(isinstance(owner, Recruiter) for owner in application.owners)
+
+
+class TestSeveralRecruiters:
+    TWO = (
+        "from recruiter import Recruiter\nshop = Recruiter('mongodb://u:secret@h/shop')\n"
+        "bank = Recruiter('mongodb://u:secret@h/bank')\n"
+        "@shop.task\ndef sell() -> None: ...\n"
+    )
+
+    def test_on_different_databases_are_refused(self) -> None:
+        """Or which one is used would be chance."""
+        write("two_r.py", self.TWO + "@bank.task\ndef charge() -> None: ...\n")
+
+        with pytest.raises(ApplicationError) as refused:
+            load_application("two_r.py")
+
+        told = str(refused.value)
+        assert "2 Recruiters" in told
+        assert "shop on " in told
+        assert "bank on " in told
+        assert "--bootstrap two_r.py:NAME" in told
+        assert "secret" not in told
+
+    @pytest.mark.parametrize(("name", "task"), [("shop", "sell"), ("bank", "charge")])
+    def test_the_name_says_which(self, name: str, task: str) -> None:
+        write("two_n.py", self.TWO + "@bank.task\ndef charge() -> None: ...\n")
+
+        application = load_application(f"two_n.py:{name}")
+
+        assert application.address is not None
+        assert application.address.endswith(f"/{name}")
+        assert application.registry.own_names == {task}
+
+    def test_one_that_only_sends_is_left_where_it_is(self) -> None:
+        write("two_s.py", self.TWO)
+
+        application = load_application("two_s.py")
+        application.point_at("elsewhere/shop")
+
+        bank = sys.modules["two_s"].bank
+        assert application.registry.own_names == {"sell"}
+        assert bank not in application.owners
+        assert bank.address.endswith("/bank")
+
+    def test_two_that_only_send_are_refused_too(self) -> None:
+        write("two_w.py", "from recruiter import Recruiter\na, b = Recruiter('h/a'), Recruiter('h/b')\n")
+
+        with pytest.raises(ApplicationError, match="different databases"):
+            load_application("two_w.py")
+
+    def test_on_one_database_are_one_application(self) -> None:
+        write(
+            "two_o.py",
+            "from recruiter import Recruiter\na, b = Recruiter('h/a'), Recruiter('h/a')\n"
+            "@a.task\ndef sell() -> None: ...\n@b.task\ndef charge() -> None: ...\n",
+        )
+
+        application = load_application("two_o.py")
+
+        assert application.registry.own_names == {"sell", "charge"}
+        assert application.owners == (sys.modules["two_o"].a, sys.modules["two_o"].b)

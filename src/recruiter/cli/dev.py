@@ -37,7 +37,7 @@ def dev(
     Parameters
     ----------
     file
-        Your application: FILE.py or MODULE[:ATTRIBUTE].
+        Your application: FILE.py or MODULE, with :NAME of the Recruiter where there are several.
     target
         Use this MongoDB instead of a private one.
     processes

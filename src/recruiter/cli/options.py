@@ -30,7 +30,7 @@ class TargetOptions:
 @dataclass(frozen=True)
 class ApplicationOptions(TargetOptions):
     bootstrap: str | None = None
-    "The application: FILE.py or MODULE[:ATTRIBUTE]."
+    "The application: FILE.py or MODULE, with :NAME of the Recruiter where there are several."
 
 
 @Parameter(name="*")

@@ -62,6 +62,11 @@ class ClassRegistry(Generic[S]):
         self._classes[chosen] = cls  # type: ignore[assignment]
         return cls  # type: ignore[return-value]
 
+    @property
+    def own_names(self) -> set[str]:
+        """Of the classes that were registered here, beside those that come with Recruiter."""
+        return self._classes.keys() - {cls.__name__ for cls in self.built_in}
+
     def merge(self, other: Self) -> None:
         """Know what the other one knows."""
         for name, cls in other._classes.items():

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from recruiter.domain.duration import DurationLike, humanize, to_timedelta
 from recruiter.domain.names import DEFAULT_GROUP, check_name, check_priority, check_tags
 from recruiter.domain.needs import NOTHING, AmountLike, Needs
-from recruiter.domain.retry import RetryPolicy, only_names
+from recruiter.domain.retry import RetryPolicy, checked_names
 from recruiter.errors import InvalidDuration, InvalidJob
 
 
@@ -41,7 +41,7 @@ class Defaults:
         if retry is not None and not isinstance(retry, RetryPolicy):
             raise InvalidJob(f"retry is a policy such as RetryManyTimes(3, '1 minute'), not {retry!r}")
         only = only if isinstance(only, str | type) else tuple(only)
-        only_names(only)
+        checked_names(only)
         return cls(
             check_name("group", group),
             check_priority(priority),

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any, Self
 
 from recruiter.domain.duration import DurationLike, humanize, to_timedelta
-from recruiter.domain.retry import Archive, Decision, Failure, Retry, RetryPolicy, after, only_names
+from recruiter.domain.retry import Archive, Decision, Failure, Retry, RetryPolicy, after, checked_names, only_names
 from recruiter.domain.why import Why
 from recruiter.errors import InvalidJob
 
@@ -156,6 +156,7 @@ class SelectByException(RetryPolicy):
 
     def when(self, exceptions: ExceptionClasses, policy: RetryPolicy) -> Self:
         """With one case more, tried after those already there. Subclasses count."""
+        checked_names([exceptions] if isinstance(exceptions, str | type) else exceptions)
         return type(self)((*self.cases, (_names(exceptions), policy)), self.default)
 
     def otherwise(self, policy: RetryPolicy) -> Self:

@@ -18,7 +18,7 @@ from recruiter.domain.policies import (
     SelectByException,
     TimeTable,
 )
-from recruiter.domain.retry import RetryPolicy, only_names
+from recruiter.domain.retry import RetryPolicy, checked_names, only_names
 
 
 class PolicyRegistry(ClassRegistry[RetryPolicy]):
@@ -29,7 +29,7 @@ class PolicyRegistry(ClassRegistry[RetryPolicy]):
 
     def dump(self, policy: RetryPolicy, only: Iterable[type[BaseException] | str] = ()) -> dict[str, Any]:
         """The document to store. An empty `only` retries on every exception."""
-        names = only_names(only)
+        names = checked_names(only)
         if names:
             policy = RetriableExceptionFilter(policy, names)
         if isinstance(policy, RetriableExceptionFilter):

@@ -18,6 +18,7 @@ A policy of your own is a class with `decide`, `export` and `import_`; register 
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -156,6 +157,25 @@ def is_last(policy: RetryPolicy | None, failure: Failure) -> bool:
 def exception_names(exception: type[BaseException]) -> tuple[str, ...]:
     """The names of the class and of its ancestors: a stored name is compared with them, never imported."""
     return tuple(qualified_name(cls) for cls in exception.__mro__ if issubclass(cls, BaseException))
+
+
+def checked_names(only: Iterable[type[BaseException] | str]) -> tuple[str, ...]:
+    """Like `only_names`, for what a person writes: raises InvalidJob for a name that no exception has.
+
+    A name with a module is only checked if that module is loaded: a producer need not have it.
+    """
+    only = only if isinstance(only, str | type) or not isinstance(only, Iterable) else tuple(only)
+    names = only_names(only)
+    for name in (_exception_name(each) for each in only if isinstance(each, str)):
+        place, _, cls = name.rpartition(".")
+        module = sys.modules.get(place or "builtins")
+        found = getattr(module, cls, None)
+        if module is not None and not (isinstance(found, type) and issubclass(found, BaseException)):
+            raise InvalidJob(
+                f"there is no exception {name!r}: give the class itself, as in only=[ConnectionError], "
+                "or its name with its module, as in 'requests.ConnectionError'"
+            )
+    return names
 
 
 def only_names(only: Iterable[type[BaseException] | str]) -> tuple[str, ...]:
