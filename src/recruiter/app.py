@@ -32,7 +32,7 @@ from recruiter.processes.caller import CallingOptions
 from recruiter.processes.calling import Calling, StopWish
 from recruiter.processes.flushing import MOST_FLUSHED, Flushing
 from recruiter.processes.seat import Crew
-from recruiter.registry import RegistryOwner, TaskDefinition
+from recruiter.registry import BECAME_MASTER, STEPT_BACK, RegistryOwner, TaskDefinition
 from recruiter.repeatable import RepeatableJob, SchedulerHandle
 from recruiter.results import JobHandle, Results
 from recruiter.settings import Settings, TargetSettings
@@ -368,6 +368,22 @@ class Recruiter(RegistryOwner):
     def listen(self, listener: Listener) -> Listener:
         """A decorator: call this with every event of this process (see `recruiter.events`)."""
         return self.events.listen(listener)
+
+    def on_became_master(self, hook: Callable[[Recruiter], Any]) -> Callable[[Recruiter], Any]:
+        """A decorator: call this, with the Recruiter, when the recruiter process of this application begins to lead.
+
+        The same as a function `recruiter_became_master(recruiter)` in the bootstrap module.
+        """
+        self.hooks[BECAME_MASTER].append(hook)
+        return hook
+
+    def on_stept_back(self, hook: Callable[[Recruiter], Any]) -> Callable[[Recruiter], Any]:
+        """A decorator: call this, with the Recruiter, when the recruiter process of this application leads no more.
+
+        The same as a function `recruiter_stept_back(recruiter)` in the bootstrap module.
+        """
+        self.hooks[STEPT_BACK].append(hook)
+        return hook
 
     def close(self) -> None:
         """Closes the connection; the next use opens another. Leaving a `with` block does it too."""

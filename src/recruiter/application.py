@@ -15,9 +15,9 @@ from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.schedule_registry import SchedulePolicyRegistry
 from recruiter.domain.text import mask
 from recruiter.errors import ApplicationError, InvalidName, TaskExists
-from recruiter.registry import Registry, RegistryOwner
+from recruiter.registry import BECAME_MASTER, STEPT_BACK, Registry, RegistryOwner
 
-HOOKS = ("recruiter_became_master", "recruiter_stept_back")
+HOOKS = (BECAME_MASTER, STEPT_BACK)
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Application:
 
 
 def load_application(bootstrap: str | None) -> Application:
-    """Loads `FILE[:ATTR]` or `MODULE[:ATTR]`. Raises ApplicationError, with the user's own error inside if there is one.
+    """Loads `FILE[:ATTR]` or `MODULE[:ATTR]`. Raises ApplicationError, with the user's own error inside.
 
     ATTR is the name of the Recruiter that is meant, where there are several on different databases.
     """

@@ -248,6 +248,9 @@ class Registry:
         return merged
 
 
+BECAME_MASTER, STEPT_BACK = "recruiter_became_master", "recruiter_stept_back"
+"""The hooks of an application, by the names that they have in a module."""
+
 _numbers = count()
 
 
@@ -263,6 +266,7 @@ class RegistryOwner:
         self.schedules = SchedulePolicyRegistry()
         """Where schedule policies of your own are registered: `@recruiter.schedules.register`."""
         self.events = Events()
+        self.hooks: dict[str, list[Callable[[Any], Any]]] = {BECAME_MASTER: [], STEPT_BACK: []}
         self.number = next(_numbers)
         """In the order in which they were made."""
         RegistryOwner.alive.add(self)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 from cyclopts import App
@@ -13,11 +14,13 @@ from recruiter.app import Recruiter
 from recruiter.application import Application, load_application
 from recruiter.cli import options as given
 from recruiter.cli.options import PATIENCE, settings_from
+from recruiter.domain.text import said_by
 from recruiter.events import Events
 from recruiter.log import configure, log_events
 from recruiter.processes.child.parent import die_with_parent
 from recruiter.processes.cleaner import CleanerOptions, CleanerProcess
 from recruiter.processes.fleet import PARENT_VARIABLE, Fleet
+from recruiter.processes.hooks import Hook
 from recruiter.processes.host import measured_resources
 from recruiter.processes.loop import Stop
 from recruiter.processes.notify import ServiceManager
@@ -25,6 +28,7 @@ from recruiter.processes.presence import Presence
 from recruiter.processes.recruiter import RecruiterOptions, RecruiterProcess
 from recruiter.processes.worker.child_pool import ForkServer
 from recruiter.processes.worker.process import WorkerOptions, WorkerProcess
+from recruiter.registry import BECAME_MASTER, STEPT_BACK
 from recruiter.settings import Settings
 from recruiter.store.database import Store
 from recruiter.store.target import Target
@@ -56,8 +60,8 @@ def start_recruiter(
             ),
             policies=application.policies,
             schedules=application.schedules,
-            became_master=lambda: _begin_to_lead(application, facade),
-            stept_back=_hook(application, "recruiter_stept_back", facade),
+            became_master=[*_schedulers(application), *_hooks(application, facade, BECAME_MASTER)],
+            stept_back=_hooks(application, facade, STEPT_BACK),
             presence=process.presence("recruiter"),
             manager=manager,
         ).run()
@@ -191,17 +195,19 @@ def _facade(application: Application, settings: Settings) -> Recruiter:
     return owners[0] if owners else Recruiter(settings.target)
 
 
-def _begin_to_lead(application: Application, facade: Recruiter) -> None:
-    """Stores the schedulers that the application declares, then calls its hook."""
+def _hooks(application: Application, facade: Recruiter, name: str) -> list[Hook]:
+    """What the module defines under this name, and what is decorated with `recruiter.on_…`."""
+    of_module: Callable[[Any], None] | None = application.hooks.get(name)
+    hooks = [Hook(name, partial(of_module, facade))] if of_module is not None else []
     for owner in application.owners:
-        if isinstance(owner, Recruiter):
-            owner.create_schedulers()
-    _hook(application, "recruiter_became_master", facade)()
+        hooks += [Hook(said_by(hook, repr), partial(hook, owner)) for hook in owner.hooks[name]]
+    return hooks
 
 
-def _hook(application: Application, name: str, facade: Recruiter) -> Callable[[], None]:
-    hook: Callable[[Any], None] | None = application.hooks.get(name)
-    return (lambda: hook(facade)) if hook is not None else (lambda: None)
+def _schedulers(application: Application) -> list[Hook]:
+    """Stores the schedulers that the application declares."""
+    owners = [owner for owner in application.owners if isinstance(owner, Recruiter)]
+    return [Hook("create_schedulers", owner.create_schedulers) for owner in owners]
 
 
 def _as_environment(settings: Settings) -> dict[str, str]:

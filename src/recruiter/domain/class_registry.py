@@ -60,7 +60,7 @@ class ClassRegistry(Generic[S]):
         if known is not None and not same_definition(known, cls):
             raise InvalidName(f"{known!r} is called {chosen!r} already; give {cls!r} a name=")
         self._classes[chosen] = cls  # type: ignore[assignment]
-        return cls  # type: ignore[return-value]
+        return cls
 
     @property
     def own_names(self) -> set[str]:
@@ -79,7 +79,7 @@ class ClassRegistry(Generic[S]):
             parameters = policy.export()
         except self.error:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self.error(f"{name}.export() raised {type(error).__name__}: {said_by(error)}") from error
         return {"class": name, "parameters": self._exported(parameters)}
 
@@ -100,7 +100,7 @@ class ClassRegistry(Generic[S]):
             policy: object = cls.import_(parameters)
         except self.error:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             told = f"{type(error).__name__}: {said_by(error)}"
             raise self.error(f"{said_by(parameters, repr)} does not make a {cls.__name__}: {told}") from error
         if not isinstance(policy, self.base):

@@ -150,7 +150,7 @@ def is_last(policy: RetryPolicy | None, failure: Failure) -> bool:
     """Whether there would be no other attempt; a policy that cannot say is believed to try again."""
     try:
         return policy is None or bool(policy.is_last(failure))
-    except Exception:
+    except (Exception, SystemExit):
         return False
 
 

@@ -141,7 +141,7 @@ def next_occurrence(policy: SchedulePolicy, moment: datetime) -> datetime | None
         answer: object = policy.next_after(moment)
     except InvalidSchedule:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # it is the policy's, not the leader's
         told = f"{said_by(policy, repr)} raised {type(error).__name__}: {said_by(error)}"
         raise InvalidSchedule(f"{told}; correct its next_after()") from error
     if answer is None:

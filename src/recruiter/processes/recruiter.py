@@ -6,7 +6,6 @@ only sleeps and two doorbells wake it: new jobs, and workers that join or have r
 
 from __future__ import annotations
 
-import queue
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +21,7 @@ from recruiter.domain.schedule_registry import SchedulePolicyRegistry
 from recruiter.domain.seats import Spot
 from recruiter.errors import StoreError, StoreUnreachable, Superseded
 from recruiter.events import Events
+from recruiter.processes.hooks import Hook, Hooks
 from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.notify import ServiceManager
 from recruiter.processes.presence import Presence
@@ -83,8 +83,8 @@ class RecruiterProcess:
         *,
         policies: PolicyRegistry,
         schedules: SchedulePolicyRegistry,
-        became_master: Callable[[], None] = lambda: None,
-        stept_back: Callable[[], None] = lambda: None,
+        became_master: Sequence[Hook] = (),
+        stept_back: Sequence[Hook] = (),
         presence: Presence | None = None,
         manager: ServiceManager | None = None,
     ) -> None:
@@ -101,7 +101,7 @@ class RecruiterProcess:
         self._rules = Rules()
         self._rules_at = 0.0
         self._reserved: Mapping[JobId, Spot] = {}
-        self._hooks = _Hooks(events, became_master, stept_back)
+        self._hooks = Hooks(events, became_master, stept_back)
         self._presence = presence
         self._loop = Loop("recruiter", self._step, stop, events, manager=manager)
         self._led = False
@@ -346,33 +346,3 @@ class RecruiterProcess:
             self._events.emit("leader.stept_back")
             self._hooks.stept_back()
         self._led = leading
-
-
-class _Hooks:
-    """Calls the application's hooks, in order, on a thread of their own: a slow hook must not cost the lease."""
-
-    def __init__(self, events: Events, became_master: Callable[[], None], stept_back: Callable[[], None]) -> None:
-        self._events = events
-        self._became_master = became_master
-        self._stept_back = stept_back
-        self._calls: queue.Queue[tuple[str, Callable[[], None]] | None] = queue.Queue()
-        self._thread = threading.Thread(target=self._run, name="hooks", daemon=True)
-        self._thread.start()
-
-    def became_master(self) -> None:
-        self._calls.put(("recruiter_became_master", self._became_master))
-
-    def stept_back(self) -> None:
-        self._calls.put(("recruiter_stept_back", self._stept_back))
-
-    def close(self) -> None:
-        self._calls.put(None)
-        self._thread.join(timeout=5.0)
-
-    def _run(self) -> None:
-        while (call := self._calls.get()) is not None:
-            name, hook = call
-            try:
-                hook()
-            except Exception as error:
-                self._events.emit("hook.failed", hook=name, error=repr(error))
