@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from recruiter.domain.job import Execution, Job, JobId
 from recruiter.domain.retry import Failure, RetryPolicy, is_last
 from recruiter.errors import InvalidArguments, NoCurrentJob, RecruiterError
+from recruiter.log import JobContext
 from recruiter.programs import LONGEST_OUTPUT, CommandResult, OnLine, Program, end_all
 from recruiter.tracker import Tells, Tracker, nobody
 from recruiter.twins import in_its_own_thread
@@ -59,7 +60,7 @@ class Runner(Protocol):
 class Attempt:
     """One run of a job. Cheap to make: everything is found out, and made, when somebody asks."""
 
-    __slots__ = ("document", "over", "programs", "runner", "said", "started_at", "tells")
+    __slots__ = ("document", "log_context", "over", "programs", "runner", "said", "started_at", "tells")
 
     def __init__(
         self, document: Mapping[str, Any], started_at: datetime, runner: Runner, tells: Tells = nobody
@@ -73,6 +74,8 @@ class Attempt:
         self.programs: set[Program] = set()
         """What it runs at this moment."""
         self.over = False
+        self.log_context: JobContext | None = None
+        """What its log lines are marked with; None as long as it has logged nothing."""
 
     @property
     def id(self) -> JobId:
@@ -102,11 +105,24 @@ class Attempt:
         self.over = True
         if self.said is not None:
             self.said.close()
+        if self.log_context is not None:
+            self.log_context.close()
         if self.programs:
             end_all(list(self.programs))
 
 
 running: ContextVar[Attempt | None] = ContextVar("recruiter_job", default=None)
+
+
+def log_context() -> JobContext | None:
+    """The job that runs here, for its log lines."""
+    attempt = running.get()
+    if attempt is None:
+        return None
+    if attempt.log_context is None:
+        task = str(attempt.document["task"])
+        attempt.log_context = JobContext(attempt.id, task, attempt.number, attempt.runner.worker)
+    return attempt.log_context
 
 
 class CurrentJob:

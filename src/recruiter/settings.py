@@ -91,6 +91,7 @@ class Settings(TargetSettings):
     bootstrap: str | None = None
     log_level: LogLevel = "info"
     log_format: LogFormat = "text"
+    log_config: str | None = None
     lease_time: Duration = timedelta(seconds=5)
     considered_dead_after: Duration = timedelta(seconds=15)
     heartbeat: Duration = timedelta(seconds=1)

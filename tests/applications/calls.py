@@ -7,11 +7,11 @@ import sys
 # By the name that the fleet knows it by: this program runs beside it, from the same folder.
 from jobs import recruiter  # type: ignore[import-not-found,unused-ignore]
 
-from recruiter.log import configure, log_events
+from recruiter.log import LogOptions, configure, log_events
 
 
 def main(way: str, task: str) -> None:
-    configure("debug", "text", "caller")
+    configure(LogOptions("debug", "text", "caller"))
     recruiter.listen(log_events("caller"))
     answer = getattr(recruiter, way)(task)
     for report in answer if isinstance(answer, list) else [answer]:

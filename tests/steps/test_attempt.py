@@ -763,8 +763,11 @@ class TestEvents:
         bench.of_job(a_job("me", task="Listening", args={"outcome": outcome}, retry_policy=policy))
 
         about = {"job": "me", "task": "Listening", "attempt": 1}
-        assert told == [Event("job.started", about), Event(event, {**about, **fields})]
         assert heard == told
+        trace, worker = told[-1].fields.pop("trace", None), told[-1].fields.pop("worker", None)
+        assert told == [Event("job.started", about), Event(event, {**about, **fields})]
+        last = event == "job.failure.last"
+        assert (trace is not None and "ValueError: no good" in trace, worker is not None) == (last, last)
 
     def test_a_job_that_could_not_be_built_never_started(self, bench: Bench, told: list[Event]) -> None:
         bench.of_job(a_job("me", task="Impossible", args={}))

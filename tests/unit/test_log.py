@@ -16,7 +16,7 @@ import pytest
 from bson import ObjectId
 
 from recruiter.events import Event
-from recruiter.log import configure, log_events
+from recruiter.log import LogOptions, configure, log_events
 from recruiter.settings import LogFormat, LogLevel
 
 
@@ -29,10 +29,12 @@ class Terminal(io.StringIO):
 def logging_as_it_was() -> Iterator[None]:
     root, ours = logging.getLogger(), logging.getLogger("recruiter")
     before = root.handlers[:], root.level, ours.level
+    make = logging.getLogRecordFactory()
     yield
     root.handlers[:] = before[0]
     root.setLevel(before[1])
     ours.setLevel(before[2])
+    logging.setLogRecordFactory(make)
 
 
 Lines = Callable[..., list[str]]
@@ -46,7 +48,8 @@ def lines() -> Lines:
         *events: Event, level: LogLevel = "info", format: LogFormat = "text", stream: io.StringIO | None = None
     ) -> list[str]:
         stream = stream or io.StringIO()
-        configure(level, format, "worker", stream)
+        logging.getLogger().handlers.clear()  # those of pytest would count as the application's own
+        configure(LogOptions(level, format, "worker"), stream)
         write = log_events("worker")
         for event in events:
             write(event)

@@ -40,6 +40,8 @@ class CommonOptions(ApplicationOptions):
     "How much to say (default info)."
     log_format: LogFormat | None = None
     "Lines for people (text, default) or for machines (json)."
+    log_config: str | None = None
+    "A file for Python's `logging.config.dictConfig`, in TOML or JSON, instead of --log-level and --log-format."
 
 
 @Parameter(name="*")

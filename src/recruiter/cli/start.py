@@ -16,7 +16,7 @@ from recruiter.cli import options as given
 from recruiter.cli.options import PATIENCE, settings_from
 from recruiter.domain.text import said_by
 from recruiter.events import Events
-from recruiter.log import configure, log_events
+from recruiter.log import LogOptions, configure, log_events
 from recruiter.processes.child.parent import die_with_parent
 from recruiter.processes.cleaner import CleanerOptions, CleanerProcess
 from recruiter.processes.fleet import PARENT_VARIABLE, Fleet
@@ -78,7 +78,7 @@ def start_worker(
     settings = settings_from(common, own, death)
     manager = ServiceManager.of(os.environ)
     # The supervisor runs no user code, so the application is not loaded here: a child is asked.
-    fork_server = ForkServer.open(settings.bootstrap)
+    fork_server = ForkServer.open(settings.bootstrap, _log_options("worker", settings))
     with _Process("worker", settings, fork_server.ask_address(), manager) as process:
         WorkerProcess(
             process.store,
@@ -156,7 +156,7 @@ class _Process:
     """What all processes have: a checked store, events that are logged, and signals that stop it."""
 
     def __init__(self, name: str, settings: Settings, address: str | None, manager: ServiceManager) -> None:
-        configure(settings.log_level, settings.log_format, name)
+        configure(_log_options(name, settings))
         self.events = Events()
         self.events.listen(log_events(name))
         self.events.listen(manager.hear)
@@ -185,6 +185,10 @@ class _Process:
     def presence(self, role: Literal["recruiter", "cleaner"]) -> Presence:
         every = min(5.0, self._settings.considered_dead_after.total_seconds() / 3)
         return Presence(self.store, role, self._settings.host, every)
+
+
+def _log_options(name: str, settings: Settings) -> LogOptions:
+    return LogOptions(settings.log_level, settings.log_format, name, settings.log_config)
 
 
 def _facade(application: Application, settings: Settings) -> Recruiter:

@@ -1,4 +1,9 @@
-"""Text that can be stored and shown: whatever somebody's exception, policy or document has to say."""
+"""Text that can be stored, shown and logged: whatever somebody's exception, policy or document has to say.
+
+Two doors lead out of the program. What is printed passes `cli/output.py`, what is logged passes `log/lines.py`; both
+use `printable` or `one_line` from here, so that no text can command a terminal or forge a line, and `mask`, so that no
+text carries a password.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +13,36 @@ from typing import Any
 
 LONGEST_MESSAGE = 2_000
 
-_CREDENTIALS = re.compile(r"(?<=://)\S*@")
+_UNSAFE = (
+    "\x00-\x08\x0b-\x1f"  # commands to a terminal
+    "\x7f-\x9f"  # the same as single characters (C1)
+    "\xad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # invisible, or turn text around
+    "\u2028\u2029"  # end a line
+    "\ud800-\udfff"  # halves of characters, which cannot be written
+    "\U000e0000-\U000e0fff"  # invisible copies of letters
+)
+_CONTROL = re.compile(f"[{_UNSAFE}]")
+_CONTROL_OR_LINE = re.compile(f"[{_UNSAFE}\t\n]")
 
 
-def mask(text: str) -> str:
-    """The same text without any user name or password of a URI in it, also of one that was not escaped."""
-    return _CREDENTIALS.sub("***@", text)
+def printable(text: str) -> str:
+    """The same text with everything written out that a terminal would obey or hide; lines and tabs stay."""
+    return _CONTROL.sub(_written_out, text)
+
+
+def one_line(text: str) -> str:
+    """Likewise, and in one line: a line break is written as `\\n`."""
+    return _CONTROL_OR_LINE.sub(_written_out, text)
+
+
+def json_safe(json: str) -> str:
+    """A JSON text in which such characters are escapes; it means the same as before."""
+    return _CONTROL.sub(_json_escape, json)
+
+
+def plural(count: float, noun: str, plural: str | None = None) -> str:
+    """1 task, 2 tasks, 1,000 tasks; `plural` where an s is not enough."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def clean(text: str) -> str:
@@ -44,3 +73,59 @@ def shown(value: Any, longest: int = 100) -> str:
     """A value in a message about it: in one line, and not all of it if it is long."""
     text = said_by(value, repr, 1_000_000)
     return " ".join(text.split()) if len(text) <= longest else f"{' '.join(text[:longest].split())}…"
+
+
+def _written_out(found: re.Match[str]) -> str:
+    character = found[0]
+    return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(character) or ascii(character)[1:-1]
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    code -= 0x10000
+    return f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"
+
+
+# -- secrets ---------------------------------------------------------------------------------------------------------
+
+_MONGODB = r"mongodb(?:\+srv)?://"
+_HINT = re.compile(r"://|passw|passphrase|secret|token|key", re.IGNORECASE)
+_IN_A_QUERY = re.compile(
+    r"([?&][\w.%-]{0,60}(?:passw(?:or)?d|passphrase|secret|token)[\w.%-]{0,60}=)(?!\*\*\*)[^&]+", re.IGNORECASE
+)
+_IN_A_PROPERTY = re.compile(r"(AWS_SESSION_TOKEN(?::|%3A))(?!\*\*\*)[^,&]+", re.IGNORECASE)
+_NAMED = re.compile(
+    r"""((?:passw(?:or)?d|passphrase|secret|(?:session|access|auth)_?token|(?:api|access|private)_?key)[\w.-]{0,60}
+        ['"]?\s{0,9}[=:]\s{0,9})
+        (?!\*\*\*)("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s,;&'"]+)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_CREDENTIALS = re.compile(rf"({_MONGODB})(?:(?!{_MONGODB})[\s\S]){{0,1000}}@|((?<=://)\S*@)", re.IGNORECASE)
+_WITHOUT_HOST = re.compile(rf"(['\"]?)({_MONGODB})(?!\*\*\*)((?:(?!{_MONGODB})[\s\S])*)", re.IGNORECASE)
+_HOST = r"(?:\[[0-9a-f:.%]*\]|[^:,\[\]@/?#\s'\"]*)(?::\d{1,5}(?!\d))?"
+_HOSTS = re.compile(rf"{_HOST}(?:,{_HOST})*(?:(?<=\d):)?(?![^/?#\s'\",;.)\]}}>])", re.IGNORECASE)
+
+
+def mask(text: str) -> str:
+    """The same text without the credentials of MongoDB addresses and without values that are named as secrets.
+
+    Where an address is not escaped as it should be, nobody knows where its password ends; then too much is masked
+    rather than too little. One password cannot be told from a port: `mongodb://user:12345`, without a host.
+    """
+    if not _HINT.search(text):
+        return text
+    text = _IN_A_QUERY.sub(r"\1***", text)
+    text = _IN_A_PROPERTY.sub(r"\1***", text)
+    text = _NAMED.sub(r"\1***", text)
+    text = _CREDENTIALS.sub(lambda found: f"{found[1] or ''}***@", text)
+    return _WITHOUT_HOST.sub(_without_host, text)
+
+
+def _without_host(found: re.Match[str]) -> str:
+    quote, scheme, rest = found.groups()
+    if _HOSTS.match(rest):
+        return found[0]
+    _, end, after = rest.partition(quote) if quote else (rest, "", "")
+    return f"{quote}{scheme}***{end}{after}"

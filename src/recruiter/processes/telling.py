@@ -59,8 +59,9 @@ class Telling:
         elif ended["why"] == Why.CANCELLED:
             self._events.emit("job.cancelled", job=id)
         else:
-            task, why = ended.get("task"), ended["why"]
-            self._events.emit("job.failure.last", job=id, task=task, why=why, error=_error(last))
+            facts = {"task": ended.get("task"), "attempt": ended.get("attempts"), "worker": last.get("worker")}
+            error, trace = _error(last), last.get("trace")
+            self._events.emit("job.failure.last", job=id, **facts, why=ended["why"], error=error, trace=trace)
 
     def _noted(self, id: JobId, execution: Document) -> None:
         for note in execution.get("notes", ()):

@@ -221,7 +221,8 @@ class Executor:
         )
         told = f"{execution.exception}: {execution.message}"
         if isinstance(decision, Archive):
-            self._tell(call, "job.failure.last", document, error=told, why=decision.why)
+            why, trace = decision.why, execution.trace
+            self._tell(call, "job.failure.last", document, error=told, why=why, worker=self.worker, trace=trace)
         else:
             self._tell(call, "job.failed", document, error=told, next=decision.at)
         return moves.failed(_with_progress(document), execution, now, decision)

@@ -15,9 +15,10 @@ from datetime import timedelta
 from functools import partial
 from multiprocessing.connection import Connection
 
-from recruiter import interruption
+from recruiter import current, interruption
 from recruiter.application import load_application
 from recruiter.clock import Clock, SystemClock
+from recruiter.log import LogOptions, configure_child
 from recruiter.processes.child import parent, pipe, process_group
 from recruiter.processes.child.cancel_listener import CancelListener
 from recruiter.processes.child.claims import Claims
@@ -39,6 +40,7 @@ def child_main(
     worker: str,
     clock_offset: float,
     concurrency: int,
+    log: LogOptions,
 ) -> None:
     """Where the fork server begins a child. `address` is where jobs that its jobs enqueue must go."""
     _detach()
@@ -46,6 +48,7 @@ def child_main(
     try:
         application = load_application(bootstrap)
         application.point_at(address)
+        configure_child(log, current.log_context)
     except BaseException:
         pipe.write_all(out, pipe.frame(pipe.BROKEN, 0, encode({"trace": traceback.format_exc()})))
         return

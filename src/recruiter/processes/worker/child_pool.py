@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import cast
 
 from recruiter.errors import ApplicationError
+from recruiter.log import LogOptions
 from recruiter.processes.child.claims import Claims
 from recruiter.processes.child.main import child_main, report_application
 from recruiter.processes.worker.child_handle import ChildHandle
@@ -24,15 +25,17 @@ class ForkServer:
 
     context: ForkServerContext
     bootstrap: str | None
+    log: LogOptions = LogOptions()
+    """How children write their log."""
 
     @classmethod
-    def open(cls, bootstrap: str | None) -> ForkServer:
+    def open(cls, bootstrap: str | None, log: LogOptions = LogOptions()) -> ForkServer:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["recruiter.processes.child.preload"])
         os.environ["RECRUITER_SUPERVISOR"] = str(os.getpid())  # both are for preload.py
         if bootstrap is not None:
             os.environ["RECRUITER_PRELOAD"] = bootstrap
-        return cls(context, bootstrap)
+        return cls(context, bootstrap, log)
 
     def ask_address(self) -> str | None:
         """Where the application keeps its jobs, if it says so. Raises ApplicationError when it cannot be loaded."""
@@ -58,7 +61,7 @@ class ForkServer:
         cancels, control = os.pipe()
         ends = [Connection(inbox, writable=False), Connection(outbox, readable=False)]
         ends.append(Connection(cancels, writable=False))
-        given = (*ends, claims, self.bootstrap, address, worker, clock_offset, concurrency)
+        given = (*ends, claims, self.bootstrap, address, worker, clock_offset, concurrency, self.log)
         process = self.context.Process(target=child_main, args=given, daemon=False)
         try:
             _start(process)

@@ -1,0 +1,82 @@
+"""Which job a log line is about: every record that is made while a job runs says so.
+
+`current.py` knows the job that runs in this thread or task, and lies above this module; so a process that runs jobs
+says here how to ask it (`configure`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class JobContext:
+    """The job that a log line is about."""
+
+    job: Any
+    task: str
+    attempt: int
+    worker: str
+    unfinished: dict[tuple[int, int], str] = field(default_factory=dict)
+    """What it has printed since the last line break, by level and thread."""
+
+    def close(self) -> None:
+        """The job is over: what it has printed without a line break is a line too."""
+        while self.unfinished:
+            (level, _), text = self.unfinished.popitem()
+            if text:
+                write_printed(level, text, self)
+
+
+FindContext = Callable[[], JobContext | None]
+
+PRINTED = "recruiter.printed"
+"""The logger of lines that jobs print."""
+
+_FIELDS = ("job", "task", "attempt", "worker")
+_find: FindContext = lambda: None  # noqa: E731
+_make: Callable[..., logging.LogRecord] = logging.LogRecord
+_installing = threading.Lock()
+
+
+def mark_records(find: FindContext) -> None:
+    """From now on every record has `recruiter_job`, `recruiter_task`, `recruiter_attempt` and `recruiter_worker`; they
+    are None where no job runs. Formatters of the application can use them."""
+    global _find, _make
+    with _installing:
+        _find = find
+        if logging.getLogRecordFactory() is not _marked:
+            _make = logging.getLogRecordFactory()
+            logging.setLogRecordFactory(_marked)
+
+
+def context_of(record: logging.LogRecord) -> dict[str, Any]:
+    """The job that a record is about, as fields; empty where there is none."""
+    if getattr(record, "recruiter_job", None) is None:
+        return {}
+    return {name: getattr(record, f"recruiter_{name}") for name in _FIELDS}
+
+
+def write_printed(level: int, line: str, context: JobContext | None) -> None:
+    logger = logging.getLogger(PRINTED)
+    record = logger.makeRecord(PRINTED, level, "", 0, "%s", (line,), None)
+    _mark(record, context)
+    logger.handle(record)
+
+
+def _marked(*arguments: Any, **more: Any) -> logging.LogRecord:
+    record = _make(*arguments, **more)
+    try:
+        _mark(record, _find())
+    except Exception:  # a job whose document says odd things about it
+        _mark(record, None)
+    return record
+
+
+def _mark(record: logging.LogRecord, context: JobContext | None) -> None:
+    for name in _FIELDS:
+        setattr(record, f"recruiter_{name}", getattr(context, name, None))

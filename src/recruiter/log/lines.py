@@ -1,0 +1,152 @@
+"""One log line, for people or for machines. Everything that is logged passes here, and is made harmless here.
+
+A text line begins with the time. Whatever else a message holds, its further lines are indented, so that no job, id or
+exception can write a line that looks like another process's. No line has a password in it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import socket
+from datetime import UTC, datetime
+from string import Formatter
+from typing import Any
+
+from recruiter.domain.text import head, json_safe, mask, one_line, printable, said_by
+from recruiter.events import Event
+from recruiter.log.context import context_of
+from recruiter.log.sentences import SENTENCES, UNKNOWN
+
+LONGEST = 16_000
+"""Characters of a message, and of a trace."""
+
+_COLOURS = {logging.DEBUG: "32", logging.INFO: "36", logging.WARNING: "33", logging.ERROR: "31", logging.CRITICAL: "31"}
+_CONTINUED = "\n    "
+_OF_EVERY_RECORD = {*vars(logging.makeLogRecord({})), "message", "asctime", "recruiter", "taskName"}
+
+
+class PlainLines(logging.Formatter):
+    """Lines for people."""
+
+    def __init__(self, program: str = "", coloured: bool = False) -> None:
+        super().__init__()
+        self._program = program
+        self._coloured = coloured
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+        who = f"{socket.gethostname()}[{os.getpid()}] {self._program}"
+        text = _about(record) + _message(record)
+        trace = _trace(record)
+        text = _CONTINUED.join((text if trace is None else f"{text}\n{trace}").splitlines())
+        line = f"{moment} {who:<24} {record.levelname:<7} {printable(text)}"
+        return f"\x1b[{_COLOURS.get(record.levelno, '0')}m{line}\x1b[0m" if self._coloured else line
+
+
+class JsonLines(logging.Formatter):
+    """Lines for machines: one JSON document each."""
+
+    def __init__(self, program: str = "") -> None:
+        super().__init__()
+        self._program = program
+
+    def format(self, record: logging.LogRecord) -> str:
+        event = _event(record)
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "program": self._program,
+            "level": record.levelname.lower(),
+            "message": _message(record),
+        }
+        if event is not None:
+            line["event"] = event.name
+        else:
+            line["logger"] = record.name
+            line |= context_of(record)
+        fields = event.fields if event is not None else _extra(record)
+        line |= {key: value for key, value in fields.items() if key not in line}
+        trace = _trace(record)
+        if trace is not None:
+            line["trace"] = trace
+        return json_safe(json.dumps({key: _plain(value) for key, value in line.items()}))
+
+
+def sentence(event: Event) -> tuple[int, str]:
+    """How bad it is, and what to say. What stands in its fields cannot begin a new line."""
+    level, told = SENTENCES.get(event.name, UNKNOWN)
+    if not told:
+        return level, f"{event.name} {one_line(said_by(event.fields))}"
+    return level, _Harmless().vformat(told, (), event.fields)
+
+
+class _Harmless(Formatter):
+    def get_value(self, key: int | str, args: Any, kwargs: Any) -> Any:
+        del args
+        return kwargs.get(key, "?")
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        try:
+            return one_line(format(value, format_spec))
+        except Exception:
+            return one_line(_text(value))
+
+
+def _event(record: logging.LogRecord) -> Event | None:
+    told = getattr(record, "recruiter", None)
+    event = told.get("event") if isinstance(told, dict) else None
+    return event if isinstance(event, Event) else None
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        text = record.getMessage()
+    except Exception as error:  # the arguments do not fit the text
+        text = f"{record.msg!r} with {record.args!r}: {error}"
+    return mask(head(text, LONGEST))
+
+
+def _about(record: logging.LogRecord) -> str:
+    """Which job has said it."""
+    job = context_of(record)
+    if not job or _event(record) is not None:
+        return ""
+    return one_line(f"job {job['job']}, {job['task']}, attempt {job['attempt']}: ")
+
+
+def _trace(record: logging.LogRecord) -> str | None:
+    event = _event(record)
+    told = event.fields.get("trace") if event is not None else None
+    if record.exc_info:
+        told = logging.Formatter().formatException(record.exc_info)
+    return None if told is None else mask(said_by(told, longest=LONGEST))
+
+
+def _extra(record: logging.LogRecord) -> dict[str, Any]:
+    """What the application has put into the record with `extra=`."""
+    return {
+        key: value
+        for key, value in vars(record).items()
+        if key not in _OF_EVERY_RECORD and not key.startswith("recruiter_")
+    }
+
+
+def _plain(value: Any) -> Any:
+    """As JSON knows it, without secrets."""
+    if isinstance(value, bool | int | None):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, str):
+        return mask(head(value, LONGEST))
+    if isinstance(value, dict):
+        return {_text(key): _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple | set | frozenset) else _text(value)
+
+
+def _text(value: Any) -> str:
+    return mask(said_by(value))
