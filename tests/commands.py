@@ -55,9 +55,14 @@ def recorded(target: str, recorder: Recorder, **options: Any) -> Store:
     """A store like any other whose commands are recorded."""
     store = Store(Target.parse(target), **options)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("recruiter.store.database.MongoClient", partial(MongoClient, event_listeners=[recorder]))
+        patch.setattr("recruiter.store.connection.MongoClient", partial(_recording, recorder))
         assert store.client is not None
     return store
+
+
+def _recording(recorder: Recorder, uri: str, **options: Any) -> MongoClient[Any]:
+    options["event_listeners"] = [*options.get("event_listeners", ()), recorder]
+    return MongoClient(uri, **options)
 
 
 def explain(store: Store, command: Command) -> list[Command]:

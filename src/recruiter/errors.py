@@ -26,7 +26,8 @@ RecruiterError
 ├── ApplicationError               the bootstrap file or module cannot be loaded
 ├── SettingsError                  an option, variable or file says something impossible
 ├── StoreError                     MongoDB cannot be used
-│   ├── StoreUnreachable           no server answers
+│   ├── StoreUnreachable           no server answers, or what was asked was interrupted: it passes, try again
+│   ├── DocumentRefused            the server or the driver cannot store this document
 │   ├── StoreRefused               the server answers, and says no (authentication, rights)
 │   ├── NotAReplicaSet             the server is standalone; transactions need a replica set
 │   ├── ServerTooOld               the server is older than Recruiter supports
@@ -188,7 +189,11 @@ class StoreError(RecruiterError):
 
 
 class StoreUnreachable(StoreError):
-    """No server answers at this address."""
+    """No server answers at this address, or it could not finish: a new primary, a lock, not enough time. Try again."""
+
+
+class DocumentRefused(StoreError):
+    """A document that cannot be stored: too large, no valid BSON, or refused by the validator of its collection."""
 
 
 class StoreRefused(StoreError):

@@ -6,8 +6,9 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from recruiter.domain.job import JobId
 from recruiter.domain.throughput import Throughput
-from recruiter.errors import StoreError, StoreUnreachable, Superseded
+from recruiter.errors import DocumentRefused, Superseded
 from recruiter.events import Events
 from recruiter.processes.holdings import Holdings, Outcome
 from recruiter.processes.loop import Loop, Stop
@@ -16,6 +17,7 @@ from recruiter.steps.settle import settle
 from recruiter.store import moves
 from recruiter.store.database import Store
 from recruiter.store.roster import Holding
+from recruiter.store.settlement import Rescheduled
 
 
 class Settling:
@@ -78,16 +80,33 @@ def let_go(store: Store, holdings: Holdings, outcomes: list[Outcome]) -> None:
 
 
 def settle_all(store: Store, events: Events, worker: str, outcomes: list[Outcome], facts: Mapping[str, Any]) -> Holding:
-    """Settles a batch; if MongoDB refuses something in it, finds out what, and keeps a reduced record of it."""
+    """Settles a batch. If MongoDB refuses a document in it, finds out which, and keeps as much of it as can be kept.
+
+    Every other error is the caller's: the batch stays as it is, to be settled again.
+    """
     try:
         return settle(store, worker, outcomes, facts)
-    except (Superseded, StoreUnreachable):
-        raise
-    except (StoreError, ValueError, OverflowError) as error:
+    except DocumentRefused as error:
         if len(outcomes) > 1:
             half = len(outcomes) // 2
             settle_all(store, events, worker, outcomes[:half], facts)
             return settle_all(store, events, worker, outcomes[half:], facts)
         ((id, move),) = outcomes
+        if move is None:
+            raise
         events.emit("job.reduced", job=id, error=str(error))
-        return settle(store, worker, [(id, moves.reduced(id, move, store.clock.now(), str(error)))], facts)
+        return _settle_reduced(store, worker, id, move, facts, error)
+
+
+def _settle_reduced(
+    store: Store, worker: str, id: JobId, move: moves.Ended, facts: Mapping[str, Any], refused: DocumentRefused
+) -> Holding:
+    original = dict(store.scheduled.fetch([id])).get(id)
+    if original is None and isinstance(move, Rescheduled):
+        return settle(store, worker, [(id, None)], facts)  # somebody has removed the job: there is nothing to keep
+    for form in moves.reduced(id, move, original, store.clock.now(), str(refused)):
+        try:
+            return settle(store, worker, [(id, form)], facts)
+        except DocumentRefused as error:
+            refused = error
+    raise refused

@@ -12,7 +12,7 @@ from typing import Any
 from recruiter.domain.job import JobId
 from recruiter.domain.text import cut
 from recruiter.domain.why import Why
-from recruiter.errors import InvalidJob, StoreError, StoreUnreachable
+from recruiter.errors import DocumentRefused, InvalidJob
 from recruiter.store.codec import Document, adopted_fields, as_value, decode_foreign, is_job_id, new_id
 from recruiter.store.database import Store
 from recruiter.store.settlement import Movement
@@ -62,8 +62,6 @@ def _set_aside(store: Store, term: int, holder: str, now: datetime, id: Any, rea
         try:
             store.settlement.archive_unheld(Movement(archive={name: document}, forget=[id]), term, holder)
             return
-        except StoreUnreachable:
-            raise
-        except StoreError as error:
+        except DocumentRefused as error:
             last = error  # too deep or too large to be kept inside another document: the next form is plainer
     raise last

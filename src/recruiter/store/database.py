@@ -12,12 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Any
 
 from pymongo import IndexModel, MongoClient, ReadPreference
 from pymongo.collection import Collection
 from pymongo.database import Database
-from pymongo.driver_info import DriverInfo
 from pymongo.errors import ConfigurationError, PyMongoError
 from pymongo.read_concern import ReadConcern
 
@@ -41,6 +39,7 @@ from recruiter.store import (
 )
 from recruiter.store.advice import unreached
 from recruiter.store.codec import LENIENT, OPTIONS, Document
+from recruiter.store.connection import connect
 from recruiter.store.ends import Ends
 from recruiter.store.held import Held
 from recruiter.store.preparation import Difference, differences, prepare
@@ -48,7 +47,8 @@ from recruiter.store.privileges import LOOK_AROUND, WRITE, lacking
 from recruiter.store.recoveries import Recoveries
 from recruiter.store.roster import Hold
 from recruiter.store.server import Server
-from recruiter.store.settlement import DURABLE, Settlement
+from recruiter.store.sessions import DURABLE
+from recruiter.store.settlement import Settlement
 from recruiter.store.target import Target
 from recruiter.store.translate import NOT_A_REPLICA_SET, store_call
 from recruiter.store.turns import Turns
@@ -103,13 +103,8 @@ class Store:
 
     def _connect(self) -> MongoClient[Document]:
         self._process = os.getpid()
-        options: dict[str, Any] = {"retryWrites": True, "retryReads": True, "appname": "recruiter"}
-        if "serverselectiontimeoutms" not in self.target.uri.lower():
-            options["serverSelectionTimeoutMS"] = int(self.patience * 1000)
-        if "sockettimeoutms" not in self.target.uri.lower():
-            options["socketTimeoutMS"] = max(20_000, int(self.patience * 1000))
         try:
-            return MongoClient(self.target.uri, driver=DriverInfo("recruiter"), **options)
+            return connect(self.target.uri, self.patience)
         except ConfigurationError as error:
             raise InvalidTarget(f"cannot use the MongoDB address {self.target}: {_told(error)}") from None
         except PyMongoError as error:

@@ -6,7 +6,8 @@ Used by whoever decides: the child that ran the job, the supervisor whose child 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -30,6 +31,7 @@ from recruiter.store.codec import (
     LOCK,
     Document,
     archived_document,
+    as_value,
     decode,
     encode,
     lane_of,
@@ -39,11 +41,17 @@ from recruiter.store.codec import (
     remember,
 )
 from recruiter.store.settlement import Movement, Rescheduled
+from recruiter.store.translate import DRIVER_REFUSES
 
 _UNKNOWN_TASK_PAUSE = timedelta(minutes=1)
 _SMALL_FIELDS = frozenset(
     ["task", "group", "priority", "created_at", "scheduled_at", "archived_at", "attempts", "done", "why"]
 )
+_LARGE_FIELDS = frozenset(["result", "last_execution", "executions", "log", "status"])
+_PLANNED_FIELDS = frozenset(
+    ["attempts", "crashes", "group", "lane", "postponed", "scheduled_at", "snoozes", "snoozed", "suspect"]
+)
+"""Of a job that is to run again: what decides when, where and how often."""
 _UNLOCKED = ("started_by", *LOCK)
 """The fields that a job has only while somebody runs it."""
 
@@ -179,14 +187,27 @@ def unreadable(id: JobId, raw: bytes, at: datetime, reason: str) -> bytes:
     return encode({**record, "original": plain_value(raw)})
 
 
-def reduced(id: JobId, move: Move, at: datetime, reason: str) -> bytes:
-    """What is kept of an outcome that MongoDB refuses: that it ended, and why it looks like this."""
-    kept: Document = {}
-    if isinstance(move, bytes):
-        with contextlib.suppress(Exception):
-            kept = {name: value for name, value in decode(move).items() if name in _SMALL_FIELDS}
-    record = {"done": False, "why": Why.MALFORMED, "archived_at": at, **kept}
-    return encode({**record, "_id": id, "reason": f"the outcome could not be stored as it was: {reason}"})
+def reduced(id: JobId, move: Ended, original: bytes | None, at: datetime, reason: str) -> Iterator[Move]:
+    """What can be kept of an outcome whose document MongoDB refuses, the fullest form first.
+
+    A job that is to run again does so, without the record of its attempts; if that is refused too, it is archived with
+    its original document, which holds its arguments. A job that has ended is archived without what may be large.
+    """
+    reason = f"the outcome could not be stored as it was: {reason}"
+    record: Document = {"_id": id, "done": False, "why": Why.MALFORMED, "archived_at": at, "reason": reason}
+    if isinstance(move, Rescheduled):
+        fields = {name: value for name, value in move.fields.items() if name in _PLANNED_FIELDS}
+        yield replace(move, fields=fields)
+        yield from (encode({**record, "original": value}) for value in as_value(original or b""))
+        return
+    ended: Document = {}
+    with contextlib.suppress(Exception):
+        ended = decode(move)
+    for dropped in (_LARGE_FIELDS, ended.keys() - _SMALL_FIELDS):
+        kept = {name: value for name, value in ended.items() if name not in dropped}
+        with contextlib.suppress(*DRIVER_REFUSES):
+            yield encode({**kept, **record, "done": kept.get("done", False), "why": kept.get("why", Why.MALFORMED)})
+    yield encode(record)
 
 
 def gather(moves: Iterable[tuple[JobId, Move]]) -> Movement:

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bson.raw_bson import RawBSONDocument
-from pymongo import MongoClient, ReadPreference, UpdateOne
+from pymongo import MongoClient, UpdateOne
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
-from pymongo.read_concern import ReadConcern
 
 from recruiter.domain.job import JobId
 from recruiter.store.codec import Document, id_of
-from recruiter.store.settlement import DURABLE
+from recruiter.store.sessions import run_transaction
 from recruiter.store.translate import store_call
 
 
@@ -43,9 +42,4 @@ class Recoveries:
             return len(there)
 
         with self._client.start_session() as session:
-            return session.with_transaction(
-                write,
-                read_concern=ReadConcern("snapshot"),
-                write_concern=DURABLE,
-                read_preference=ReadPreference.PRIMARY,
-            )
+            return run_transaction(session, write)

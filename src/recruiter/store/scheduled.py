@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Collection as Ids
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
@@ -31,7 +32,7 @@ from recruiter.domain.state import State
 from recruiter.errors import JobExists
 from recruiter.store.codec import LENIENT, LOCK, MOST_ATTEMPTS, NOT_BELIEVED, Document, id_of, job_from, split_batch
 from recruiter.store.foreign import not_adopted, unlocked
-from recruiter.store.translate import store_call
+from recruiter.store.translate import is_about_a_document, store_call
 
 NAME = "scheduled"
 
@@ -101,6 +102,8 @@ _UNITED = 50
 _PLANNED = {"_id": 1, "priority": 1, "scheduled_at": 1, "lane": 1}
 
 DUPLICATE_KEY = 11000
+_STORED_WITHIN = 30.0
+"""Seconds in which the driver repeats an insert through any number of new primaries; without a time it does so once."""
 
 _SIGNED_WITHIN = 5.0
 """Seconds for a write that nothing depends on, but that settling waits for."""
@@ -139,10 +142,12 @@ class Scheduled:
                 NAME, codec_options=collection.codec_options, write_concern=concern
             )
         try:
-            if len(documents) == 1:
-                collection.insert_one(documents[0], session=session)
-            else:
-                collection.bulk_write([InsertOne(d) for d in documents], ordered=session is not None, session=session)
+            with pymongo.timeout(_STORED_WITHIN) if session is None else nullcontext():
+                if len(documents) == 1:
+                    collection.insert_one(documents[0], session=session)
+                else:
+                    writes = [InsertOne(d) for d in documents]
+                    collection.bulk_write(writes, ordered=session is not None, session=session)
         except DuplicateKeyError as error:
             if session is not None:
                 taken = (error.details or {}).get("keyValue", {}).get("_id")
@@ -150,8 +155,9 @@ class Scheduled:
             return {0: "duplicate"}
         except BulkWriteError as error:
             failures = error.details["writeErrors"]
-            if not failures or session is not None:  # one failure has ended the caller's whole transaction
-                raise
+            of_documents = all(f["code"] == DUPLICATE_KEY or is_about_a_document(f["code"]) for f in failures)
+            if not failures or not of_documents or session is not None:
+                raise  # it passes; or one failure has ended the caller's whole transaction
             return {f["index"]: "duplicate" if f["code"] == DUPLICATE_KEY else str(f["errmsg"]) for f in failures}
         return {}
 

@@ -4,21 +4,36 @@ A session belongs to the user that opened it. Of a user's own sessions MongoDB w
 another user it ends for whoever may `killAnySession` and says whose they are, by the digest of the user's name; without
 that it looks among the caller's own, finds none, and says that all went well. So where there are users, the digest is
 kept beside the id.
+
+`run_transaction` runs every transaction of Recruiter. The driver repeats one that failed with a label of the server's;
+some passing failures have none: an ended session (`Interrupted`), a connection that cannot have sessions yet. These
+are repeated here.
 """
 
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
 
-from pymongo import MongoClient
+import pymongo
+from pymongo import MongoClient, ReadPreference, WriteConcern
 from pymongo.client_session import ClientSession
-from pymongo.errors import OperationFailure
+from pymongo.errors import OperationFailure, PyMongoError
+from pymongo.read_concern import ReadConcern
 
 from recruiter.store.codec import OPTIONS, Document
-from recruiter.store.translate import store_call
+from recruiter.store.connection import drop_connections
+from recruiter.store.translate import Meaning, meaning_of, store_call
+
+T = TypeVar("T")
+
+DURABLE = WriteConcern("majority", j=True)
+LONGEST_TRANSACTION = 30.0
+"""Seconds, retries included. After that the caller hears of it and tries again with whatever has gathered."""
+_BETWEEN_TRIES, _LONGEST_BETWEEN = 0.01, 1.0
 
 SessionId: TypeAlias = UUID | Mapping[str, Any]
 """As it is stored: the id, or `{id, uid}` where there are users."""
@@ -28,6 +43,31 @@ _MAY_NOT_END = (
     "may not end the session of a process that died; what that one had locked stays so for up to a minute. Grant this "
     "user killAnySession on the cluster (docs/how-to/mongodb-roles.md)"
 )
+
+
+def run_transaction(
+    session: ClientSession, write: Callable[[ClientSession], T], within: float = LONGEST_TRANSACTION
+) -> T:
+    """Runs it, again and again if it must be, as long as the time lasts. `write` must bear being run again, also after
+    a commit of unknown outcome."""
+    deadline, pause = time.monotonic() + within, _BETWEEN_TRIES
+    while True:
+        try:
+            with pymongo.timeout(max(0.001, deadline - time.monotonic())):
+                return session.with_transaction(
+                    write,
+                    read_concern=ReadConcern("snapshot"),
+                    write_concern=DURABLE,
+                    read_preference=ReadPreference.PRIMARY,
+                )
+        except PyMongoError as error:
+            meaning = meaning_of(error)
+            if meaning not in (Meaning.TRY_AGAIN, Meaning.RECONNECT) or time.monotonic() + pause > deadline:
+                raise
+            if meaning is Meaning.RECONNECT:
+                drop_connections(session.client)
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_BETWEEN)
 
 
 class Sessions:

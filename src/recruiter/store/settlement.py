@@ -29,12 +29,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
-import pymongo
 from bson.raw_bson import RawBSONDocument
-from pymongo import MongoClient, ReadPreference, UpdateOne, WriteConcern
+from pymongo import MongoClient, UpdateOne
 from pymongo.client_session import ClientSession
 from pymongo.errors import BulkWriteError, DuplicateKeyError
-from pymongo.read_concern import ReadConcern
 
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import CANCELLED_LANE
@@ -47,17 +45,14 @@ from recruiter.store.leases import Leases
 from recruiter.store.roster import Holding, Roster
 from recruiter.store.scheduled import DUPLICATE_KEY, Scheduled
 from recruiter.store.schedulers import Schedulers
-from recruiter.store.sessions import SessionId, Sessions
+from recruiter.store.sessions import SessionId, Sessions, run_transaction
 from recruiter.store.statistics import Statistics
-from recruiter.store.translate import store_call
+from recruiter.store.translate import our_own_documents, store_call
 
 T = TypeVar("T")
 
-DURABLE = WriteConcern("majority", j=True)
 SUSPECTS = 100
 """So many jobs of a dead worker's list may have been started since its last heartbeat, near enough."""
-LONGEST_TRANSACTION = 30.0
-"""Seconds, retries included. After that the caller hears of it and tries again with whatever has gathered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +147,7 @@ class Settlement:
 
         try:
             with self._client.start_session() as session:  # its own: many may create at once
-                return self._in_transaction(session, write)
+                return run_transaction(session, write)
         except DuplicateKeyError:
             return False
 
@@ -164,7 +159,8 @@ class Settlement:
         """
 
         def write(session: ClientSession, movement: Movement) -> Holding:
-            held = self._roster.release(worker, movement.ids, session, facts)
+            with our_own_documents(f"the roster document of worker {worker}"):
+                held = self._roster.release(worker, movement.ids, session, facts)
             if held is None:
                 raise Superseded(f"worker {worker} is no longer on the roster; its results were dropped")
             self._move(movement, session)
@@ -209,8 +205,7 @@ class Settlement:
         """Archives jobs that nobody holds; only the leader knows that, so only while it leads."""
 
         def write(session: ClientSession, movement: Movement) -> None:
-            if not self._leases.fence(term, holder, session):
-                raise Superseded(f"term {term} is over; nothing was written")
+            self._prove(term, holder, session)
             self._move(movement, session)
 
         self._without_archived(movement, write)
@@ -218,7 +213,7 @@ class Settlement:
     @store_call
     def archive_new(self, id: JobId, raw: bytes) -> None:
         """A job that never waited: it ran where it was made."""
-        self._transaction(lambda session: self._move(Movement({id: raw}), session))
+        self._without_archived(Movement({id: raw}), lambda session, movement: self._move(movement, session))
 
     @store_call
     def fold_statistics(self, now: datetime) -> int:
@@ -240,8 +235,7 @@ class Settlement:
         """
 
         def write(session: ClientSession) -> list[Plan] | None:
-            if not self._leases.fence(term, holder, session):
-                raise Superseded(f"term {term} is over; nothing was written")
+            self._prove(term, holder, session)
             plans = decide(self._scheduled.busy(urns, session))
             if not self._schedulers.advance(plans, session):
                 session.abort_transaction()
@@ -255,6 +249,12 @@ class Settlement:
             return plans
 
         return self._transaction(write)
+
+    def _prove(self, term: int, holder: str, session: ClientSession) -> None:
+        """Raises Superseded unless this term leads."""
+        with our_own_documents("the lease"):
+            if not self._leases.fence(term, holder, session):
+                raise Superseded(f"term {term} is over; nothing was written")
 
     def _insert_new(self, jobs: Sequence[Job], session: ClientSession) -> None:
         """All but those that exist: of a scheduler that was removed and made again while a clock went back."""
@@ -270,7 +270,8 @@ class Settlement:
         if movement.archive:
             documents = [RawBSONDocument(d) if isinstance(d, bytes) else d for d in movement.archive.values()]
             archived.insert_many(documents, session=session)
-            self._statistics.count(movement.archive.values(), session.session_id["id"].as_uuid(), session)
+            with our_own_documents("the statistics"):
+                self._statistics.count(movement.archive.values(), session.session_id["id"].as_uuid(), session)
         if movement.archive or movement.forget:
             scheduled.delete_many({"_id": {"$in": [*movement.archive, *movement.forget]}}, session=session)
         if movement.reschedule:
@@ -289,21 +290,12 @@ class Settlement:
 
     def _transaction(self, write: Callable[[ClientSession], T]) -> T:
         with self._turn:
-            return self._in_transaction(self._opened(), write)
+            return run_transaction(self._opened(), write)
 
     def _opened(self) -> ClientSession:
         if self._session is None:
             self._session = self._client.start_session()
         return self._session
-
-    def _in_transaction(self, session: ClientSession, write: Callable[[ClientSession], T]) -> T:
-        with pymongo.timeout(LONGEST_TRANSACTION):
-            return session.with_transaction(
-                write,
-                read_concern=ReadConcern("snapshot"),
-                write_concern=DURABLE,
-                read_preference=ReadPreference.PRIMARY,
-            )
 
 
 def _update(job: Rescheduled) -> UpdateOne:

@@ -1,27 +1,39 @@
-"""Turns what pymongo raises into Recruiter's own errors, at the edge of the store."""
+"""What an error of MongoDB or its driver means. This is the only place that decides it.
+
+    TRY_AGAIN      passing: no server, a new primary, an ended session, a lock, not enough time, a full disk
+    RECONNECT      the same, and the pooled connections must be dropped first, or it never passes
+    BAD_DOCUMENT   the server or the driver names the document: too large, not BSON, refused by the validator
+    NOT_OURS       rights, configuration, a mistake of ours: nothing that another try or another document mends
+
+`translate` turns each into one of Recruiter's own errors. Only BAD_DOCUMENT becomes `DocumentRefused`, and only on that
+error may a process reduce an outcome, set a document aside or give up on it. A step that fails in any other way is run
+again, for as long as it takes: no job may be lost to the weather.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum, auto
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from bson.errors import BSONError
 from pymongo.errors import (
-    AutoReconnect,
     BulkWriteError,
     ConfigurationError,
     ConnectionFailure,
+    CursorNotFound,
     ExecutionTimeout,
-    NetworkTimeout,
+    NotPrimaryError,
     OperationFailure,
     PyMongoError,
     WTimeoutError,
 )
 
 from recruiter.domain.text import mask
-from recruiter.errors import NotAReplicaSet, StoreError, StoreRefused, StoreUnreachable
+from recruiter.errors import DocumentRefused, NotAReplicaSet, StoreError, StoreRefused, StoreUnreachable
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,26 +43,110 @@ MongoDB at {address} is a standalone server; Recruiter needs a replica set, and 
   1. start mongod with  --replSet rs0     (or in mongod.conf:  replication: {{replSetName: rs0}})
   2. once, in mongosh:  rs.initiate()"""
 
-_UNREACHABLE = (ConnectionFailure, AutoReconnect, NetworkTimeout, ExecutionTimeout, WTimeoutError)
-_UNREACHABLE_CODES = {6, 7, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436}
-_REFUSED_CODES = {13, 18, 8000}
+
+class Meaning(Enum):
+    """What to do about an error."""
+
+    TRY_AGAIN = auto()
+    RECONNECT = auto()
+    BAD_DOCUMENT = auto()
+    NOT_OURS = auto()
+
+
+# The numbers are MongoDB's error codes (src/mongo/base/error_codes.yml).
+_NO_PRIMARY = {91, 189, 10058, 10107, 11600, 11602, 13435, 13436}
+_NO_ANSWER = {6, 7, 89, 202, 9001}
+_NOT_IN_TIME = {24, 46, 50, 64, 262, 290}
+_DISK_FULL = {14031}
+_INTERRUPTED = {
+    *(11601, 206, 225, 251, 256, 267),  # its session or transaction was ended
+    *(112, 134, 246, 365),  # another one was faster, or this node is not ready to answer
+    *(43, 175, 222, 234, 237, 280, 286),  # its cursor or change stream was closed
+    *(133, 211, 215, 13388),  # the set, its keys or its databases are being changed
+}
+_PASSING = _NO_PRIMARY | _NO_ANSWER | _NOT_IN_TIME | _DISK_FULL | _INTERRUPTED
+_PASSING_LABELS = ("TransientTransactionError", "RetryableWriteError", "UnknownTransactionCommitResult")
+_BAD_DOCUMENT = {
+    *(10334, 17419, 17420),  # larger than a document may be, before or after an update
+    *(22, 15),  # not BSON; nested too deeply
+    121,  # DocumentValidationFailure
+    *(52, 53, 55, 56, 57),  # a field name, an _id or a DBRef that cannot be stored
+    *(171, 17280),  # cannot be indexed
+}
+_RIGHTS = {13, 18, 8000}
+_NO_REPLICA_SET = {20, 40573}
+_NO_SESSIONS = "Sessions are not supported"
 _NO_INDEX = "hint provided does not correspond to an existing index"
-_NO_REPLICA_SET_CODES = {20, 40573}
+
+DRIVER_REFUSES = (BSONError, OverflowError, UnicodeEncodeError)
+"""What the driver raises, besides its own errors, for a document that it can neither read nor write."""
 
 _ASIDE = re.compile(r" \(configured timeouts: [^)]*\)|, Timeout: [\d.]+s$|\[Errno -?\d+\] ")
 _MAY_NOT = re.compile(r'not authorized on (\S+) to execute command \{ (\w+): (?:"([^"]+)")?')
 
 
-def translate(error: PyMongoError) -> StoreError:
-    """The same failure in our words; never with a password in it."""
-    codes, details = _codes(error)
-    text = details or _told(str(error))
-    if codes & _REFUSED_CODES:
+def meaning_of(error: BaseException) -> Meaning:
+    """What to do about this error, whatever raised it. An error that nobody knows is not ours."""
+    if isinstance(error, DRIVER_REFUSES):
+        return Meaning.BAD_DOCUMENT
+    if not isinstance(error, PyMongoError):
+        return Meaning.NOT_OURS
+    codes, _ = _codes(error)
+    if codes & (_RIGHTS | _NO_REPLICA_SET):
+        return Meaning.NOT_OURS
+    if isinstance(error, ConfigurationError) and _NO_SESSIONS in str(error):
+        return Meaning.RECONNECT  # of a connection opened while its server was neither primary nor secondary
+    if _passes(error, codes):
+        return Meaning.TRY_AGAIN
+    return Meaning.BAD_DOCUMENT if codes & _BAD_DOCUMENT else Meaning.NOT_OURS
+
+
+def is_about_a_document(code: int) -> bool:
+    """Whether this code of a write error names the document, for batches of which the rest was written."""
+    return code in _BAD_DOCUMENT
+
+
+def _passes(error: PyMongoError, codes: set[int]) -> bool:
+    passing = (ConnectionFailure, CursorNotFound, ExecutionTimeout, WTimeoutError)
+    labelled = any(error.has_error_label(label) for label in _PASSING_LABELS)
+    return isinstance(error, passing) or bool(codes & _PASSING) or labelled or error.timeout
+
+
+def translate(error: BaseException) -> StoreError:
+    """The same failure as one of our own errors; never with a password in it."""
+    match meaning_of(error):
+        case Meaning.TRY_AGAIN if isinstance(error, PyMongoError):
+            return StoreUnreachable(_weather(error))
+        case Meaning.RECONNECT:
+            return StoreUnreachable(
+                "a connection to MongoDB was opened while its server was neither primary nor secondary; it was dropped"
+            )
+        case Meaning.BAD_DOCUMENT:
+            return DocumentRefused(f"MongoDB refused a document: {_text(error)}")
+        case _:
+            return _not_ours(error)
+
+
+def _weather(error: PyMongoError) -> str:
+    codes, _ = _codes(error)
+    text = _text(error)
+    if codes & _DISK_FULL:
+        return f"the disk of the MongoDB server is full: {text}. Free space there"
+    if codes & _NO_PRIMARY or isinstance(error, NotPrimaryError):
+        return f"MongoDB has no primary at the moment: {text}"
+    if isinstance(error, ExecutionTimeout | WTimeoutError) or codes & _NOT_IN_TIME:
+        return f"MongoDB could not do it in time: {text}"
+    if isinstance(error, OperationFailure) and not codes & _NO_ANSWER:
+        return f"MongoDB interrupted it: {text}"
+    return f"MongoDB does not answer: {text}"
+
+
+def _not_ours(error: BaseException) -> StoreError:
+    codes, text = (_codes(error)[0] if isinstance(error, PyMongoError) else set[int]()), _text(error)
+    if codes & _RIGHTS:
         return StoreRefused(f"MongoDB refused: {_refusal(text)}")
-    if codes & _NO_REPLICA_SET_CODES:
+    if codes & _NO_REPLICA_SET:
         return NotAReplicaSet(NOT_A_REPLICA_SET.format(address="this address"))
-    if isinstance(error, _UNREACHABLE) or codes & _UNREACHABLE_CODES or error.timeout:
-        return StoreUnreachable(f"MongoDB does not answer: {text}")
     if isinstance(error, ConfigurationError):
         return StoreError(f"MongoDB cannot be used with this address: {text}")
     if _NO_INDEX in text:
@@ -61,9 +157,10 @@ def translate(error: PyMongoError) -> StoreError:
     return StoreError(f"MongoDB said no: {text}")
 
 
-def _told(text: str) -> str:
-    """What the driver says of it, without what it knows about everything else."""
-    text = mask(text).partition(", Topology Description")[0].partition(", full error")[0]
+def _text(error: BaseException) -> str:
+    """What the server or the driver says of it, without what it knows about everything else."""
+    details = _codes(error)[1] if isinstance(error, PyMongoError) else ""
+    text = details or mask(str(error)).partition(", Topology Description")[0].partition(", full error")[0]
     return _ASIDE.sub("", text).strip()
 
 
@@ -84,10 +181,23 @@ def _codes(error: PyMongoError) -> tuple[set[int], str]:
         details = error.details or {}
         failures = [*details.get("writeConcernErrors", ()), *details.get("writeErrors", ())]
         return {failure["code"] for failure in failures}, mask("; ".join(str(f.get("errmsg")) for f in failures[:3]))
-    if isinstance(error, OperationFailure):
-        concern = (error.details or {}).get("writeConcernError") or {}
-        return {code for code in (error.code, concern.get("code")) if code is not None}, ""
+    if isinstance(error, OperationFailure | NotPrimaryError):
+        told = error.details if isinstance(error.details, dict) else {}
+        concern = told.get("writeConcernError") or {}
+        return {code for code in (told.get("code"), getattr(error, "code", None), concern.get("code")) if code}, ""
     return set(), ""
+
+
+@contextmanager
+def our_own_documents(what: str) -> Iterator[None]:
+    """Around writes of Recruiter's own bookkeeping in a transaction: if one of those documents is refused, that says
+    nothing about the jobs of the transaction."""
+    try:
+        yield
+    except (PyMongoError, *DRIVER_REFUSES) as error:
+        if meaning_of(error) is Meaning.BAD_DOCUMENT:
+            raise StoreError(f"MongoDB refused to write {what}: {_text(error)}") from error
+        raise
 
 
 def store_call(function: Callable[P, R]) -> Callable[P, R]:
@@ -97,9 +207,7 @@ def store_call(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
-        except PyMongoError as error:
+        except (PyMongoError, *DRIVER_REFUSES) as error:
             raise translate(error) from error
-        except (BSONError, OverflowError) as error:  # a document that the driver can neither read nor write
-            raise StoreError(f"MongoDB's driver refused a document: {error}") from error
 
     return call

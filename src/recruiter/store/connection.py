@@ -1,0 +1,94 @@
+"""The connection: a client that lets go of a primary as soon as there is another one.
+
+A primary that vanishes without a word (a frozen process, a cut cable) answers nothing, and a call that waits for it
+would wait for a socket timeout. The driver's monitors hear from the other members at once that there is a new primary,
+but the driver leaves the calls under way alone. `_PrimaryListener` interrupts them: the driver then repeats reads and
+retryable writes on the new primary, and transactions are run again from the start (`sessions.py`).
+
+The connections to a *new* primary are dropped too, once it is one. pymongo fixes for each connection at its handshake
+whether it supports sessions: one that was opened while the server was neither primary nor secondary says for ever that
+it does not.
+
+pymongo has no public way to drop the connections of a client that stays open; `_reset` is what it calls itself.
+tests/store/test_connection.py fails when that changes.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from pymongo import MongoClient
+from pymongo.driver_info import DriverInfo
+from pymongo.monitoring import (
+    TopologyClosedEvent,
+    TopologyDescriptionChangedEvent,
+    TopologyListener,
+    TopologyOpenedEvent,
+)
+
+from recruiter.store.codec import Document
+
+Address = tuple[str, int | None]
+
+_SOCKET_TIMEOUT = 20.0
+"""Seconds that a call waits for an answer at least: the last resort where no new primary is heard of."""
+
+
+def connect(uri: str, patience: float, **options: Any) -> MongoClient[Document]:
+    """A client for this address. `patience` is how many seconds it waits for a server. Does not connect yet."""
+    given = uri.lower()
+    if "serverselectiontimeoutms" not in given:
+        options["serverSelectionTimeoutMS"] = int(patience * 1000)
+    if "sockettimeoutms" not in given:
+        options["socketTimeoutMS"] = int(max(_SOCKET_TIMEOUT, patience) * 1000)
+    listener = _PrimaryListener()
+    client: MongoClient[Document] = MongoClient(
+        uri,
+        driver=DriverInfo("recruiter"),
+        event_listeners=[listener],
+        retryWrites=True,
+        retryReads=True,
+        appname="recruiter",
+        **options,
+    )
+    listener.client = weakref.ref(client)
+    return client
+
+
+def drop_connections(client: MongoClient[Any], address: Address | None = None, *, interrupt: bool = False) -> None:
+    """Closes the pooled connections to one server or to all of them; the next call opens new ones. With `interrupt`,
+    calls that wait for an answer there fail at once, as if the network had broken."""
+    topology = client._topology
+    for place, server in list(topology._servers.items() if topology is not None else ()):
+        if address in (None, place):
+            server.pool._reset(close=False, pause=False, interrupt_connections=interrupt)
+
+
+class _PrimaryListener(TopologyListener):
+    """Called on a thread of the driver, after each change that its monitors have seen."""
+
+    def __init__(self) -> None:
+        self.client: weakref.ref[MongoClient[Document]] | None = None
+        self._primary: Address | None = None
+
+    def opened(self, event: TopologyOpenedEvent) -> None: ...
+
+    def closed(self, event: TopologyClosedEvent) -> None: ...
+
+    def description_changed(self, event: TopologyDescriptionChangedEvent) -> None:
+        before, now = _primary(event.previous_description), _primary(event.new_description)
+        if now is None or now == before:
+            return
+        client = self.client() if self.client is not None else None
+        last, self._primary = self._primary, now
+        if client is None or last is None:
+            return
+        if last != now:
+            drop_connections(client, last, interrupt=True)
+        drop_connections(client, now)
+
+
+def _primary(description: Any) -> Address | None:
+    servers = description.server_descriptions().items()
+    return next((address for address, server in servers if server.server_type_name == "RSPrimary"), None)
