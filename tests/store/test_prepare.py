@@ -50,6 +50,7 @@ class TestPrepare:
             assert set(_collections(store)) == {
                 "scheduled",
                 "archived",
+                "actions",
                 "roster",
                 "schedulers",
                 "leases",
