@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Mapping
 from dataclasses import InitVar, dataclass, field
 from datetime import timedelta
@@ -62,10 +63,31 @@ class RetryManyTimes(RetryPolicy):
 
 @dataclass(frozen=True, repr=False)
 class ExponentialBackoff(RetryManyTimes):
-    """Up to `n` retries: the first after `seconds`, each of the others after twice the delay before it."""
+    """Up to `n` retries: the first after `seconds`, each of the others after twice the delay before it.
+
+    No delay is longer than `most`. A `jitter` of 0.1 takes up to a tenth off each delay at random, so that jobs that
+    failed together do not come back together; `random.seed()` makes it repeatable. Without one, delays are exact.
+    """
+
+    most: DurationLike | None = None
+    jitter: float = 0.0
+
+    def __post_init__(self, seconds: DurationLike) -> None:
+        super().__post_init__(seconds)
+        if self.most is not None:
+            object.__setattr__(self, "most", to_timedelta(self.most))
+            if self._most < self.delay:
+                raise InvalidJob(f"most={humanize(self._most)!r} is shorter than the first delay: {self!r}")
+        jitter: object = self.jitter
+        if isinstance(jitter, bool) or not isinstance(jitter, int | float) or not 0 <= jitter <= 1:
+            raise InvalidJob(f"jitter is a part of the delay, from 0 to 1, not {jitter!r}")
+
+    @property
+    def _most(self) -> timedelta:
+        return timedelta.max if self.most is None else to_timedelta(self.most)
 
     @classmethod
-    def for_an_interval(cls, total: DurationLike, seconds: DurationLike) -> Self:
+    def for_an_interval(cls, total: DurationLike, seconds: DurationLike, *, jitter: float = 0.0) -> Self:
         """As many retries as have a delay of at most `total`: (120, 30) waits 30, 60 and 120 seconds."""
         longest, first = to_timedelta(total), to_timedelta(seconds)
         if not timedelta(0) < first <= longest:
@@ -73,13 +95,24 @@ class ExponentialBackoff(RetryManyTimes):
                 f"for_an_interval({humanize(longest)}, {humanize(first)}): "
                 "the first delay must be longer than zero and no longer than the interval"
             )
-        return cls((longest // first).bit_length(), first)
+        return cls((longest // first).bit_length(), first, jitter=jitter)
 
     def delay_before_retry(self, number: int) -> timedelta:
         try:
-            return self.delay * (1 << min(max(number - 1, 0), _LARGEST_EXPONENT))
+            exact = self.delay * (1 << min(max(number - 1, 0), _LARGEST_EXPONENT))
         except OverflowError:
-            return timedelta.max
+            exact = timedelta.max
+        delay = min(exact, self._most)
+        return delay * (1 - self.jitter * random.random()) if self.jitter else delay
+
+    def export(self) -> dict[str, Any]:
+        most = {} if self.most is None else {"most": _number(self._most)}
+        return {**super().export(), **most, **({"jitter": self.jitter} if self.jitter else {})}
+
+    def __repr__(self) -> str:
+        most = "" if self.most is None else f", most={humanize(self._most)!r}"
+        jitter = f", jitter={self.jitter}" if self.jitter else ""
+        return f"{type(self).__name__}({self.n}, {humanize(self.delay)!r}{most}{jitter})"
 
 
 @dataclass(frozen=True, repr=False)

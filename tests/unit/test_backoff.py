@@ -1,0 +1,70 @@
+"""Exponential backoff with a longest delay, and with jitter."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from recruiter import ExponentialBackoff
+from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.domain.retry import Failure, Retry
+from recruiter.errors import InvalidJob
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def delays(policy: ExponentialBackoff) -> list[float]:
+    decisions = [policy.decide(Failure(attempt, NOW, NOW, NOW)) for attempt in range(1, policy.n + 2)]
+    return [(each.at - NOW).total_seconds() for each in decisions if isinstance(each, Retry)]
+
+
+def stored(policy: ExponentialBackoff) -> Any:
+    registry = PolicyRegistry()
+    return registry.load(registry.dump(policy))
+
+
+def test_no_delay_is_longer_than_most() -> None:
+    policy = ExponentialBackoff(6, "10 minutes", most="1 hour")
+
+    assert delays(policy) == [600, 1200, 2400, 3600, 3600, 3600]
+    assert delays(ExponentialBackoff(200, 1, most="1 hour"))[-1] == 3600
+    assert stored(policy) == policy
+
+
+def test_without_jitter_delays_are_exact() -> None:
+    assert delays(ExponentialBackoff(4, 30)) == [30, 60, 120, 240]
+    assert ExponentialBackoff(4, 30).export() == {"n": 4, "seconds": 30}
+
+
+def test_jitter_takes_a_part_off_and_can_be_seeded() -> None:
+    policy = ExponentialBackoff(5, 100, most=400, jitter=0.1)
+
+    random.seed(7)
+    first = delays(policy)
+    random.seed(7)
+
+    assert delays(policy) == first
+    assert delays(policy) != first
+    for delay, exact in zip(first, [100, 200, 400, 400, 400], strict=True):
+        assert exact * 0.9 <= delay < exact
+    assert stored(policy) == policy
+    assert len({*delays(ExponentialBackoff(50, 1, most=1, jitter=1))}) == 50
+
+
+def test_for_an_interval_takes_jitter_too() -> None:
+    assert ExponentialBackoff.for_an_interval(120, 30, jitter=0.5) == ExponentialBackoff(3, 30, jitter=0.5)
+
+
+@pytest.mark.parametrize("words", [{"most": "10s"}, {"jitter": 1.5}, {"jitter": -0.1}, {"jitter": True}, {"jitter": "x"}])
+def test_what_cannot_be_is_refused(words: dict[str, Any]) -> None:
+    with pytest.raises(InvalidJob):
+        ExponentialBackoff(3, "1 minute", **words)
+
+
+def test_it_shows_what_it_is() -> None:
+    assert repr(ExponentialBackoff(3, 60, most=timedelta(hours=1), jitter=0.1)) == (
+        "ExponentialBackoff(3, '1m', most='1h', jitter=0.1)"
+    )
