@@ -6,9 +6,10 @@ Process events: `process.started`, `process.stopping`, `leader.elected`, `leader
 `loop.failed`, `lane.unserved`, `lane.never_fits`, `archive.cleaned`, `hook.failed`, `listener.failed`,
 `scheduler.repeated`, `scheduler.broken`, `scheduler.overdue`, `progress.refused`.
 
-Job events, told where the job runs, to the listeners of the application and to the workable: `job.started`, and then
-one of `job.ended` (it succeeded), `job.failed` (it will be tried again), `job.failure.last` (it will not) and
-`job.snoozed` (it asked to be run later). A process whose job dies with it cannot tell; the supervisor does:
+Job events, told where the job runs, to the listeners of the application and to the workable: `job.started`, then
+`job.ended` (`done` says whether it succeeded), and after a failure `job.failed` (it will be tried again) or
+`job.failure.last` (it will not). A job that asked to be run later is told as `job.snoozed` instead. A process whose job
+dies with it cannot tell; the supervisor does:
 `job.crashed`, `job.ended_by_force`, `job.noted`, `job.interrupted`, `job.reduced`, `job.misplaced`, `job.superseded`,
 `job.set_aside`, `job.taken_over`, `job.cancelled`.
 """

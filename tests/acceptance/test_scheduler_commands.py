@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from io import StringIO
 
 import pytest
 
 from recruiter import Cron, Every, EveryMinutes, Recruiter
 from recruiter.store.database import Store
 from tests.acceptance.test_command_line import run
+from tests.cli_here import here
 
 Command = Callable[..., tuple[int, str]]
 
@@ -97,6 +99,51 @@ def test_remove_asks_first(recruiter: Recruiter, command: Command) -> None:
     assert len(recruiter.schedulers()) == 2
     assert command("remove", "often", "--yes") == (0, "often is removed.\n")
     assert [each.urn for each in recruiter.schedulers()] == ["report:daily"]
+
+
+class TestRemoveWithoutAUrn:
+    """As in the original, which lists them and lets one choose."""
+
+    @pytest.fixture
+    def answered(self, target: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
+        def answered(*answers: str) -> tuple[int, str]:
+            terminal = StringIO("".join(f"{answer}\n" for answer in answers))
+            terminal.isatty = lambda: True  # type: ignore[method-assign]
+            monkeypatch.setattr("sys.stdin", terminal)
+            return here(target, "scheduler", "remove")
+
+        return answered
+
+    @pytest.mark.parametrize("answer", ["1", "often"])
+    def test_one_is_chosen(self, recruiter: Recruiter, answered: Callable[..., tuple[int, str]], answer: str) -> None:
+        code, said = answered("3", answer, "y")
+
+        assert code == 0
+        assert "1  often" in said
+        assert "2  report:daily" in said
+        assert "3 is none of them" in said
+        assert [each.urn for each in recruiter.schedulers()] == ["report:daily"]
+
+    @pytest.mark.parametrize("answers", [("",), ("often", "n")])
+    def test_or_none(
+        self, recruiter: Recruiter, answered: Callable[..., tuple[int, str]], answers: tuple[str, ...]
+    ) -> None:
+        code, said = answered(*answers)
+
+        assert code == 1
+        assert said.endswith("Nothing was removed.\n")
+        assert len(recruiter.schedulers()) == 2
+
+    def test_nobody_is_there(self, recruiter: Recruiter, command: Command) -> None:
+        code, said = command("remove", "--yes")
+
+        assert code == 1
+        assert "name one of: often, report:daily" in said
+        assert len(recruiter.schedulers()) == 2
+
+    def test_there_are_none(self, store: Store, command: Command) -> None:
+        del store
+        assert command("remove") == (0, "There are no schedulers.\n")
 
 
 @pytest.mark.parametrize("name", ["next", "pause", "resume", "run", "remove"])

@@ -742,7 +742,7 @@ class TestEvents:
     @pytest.mark.parametrize(
         ("outcome", "retries", "event", "fields"),
         [
-            ("well", 0, "job.ended", {"seconds": 0.0}),
+            ("well", 0, None, {}),
             ("fails", 1, "job.failed", {"error": "ValueError: no good", "next": NOW + MINUTE}),
             ("fails", 0, "job.failure.last", {"error": "ValueError: no good", "why": "tried-too-many-times"}),
             ("later", 0, "job.snoozed", {"next": NOW + MINUTE, "reason": "not yet"}),
@@ -755,7 +755,7 @@ class TestEvents:
         heard: list[Event],
         outcome: str,
         retries: int,
-        event: str,
+        event: str | None,
         fields: dict[str, Any],
     ) -> None:
         policy = bench.policy(RetryManyTimes(retries, MINUTE))
@@ -765,14 +765,19 @@ class TestEvents:
         about = {"job": "me", "task": "Listening", "attempt": 1}
         assert heard == told
         trace, worker = told[-1].fields.pop("trace", None), told[-1].fields.pop("worker", None)
-        assert told == [Event("job.started", about), Event(event, {**about, **fields})]
+        expected = [Event("job.started", about)]
+        if outcome != "later":  # success or failure, as in the original
+            expected.append(Event("job.ended", {**about, "done": outcome == "well", "seconds": 0.0}))
+        if event is not None:
+            expected.append(Event(event, {**about, **fields}))
+        assert told == expected
         last = event == "job.failure.last"
         assert (trace is not None and "ValueError: no good" in trace, worker is not None) == (last, last)
 
     def test_a_job_that_could_not_be_built_never_started(self, bench: Bench, told: list[Event]) -> None:
         bench.of_job(a_job("me", task="Impossible", args={}))
 
-        assert [event.name for event in told] == ["job.failure.last"]
+        assert [event.name for event in told] == ["job.ended", "job.failure.last"]
 
     def test_one_that_nobody_here_knows_is_not_told_of(self, bench: Bench, told: list[Event]) -> None:
         bench.of_job(a_job(task="never_heard_of"))

@@ -58,7 +58,9 @@ def test_for_an_interval_takes_jitter_too() -> None:
     assert ExponentialBackoff.for_an_interval(120, 30, jitter=0.5) == ExponentialBackoff(3, 30, jitter=0.5)
 
 
-@pytest.mark.parametrize("words", [{"most": "10s"}, {"jitter": 1.5}, {"jitter": -0.1}, {"jitter": True}, {"jitter": "x"}])
+@pytest.mark.parametrize(
+    "words", [{"most": "10s"}, {"jitter": 1.5}, {"jitter": -0.1}, {"jitter": True}, {"jitter": "x"}]
+)
 def test_what_cannot_be_is_refused(words: dict[str, Any]) -> None:
     with pytest.raises(InvalidJob):
         ExponentialBackoff(3, "1 minute", **words)

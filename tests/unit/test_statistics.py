@@ -10,7 +10,7 @@ from hypothesis import strategies as some
 
 from recruiter.domain.job import Execution
 from recruiter.domain.retry import Archive
-from recruiter.domain.statistics import MINUTE, Counts, Spread, window
+from recruiter.domain.statistics import MINUTE, Counts, Spread, Times, window
 from recruiter.store import moves, statistics
 from recruiter.store.codec import decode, job_document
 from tests.samples import NOW, a_job
@@ -44,6 +44,10 @@ def test_two_spreads_add_up(one: list[float], other: list[float]) -> None:
     whole = spread_of(one + other)
     assert (merged.count, merged.longest, merged.buckets) == (whole.count, whole.longest, whole.buckets)
     assert merged.total == pytest.approx(whole.total)
+
+
+def test_times_of_nothing_are_zero_on_average_as_in_the_original() -> None:
+    assert (Times.of(Spread()).average, Times.of(Spread()).longest) == (0.0, None)
 
 
 def test_nothing_has_no_average() -> None:

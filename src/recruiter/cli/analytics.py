@@ -155,7 +155,7 @@ def _queue(jobs: Queue) -> str:
 
 
 def _times(times: Times) -> str:
-    if times.average is None:
+    if times.longest is None:
         return "–"
     rest = (("median", times.median), ("95 %", times.p95), ("99 %", times.p99), ("longest", times.longest))
     return f"{seconds(times.average)} on average; " + ", ".join(f"{name} {seconds(value)}" for name, value in rest)

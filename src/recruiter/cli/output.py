@@ -72,6 +72,23 @@ def ask(question: str, yes: bool) -> bool:
     return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
 
 
+def choose(question: str, names: Sequence[str]) -> str | None:
+    """One of these, by its number or its name; None when the person gives no answer."""
+    if not sys.stdin.isatty():
+        raise RecruiterError(f"{question} Nobody is there to answer; name one of: {harmless(', '.join(names))}")
+    for number, name in enumerate(names, 1):
+        print(f"{number:4}  {harmless(name)}")
+    while True:
+        answer = input(f"{question} [1-{len(names)}, or nothing to leave] ").strip()
+        if not answer:
+            return None
+        if answer in names:
+            return answer
+        if answer.isdecimal() and 1 <= int(answer) <= len(names):
+            return names[int(answer) - 1]
+        print(f"{harmless(answer)} is none of them.")
+
+
 def as_text(value: Any) -> str:
     """For people: times in UTC to the second, durations in words; nothing that a terminal would obey."""
     if value is None:

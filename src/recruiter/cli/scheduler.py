@@ -15,7 +15,7 @@ from recruiter.application import load_application
 from recruiter.cli import options as given
 from recruiter.cli.columns import Column
 from recruiter.cli.options import settings_from
-from recruiter.cli.output import Output, ask, show
+from recruiter.cli.output import Output, ask, choose, show
 from recruiter.domain.duration import humanize
 from recruiter.domain.scheduler import Scheduler
 
@@ -103,9 +103,25 @@ def run(urn: str, /, *, common: given.ApplicationOptions = given.ApplicationOpti
 
 
 @app.command
-def remove(urn: str, /, *, yes: Yes = False, common: given.ApplicationOptions = given.ApplicationOptions()) -> int:
-    """Removes it, and cancels its occurrences that have not ended."""
+def remove(
+    urn: str | None = None, /, *, yes: Yes = False, common: given.ApplicationOptions = given.ApplicationOptions()
+) -> int:
+    """Removes it, and cancels its occurrences that have not ended.
+
+    Parameters
+    ----------
+    urn
+        Which one; without it you choose from a list.
+    """
     with _recruiter(common) as recruiter:
+        urns = [each.urn for each in recruiter.schedulers()] if urn is None else []
+        if urn is None and not urns:
+            print("There are no schedulers.")
+            return 0
+        urn = choose("Which scheduler is to be removed?", urns) if urn is None else urn
+        if urn is None:
+            print("Nothing was removed.")
+            return 1
         scheduler = recruiter.scheduler(urn)
         row, waiting = _row(scheduler.find()), len(scheduler.waiting())
         told = f"{urn}: task {row['task']}, {row['schedule']}; {waiting} of its jobs wait or run and will be cancelled."

@@ -118,7 +118,8 @@ class Rate:
 class Times:
     """Seconds; None where nothing was measured."""
 
-    average: float | None
+    average: float
+    """0.0 when nothing has ended, as in the original; the others are None then."""
     median: float | None
     p95: float | None
     p99: float | None
@@ -127,7 +128,7 @@ class Times:
     @classmethod
     def of(cls, spread: Spread) -> Times:
         longest = spread.longest if spread.count else None
-        return cls(spread.average, spread.percentile(50), spread.percentile(95), spread.percentile(99), longest)
+        return cls(spread.average or 0.0, spread.percentile(50), spread.percentile(95), spread.percentile(99), longest)
 
 
 @dataclass(frozen=True, slots=True)

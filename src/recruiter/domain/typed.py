@@ -29,6 +29,7 @@ from bson import ObjectId
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
+from recruiter.domain.dict_types import checkable
 from recruiter.domain.values import PLAIN, Refused, encode, from_bson, tagged
 from recruiter.errors import UnsupportedValue
 
@@ -84,9 +85,11 @@ class Slot:
         """None where there is nothing to check: no annotation, or one that makes no sense (see `note`)."""
         if self._adapter is None and self.annotation is not Any:
             try:
-                self._adapter = _adapter(self.annotation)
+                self._adapter = _adapter(checkable(self.annotation))
             except Exception as error:  # pydantic refuses it, or user code in a metaclass raised
-                self.note = f"{spelled(self.annotation)} is not checked: {str(error).splitlines()[0]}"
+                if "TypedDict" in str(error):  # it can be checked, if it is written in another way
+                    raise Mismatch(f"{spelled(self.annotation)} cannot be checked: {_first_line(error)}") from None
+                self.note = f"{spelled(self.annotation)} is not checked: {_first_line(error)}"
                 self.annotation, self.plain, self._self_describing = Any, PLAIN, True
         return self._adapter
 
@@ -111,7 +114,7 @@ class Slot:
         if isinstance(error, ValidationError):
             first = error.errors(include_url=False)[0]
             got, message = first["input"], first["msg"]
-            if got is not value:
+            if got is not value or first["type"] == "missing":
                 steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"])
                 place = f" in {''.join(steps).lstrip('.')}"
         expected = spelled(self.annotation)
@@ -157,6 +160,10 @@ def decode_result(document: Any, annotation: Any = Any) -> Any:
         return slot_of(annotation).restore(document)
     except Mismatch as mismatch:
         raise UnsupportedValue(f"result: {mismatch}") from None
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "")
 
 
 def spelled(annotation: Any) -> str:

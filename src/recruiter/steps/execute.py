@@ -194,7 +194,7 @@ class Executor:
             notes = yield from _all(
                 ("after_success", finalizers.after_success, result), ("finalize", finalizers.finalize, None)
             )
-        self._tell(call, "job.ended", document, seconds=(ended_at - started_at).total_seconds())
+        self._tell(call, "job.ended", document, done=True, seconds=(ended_at - started_at).total_seconds())
         execution = Execution(started_at, ended_at, self.worker, notes=notes)
         return moves.succeeded(_with_progress(document), execution, ended_at, stored)
 
@@ -220,6 +220,7 @@ class Executor:
             notes=notes,
         )
         told = f"{execution.exception}: {execution.message}"
+        self._tell(call, "job.ended", document, done=False, seconds=(now - started_at).total_seconds())
         if isinstance(decision, Archive):
             why, trace = decision.why, execution.trace
             self._tell(call, "job.failure.last", document, error=told, why=why, worker=self.worker, trace=trace)
