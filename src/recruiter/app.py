@@ -423,11 +423,13 @@ class Recruiter(RegistryOwner):
         self.after_send()
         return self.handle(job.id, returns)
 
-    def send_once(self, job: Job, returns: Any = Any) -> JobHandle[Any]:
-        """Stores a job unless there ever was one with this id; the handle says which."""
-        created = self.store.settlement.create(decode(checked_size(job)), once_ever=True)
+    def send_once(self, job: Job, returns: Any = Any, *, formerly: Sequence[str] = ()) -> JobHandle[Any]:
+        """Stores a job unless there ever was one with this id, or with one that it would have had under a former name
+        of its task; the handle says which."""
+        created = self.store.settlement.create(decode(checked_size(job)), once_ever=True, formerly=formerly)
         self.after_send()
-        return JobHandle(job.id, self._results, returns, created=created)
+        known = None if created else self.store.creations.job_of([job.id, *formerly])
+        return JobHandle(job.id if known is None else known, self._results, returns, created=created)
 
     def run_here(self, job: Job, returns: Any = Any, *, check_id: bool = False) -> JobHandle[Any]:
         """Runs a job in this process, now; only its retries go to the background. With `check_id` it refuses an id that

@@ -162,8 +162,12 @@ class JobBuilder(Generic[R]):
         """Makes the job in the background, once, ever: its id is made of what it is, its task and its arguments, unless
         `with_id` says otherwise. The handle's `created` says whether there was one already; then nothing is stored."""
         wishes = self._wishes
-        id = wishes.id if wishes.id is not None else content_id(wishes.task, wishes.args, wishes.method)
-        return self._recruiter.send_once(self._with(id=id).build(), wishes.returns)
+        if wishes.id is not None:
+            return self._recruiter.send_once(self.build(), wishes.returns)
+        definition = self._recruiter.registry.find(wishes.task)
+        names = (wishes.task, *(definition.aliases if definition is not None else ()))
+        id, *formerly = (content_id(name, wishes.args, wishes.method) for name in names)
+        return self._recruiter.send_once(self._with(id=id).build(), wishes.returns, formerly=formerly)
 
     acreate = twin(create)
 

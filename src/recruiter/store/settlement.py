@@ -129,15 +129,16 @@ class Settlement:
             session.end_session()
 
     @store_call
-    def create(self, document: Document, *, once_ever: bool) -> bool:
+    def create(self, document: Document, *, once_ever: bool, formerly: Sequence[str] = ()) -> bool:
         """Stores a job under an id that nobody has used; false, with nothing written, when somebody has.
 
         `once_ever` remembers the id for good; otherwise it is free again when the archive has forgotten the job.
+        `formerly` are the ids that the job would have had under former names of its task.
         """
 
         def write(session: ClientSession) -> bool:
             if once_ever:
-                self._creations.remember(document, session)
+                self._creations.remember(document, formerly, session)
             if self._archived.collection.find_one({"_id": document["_id"]}, {"_id": 1}, session=session):
                 session.abort_transaction()
                 return False
