@@ -12,7 +12,7 @@ from recruiter.domain.job import Execution, Job, JobId
 from recruiter.store import moves
 from recruiter.store.codec import Document, encode_job, job_document
 from recruiter.store.database import Store
-from recruiter.store.roster import Holding
+from recruiter.store.roster import Beat
 from recruiter.store.settlement import Rescheduled
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -35,7 +35,7 @@ def on_the_roster(store: Store, worker: str = "w1", term: int = 1, **facts: Any)
     return worker
 
 
-def beat(store: Store, worker: str, facts: Document) -> tuple[Holding, datetime] | None:
+def beat(store: Store, worker: str, facts: Document) -> Beat | None:
     """A heartbeat, with time enough for a slow machine."""
     return store.roster.beat(worker, facts, within=20.0)
 
@@ -56,6 +56,12 @@ def facts_of_a_worker(**facts: Any) -> Document:
 
 def running(*ids: JobId) -> Document:
     return {"running": [{"job": id, "task": "add", "since": NOW} for id in ids]}
+
+
+def marked_as_started(store: Store, worker: str, *ids: JobId, at: datetime = NOW) -> None:
+    """As if this worker had been about to start these at-most-once jobs, whether or not it holds them."""
+    mark = {"started_by": worker, "started_at": at}
+    store.scheduled.collection.update_many({"_id": {"$in": list(ids)}}, {"$set": mark})
 
 
 def done(job: Job, worker: str = "w1", result: Any = 3) -> bytes:

@@ -11,6 +11,7 @@ from recruiter.domain.names import check_name
 from recruiter.domain.needs import AmountLike
 from recruiter.domain.scheduler import Pause
 from recruiter.errors import LimitNotFound, WorkerNotFound
+from recruiter.steps.pause import pause, resume
 from recruiter.steps.resources import ResourceUse, resources
 from recruiter.store.database import Store
 from recruiter.store.limits import FLEET, Rules
@@ -59,26 +60,32 @@ class Controls:
     aremove_limit = twin(remove_limit)
 
     def pause_group(self, group: str, *, by: str | None = None, reason: str | None = None) -> None:
-        """No job of this group starts until it is resumed; those that run go on."""
-        self._store().limits.pause(f"group:{check_name('group', group)}", Pause(self._now(), by, reason))
+        """No job of this group starts until it is resumed; those that run go on.
+
+        Workers learn it with their next heartbeat (a second), and hand back what they hold and have not started.
+        """
+        pause(self._store(), f"group:{check_name('group', group)}", Pause(self._now(), by, reason))
 
     apause_group = twin(pause_group)
 
     def resume_group(self, group: str) -> bool:
         """Its jobs start again. False when it was not paused."""
-        return self._store().limits.resume(f"group:{check_name('group', group)}")
+        return resume(self._store(), f"group:{check_name('group', group)}")
 
     aresume_group = twin(resume_group)
 
     def block_starts(self, *, by: str | None = None, reason: str | None = None) -> None:
-        """No job starts anywhere until starts are allowed again; those that run go on."""
-        self._store().limits.pause(FLEET, Pause(self._now(), by, reason))
+        """No job starts anywhere until starts are allowed again; those that run go on.
+
+        Workers learn it with their next heartbeat (a second), and hand back what they hold and have not started.
+        """
+        pause(self._store(), FLEET, Pause(self._now(), by, reason))
 
     ablock_starts = twin(block_starts)
 
     def allow_starts(self) -> bool:
         """Jobs start again. False when they were allowed."""
-        return self._store().limits.resume(FLEET)
+        return resume(self._store(), FLEET)
 
     aallow_starts = twin(allow_starts)
 

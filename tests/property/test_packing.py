@@ -69,10 +69,7 @@ class World:
             self.capacities,
             [*self.held, *given],
             self.limits,
-            {
-                bucket: [*self.starts.get(bucket, []), (NOW, packing.starts.get(bucket, 0))]
-                for bucket in self.starts.keys() | packing.starts.keys()
-            },
+            {**self.starts, **packing.starts},
         )
 
     # What a plan should know, worked out the slow way.
@@ -235,7 +232,7 @@ def check_nothing_is_crossed(world: World, after: World, packing: Packing) -> No
                 assert after.count(bucket) <= limit.at_once
             if limit.rate:
                 started = sum(limit.bucket(each.lane) == bucket for each in given)
-                assert packing.starts[bucket] == started
+                assert packing.starts[bucket] == limit.rate.noted(world.starts.get(bucket, []), NOW, started)
                 assert started <= limit.rate.left(world.starts.get(bucket, []), NOW)
 
 
@@ -425,14 +422,10 @@ class Fleet:
         return packing, due
 
     def _apply(self, packing: Packing, due: list[Candidate]) -> None:
-        now = NOW + self.round * SECOND
         before = World(self.world.places, self.world.capacities, self.world.held, self.world.limits, {})
         after = before.after(packing, due)
         self.world.held, self.world.places = after.held, after.places
-        rates = {limit.subject: limit.rate for limit in self.world.limits if limit.rate}
-        for bucket, count in packing.starts.items():
-            rate = rates[":".join(bucket.split(":")[:2])]
-            self.world.starts[bucket] = rate.noted(self.world.starts.get(bucket, []), now, count)
+        self.world.starts.update(packing.starts)
         given = {id for hand in packing.hands.values() for id in hand}
         self.waiting = [task for task in self.waiting if task.candidate.id not in given]
         self.ends.update({id: self.round + self.tasks[id].lasts for id in given})

@@ -17,7 +17,7 @@ from tests.applications import jobs
 from tests.commands import WHOLE_DATABASE, Recorder, recorded
 from tests.conftest import eventually
 from tests.inbox import by_hand
-from tests.samples import document
+from tests.samples import document, marked_as_started
 
 
 class Postcard(Workable):
@@ -194,7 +194,7 @@ class TestRun:
         def once() -> None: ...
 
         handle = once.enqueue()
-        store.scheduled.mark_started([handle.id], "a worker that is no more", store.clock.now())
+        marked_as_started(store, "a worker that is no more", handle.id)
 
         assert recruiter.run(once) is None
 

@@ -14,7 +14,7 @@ from recruiter import JobReport, Recruiter, RetryManyTimes
 from recruiter.errors import NotAlone, RecruiterError, Superseded
 from recruiter.store.database import Store
 from tests.inbox import by_hand
-from tests.samples import beat, document, on_the_roster, places, running
+from tests.samples import beat, document, marked_as_started, on_the_roster, places, running
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_an_at_most_once_job_is_marked_before_it_starts_and_never_started_twice(
     fresh = once.enqueue()
     (first,) = recruiter.flush_jobs_synchronously()
     started_before = once.enqueue()
-    store.scheduled.mark_started([started_before.id], "somebody", store.clock.now())
+    marked_as_started(store, "somebody", started_before.id)
     (second,) = recruiter.flush_jobs_synchronously()
 
     assert (first.id, first.done) == (fresh.id, True)

@@ -177,7 +177,7 @@ def test_an_at_most_once_job_is_lost_rather_than_run_again(store: Store, watch: 
     insert(store, job)
     on_the_roster(store, "w1")
     store.roster.assign({"w1": [job.id]}, 1)
-    assert store.scheduled.mark_started([job.id], "w1", NOW) == {job.id}
+    assert store.settlement.mark_started("w1", [job.id], NOW).may_start == {job.id}
 
     (retired,) = watch.for_seconds(DEAD_AFTER + 3)
 

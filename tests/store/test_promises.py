@@ -57,7 +57,7 @@ class TestDurability:
         store.scheduled.due(["generic/add"], NOW, 10, set())
         store.scheduled.next_due(NOW)
         store.scheduled.fetch([ended.id])
-        store.scheduled.mark_started([ended.id], "w1", NOW)
+        store.settlement.mark_started("w1", [ended.id], NOW)
         store.scheduled.flag_cancelled(held.id, NOW, None, None)
         store.scheduled.count_by_lane()
         store.settlement.settle("w1", Movement({ended.id: done(ended)}, [to_retry(again)]), {})
@@ -76,8 +76,8 @@ class TestDurability:
         assert {next(iter(c)) for c in alone} >= {"insert", "update", "delete", "findAndModify"}
         assert [c for c in alone if c.get("writeConcern") != DURABLE] == []
         commits = recorder.named("commitTransaction")
-        assert len(commits) == 3
-        assert [_concern(c) for c in commits] == [DURABLE] * 3
+        assert len(commits) == 4
+        assert [_concern(c) for c in commits] == [DURABLE] * 4
 
     def test_writes_are_retried_although_the_uri_says_no(self, careless: tuple[Store, Recorder]) -> None:
         store, recorder = careless
@@ -105,7 +105,7 @@ class TestDurability:
         self.everything(store)
 
         first = [c for c in recorder.commands if c.get("startTransaction")]
-        assert len(first) == 3
+        assert len(first) == 4
         assert {c["readConcern"]["level"] for c in first} == {"snapshot"}
         assert {_preference(c) for c in first} == {"primary"}
 

@@ -132,9 +132,8 @@ class TestHolding:
         answer = beat(store, "w1", {"prefetch": 17, "draining": True})
 
         assert answer is not None
-        holding, server_time = answer
-        assert holding == Holding(["a"], settled=0)
-        assert abs(server_time - store.clock.now()) < timedelta(minutes=1)
+        assert answer.holding == Holding(["a"], settled=0, given=1)
+        assert abs(answer.seen_at - store.clock.now()) < timedelta(minutes=1)
         (worker,) = store.roster.read()
         assert (worker.prefetch, worker.draining, worker.beats) == (17, True, 2)
 
@@ -153,7 +152,7 @@ class TestHolding:
 
         holding = store.settlement.hand_back("w1", [job.id])
 
-        assert holding == Holding(["a", "b"], settled=1)
+        assert holding == Holding(["a", "b"], settled=1, given=1)
         assert store.roster.held() == {"a", "b"}
         assert store.scheduled.get(job.id) == before
 

@@ -14,7 +14,19 @@ from recruiter.store.codec import Document, encode, job_document
 from recruiter.store.database import Store
 from recruiter.store.roster import Holding
 from recruiter.store.settlement import Movement, Rescheduled
-from tests.samples import NOW, a_job, beat, document, done, insert, on_the_roster, places, running, to_retry
+from tests.samples import (
+    NOW,
+    a_job,
+    beat,
+    document,
+    done,
+    insert,
+    marked_as_started,
+    on_the_roster,
+    places,
+    running,
+    to_retry,
+)
 
 
 def hold(store: Store, *jobs: Job, worker: str = "w1") -> list[JobId]:
@@ -35,7 +47,7 @@ class TestSettle:
         movement = Movement({ended.id: done(ended)}, [to_retry(again, later)])
         holding = store.settlement.settle("w1", movement, {"prefetch": 11})
 
-        assert holding == Holding([waiting.id], settled=1)
+        assert holding == Holding([waiting.id], settled=1, given=1)
         assert places(store, ids) == {ended.id: "archived", again.id: "scheduled", waiting.id: "scheduled"}
         archived = store.archived.get(ended.id)
         assert archived is not None
@@ -102,7 +114,7 @@ class TestSettle:
     def test_rescheduling_can_take_fields_away(self, store: Store) -> None:
         job = a_job()
         hold(store, job)
-        store.scheduled.mark_started([job.id], "w1", NOW)
+        marked_as_started(store, "w1", job.id)
 
         again = Rescheduled(job.id, 0, {"attempts": 1}, unset=("started_by", "started_at"))
         store.settlement.settle("w1", Movement(reschedule=[again]), {})
@@ -164,7 +176,7 @@ class TestRetire:
         ran, marked, waited, elsewhere = jobs = [a_job() for _ in range(4)]
         hold(store, *jobs[:3])
         insert(store, elsewhere)
-        store.scheduled.mark_started([marked.id, elsewhere.id], "w1", NOW)
+        marked_as_started(store, "w1", marked.id, elsewhere.id)
         beat(store, "w1", running(ran.id, elsewhere.id))
         (seen,) = store.roster.read()
         told: list[JobId] = []

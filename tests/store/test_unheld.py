@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 
 import pytest
 
@@ -11,7 +10,7 @@ from recruiter.errors import Superseded
 from recruiter.store.database import Store
 from recruiter.store.leases import Lease
 from recruiter.store.settlement import Movement
-from tests.samples import NOW, a_job, document, done, insert, places
+from tests.samples import a_job, done, insert, places
 
 
 class TestArchiveUnheld:
@@ -83,35 +82,3 @@ class TestArchiveUnheld:
         store.settlement.archive_unheld(Movement(forget=[job.id]), lease.term, "one")
 
         assert places(store, [job.id]) == {job.id: "archived"}
-
-
-class TestAtMostOnce:
-    def test_the_first_to_mark_may_start(self, store: Store) -> None:
-        ids = insert(store, a_job("a", at_most_once=True), a_job("b", at_most_once=True))
-
-        assert store.scheduled.mark_started(["a"], "w1", NOW) == {"a"}
-        assert store.scheduled.mark_started(ids, "w2", NOW) == {"b"}
-
-        assert (document(store, "a")["started_by"], document(store, "b")["started_by"]) == ("w1", "w2")
-
-    def test_marking_again_after_an_unknown_outcome_may_start(self, store: Store) -> None:
-        insert(store, a_job("a", at_most_once=True))
-
-        answers = [store.scheduled.mark_started(["a"], "w1", NOW + timedelta(seconds=n)) for n in range(2)]
-
-        assert answers == [{"a"}, {"a"}]
-        assert document(store, "a")["started_at"] == NOW
-
-    def test_only_the_marker_can_take_its_mark_away(self, store: Store) -> None:
-        insert(store, a_job("a", at_most_once=True))
-        store.scheduled.mark_started(["a"], "w1", NOW)
-
-        store.scheduled.unmark_started(["a"], "w2")
-        assert store.scheduled.mark_started(["a"], "w2", NOW) == set()
-        store.scheduled.unmark_started(["a"], "w1")
-
-        assert store.scheduled.mark_started(["a"], "w2", NOW) == {"a"}
-
-    def test_a_job_that_is_gone_may_not_start(self, store: Store) -> None:
-        assert store.scheduled.mark_started(["gone"], "w1", NOW) == set()
-        assert store.scheduled.collection.count_documents({}) == 0

@@ -249,14 +249,14 @@ class TestMeter:
         meter.start(lane, 1)
 
         assert meter.refusal(lane) == AtRate("task:a", rate, NOW + 9 * SECOND)
-        assert meter.started() == {"task:a": 1}
+        assert meter.logs() == {"task:a": [(NOW - SECOND, 2), (NOW, 1)]}
 
     def test_jobs_that_are_held_are_no_new_starts(self) -> None:
         meter = Meter([Limit("key:k", 9, Rate(3, 10))], {}, NOW)
         meter.take(Lane("g", "a", key="k:1"), 1)
 
         assert meter.room(Lane("g", "a", key="k:1")) == 3
-        assert meter.started() == {}
+        assert meter.logs() == {}
 
     def test_what_the_fleet_may_use(self) -> None:
         meter = Meter([Limit.of("resource:mem", "10GB")], {}, NOW)

@@ -230,7 +230,7 @@ class TestLimits:
         )
 
         assert packing.hands == {"w": [1, 2]}
-        assert packing.starts == {"task:t": 2}
+        assert packing.starts == {"task:t": rate.noted([(NOW - 50 * SECOND, 3)], NOW, 2)}
         assert why(packing) == AtRate("task:t", rate, NOW + 10 * SECOND)
 
     def test_of_what_the_fleet_may_use(self) -> None:

@@ -388,10 +388,14 @@ class Meter:
         rooms = [gauge.room() for gauge in counts] + [gauge.room() // amount for gauge, amount in resources]
         return max(0, min(rooms, default=LIMITLESS))
 
-    def started(self) -> dict[str, int]:
-        """How many were given of every bucket that has a rate."""
+    def logs(self) -> dict[str, list[Start]]:
+        """The log to keep of every bucket with a rate of which jobs were given: in the window of its own limit."""
         gauges = (gauge for gauges in self._gauges.values() for gauge in gauges)
-        return {gauge.bucket: gauge.started for gauge in gauges if gauge.started and gauge.limit.rate}
+        return {
+            gauge.bucket: gauge.limit.rate.noted(gauge.log, gauge.now, gauge.started)
+            for gauge in gauges
+            if gauge.started and gauge.limit.rate
+        }
 
     def _of(self, lane: Lane) -> _Gauges:
         if not self._limited:

@@ -131,8 +131,8 @@ class Packing:
     """How many slots of a worker are reserved."""
     drained: frozenset[str]
     """Workers that must be given nothing beyond this plan."""
-    starts: dict[str, int]
-    """How many are given of every bucket with a rate: to be noted (`Rate.noted`) before they are given."""
+    starts: dict[str, list[Start]]
+    """The new log of every bucket with a rate of which jobs are given: to be written before they are given."""
 
 
 # -- why not ---------------------------------------------------------------------------------------------------------
@@ -351,7 +351,7 @@ class _Plan:
         waiting = _Waiting(self._waiting, list(self._reserved))
         kept = {seat.place.worker: seat.kept for seat in self._seats if seat.kept}
         drained = frozenset(seat.place.worker for seat in self._seats if seat.drained or seat.alone)
-        return Packing(self._hands, waiting, self._reserved, kept, drained, self._meter.started())
+        return Packing(self._hands, waiting, self._reserved, kept, drained, self._meter.logs())
 
     def _find(self, kind: _Kind) -> Seat | None:
         """The seat to give it, if there is one."""

@@ -81,6 +81,7 @@ class Caller:
             patient=manner.stays,
             starving=lambda: self._fetching.ring(),
             heard=lambda: self._tracking.ring(),
+            let_go=lambda: self._settling.ring(),
         )
         self.signals = self._seat.signals
         roster = MembershipOptions(heartbeat=options.heartbeat, dead_after=options.dead_after)
@@ -107,6 +108,7 @@ class Caller:
             throughput,
             given=self._fetching.ring,
             noticed=self._tracking.ring,
+            ended=self._settling.ring,
         )
         self._recruiter: RecruiterProcess | None = None
         self._threads: list[threading.Thread] = []

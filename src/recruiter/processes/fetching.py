@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from datetime import datetime
 
 from recruiter.domain.job import JobId
+from recruiter.errors import Superseded
 from recruiter.events import Events
 from recruiter.processes.held import HeldJob
 from recruiter.processes.holdings import Holdings
@@ -13,7 +15,9 @@ from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.membership import Membership, Workplace
 from recruiter.store.database import Store
 from recruiter.store.doorbell import FLOW, LULL, Doorbell
+from recruiter.store.moves import Move
 from recruiter.store.roster import ASSIGNED_TO_ME
+from recruiter.store.scheduled import Marked
 
 _BETWEEN_LOOKS = 0.005
 
@@ -78,13 +82,9 @@ class Fetching:
         except BaseException:
             holdings.not_fetched(ids)
             raise
-        gone = set(ids).difference(job.id for job in jobs)
-        once = [job for job in jobs if job.at_most_once]
-        holdings.wait_for_mark(once)
-        holdings.arrivals.extend(job for job in jobs if job not in once)
+        let_go = holdings.fetched(ids, jobs)
         self._place.wake()
-        if gone:
-            holdings.ended([(id, None) for id in gone])
+        if let_go:
             self._ended()
 
     def _mark_at_most_once(self, holdings: Holdings) -> bool:
@@ -94,17 +94,26 @@ class Fetching:
             return False
         try:
             now = self._clock.now()
-            allowed = self._store.scheduled.mark_started([job.id for job in jobs], holdings.worker, now)
+            marked = self._store.settlement.mark_started(holdings.worker, [job.id for job in jobs], now)
+        except Superseded:
+            self._membership.lose(holdings)
+            return False
         except BaseException:
             holdings.not_marked(jobs)
             raise
-        holdings.marked.extend(job for job in jobs if job.id in allowed)
+        holdings.marked(job for job in jobs if job.id in marked.may_start)
         self._place.wake()
-        refused = [job for job in jobs if job.id not in allowed]
+        refused = [job for job in jobs if job.id not in marked.may_start]
         if refused:
-            holdings.ended((job.id, self._place.crash(job, now, "started before, never ended")) for job in refused)
+            holdings.ended((job.id, self._refused(job, marked, now)) for job in refused)
             self._ended()
         return True
+
+    def _refused(self, job: HeldJob, marked: Marked, now: datetime) -> Move:
+        """What becomes of an at-most-once job that must not start here."""
+        if job.id in marked.started_before:
+            return self._place.crash(job, now, "started before, never ended")
+        return None  # it has been cancelled, or is not ours
 
     def _look_for_jobs(self, holdings: Holdings) -> float:
         """Nothing is known to fetch: if a slot is free, ask the roster, and then listen for the doorbell."""

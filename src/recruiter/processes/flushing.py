@@ -199,9 +199,12 @@ class Flushing:
     def _perform(self, job: HeldJob) -> tuple[Move, JobReport | None]:
         if job.at_most_once:
             worker, now = self._membership.holdings.worker, self._clock.now()
-            if not self._store.scheduled.mark_started([job.id], worker, now):
+            marked = self._store.settlement.mark_started(worker, [job.id], now)
+            if job.id in marked.started_before:
                 move = self._seat.crash(job, now, "started before, never ended")
                 return move, report(self._crew.registry, job.raw, move) if move is not None else None
+            if job.id not in marked.may_start:
+                return None, None  # it has been cancelled meanwhile
         return self._seat.perform(job)
 
     def _settle(self, id: JobId, move: Move) -> None:

@@ -11,10 +11,12 @@ from typing import Any
 from recruiter.domain.throughput import Throughput
 from recruiter.events import Events
 from recruiter.processes.held import HeldJob
+from recruiter.processes.holdings import Holdings
 from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.membership import Membership, Workplace
 from recruiter.store.codec import decode
 from recruiter.store.database import Store
+from recruiter.store.limits import FLEET
 from recruiter.store.roster import Holding
 
 _UNTIL_READY = 0.02
@@ -32,6 +34,7 @@ class Heartbeat:
         throughput: Throughput,
         given: Callable[[], None],
         noticed: Callable[[], None] = lambda: None,
+        ended: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._clock = store.clock
@@ -44,6 +47,10 @@ class Heartbeat:
         """Called when there may be jobs to fetch."""
         self._noticed = noticed
         """Called when jobs have run for so long that it should be written on them."""
+        self._ended = ended
+        """Called when jobs are to be handed back."""
+        self._obeyed: tuple[Holdings, int] | None = None
+        """Which change of the pauses has been passed on, and to whom."""
         # A late heartbeat costs the registration: it must not wait longer than that when MongoDB comes back.
         self._loop = Loop("heartbeat", self._beat, stop, events, self._options.dead_after / 6)
 
@@ -103,15 +110,25 @@ class Heartbeat:
             membership.lose(holdings)
             return self._options.heartbeat
         membership.beaten_at = asked_at
-        holding, server_time = answer
-        self._clock.agree(server_time, self._clock.monotonic() - asked_at)
+        holding = answer.holding
+        self._clock.agree(answer.seen_at, self._clock.monotonic() - asked_at)
         if holdings.hear(holding):
             self._given()
+        self._obey_pauses(holdings, answer.pauses)
         if holdings.saw(runs, self._clock.now(), self._options.heartbeat):
             self._noticed()
         if holding.assigned:
             self._pass_on_flags(holding)
         return self._options.heartbeat
+
+    def _obey_pauses(self, holdings: Holdings, pauses: int) -> None:
+        """What is paused must not start here, also if it was prefetched before: it goes back to the roster."""
+        if self._obeyed == (holdings, pauses):
+            return
+        paused = self._store.limits.paused()
+        self._obeyed = holdings, pauses
+        if holdings.allow(lambda job: not paused or (FLEET not in paused and f"group:{job.group}" not in paused)):
+            self._ended()
 
     def _pass_on_flags(self, holding: Holding) -> None:
         flags = self._store.scheduled.flags(_MOST_FLAGS)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from recruiter.domain.job import JobId
+from recruiter.domain.names import CANCELLED_LANE
 from recruiter.store.codec import decode
+
+_CANCELLED = CANCELLED_LANE.encode()
 
 
 class HeldJob(NamedTuple):
@@ -22,6 +25,23 @@ class HeldJob(NamedTuple):
             return bool(decode(self.raw).get("at_most_once"))
         except Exception:
             return False  # it cannot be read; the child will say so
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody had cancelled it when it was fetched."""
+        return _CANCELLED in self.raw and self._field("lane") == CANCELLED_LANE
+
+    @property
+    def group(self) -> str | None:
+        """None of one that cannot be read; the child will say so."""
+        group = self._field("group")
+        return group if isinstance(group, str) else None
+
+    def _field(self, name: str) -> object:
+        try:
+            return decode(self.raw).get(name)
+        except Exception:
+            return None
 
     @property
     def memory(self) -> int | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -62,6 +62,9 @@ class Workplace(Protocol):
 
     def cancel(self, flags: Mapping[JobId, Document]) -> None:
         """These jobs have been cancelled, here or elsewhere."""
+
+    def recall(self, ids: Collection[JobId]) -> None:
+        """These must not start any more: those that have not are given back."""
 
     def crash(self, job: HeldJob, at: datetime, how: str) -> Move:
         """What becomes of a job whose process died under it."""

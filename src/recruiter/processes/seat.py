@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -54,6 +54,7 @@ class Seat:
         patient: bool = False,
         starving: Callable[[], None] = lambda: None,
         heard: Callable[[], None] = lambda: None,
+        let_go: Callable[[], None] = lambda: None,
     ) -> None:
         self.tasks: frozenset[str] | None = tasks
         self.signals = Signals(self.wake, patient=patient)
@@ -65,6 +66,8 @@ class Seat:
         self._heard = heard
         """Called when a job has said something of itself."""
         self._sender: ProgressSender[HeldJob] = ProgressSender(self._note)
+        self._let_go = let_go
+        """Called when jobs are to be handed back."""
         self._was_hungry = False
         self._lock = threading.Lock()
         self._waiting: deque[HeldJob] = deque()
@@ -84,7 +87,7 @@ class Seat:
 
     @property
     def hungry(self) -> bool:
-        return self._running is None and not self._waiting and not self._holdings.arrivals
+        return self._running is None and not self._waiting and not self._holdings.arrived
 
     def running(self) -> list[tuple[HeldJob, datetime]]:
         with self._lock:
@@ -96,11 +99,22 @@ class Seat:
             waiting = [job for job in self._waiting if job.id in flags]
             for job in waiting:
                 self._waiting.remove(job)
-            running = self._running.id if self._running is not None else None
+            # Both are read here: by the time it is interrupted, the next job may run, with a reach of its own.
+            running, reach = self._running, self._reach
         self._holdings.ended((job.id, None) for job in waiting)
-        if running is not None and running in flags:
-            flag = flags[running]
-            self._reach.interrupt(JobCancelled(flag.get("by"), flag.get("reason"), flag.get("at")))
+        self._let_go()
+        if running is not None and running.id in flags:
+            flag = flags[running.id]
+            reach.interrupt(JobCancelled(flag.get("by"), flag.get("reason"), flag.get("at")))
+
+    def recall(self, ids: Collection[JobId]) -> None:
+        """These must not start any more: those that have not are let go."""
+        with self._lock:
+            self._accept()
+            back = [job for job in self._waiting if job.id in ids]
+            self._waiting = deque(job for job in self._waiting if job.id not in ids)
+        self._holdings.ended((job.id, None) for job in back)
+        self._let_go()
 
     def crash(self, job: HeldJob, at: datetime, how: str) -> Move:
         return crashed(job, self._crew.policies, self._holdings.worker, at, how, self._holdings.tracks.said(job.id))
@@ -126,6 +140,7 @@ class Seat:
         self.close()
         with self._lock:
             self._holdings = holdings
+            holdings.when_recalled(self.recall)
             self._waiting.clear()
         self._executor = self._crew.executor(holdings.worker)
 
@@ -203,8 +218,6 @@ class Seat:
                 self._bell.get_nowait()
 
     def _accept(self) -> None:
-        arrivals, marked = self._holdings.arrivals, self._holdings.marked
-        while arrivals:
-            self._waiting.append(arrivals.popleft())
-        while marked:
-            self._waiting.appendleft(marked.popleft())  # first: the less time from its mark to its start, the better
+        first, last = self._holdings.accept()
+        self._waiting.extendleft(reversed(first))
+        self._waiting.extend(last)

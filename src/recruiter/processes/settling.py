@@ -72,8 +72,6 @@ def let_go(store: Store, holdings: Holdings, outcomes: list[Outcome]) -> None:
     looks as if it had never been here, but for what it has said."""
     signed = holdings.tracks.stop([id for id, _ in outcomes])
     released = {id for id, move in outcomes if move is None}
-    if released:
-        store.scheduled.unmark_started(list(released), holdings.worker)
     last_words = holdings.tracks.last_words(released.intersection(signed), holdings.worker) if signed else []
     if last_words:
         store.scheduled.unsign(last_words)

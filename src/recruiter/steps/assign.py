@@ -27,8 +27,6 @@ LARGEST_HAND = 2000
 """Jobs assigned in one round at most; more would make the write slow and help nobody."""
 MOST_OF_A_LANE = 100
 """Jobs of one metered lane that are looked at in one round."""
-_TIDY_UP_AFTER = 200
-"""So many ended jobs may be noted on a worker as metered before somebody tidies up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +133,8 @@ class _Planning:
         capacities = _capacities(self._roster)
         limits, starts = self._rules.limits, self._rules.starts
         packing = pack(candidates, places, capacities, holders, limits, now=self._now, starts=starts, reserved=reserved)
-        self._note_starts(packing)
+        if packing.starts:
+            self._store.limits.note_starts(packing.starts, self._term)
         lane_of = {candidate.id: str(candidate.lane) for candidate in candidates}
         metered = set(self.metered)
         counted = {
@@ -147,7 +146,6 @@ class _Planning:
         rest = [_after(worker, packing) for worker in self._roster if worker.id not in packing.drained]
         self.deal(rest, hands)
         refused = bool(hands) and not self._store.roster.assign(hands, self._term, counted)
-        self._tidy_up()
         total, metered_lanes = sum(map(len, hands.values())), len(self.metered)
         reserved = dict(packing.reserved)
         return Round(self._now, self._roster, self._all_lanes, total, refused, self.more, metered_lanes, reserved)
@@ -194,21 +192,6 @@ class _Planning:
                 found = self._store.scheduled.candidates(served, self._now, most, self._held)
                 rivals.update((candidate.id, candidate) for candidate in found)
         return rivals.values()
-
-    def _note_starts(self, packing: Packing) -> None:
-        rates = {limit.subject: limit.rate for limit in self._rules.limits if limit.rate is not None}
-        logs = {}
-        for bucket, count in packing.starts.items():
-            subject = next(subject for subject in rates if bucket == subject or bucket.startswith(f"{subject}:"))
-            logs[bucket] = rates[subject].noted(self._rules.starts.get(bucket, ()), self._now, count)
-        if logs:
-            self._store.limits.note_starts(logs, self._term)
-
-    def _tidy_up(self) -> None:
-        for worker in self._roster:
-            ended = [job for job, _ in worker.metered if job not in self._held]
-            if len(ended) > _TIDY_UP_AFTER:
-                self._store.roster.forget_metered(worker.id, ended, self._term)
 
 
 def recount(store: Store, term: int, rules: Rules, now: datetime) -> None:

@@ -22,5 +22,4 @@ def anything_to_do(store: Store, worker: str, tasks: Collection[str], now: datet
     lanes = [lane for lane in store.scheduled.lanes() if lane != CANCELLED_LANE and group_and_task(lane)[1] in tasks]
     if lanes and store.scheduled.due(lanes, now, 1, held):
         return True
-    mine = store.roster.holding(worker)
-    return mine is not None and bool(mine.assigned)
+    return store.roster.holds_any(worker)

@@ -37,6 +37,7 @@ VALIDATOR = {
 
 FLEET = "fleet"
 _PAUSED, _STARTS = "paused:", "starts:"
+_AFTER_PAUSED = "paused;"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,12 @@ class Limits:
             elif (limit := _limit(document)) is not None:
                 limits.append(limit)
         return Rules(tuple(limits), paused, starts)
+
+    @store_call
+    def paused(self) -> frozenset[str]:
+        """What may not start now: `group:NAME`, or `fleet` for everything."""
+        found = self.collection.find({"_id": {"$gte": _PAUSED, "$lt": _AFTER_PAUSED}}, {"_id": 1})
+        return frozenset(str(document["_id"]).removeprefix(_PAUSED) for document in found)
 
     @store_call
     def set(self, limit: Limit, by: str | None, at: datetime) -> None:

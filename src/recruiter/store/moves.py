@@ -163,6 +163,11 @@ def suspected(document: Document) -> Rescheduled:
     return Rescheduled(document["_id"], document["attempts"], fields)
 
 
+def not_started(document: Document) -> Rescheduled:
+    """A job that was marked as started and was not: it goes back as if it had never been here."""
+    return Rescheduled(document["_id"], document["attempts"], {}, ("started_by", "started_at"))
+
+
 def cancelled(document: Document, at: datetime, execution: Execution | None = None) -> bytes:
     """A job that was cancelled, while it waited or, with an execution, while it ran."""
     flag = document.get("cancel")
@@ -178,7 +183,7 @@ def misplaced(document: Document, at: datetime) -> Rescheduled:
     lane = lane_of(document)
     later = {"scheduled_at": at + _UNKNOWN_TASK_PAUSE, "postponed": True}
     fields = {"lane": lane} if document.get("lane") != lane else later
-    return Rescheduled(document["_id"], document["attempts"], fields)
+    return Rescheduled(document["_id"], document["attempts"], fields, _UNLOCKED)
 
 
 def unreadable(id: JobId, raw: bytes, at: datetime, reason: str) -> bytes:

@@ -1,8 +1,8 @@
 """`roster`: the workers, and who holds which job. **This is the lock table.**
 
     {_id: "host:pid:1f3a", host, pid, groups, tasks, slots, prefetch, ready, draining, term, beats, settled, given,
-     session, resources, metered: [{job, lane}], joined_at, seen_at, clock_offset, running: [{job, task, since}],
-     assigned: [job ids], kept_idle: {at, by, reason}}
+     pauses, session, resources, metered: [{job, lane}], joined_at, seen_at, clock_offset,
+     running: [{job, task, since}], assigned: [job ids], kept_idle: {at, by, reason}}
 
 A worker holds exactly the jobs in its own `assigned`. Only the leader adds to it, and only while no newer term has
 been written there; only the worker itself takes from it, by settling or handing back; and retiring a worker removes
@@ -18,13 +18,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import pymongo
 from pymongo import ReturnDocument, UpdateOne
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
+from pymongo.read_concern import ReadConcern
 
 from recruiter.domain.assignment import Registration
 from recruiter.domain.job import JobId
@@ -94,6 +95,8 @@ _VIEW_FIELDS: Document = {
     **dict.fromkeys(("host", "pid", "joined_at", "seen_at", "running", "clock_offset"), 1),
 }
 
+_HOLDING = {"assigned": 1, "settled": 1, "given": 1}
+
 ASSIGNED_TO_ME = "updateDescription.updatedFields.given"
 """What a worker listens for on its own document; heartbeats do not change it."""
 
@@ -109,10 +112,32 @@ ROOM_MADE: Document = {
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What a worker holds, as of its n-th release. An answer with a smaller `settled` is older and must be ignored."""
+    """What a worker holds, as of its n-th release and its n-th assignment. Both numbers only grow: of two answers, the
+    one with a smaller number is older, and must be ignored."""
 
     assigned: list[JobId]
     settled: int
+    given: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The answer to a release."""
+
+    held: frozenset[JobId]
+    """Everything that the worker held before: only of these may it say what became of them."""
+    holding: Holding
+    """What it holds now."""
+
+
+class Beat(NamedTuple):
+    """The answer to a heartbeat."""
+
+    holding: Holding
+    seen_at: datetime
+    """The server's time."""
+    pauses: int
+    """How often the worker was told that something was paused, or resumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +169,7 @@ class RosterEntry:
 class Roster:
     def __init__(self, collection: Collection[Document]) -> None:
         self.collection = collection
+        self._agreed = collection.with_options(read_concern=ReadConcern("majority"))
 
     # -- the worker's side -------------------------------------------------------------------------------------
 
@@ -153,7 +179,7 @@ class Roster:
 
         Safe to repeat after an unknown outcome: the id is this registration's own.
         """
-        fresh = {"ready": False, "draining": False, "term": 0, "beats": 0, "settled": 0, "given": 0}
+        fresh = {"ready": False, "draining": False, "term": 0, "beats": 0, "settled": 0, "given": 0, "pauses": 0}
         with contextlib.suppress(DuplicateKeyError):
             self.collection.insert_one({"_id": worker, **facts, **fresh, "running": [], "assigned": []})
 
@@ -163,43 +189,75 @@ class Roster:
         return self.collection.update_one({"_id": worker}, update).matched_count == 1
 
     @store_call
-    def beat(self, worker: str, facts: Mapping[str, Any], within: float) -> tuple[Holding, datetime] | None:
-        """Shows life; returns what the worker holds and the server's time, or None when it is off the roster."""
+    def beat(self, worker: str, facts: Mapping[str, Any], within: float) -> Beat | None:
+        """Shows life; None when the worker is off the roster."""
         with pymongo.timeout(within):  # a connection that went dead must not cost the registration
             found = self.collection.find_one_and_update(
                 {"_id": worker},
                 {"$inc": {"beats": 1}, "$set": dict(facts), "$currentDate": {"seen_at": True}},
-                projection={"assigned": 1, "settled": 1, "seen_at": 1},
+                projection={**_HOLDING, "seen_at": 1, "pauses": 1},
                 return_document=ReturnDocument.AFTER,
             )
-        return (_holding(found), found["seen_at"]) if found else None
+        return Beat(_holding(found), found["seen_at"], found.get("pauses", 0)) if found else None
 
     @store_call
     def holding(self, worker: str) -> Holding | None:
-        found = self.collection.find_one({"_id": worker}, {"assigned": 1, "settled": 1})
-        return _holding(found) if found else None
-
-    def release(
-        self, worker: str, ids: Sequence[JobId], session: ClientSession | None, facts: Mapping[str, Any]
-    ) -> Holding | None:
-        """Takes these jobs off the worker's list; returns what it still holds, or None when it is off the roster."""
-        found = self.collection.find_one_and_update(
-            {"_id": worker},
-            {
-                "$pull": {"assigned": {"$in": list(ids)}},
-                "$inc": {"beats": 1, "settled": 1},
-                "$set": dict(facts),
-            },
-            projection={"assigned": 1, "settled": 1},
-            return_document=ReturnDocument.AFTER,
-            session=session,
-        )
+        """What a majority of the nodes knows that the worker holds: only that may it start. An assignment that is on
+        the primary alone can be rolled back, and its jobs given to somebody else."""
+        found = self._agreed.find_one({"_id": worker}, _HOLDING)
         return _holding(found) if found else None
 
     @store_call
+    def holds_any(self, worker: str) -> bool:
+        """Whether jobs are assigned to the worker, or are about to be: also what a majority does not know yet."""
+        return self.collection.find_one({"_id": worker, "assigned.0": {"$exists": True}}, {"_id": 1}) is not None
+
+    def release(
+        self,
+        worker: str,
+        ids: Sequence[JobId],
+        session: ClientSession | None,
+        facts: Mapping[str, Any],
+        settled: int | None = None,
+    ) -> Released | None:
+        """Takes these jobs off the worker's list, and whatever else is noted of them there. None when the worker is off
+        the roster; with `settled`, also when it has released something since."""
+        query: Document = {"_id": worker}
+        if settled is not None:
+            query["settled"] = settled
+        these = {"$in": list(ids)}
+        found = self.collection.find_one_and_update(
+            query,
+            {
+                "$pull": {"assigned": these, "running": {"job": these}, "metered": {"job": these}},
+                "$inc": {"beats": 1, "settled": 1},
+                "$set": dict(facts),
+            },
+            projection=_HOLDING,
+            return_document=ReturnDocument.BEFORE,
+            session=session,
+        )
+        return _released(found, ids) if found else None
+
+    @store_call
     def hand_back(self, worker: str, ids: Sequence[JobId]) -> Holding | None:
-        """Gives up jobs that were never started; nothing else changes for them."""
-        return self.release(worker, ids, None, {})
+        """Gives up jobs that were never started; nothing else changes for them.
+
+        It asks for the number of releases that it has seen. So one that was given up on, and arrives late, changes
+        nothing: it would take away a job that has been given to this worker again.
+        """
+        while (seen := self.collection.find_one({"_id": worker}, {"settled": 1})) is not None:
+            released = self.release(worker, ids, None, {}, settled=seen["settled"])
+            if released is not None:
+                return released.holding
+        return None
+
+    def show_life(self, worker: str, session: ClientSession) -> frozenset[JobId] | None:
+        """Inside a transaction: proves what the worker holds. It is a write, so that retiring the worker conflicts."""
+        found = self.collection.find_one_and_update(
+            {"_id": worker}, {"$inc": {"beats": 1}}, projection={"assigned": 1}, session=session
+        )
+        return frozenset(found["assigned"]) if found else None
 
     @store_call
     def leave(self, worker: str) -> None:
@@ -255,12 +313,6 @@ class Roster:
         self.collection.update_one({"_id": worker, "term": {"$lte": term}}, update)
 
     @store_call
-    def forget_metered(self, worker: str, ended: Sequence[JobId], term: int) -> None:
-        """These have ended. Nobody else tidies up here: settling has better things to do."""
-        update = {"$pull": {"metered": {"job": {"$in": list(ended)}}}}
-        self.collection.update_one({"_id": worker, "term": {"$lte": term}}, update)
-
-    @store_call
     def holders(self) -> dict[str, list[JobId]]:
         """Every job that somebody holds, by worker."""
         return {document["_id"]: document["assigned"] for document in self.collection.find({}, {"assigned": 1})}
@@ -268,6 +320,11 @@ class Roster:
     def remove(self, worker: str, beats: int, session: ClientSession) -> Document | None:
         """Inside a transaction: takes the worker off the roster unless it has shown life since."""
         return self.collection.find_one_and_delete({"_id": worker, "beats": beats}, session=session)
+
+    @store_call
+    def tell_of_pauses(self) -> None:
+        """Tells every worker that what is paused has changed: it reads that with its next heartbeat."""
+        self.collection.update_many({}, {"$inc": {"pauses": 1}})
 
     @store_call
     def keep_idle(self, worker: str, why: Mapping[str, Any] | None) -> bool:
@@ -328,7 +385,13 @@ def _entries(metered: Sequence[tuple[JobId, str]]) -> list[Document]:
 
 
 def _holding(document: Document) -> Holding:
-    return Holding(document["assigned"], document["settled"])
+    return Holding(document["assigned"], document["settled"], document["given"])
+
+
+def _released(before: Document, ids: Sequence[JobId]) -> Released:
+    gone = set(ids)
+    left = [id for id in before["assigned"] if id not in gone]
+    return Released(frozenset(before["assigned"]), Holding(left, before["settled"] + 1, before["given"]))
 
 
 def _registration(document: Document) -> Registration:
@@ -346,7 +409,7 @@ def _registration(document: Document) -> Registration:
         session=document.get("session"),
         host=document.get("host", ""),
         resources=_resources(document.get("resources")),
-        metered=tuple((entry["job"], entry["lane"]) for entry in document.get("metered") or ()),
+        metered=tuple({entry["job"]: entry["lane"] for entry in document.get("metered") or ()}.items()),
     )
 
 

@@ -124,6 +124,15 @@ class Sign:
     fields: Document
 
 
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """Of at-most-once jobs that are to start: which may, and which were started before. The others are cancelled, or
+    not held."""
+
+    may_start: frozenset[JobId]
+    started_before: frozenset[JobId]
+
+
 class Scheduled:
     def __init__(self, collection: Collection[Document]) -> None:
         self.collection = collection
@@ -279,25 +288,21 @@ class Scheduled:
         found = {id_of(raw): raw for batch in batches for raw in split_batch(cast(bytes, batch))}
         return [(id, found[id]) for id in ids if id in found]
 
-    @store_call
-    def mark_started(self, ids: Sequence[JobId], worker: str, at: datetime) -> set[JobId]:
-        """Writes durably that these at-most-once jobs are about to start here; returns the ones that may.
+    def mark_started(self, ids: Sequence[JobId], worker: str, at: datetime, session: ClientSession) -> Marked:
+        """Inside a transaction that proves the hold: writes that these at-most-once jobs are about to start here.
 
-        One that is marked already was started before, by a worker that is no more: it must not start again.
+        One that is marked already was started before, by a worker that is no more: it must not start again. One that
+        has been cancelled is neither: it must be handed back.
         """
-        mine = {"started_by": worker}
         self.collection.update_many(
-            {"_id": {"$in": list(ids)}, "started_by": None}, {"$set": {**mine, "started_at": at}}
+            {"_id": {"$in": list(ids)}, "started_by": None, "lane": {"$ne": CANCELLED_LANE}},
+            {"$set": {"started_by": worker, "started_at": at}},
+            session=session,
         )
-        return {d["_id"] for d in self.collection.find({"_id": {"$in": list(ids)}, **mine}, {"_id": 1})}
-
-    @store_call
-    def unmark_started(self, ids: Sequence[JobId], worker: str) -> None:
-        """These never started after all."""
-        self.collection.update_many(
-            {"_id": {"$in": list(ids)}, "started_by": worker},
-            {"$unset": {"started_by": "", "started_at": ""}},
-        )
+        fields = {"started_by": 1}
+        found = list(self.collection.find({"_id": {"$in": list(ids)}, "started_by": _TEXT}, fields, session=session))
+        mine = frozenset(d["_id"] for d in found if d["started_by"] == worker)
+        return Marked(mine, frozenset(d["_id"] for d in found) - mine)
 
     @store_call
     def sign(self, signs: Sequence[Sign]) -> None:

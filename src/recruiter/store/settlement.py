@@ -1,5 +1,6 @@
 """The transactions: everything that moves a job from one place to another, all or nothing.
 
+    mark      roster write  +  scheduled update                                     before an at-most-once job starts
     settle    roster.$pull  +  archived insert  +  scheduled delete / update        by the worker that holds the jobs
     retire    roster delete +  scheduled update / archived insert                   by whoever saw it silent too long
     set aside lease fence   +  archived insert  +  scheduled delete                 by the leader, jobs nobody holds
@@ -43,7 +44,7 @@ from recruiter.store.codec import LENIENT, Document, job_document
 from recruiter.store.creations import Creations
 from recruiter.store.leases import Leases
 from recruiter.store.roster import Holding, Roster
-from recruiter.store.scheduled import DUPLICATE_KEY, Scheduled
+from recruiter.store.scheduled import DUPLICATE_KEY, Marked, Scheduled
 from recruiter.store.schedulers import Schedulers
 from recruiter.store.sessions import SessionId, Sessions, run_transaction
 from recruiter.store.statistics import Statistics
@@ -81,6 +82,15 @@ class Movement:
     @property
     def ids(self) -> list[JobId]:
         return [*self.archive, *(job.id for job in self.reschedule), *self.release, *self.forget]
+
+    def only(self, held: Collection[JobId]) -> Movement:
+        """What may be said by somebody who holds these."""
+        return Movement(
+            {id: document for id, document in self.archive.items() if id in held},
+            [job for job in self.reschedule if job.id in held],
+            self.release,
+            [id for id in self.forget if id in held],
+        )
 
     def without(self, archived: Collection[JobId]) -> Movement:
         rest = {id: document for id, document in self.archive.items() if id not in archived}
@@ -156,16 +166,17 @@ class Settlement:
     def settle(self, worker: str, movement: Movement, facts: Mapping[str, Any]) -> Holding:
         """Settles a worker's finished jobs; returns what it still holds.
 
-        Raises Superseded, with nothing written, when the worker is no longer on the roster.
+        Of a job that the worker does not hold nothing is written: it was settled before, with an unknown outcome then,
+        or it is somebody else's. Raises Superseded, with nothing written, when the worker is no longer on the roster.
         """
 
         def write(session: ClientSession, movement: Movement) -> Holding:
             with our_own_documents(f"the roster document of worker {worker}"):
-                held = self._roster.release(worker, movement.ids, session, facts)
-            if held is None:
+                released = self._roster.release(worker, movement.ids, session, facts)
+            if released is None:
                 raise Superseded(f"worker {worker} is no longer on the roster; its results were dropped")
-            self._move(movement, session)
-            return held
+            self._move(movement.only(released.held), session)
+            return released.holding
 
         return self._without_archived(movement, write)
 
@@ -175,6 +186,22 @@ class Settlement:
         if held is None:
             raise Superseded(f"worker {worker} is no longer on the roster")
         return held
+
+    @store_call
+    def mark_started(self, worker: str, ids: Sequence[JobId], at: datetime) -> Marked:
+        """Writes durably that these at-most-once jobs are about to start here, and proves that the worker holds them:
+        a worker that was retired, or a write that arrives late, must not mark somebody else's job.
+
+        Raises Superseded, with nothing written, when the worker is no longer on the roster.
+        """
+
+        def write(session: ClientSession) -> Marked:
+            held = self._roster.show_life(worker, session)
+            if held is None:
+                raise Superseded(f"worker {worker} is no longer on the roster; nothing was started")
+            return self._scheduled.mark_started([id for id in ids if id in held], worker, at, session)
+
+        return self._transaction(write)
 
     @store_call
     def retire(self, worker: str, beats: int, fate: Callable[[Document, list[Document]], Movement]) -> Document | None:
@@ -300,7 +327,7 @@ class Settlement:
 
 
 def _update(job: Rescheduled) -> UpdateOne:
-    update: Document = {"$set": dict(job.fields)}
+    update: Document = {"$set": dict(job.fields)} if job.fields else {}
     if job.unset:
         update["$unset"] = dict.fromkeys(job.unset, "")
     query: Document = {"_id": job.id, "attempts": job.attempts}

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 from typing import NamedTuple, Protocol
 
@@ -245,6 +245,11 @@ class ChildHandle:
                 del self._sent[number]
                 return True
         return False
+
+    def withdraw_these(self, ids: Collection[JobId]) -> list[HeldJob]:
+        """Takes back those of these that have not started. What is on its way to the child it cannot claim any more."""
+        numbers = [number for number, job in self._sent.items() if job.id in ids]
+        return [self._sent.pop(number) for number in self.claims.withdraw(numbers)] if numbers else []
 
     def withdraw(self) -> list[HeldJob]:
         """Takes back what it has not started, in order."""

@@ -14,7 +14,7 @@ import selectors
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -92,6 +92,7 @@ class Dispatcher:
         self._buffer: deque[HeldJob] = deque()
         self._holdings = Holdings("")
         self._flags: queue.SimpleQueue[Mapping[JobId, Document]] = queue.SimpleQueue()
+        self._recalls: queue.SimpleQueue[Collection[JobId]] = queue.SimpleQueue()
         self._accepting = True
         self._fed_at = 0.0
         self._watched_at = 0.0
@@ -120,6 +121,11 @@ class Dispatcher:
         self._flags.put(flags)
         self.wake()
 
+    def recall(self, ids: Collection[JobId]) -> None:
+        """These must not start any more: those that have not are given back, in the dispatcher's own time."""
+        self._recalls.put(ids)
+        self.wake()
+
     def ask_to_stop(self) -> None:
         """Lets the jobs know, if they ask, that the worker is about to stop."""
         for child in list(self._children):
@@ -130,6 +136,7 @@ class Dispatcher:
     def open(self, holdings: Holdings) -> None:
         """Begins a registration, with new children that know its id."""
         self._holdings = holdings
+        holdings.when_recalled(self.recall)
         self._accepting = True
         self._buffer.clear()
         self._replenish()
@@ -137,6 +144,7 @@ class Dispatcher:
     def turn(self) -> None:
         """Once around: take what arrived, feed the children, wait a little for whatever happens."""
         self._accept()
+        self._obey_recalls()
         self._obey_flags()
         self._feed()
         hungry = self.hungry
@@ -207,14 +215,21 @@ class Dispatcher:
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _accept(self) -> None:
-        arrivals, marked = self._holdings.arrivals, self._holdings.marked
-        while arrivals:
-            self._buffer.append(arrivals.popleft())
-        while marked:
-            self._buffer.appendleft(marked.popleft())  # first: the less time from its mark to its start, the better
+        first, last = self._holdings.accept()
+        self._buffer.extendleft(reversed(first))
+        self._buffer.extend(last)
         if not self._accepting and self._buffer:
             self._give_back(self._buffer)
             self._buffer.clear()
+
+    def _obey_recalls(self) -> None:
+        while not self._recalls.empty():
+            ids = self._recalls.get()
+            back = [job for job in self._buffer if job.id in ids]
+            self._buffer = deque(job for job in self._buffer if job.id not in ids)
+            for child in self._children:
+                back.extend(child.withdraw_these(ids))
+            self._give_back(back)
 
     def _obey_flags(self) -> None:
         """Cancelled jobs that have not started are let go: the leader archives them. Those that run are told."""

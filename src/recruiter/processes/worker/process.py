@@ -111,6 +111,7 @@ class WorkerProcess:
             throughput,
             given=self._fetching.ring,
             noticed=self._tracking.ring,
+            ended=self._settling.ring,
         )
         self._cut_off = False
         self._manager = manager or ServiceManager()

@@ -1,0 +1,78 @@
+"""What counts against a limit counts once, for as long as it is held, and in the window of its own limit."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from recruiter.domain.job import Job, JobId
+from recruiter.domain.limits import Limit
+from recruiter.domain.needs import Needs
+from recruiter.steps.assign import assign
+from recruiter.steps.settle import settle
+from recruiter.store import moves
+from recruiter.store.codec import job_document
+from recruiter.store.database import Store
+from tests.samples import NOW, a_job, beat, done, insert, on_the_roster, running
+
+GIB = 1024**3
+
+
+def given(store: Store, worker: str) -> list[JobId]:
+    holding = store.roster.holding(worker)
+    assert holding is not None
+    return list(holding.assigned)
+
+
+def assign_at(store: Store, now: datetime) -> int:
+    return assign(store, 1, now, store.limits.read()).assigned
+
+
+def snooze(store: Store, worker: str, job: Job, times: int) -> None:
+    """The worker runs the job again and again; each time it asks to be run later."""
+    for number in range(times):
+        assert assign_at(store, NOW) == 1
+        stored = {**job_document(job), "snoozes": number}
+        settle(store, worker, [(job.id, moves.snoozed(stored, NOW, NOW, "later"))], {})
+
+
+def test_a_job_that_comes_again_to_its_worker_counts_once(store: Store) -> None:
+    """Given 4 of 10 GiB in use by a job that was given to its worker several times, then 1 GiB is free."""
+    on_the_roster(store, "w1", resources=f"mem={10 * GIB}", slots=4)
+    large, small = a_job(needs=Needs.of(mem=4 * GIB)), a_job(needs=Needs.of(mem=GIB))
+    insert(store, large)
+    snooze(store, "w1", large, times=3)
+    assert assign_at(store, NOW) == 1
+    assert given(store, "w1") == [large.id]
+
+    insert(store, small)
+
+    assert assign_at(store, NOW) == 1
+    assert given(store, "w1") == [large.id, small.id]
+
+
+def test_a_job_that_was_released_is_noted_nowhere(store: Store) -> None:
+    on_the_roster(store, "w1", resources="proc=4")
+    first, second = jobs = [a_job(needs=Needs.of(proc=1)) for _ in range(2)]
+    insert(store, *jobs)
+    assert assign_at(store, NOW) == 2
+    beat(store, "w1", running(first.id, second.id))
+
+    settle(store, "w1", [(first.id, done(first))], {})
+    store.settlement.hand_back("w1", [second.id])
+
+    (entry,) = store.roster.collection.find({})
+    assert (entry["assigned"], entry["metered"], entry["running"]) == ([], [], [])
+
+
+def test_a_rate_is_counted_in_its_own_window(store: Store) -> None:
+    """Given 2 an hour of `mail:digest` and 10 a second of `mail`, then the digests of an hour are 2."""
+    on_the_roster(store, "w1", tasks=["mail", "mail:digest"], slots=100)
+    store.limits.set(Limit.of("task:mail", count=10, seconds=1), None, NOW)
+    store.limits.set(Limit.of("task:mail:digest", count=2, seconds=3600), None, NOW)
+    started = []
+
+    for number in range(20):
+        insert(store, a_job(task="mail:digest"))
+        started.append(assign_at(store, NOW + timedelta(seconds=5 * number)))
+
+    assert started == [1, 1, *[0] * 18]
