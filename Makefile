@@ -7,7 +7,7 @@ AT_ONCE ?= 4
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check docs bench clean
+.PHONY: help install demo test check docs bench chaos clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -40,6 +40,12 @@ docs: $(STAMP) ## build the documentation site into build/site; a warning is an 
 bench: $(STAMP) ## measure enqueue and drain rates, and what a full task costs the others; prints tables
 	$(BIN)/python benchmarks/drain.py
 	$(BIN)/python benchmarks/full_task.py
+
+JOBS ?= 20000
+SECONDS ?= 120
+SEED ?= $(shell date +%Y%m%d)
+chaos: $(STAMP) ## break processes and MongoDB for SECONDS while JOBS run, check that nothing is lost; SEED repeats the faults
+	$(BIN)/python -m tests.chaos.run --jobs $(JOBS) --seconds $(SECONDS) --seed $(SEED) --out build/chaos
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache build dist

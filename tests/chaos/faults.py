@@ -1,0 +1,217 @@
+"""The faults: what is broken, how, and for how long. Every choice comes from one seed; every fault is written down."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pymongo import MongoClient
+from pymongo.errors import PyMongoError
+
+from recruiter.embedded import EmbeddedReplicaSet
+from tests.chaos.fleet import Fleet, Member
+from tests.chaos.ledger import Ledger
+
+
+@dataclass
+class Fault:
+    kind: str
+    at: float
+    pids: list[int] = field(default_factory=list)
+    """Who was hit; empty where it was MongoDB, which hits everybody."""
+    until: float = 0.0
+    """When the cause was taken away; 0 as long as it is there."""
+
+    @property
+    def hits_everybody(self) -> bool:
+        return not self.pids
+
+
+class Faults:
+    """Breaks one thing after the other until told to stop, then mends all of it."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        replica_set: EmbeddedReplicaSet,
+        folder: Path,
+        *,
+        seed: int,
+        dead_after: float,
+        leader_pid: Callable[[], int | None],
+    ) -> None:
+        self._leader_pid = leader_pid
+        self.faults: list[Fault] = []
+        self._fleet = fleet
+        self._set = replica_set
+        self._ledger = Ledger(folder, "faults")
+        self._chance = random.Random(seed)
+        self._dead_after = dead_after
+        self._frozen: set[int] = set()
+        self._stop = threading.Event()
+
+    # -- processes -----------------------------------------------------------------------------------------------
+
+    def kill_child(self) -> None:
+        worker = self._chance.choice(self._fleet.workers)
+        children = worker.children()
+        if children:
+            self._kill("child killed", [self._chance.choice(children)])
+
+    def kill_worker(self) -> None:
+        self._kill("worker killed", self._chance.choice(self._fleet.workers).family()[:1])
+
+    def kill_leader(self) -> None:
+        leader = self._leader()
+        self._kill("leader killed", [leader.pid])
+
+    def kill_producer(self) -> None:
+        running = [producer for producer in self._fleet.producers if producer.running]
+        if running:
+            self._kill("producer killed", [self._chance.choice(running).pid])
+
+    def kill_cleaner(self) -> None:
+        self._kill("cleaner killed", [self._fleet.cleaner.pid])
+
+    def freeze_worker(self) -> None:
+        """Only the supervisor, or everything below it too; shorter or longer than it takes to be declared dead."""
+        worker = self._chance.choice(self._fleet.workers)
+        pids = worker.family() if self._chance.random() < 0.5 else [worker.pid]
+        self._freeze("worker frozen", pids, self._dead_after * self._chance.choice((0.5, 1.5, 2.0)))
+
+    def freeze_leader(self) -> None:
+        self._freeze("leader frozen", [self._leader().pid], self._dead_after * self._chance.choice((0.5, 1.5)))
+
+    def restart_worker(self) -> None:
+        worker = self._chance.choice(self._fleet.workers)
+        self._note("worker restarted", worker.family())
+        worker.signal(signal.SIGTERM)
+
+    def restart_leader(self) -> None:
+        leader = self._leader()
+        self._note("leader restarted", [leader.pid])
+        leader.signal(signal.SIGTERM)
+
+    # -- MongoDB -------------------------------------------------------------------------------------------------
+
+    def kill_primary(self) -> None:
+        node = self._set.primary()
+        fault = self._note("primary killed")
+        self._set.kill(node)
+        self._rest(2.0, 5.0)
+        self._set.restart(node)
+        self._healed(fault)
+
+    def freeze_primary(self) -> None:
+        node = self._set.primary()
+        pid = node.pid
+        if pid is None:
+            return
+        fault = self._note("primary frozen")
+        os.kill(pid, signal.SIGSTOP)
+        self._frozen.add(pid)
+        self._rest(4.0, 8.0)
+        self._thaw([pid])
+        self._healed(fault)
+
+    def step_down(self) -> None:
+        node = self._set.primary()
+        fault = self._note("primary stepped down")
+        client: MongoClient[Any] = MongoClient(node.address, directConnection=True)
+        with suppress(PyMongoError), client:
+            client.admin.command("replSetStepDown", 3, secondaryCatchUpPeriodSecs=1, force=True)
+        self._set.primary()
+        self._healed(fault)
+
+    def stop_everything(self) -> None:
+        fault = self._note("MongoDB stopped")
+        for node in self._set.nodes:
+            node.kill()
+        self._rest(1.0, 4.0)
+        for node in self._set.nodes:
+            node.start()
+        self._set.primary()
+        self._healed(fault)
+
+    # -- a run ---------------------------------------------------------------------------------------------------
+
+    def run(self, seconds: float, pause: float, database_pause: float) -> None:
+        """Breaks processes and the database, each in its own pace, for so long; then everything is mended."""
+        database = threading.Thread(target=self._loop, args=(self._database_faults(), seconds, database_pause))
+        database.start()
+        self._loop(self._process_faults(), seconds, pause)
+        database.join()
+        self._thaw(list(self._frozen))
+
+    def _process_faults(self) -> list[tuple[Callable[[], None], int]]:
+        return [
+            *((self.kill_child, 40), (self.kill_worker, 10), (self.kill_leader, 6), (self.freeze_worker, 4)),
+            *((self.freeze_leader, 3), (self.restart_worker, 5), (self.restart_leader, 3)),
+            *((self.kill_producer, 3), (self.kill_cleaner, 1)),
+        ]
+
+    def _database_faults(self) -> list[tuple[Callable[[], None], int]]:
+        return [(self.step_down, 5), (self.kill_primary, 3), (self.freeze_primary, 2), (self.stop_everything, 1)]
+
+    def _loop(self, kinds: list[tuple[Callable[[], None], int]], seconds: float, pause: float) -> None:
+        chance = random.Random(self._chance.random())
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not self._stop.is_set():
+            self._stop.wait(min(chance.expovariate(1 / pause), 4 * pause))
+            self._fleet.keep()
+            (act,) = chance.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])
+            act()
+
+    def _kill(self, kind: str, pids: list[int]) -> None:
+        self._note(kind, pids)
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _freeze(self, kind: str, pids: list[int], seconds: float) -> None:
+        fault = self._note(kind, pids)
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+                self._frozen.add(pid)
+
+        def wake() -> None:
+            self._thaw(pids)
+            self._healed(fault)
+
+        timer = threading.Timer(seconds, wake)
+        timer.daemon = True
+        timer.start()
+
+    def _thaw(self, pids: Iterable[int]) -> None:
+        for pid in pids:
+            self._frozen.discard(pid)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    def _leader(self) -> Member:
+        """Whoever the lease names; while MongoDB does not say, one of those that could lead."""
+        pid = self._leader_pid()
+        leaders = [member for member in self._fleet.recruiters if member.pid == pid]
+        return leaders[0] if leaders else self._chance.choice(self._fleet.recruiters)
+
+    def _rest(self, least: float, most: float) -> None:
+        time.sleep(self._chance.uniform(least, most))
+
+    def _note(self, kind: str, pids: list[int] | None = None) -> Fault:
+        fault = Fault(kind, time.monotonic(), pids or [])
+        self.faults.append(fault)
+        self._ledger.write("fault", **{key: value for key, value in asdict(fault).items() if key != "at"})
+        return fault
+
+    def _healed(self, fault: Fault) -> None:
+        fault.until = time.monotonic()
+        self._ledger.write("healed", kind=fault.kind, since=fault.at)

@@ -1,0 +1,157 @@
+"""The fleet under test: real processes, started as a shell would, started again when they die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from tests.chaos import application, ledger
+
+ROOT = Path(__file__).parents[2]
+FIRST_OF_PRODUCER = 10_000_000
+"""Producers count from multiples of this, so that no two of them ever name the same job."""
+
+
+class Member:
+    """One process with a role. `keep` starts it again when it has ended and should not have."""
+
+    def __init__(self, name: str, command: Sequence[str], environment: dict[str, str], log: Path) -> None:
+        self.name = name
+        self._command = list(command)
+        self._environment = environment
+        self._log = log
+        self.wanted = True
+        self.starts = 0
+        self.process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        self.starts += 1
+        with self._log.open("ab") as log:
+            return subprocess.Popen(self._command, env=self._environment, stdout=log, stderr=log, cwd=ROOT)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def running(self) -> bool:
+        return self.process.poll() is None
+
+    def keep(self) -> None:
+        if self.wanted and not self.running:
+            self.process = self._start()
+
+    def signal(self, number: int) -> None:
+        if self.running:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def family(self) -> list[int]:
+        """Itself and everything below it."""
+        with suppress(psutil.Error):
+            return [self.pid, *(child.pid for child in psutil.Process(self.pid).children(recursive=True))]
+        return [self.pid]
+
+    def children(self) -> list[int]:
+        """The processes that run jobs: they are the fork server's."""
+        with suppress(psutil.Error):
+            servers = [p for p in psutil.Process(self.pid).children() if "forkserver" in " ".join(p.cmdline())]
+            return [child.pid for server in servers for child in server.children()]
+        return []
+
+
+class Producer(Member):
+    """A producer that takes up the work of its dead predecessor, under new numbers: nobody knows how far that came."""
+
+    def __init__(self, index: int, count: int, per_second: float, environment: dict[str, str], log: Path) -> None:
+        self._place, self._count, self._per_second = index, count, per_second
+        super().__init__(f"producer-{index}", [], environment, log)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        first = (self._place * 100 + self.starts) * FIRST_OF_PRODUCER // 100 + FIRST_OF_PRODUCER
+        left = self._count - self._sent()
+        self._command = [sys.executable, "-m", "tests.chaos.producer", str(first), str(max(left, 0))]
+        self._command += [str(self._per_second), str(first)]
+        return super()._start()
+
+    def _sent(self) -> int:
+        folder = Path(self._environment["CHAOS_LEDGER"])
+        lines = (line for line in ledger.read(folder, "sent") if line["what"] == "acknowledged")
+        numbers = (int(number) for line in lines for number in line["jobs"])
+        span = FIRST_OF_PRODUCER
+        return sum(1 for number in numbers if number // span == self._place + 1)
+
+    @property
+    def done(self) -> bool:
+        return self.process.poll() == 0
+
+
+class Fleet:
+    """Recruiters, workers, a cleaner and producers on one database."""
+
+    def __init__(self, target: str, folder: Path, settings: Mapping[str, str], jobs: int, per_second: float) -> None:
+        self._folder = folder
+        self.environment = {
+            **{key: value for key, value in os.environ.items() if not key.startswith("RECRUITER_")},
+            **settings,
+            "RECRUITER_TARGET": target,
+            "RECRUITER_LOG_LEVEL": "warning",
+            "CHAOS_LEDGER": str(folder),
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
+        }
+        self.recruiters = [self._member(f"recruiter-{n}", "recruiter") for n in range(2)]
+        shapes = (("--processes", "2"), ("--processes", "2"), ("--processes", "1", "--concurrency", "4"))
+        self.workers = [self._member(f"worker-{n}", "worker", *shape) for n, shape in enumerate(shapes)]
+        self.cleaner = self._member("cleaner", "cleaner")
+        self.producers = [
+            Producer(n, jobs // 2, per_second / 2, self.environment, folder / f"producer-{n}.log") for n in range(2)
+        ]
+
+    def _member(self, name: str, role: str, *options: str) -> Member:
+        command = [sys.executable, "-m", "recruiter.cli.main", "start", role, "--bootstrap", application.__file__]
+        return Member(name, [*command, *options], self.environment, self._folder / f"{name}.log")
+
+    @property
+    def members(self) -> list[Member]:
+        return [*self.recruiters, *self.workers, self.cleaner, *self.producers]
+
+    def keep(self) -> None:
+        """Starts again what has died; a producer that is done stays away."""
+        for member in self.members:
+            if not (isinstance(member, Producer) and member.done):
+                member.keep()
+
+    def stop(self, within: float = 60.0) -> list[str]:
+        """Asks everybody to stop; returns what went wrong with that. Whatever is left afterwards is killed by pid."""
+        wrong: list[str] = []
+        for member in self.members:
+            member.wanted = False
+            member.signal(signal.SIGCONT)
+            member.signal(signal.SIGTERM)
+        for member in self.members:
+            try:
+                code = member.process.wait(within)
+                if code != 0 and not isinstance(member, Producer):
+                    wrong.append(f"{member.name} ended with exit code {code} when it was asked to stop")
+            except subprocess.TimeoutExpired:
+                wrong.append(f"{member.name} did not stop within {within:g} s")
+                for pid in member.family():
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                member.process.wait()
+        return wrong
+
+    def orphans(self) -> Iterator[psutil.Process]:
+        """Processes of this run that nobody owns any more: they carry its ledger in their environment."""
+        mine = {os.getpid()}
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if process.pid not in mine and process.environ().get("CHAOS_LEDGER") == str(self._folder):
+                    yield process

@@ -1,0 +1,104 @@
+"""The report of a chaos run: what was done, what was found, how soon work went on, and a picture of it."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tests.chaos.checker import Evidence, Violation
+from tests.chaos.faults import Fault
+
+_WATCHED = 15.0
+"""Seconds after a fault in which a pause of the whole fleet is put down to it."""
+_COLOURS = {"child": "#8a8a8a", "worker": "#c77700", "leader": "#7a3db8", "producer": "#2f7ed8", "cleaner": "#5a5a5a"}
+_DATABASE_COLOUR = "#c0392b"
+
+
+@dataclass(frozen=True)
+class Facts:
+    seed: int
+    seconds: float
+    command: str
+    settings: str
+
+
+def recovery(evidence: Evidence) -> dict[str, list[float]]:
+    """For each kind of fault: after each one, the longest time in which no job at all started anywhere."""
+    starts = sorted(run.start for run in evidence.runs)
+    pauses: dict[str, list[float]] = defaultdict(list)
+    for fault in evidence.faults:
+        window = [fault.at, *(at for at in starts if fault.at < at < fault.at + _WATCHED)]
+        gaps = [after - before for before, after in itertools.pairwise(window)]
+        if gaps:
+            pauses[fault.kind].append(max(gaps))
+    return pauses
+
+
+def markdown(facts: Facts, evidence: Evidence, violations: Sequence[Violation], picture: str) -> str:
+    counts = Counter(fault.kind for fault in evidence.faults)
+    database = sum(1 for fault in evidence.faults if fault.hits_everybody)
+    lines = [
+        f"# Chaos run, seed {facts.seed}",
+        "",
+        f"`{facts.command}`, {facts.settings}; {facts.seconds:.0f} s.",
+        "",
+        "| | |",
+        "|---|---|",
+        f"| jobs acknowledged | {len(evidence.acknowledged):,} |",
+        f"| jobs whose enqueue had no answer | {len(evidence.asked) - len(evidence.acknowledged):,} |",
+        f"| executions | {len(evidence.runs):,} |",
+        f"| jobs ended | {len(evidence.archived):,} |",
+        f"| process faults | {len(evidence.faults) - database:,} |",
+        f"| disruptions of MongoDB | {database:,} |",
+        f"| **violations** | **{len(violations)}** |",
+        "",
+        f"![Jobs ended per second, with the faults]({picture})",
+        "",
+        "## How soon work went on",
+        "After each fault: the longest time within 15 s in which no job started anywhere in the fleet.",
+        "",
+        "| fault | times | median | worst |",
+        "|---|---|---|---|",
+    ]
+    for kind, pauses in sorted(recovery(evidence).items()):
+        lines.append(f"| {kind} | {counts[kind]} | {statistics.median(pauses):.2f} s | {max(pauses):.2f} s |")
+    lines += ["", "## Violations", ""]
+    lines += [f"- **{violation.rule}**: {violation.what}" for violation in violations[:200]] or ["None."]
+    return "\n".join(lines) + "\n"
+
+
+def chart(evidence: Evidence, width: int = 1200, height: int = 260) -> str:
+    """Jobs ended per second as a line, faults as marks below it; an SVG."""
+    ends = [run.end for run in evidence.runs if run.end is not None]
+    if not ends:
+        return "<svg xmlns='http://www.w3.org/2000/svg'/>"
+    first = min(run.start for run in evidence.runs)
+    seconds = int(max(ends) - first) + 1
+    counts = Counter(int(end - first) for end in ends)
+    top = max(counts.values())
+    across, up = width / seconds, (height - 60) / top
+    points = " ".join(f"{s * across:.1f},{height - 40 - counts.get(s, 0) * up:.1f}" for s in range(seconds))
+    marks = "".join(_mark(fault, (fault.at - first) * across, height) for fault in evidence.faults)
+    return (
+        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' font-family='sans-serif' "
+        f"font-size='11'><rect width='{width}' height='{height}' fill='white'/>"
+        f"<text x='4' y='12'>{top:,} jobs/s</text>{marks}"
+        f"<polyline points='{points}' fill='none' stroke='#1a6fb5' stroke-width='1.5'/>"
+        f"<text x='4' y='{height - 4}'>0 s</text><text x='{width - 50}' y='{height - 4}'>{seconds} s</text></svg>\n"
+    )
+
+
+def _mark(fault: Fault, x: float, height: int) -> str:
+    if fault.hits_everybody:
+        return (
+            f"<line x1='{x:.1f}' x2='{x:.1f}' y1='18' y2='{height - 20}' stroke='{_DATABASE_COLOUR}' opacity='.5'>"
+            f"<title>{fault.kind}</title></line>"
+        )
+    colour = _COLOURS.get(fault.kind.split()[0], "#8a8a8a")
+    return (
+        f"<line x1='{x:.1f}' x2='{x:.1f}' y1='{height - 36}' y2='{height - 20}' stroke='{colour}' opacity='.7'>"
+        f"<title>{fault.kind}</title></line>"
+    )

@@ -1,0 +1,185 @@
+"""One chaos run: a fleet on three nodes, faults for a while, then quiet, then the checker.
+
+python -m tests.chaos.run --jobs 20000 --seconds 120 --seed 7 [--out docs/proof]
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from pymongo import MongoClient
+from pymongo.errors import PyMongoError
+
+from recruiter import Recruiter
+from recruiter.embedded import EmbeddedReplicaSet
+from tests.chaos import application, ledger, report
+from tests.chaos.checker import Evidence, Run, check
+from tests.chaos.faults import Faults
+from tests.chaos.fleet import Fleet
+
+DATABASE = "chaos"
+LEASE, DEAD_AFTER = 2.0, 4.0
+_DRAIN_WITHIN = 180.0
+_NOT_NEEDED = {"trace": 0, "log": 0}
+
+
+class ChaosRun:
+    """Everything of one run; `evidence` is complete after `run()`."""
+
+    def __init__(
+        self, folder: Path, *, jobs: int, seconds: float, seed: int, pause: float = 0.35, database_pause: float = 6.0
+    ) -> None:
+        self._folder = folder
+        self._jobs, self._seconds, self._seed = jobs, seconds, seed
+        self._pause, self._database_pause = pause, database_pause
+        self._client: MongoClient[dict[str, Any]] | None = None
+
+    def run(self) -> Evidence:
+        with EmbeddedReplicaSet(nodes=3) as replica_set:
+            target = replica_set.uri.replace("/?", f"/{DATABASE}?")
+            client: MongoClient[dict[str, Any]] = MongoClient(target)
+            with client, Recruiter(target) as recruiter:
+                recruiter.store.prepare()
+                recruiter.controls.set_limit("task:limited", application.MOST_LIMITED)
+                self._client = client
+                settings = {"RECRUITER_CONSIDERED_DEAD_AFTER": f"{DEAD_AFTER}s", "RECRUITER_LEASE_TIME": f"{LEASE}s"}
+                fleet = Fleet(target, self._folder, settings, self._jobs, self._jobs / self._seconds)
+                return self._with(fleet, replica_set, client, recruiter)
+
+    def _with(
+        self,
+        fleet: Fleet,
+        replica_set: EmbeddedReplicaSet,
+        client: MongoClient[dict[str, Any]],
+        recruiter: Recruiter,
+    ) -> Evidence:
+        faults = Faults(
+            fleet, replica_set, self._folder, seed=self._seed, dead_after=DEAD_AFTER, leader_pid=self._leader_pid
+        )
+        stopping = ["the run was broken off"]
+        try:
+            self._wait(lambda: client[DATABASE].archived.find_one({}) is not None, 60)
+            faults.run(self._seconds, self._pause, self._database_pause)
+            self._quiet(fleet, recruiter)
+        finally:
+            stopping = fleet.stop()
+        orphans = [f"{process.pid} {process.cmdline()}" for process in fleet.orphans()]
+        return self._evidence(faults, client, stopping, orphans)
+
+    def _quiet(self, fleet: Fleet, recruiter: Recruiter) -> None:
+        """No more faults: the producers finish, no more occurrences, and everything that waits is run."""
+        deadline = time.monotonic() + _DRAIN_WITHIN
+        while not all(producer.done for producer in fleet.producers) and time.monotonic() < deadline:
+            fleet.keep()
+            time.sleep(0.2)
+        recruiter.scheduler(application.TICK).pause(reason="the run is over")
+        assert self._client is not None
+        while time.monotonic() < deadline and self._client[DATABASE].scheduled.find_one({}) is not None:
+            fleet.keep()
+            time.sleep(0.2)
+
+    def _evidence(
+        self, faults: Faults, client: MongoClient[dict[str, Any]], stopping: list[str], orphans: list[str]
+    ) -> Evidence:
+        database = client[DATABASE]
+        sent = list(ledger.read(self._folder, "sent"))
+        asked = {
+            n for line in sent if line["what"] == "asked" for n in range(line["first"], line["first"] + line["count"])
+        }
+        acknowledged = {
+            int(number): id for line in sent if line["what"] == "acknowledged" for number, id in line["jobs"].items()
+        }
+        return Evidence(
+            acknowledged,
+            asked,
+            list(_runs(ledger.read(self._folder, "runs"))),
+            faults.faults,
+            scheduled=list(database.scheduled.find({}, _NOT_NEEDED)),
+            archived=list(database.archived.find({}, _NOT_NEEDED)),
+            roster=list(database.roster.find({})),
+            orphans=orphans,
+            stopping=stopping,
+            dead_after=DEAD_AFTER,
+        )
+
+    def _leader_pid(self) -> int | None:
+        with suppress(PyMongoError):
+            assert self._client is not None
+            lease = self._client[DATABASE].leases.find_one({}, max_time_ms=500)
+            return lease.get("pid") if lease else None
+        return None
+
+    def _wait(self, fact: Any, within: float) -> None:
+        deadline = time.monotonic() + within
+        while not fact():
+            if time.monotonic() > deadline:
+                raise TimeoutError("the fleet did not begin to work")
+            time.sleep(0.1)
+
+
+def _runs(lines: Iterable[ledger.Line]) -> Iterable[Run]:
+    """Pairs the starts with their ends: by job and process, in order."""
+    starts: dict[tuple[str, int], list[ledger.Line]] = {}
+    ends: dict[tuple[str, int], list[float]] = {}
+    for line in lines:
+        key = line["job"], line["pid"]
+        if line["what"] == "start":
+            starts.setdefault(key, []).append(line)
+        else:
+            ends.setdefault(key, []).append(line["at"])
+    for key, begun in starts.items():
+        over = sorted(ends.get(key, []))
+        for line in sorted(begun, key=lambda each: each["at"]):
+            end = over.pop(0) if over and over[0] >= line["at"] else None
+            yield Run(line["job"], line["task"], line["worker"], line["pid"], line["attempt"], line["at"], end)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=20_000)
+    parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--seed", type=int, default=date.today().toordinal())
+    parser.add_argument("--pause", type=float, default=0.35, help="seconds between two faults of processes, on average")
+    parser.add_argument("--database-pause", type=float, default=6.0, help="the same for faults of MongoDB")
+    parser.add_argument("--out", type=Path, help="folder for the report; without it only a summary is printed")
+    given = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="chaos-"))
+    began = time.monotonic()
+    print(f"seed {given.seed}, ledgers in {folder}", flush=True)
+    evidence = ChaosRun(
+        folder,
+        jobs=given.jobs,
+        seconds=given.seconds,
+        seed=given.seed,
+        pause=given.pause,
+        database_pause=given.database_pause,
+    ).run()
+    violations = check(evidence)
+    facts = report.Facts(
+        given.seed,
+        time.monotonic() - began,
+        f"make chaos JOBS={given.jobs} SECONDS={given.seconds:g} SEED={given.seed}",
+        f"lease {LEASE:g} s, dead after {DEAD_AFTER:g} s, three nodes",
+    )
+    text = report.markdown(facts, evidence, violations, f"chaos-{given.seed}.svg")
+    if given.out is not None:
+        given.out.mkdir(parents=True, exist_ok=True)
+        (given.out / f"chaos-{given.seed}.md").write_text(text)
+        (given.out / f"chaos-{given.seed}.svg").write_text(report.chart(evidence))
+    print(text)
+    if not violations:
+        shutil.rmtree(folder)
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

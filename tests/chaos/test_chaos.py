@@ -1,0 +1,93 @@
+"""A short chaos run with a seed of the day, and the checker itself: it must find what it is there to find."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chaos.checker import Evidence, Run, check
+from tests.chaos.faults import Fault
+from tests.chaos.run import ChaosRun
+
+
+@pytest.mark.timeout(240)
+def test_nothing_is_lost_or_doubled_whatever_breaks(tmp_path: Path) -> None:
+    # given a fleet on three nodes, and faults that nobody has chosen
+    seed = date.today().toordinal()
+    print(f"repeat these faults with: make chaos JOBS=1500 SECONDS=12 SEED={seed}")
+    # when processes and primaries are killed, frozen and restarted in the middle of the work
+    evidence = ChaosRun(tmp_path, jobs=1500, seconds=12, seed=seed, pause=0.6, database_pause=5.0).run()
+    # then everything acknowledged has ended once, and every extra run has its fault
+    assert len(evidence.acknowledged) >= 1000
+    assert len(evidence.faults) >= 5
+    assert check(evidence) == []
+
+
+WORKER, CHILD, ELSEWHERE = "host:100:abc", 101, 999
+
+
+def a_run(**changes: Any) -> Run:
+    return replace(Run("a", "plain", WORKER, CHILD, 1, start=10.0, end=10.1), **changes)
+
+
+def an_end(**changes: Any) -> dict[str, Any]:
+    return {"_id": "a", "task": "plain", "args": [1], "done": True, "result": 1, "attempts": 1, **changes}
+
+
+def evidence(**changes: Any) -> Evidence:
+    """One job that ran once and ended well."""
+    whole = Evidence({1: "a"}, {1}, [a_run()], [], scheduled=[], archived=[an_end()], dead_after=4.0)
+    return replace(whole, **changes)
+
+
+def test_a_flawless_run_has_no_violations() -> None:
+    assert check(evidence()) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "changes"),
+    [
+        pytest.param("nothing lost", {"archived": []}, id="a job that is nowhere"),
+        pytest.param("nothing lost", {"archived": [], "scheduled": [an_end()]}, id="a job that never ended"),
+        pytest.param("one record each", {"scheduled": [an_end()]}, id="a job in both collections"),
+        pytest.param("one record each", {"archived": [an_end(), an_end(_id="b")]}, id="a number that became two jobs"),
+        pytest.param("right results", {"archived": [an_end(result=2)]}, id="another job's result"),
+        pytest.param("right results", {"archived": [an_end(done=False, why="malformed")]}, id="an outcome destroyed"),
+        pytest.param("runs explained", {"runs": [a_run(), a_run(start=11.0)]}, id="a second run without a fault"),
+        pytest.param(
+            "runs explained",
+            {"runs": [a_run(), a_run(start=11.0)], "faults": [Fault("child killed", 10.05, [ELSEWHERE], 10.05)]},
+            id="a second run, and a fault elsewhere",
+        ),
+        pytest.param(
+            "crashes explained",
+            {"archived": [an_end(executions=[{"crashed": True, "worker": WORKER}])]},
+            id="a crash that nobody caused",
+        ),
+        pytest.param(
+            "at most once", {"runs": [a_run(task="once"), a_run(task="once", start=11.0)]}, id="once, started twice"
+        ),
+        pytest.param(
+            "limit held", {"runs": [a_run(task="limited", job=f"{n}", pid=n) for n in range(4)]}, id="four of three"
+        ),
+        pytest.param("nothing left", {"roster": [{"_id": WORKER}]}, id="a worker left on the roster"),
+        pytest.param("nothing left", {"orphans": ["12 sleep"]}, id="a process left behind"),
+    ],
+)
+def test_the_checker_finds(rule: str, changes: dict[str, Any]) -> None:
+    assert rule in {violation.rule for violation in check(evidence(**changes))}
+
+
+def test_a_second_run_after_a_fault_on_its_worker_is_explained() -> None:
+    hit = Fault("worker killed", 10.05, [100], 10.05)
+    assert check(evidence(runs=[a_run(end=None), a_run(start=15.0, worker="host:200:def")], faults=[hit])) == []
+
+
+def test_a_missed_and_a_doubled_occurrence_are_found() -> None:
+    ticks = [{"_id": f"chaos:tick@2026-11-17T03:00:0{second}Z", "urn": "chaos:tick"} for second in (1, 2, 4)]
+    found = check(evidence(archived=[an_end(), *({**an_end(args=[]), **tick} for tick in ticks)]))
+    assert [violation.rule for violation in found] == ["each occurrence once"]
