@@ -8,18 +8,21 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from recruiter.clock import SystemClock
+from recruiter.domain.job import JobId
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.schedule_registry import SchedulePolicyRegistry
-from recruiter.events import Events
+from recruiter.events import Event, Events, Listener
 from recruiter.processes.loop import Stop
 from recruiter.processes.recruiter import RecruiterOptions, RecruiterProcess
 from recruiter.steps.lead import Leadership
 from recruiter.steps.rescue import Rescue
 from recruiter.store.database import Store
+from recruiter.store.target import Target
 from tests.conftest import eventually
 from tests.samples import NOW, a_job, beat, insert, on_the_roster
 
@@ -28,6 +31,7 @@ import os, sys
 from recruiter.clock import SystemClock
 from recruiter.steps.lead import Leadership
 from recruiter.store.database import Store
+from recruiter.store.target import Target
 from recruiter.store.target import Target
 from tests.samples import facts_of_a_worker
 
@@ -50,11 +54,13 @@ def die_in_a_transaction(target: str, role: str) -> None:
 
 
 @contextmanager
-def leading(store: Store) -> Iterator[None]:
-    stop = Stop()
-    options = RecruiterOptions(lease_time=2.0, dead_after=30.0)
+def leading(store: Store, options: RecruiterOptions | None = None, heard: Listener | None = None) -> Iterator[None]:
+    stop, events = Stop(), Events()
+    options = options or RecruiterOptions(lease_time=2.0, dead_after=30.0)
+    if heard is not None:
+        events.listen(heard)
     policies, schedules = PolicyRegistry(), SchedulePolicyRegistry()
-    process = RecruiterProcess(store, Events(), stop, options, policies=policies, schedules=schedules)
+    process = RecruiterProcess(store, events, stop, options, policies=policies, schedules=schedules)
     thread = threading.Thread(target=process.run)
     thread.start()
     try:
@@ -79,6 +85,38 @@ def test_a_worker_dead_in_its_settlement_does_not_keep_the_others_from_their_job
             return set(ids) <= held
 
         eventually(given, within=25)
+
+
+def test_everybody_else_gets_jobs_within_two_seconds_and_the_leader_stays(store: Store, target: str) -> None:
+    # given two recruiters with default settings, and a worker that is given jobs
+    alive = on_the_roster(store, "alive", slots=1000)
+    first, second = Store(Target.parse(target)), Store(Target.parse(target))
+    told: list[Event] = []
+
+    def given(ids: list[JobId]) -> bool:
+        beat(store, alive, {})
+        return set(ids) <= store.roster.held()
+
+    def some_jobs() -> list[JobId]:
+        return insert(store, *(a_job(scheduled_at=NOW.replace(year=2020)) for _ in range(20)))
+
+    with leading(first, RecruiterOptions(), told.append), leading(second, RecruiterOptions(), told.append):
+        eventually(lambda: given(some_jobs()))
+
+        # when another worker dies while it settles
+        die_in_a_transaction(target, "worker")
+        died_at = time.monotonic()
+        ids = some_jobs()
+        eventually(lambda: given(ids))
+        took = time.monotonic() - died_at
+        elected = [event for event in told if event.name == "leader.elected"]
+
+    # then everybody else's jobs went on at once, and nobody else took the lead
+    assert took < 2.0
+    assert len(elected) == 1
+    assert [event.fields["worker"] for event in told if event.name == "session.ended"] == ["dead"]
+    first.close()
+    second.close()
 
 
 def test_a_dead_worker_is_retired_at_once_when_it_is_time(store: Store, target: str) -> None:

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
+from pymongo.client_session import ClientSession
 
 from recruiter.clock import StoppedClock
-from recruiter.errors import StoreUnreachable
+from recruiter.domain.limits import Limit, Rate
+from recruiter.errors import StoreUnreachable, Superseded
 from recruiter.steps.assign import assign
 from recruiter.steps.lead import Leadership
+from recruiter.store.codec import job_document
 from recruiter.store.database import Store
 from recruiter.store.leases import Lease
 from recruiter.store.target import Target
@@ -29,8 +32,8 @@ class Candidate(Leadership):
 
     def watches_for(self, seconds: float) -> bool:
         """Looks at the lease as often as it should, for so long; true as soon as it leads."""
-        for _ in range(round(seconds / self.interval)):
-            self.clock.move(timedelta(seconds=self.interval))
+        for _ in range(round(seconds / self.look_every)):
+            self.clock.move(timedelta(seconds=self.look_every))
             if self.attend():
                 return True
         return False
@@ -78,8 +81,8 @@ def test_takeover_only_after_silence(candidates: tuple[Candidate, Candidate]) ->
     one, two = candidates
     one.attend()
 
-    assert not two.watches_for(0.4 * LEASE)
-    assert two.watches_for(LEASE), "within the lease time"
+    assert not two.watches_for(0.2 * LEASE)
+    assert two.watches_for(0.2 * LEASE), "well within the lease time"
 
     assert two.term == 2
     assert two.holder != one.holder
@@ -227,3 +230,70 @@ def test_a_server_that_is_away_makes_nobody_a_leader() -> None:
 
     assert not leadership.leading
     nowhere.close()
+
+
+def test_a_leader_that_resigned_keeps_its_session(candidates: tuple[Candidate, Candidate]) -> None:
+    """Given a leader that resigned and goes on as a worker, when the next one leads, then its transaction lives."""
+    one, two = candidates
+    job = a_job()
+    one.attend()
+    tries = 0
+
+    def write(session: ClientSession) -> None:
+        nonlocal tries
+        tries += 1
+        one.store.scheduled.collection.insert_one(job_document(job), session=session)
+        if tries == 1:
+            one.resign()
+            assert two.attend()
+
+    one.store.settlement._transaction(write)
+
+    assert tries == 1
+
+
+def test_a_lease_restored_from_a_backup_is_raised_above_the_roster(
+    store: Store, candidates: tuple[Candidate, Candidate]
+) -> None:
+    # given a leader whose lease was replaced by an old one, while the workers have seen a higher term
+    one, _ = candidates
+    on_the_roster(store, "w1", term=41, slots=1, prefetch=0)
+    job, another = insert(store, a_job(), a_job())
+    one.attend()
+    store.leases.collection.update_one({}, {"$set": {"term": 7}})
+    store.roster.collection.update_one({}, {"$set": {"term": 50}})
+    one.verify()
+    assert one.watches_for(LEASE)
+
+    # when an assignment is refused nevertheless, then the next term is above what refused it
+    store.roster.collection.update_one({}, {"$set": {"term": 60}})
+    assert assign(one.store, one.term, NOW).refused
+    assert not one.verify()
+    assert one.attend()
+    assert one.term == 61
+    assert assign(one.store, one.term, NOW).assigned == 1
+    assert store.roster.held() < {job, another}
+
+
+@pytest.mark.parametrize("term", [99, "x", 2**62, 5.5, None])
+def test_counts_of_starts_with_any_term_hold_nobody_up(
+    store: Store, candidates: tuple[Candidate, Candidate], term: object
+) -> None:
+    """Given counts of starts with a term that is not the leader's, when it assigns under that rate, then it can, at the
+    latest with its next term."""
+    one, _ = candidates
+    on_the_roster(store, "w1", slots=1, prefetch=0)
+    insert(store, a_job())
+    store.limits.set(Limit("task:add", rate=Rate(5, 60.0)), None, NOW)
+    one.attend()
+    store.limits.collection.insert_one({"_id": "starts:task:add", "log": [], "term": term})
+
+    try:
+        round = assign(one.store, one.term, NOW, store.limits.read())
+    except Superseded:
+        assert not one.verify()
+        assert one.attend()
+        assert one.term == 100
+        round = assign(one.store, one.term, NOW, store.limits.read())
+
+    assert round.assigned == 1

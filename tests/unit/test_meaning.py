@@ -109,6 +109,7 @@ def test_a_connection_without_sessions_is_to_be_dropped() -> None:
         (ServerSelectionTimeoutError("refused"), StoreUnreachable, "does not answer"),
         (NotPrimaryError("not primary", {"code": 10107}), StoreUnreachable, "has no primary at the moment"),
         (ExecutionTimeout("exceeded time limit", 50), StoreUnreachable, "could not do it in time"),
+        (NetworkTimeout("127.0.0.1:27017: timed out"), StoreUnreachable, "could not do it in time"),
         (OperationFailure("operation was interrupted", 11601), StoreUnreachable, "interrupted it"),
         (OperationFailure("no space left", 14031), StoreUnreachable, "disk of the MongoDB server is full"),
     ],

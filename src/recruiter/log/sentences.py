@@ -15,6 +15,10 @@ SENTENCES: dict[str, tuple[int, str]] = {
     "leader.stept_back": (logging.INFO, "leads no more"),
     "recruiter.standing_by": (logging.INFO, "stands by: another recruiter leads"),
     "cleaner.at_work": (logging.DEBUG, "keeps the archive small"),
+    "session.ended": (
+        logging.WARNING,
+        "worker {worker} held a lock and showed no life: its session was ended, so that others get their jobs",
+    ),
     "session.not_ended": (logging.WARNING, "{error}"),
     "worker.joined": (logging.INFO, "worker {worker} joined the roster with {slots} slots"),
     "worker.left": (logging.INFO, "worker {worker} left the roster"),

@@ -19,7 +19,7 @@ from recruiter.domain.notices import Notices
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.schedule_registry import SchedulePolicyRegistry
 from recruiter.domain.seats import Spot
-from recruiter.errors import StoreError, StoreUnreachable, Superseded
+from recruiter.errors import StoreError, StoreRefused, StoreUnreachable, Superseded
 from recruiter.events import Events
 from recruiter.processes.hooks import Hook, Hooks
 from recruiter.processes.loop import Loop, Stop
@@ -31,7 +31,6 @@ from recruiter.steps.assign import Round, assign, lacks_takers, never_fitting, r
 from recruiter.steps.cancel import FLAGS_AT_ONCE, archive_cancelled
 from recruiter.steps.lead import Leadership
 from recruiter.steps.rescue import Rescue
-from recruiter.steps.unblock import Unblock
 from recruiter.store import limits, scheduled, schedulers
 from recruiter.store.database import Store
 from recruiter.store.doorbell import FLOW, LULL, Change, Doorbell
@@ -59,6 +58,7 @@ _METERED_PAUSE = 0.2
 """Seconds between two rounds at most, while jobs wait that limits or resources hold back."""
 _CLOCKS_DIFFER = 0.06
 """Seconds that the clocks of two hosts may well differ."""
+_LAST_RENEWAL = 5.0
 _DEAF_PAUSE = 0.2
 """Seconds between two rounds at most, as long as no doorbell is heard."""
 
@@ -95,7 +95,6 @@ class RecruiterProcess:
         self._options = options
         store.settlement.sessions.complain = lambda error: events.emit("session.not_ended", error=error)
         self._leadership = Leadership(store, store.clock, options.lease_time)
-        self._unblock = Unblock(store)
         self._rescue = Rescue(store, store.clock, options.dead_after, policies)
         self._repeating = Repeating(store, events, schedules)
         self._rules = Rules()
@@ -104,6 +103,9 @@ class RecruiterProcess:
         self._hooks = Hooks(events, became_master, stept_back)
         self._presence = presence
         self._loop = Loop("recruiter", self._step, stop, events, manager=manager)
+        self._keeping_stop = Stop()
+        self._keeping = Loop("lease", self._keep_the_lease, self._keeping_stop, events, self._leadership.interval)
+        self._came_round_at = store.clock.monotonic()
         self._led = False
         self._stands_by = False
         self._flowing_until = 0.0
@@ -118,9 +120,12 @@ class RecruiterProcess:
 
     def run(self) -> None:
         """Works until asked to stop; gives the lease back so that the next one need not wait."""
+        keeping = self._keeping.start()
         try:
             self._loop.run()
         finally:
+            self._keeping_stop.ask()
+            keeping.join(timeout=_LAST_RENEWAL)
             self._close()
 
     def _close(self) -> None:
@@ -135,13 +140,20 @@ class RecruiterProcess:
         self._note_leadership(False)
         self._hooks.close()
 
+    def _keep_the_lease(self) -> float:
+        """On a thread of its own, so that a long round does not cost the lead; one that hangs does."""
+        if self._leadership.leading and self._clock.monotonic() - self._came_round_at < self._options.lease_time:
+            self._leadership.keep()
+        return self._leadership.interval
+
     def _step(self) -> float:
+        self._came_round_at = self._clock.monotonic()
         try:
             delay = self._attend()
         except StoreUnreachable:
-            if self._leadership.term:
-                with suppress(StoreError):
-                    self._unblock.unblock()
+            with suppress(StoreError):
+                for worker in self._leadership.unblock():
+                    self._events.emit("session.ended", worker=worker)
             raise
         if self._presence is not None:
             self._presence.show()
@@ -154,7 +166,7 @@ class RecruiterProcess:
             self._events.emit("recruiter.standing_by")
         self._stands_by = not leading
         if not leading:
-            return self._leadership.interval
+            return self._leadership.look_every
         now = self._clock.monotonic()
         if now >= self._round_at or self._rung.is_set():
             if self._rung.is_set():
@@ -180,11 +192,11 @@ class RecruiterProcess:
                 reserved=self._reserved,
             )
             self._reserved = round.reserved
-            self._unblock.saw(round.roster)
+            self._leadership.saw(round.roster)
             self._look_around(round)
         except Superseded:
-            self._leadership.verify()
-            return 0.0
+            # Still leading, and no higher term anywhere: it was refused for another reason, and must not spin.
+            return _DEAF_PAUSE if self._leadership.verify() else 0.0
         except StoreError:
             self._leadership.doubt()
             raise
@@ -209,7 +221,7 @@ class RecruiterProcess:
     def _carefully(self, step: Callable[[], None]) -> None:
         try:
             step()
-        except (StoreUnreachable, Superseded):
+        except (StoreUnreachable, StoreRefused, Superseded):
             raise
         except Exception:
             self._events.emit("loop.failed", loop="recruiter", trace=traceback.format_exc())

@@ -13,6 +13,14 @@ writes. A worker that joins meanwhile is not ready until it has read the newest 
 
 If the outcome of an assignment is unknown (the network broke), the leader cannot know what the roster will say, now or
 after a write that is still on its way: it takes a new term before it goes on, and the late write no longer matches.
+
+A new term is above every term that stands anywhere: in the lease, on the roster, beside the counts of starts. So a
+lease that somebody removed or restored from a backup costs one more term, and nothing else.
+
+A worker that is killed in the middle of a settlement leaves its roster document locked on the server for a minute, and
+the leader could give nobody anything meanwhile. A write of the leader on the roster therefore waits for half a second
+at most; then `unblock` ends the sessions of the workers that hold a lock and have shown no life since. One that lives
+after all settles once more.
 """
 
 from __future__ import annotations
@@ -20,33 +28,46 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
 
 from recruiter.clock import Clock
+from recruiter.domain.assignment import Registration
 from recruiter.domain.observation import Observation
+from recruiter.errors import StoreError
 from recruiter.store.database import Store
 from recruiter.store.leases import Lease
-
-LOOKS_PER_LEASE = 4
-"""The leader renews, and followers look, this often in a lease time."""
+from recruiter.store.roster import PATIENCE
 
 _LEASE = "lease"
+_SPARED = 10.0
+"""Seconds in which the session of one worker is ended once: one that lives and settles slowly must come to an end."""
+_MOST_PATIENCE = 8.0
 
 
 class Leadership:
     def __init__(self, store: Store, clock: Clock, lease_time: float) -> None:
         self._store = store
         self._clock = clock
-        self.interval = lease_time / LOOKS_PER_LEASE
-        # Seen late by one look and acted on late by another: together still within one lease time.
-        self._silence = lease_time - 2 * self.interval
-        self._observation = Observation(longest_gap=1.5 * self.interval)
+        # Three renewals may be late before anybody takes over; half a lease where it is short, not below a second.
+        self._silence = max(lease_time / 4, min(lease_time / 2, 1.0))
+        self.interval = self._silence / 3
+        """Seconds between two renewals of a leader."""
+        self.look_every = self._silence / 5
+        """Seconds between two looks of a follower."""
+        self._observation = Observation(longest_gap=1.5 * self.look_every)
+        self._lock = threading.Lock()
         self._renewed_at = 0.0
         self._mine: Lease | None = None
-        self._certain = False
+        self._raised = False
+        self._doubted = False
+        self._seen: dict[str, int] = {}
+        self._ended_at: dict[str, float] = {}
 
     @property
     def leading(self) -> bool:
-        return self._mine is not None and self._certain
+        return self._mine is not None and self._raised and not self._doubted
 
     @property
     def term(self) -> int:
@@ -57,29 +78,74 @@ class Leadership:
         return (self._mine.holder if self._mine else None) or ""
 
     def attend(self) -> bool:
-        """Keeps the lease, or watches it and takes it when it is free. To be called every `interval`."""
-        if self._mine is None:
+        """Keeps the lease, or watches it and takes it when it is free. To be called every `interval` by a leader, and
+        every `look_every` by a follower."""
+        mine = self._mine
+        if mine is None:
             self._follow()
-        elif not self._certain:
-            self._take_a_new_term(self._mine)
-        elif self._clock.monotonic() - self._renewed_at >= self.interval * 0.9:
-            self._renew(self._mine)
+        elif self._doubted:
+            self._take_a_new_term(mine)
+        elif not self._raised:
+            self._renew(mine)
+            self._raise_term()
+        else:
+            self.keep()
         return self.leading
+
+    def keep(self) -> None:
+        """Renews the lease when it is time. Any thread may call it, so that a long round costs nobody the lead."""
+        mine = self._mine
+        if mine is not None and self._clock.monotonic() - self._renewed_at >= self.interval * 0.9:
+            self._renew(mine)
 
     def doubt(self) -> None:
         """An assignment may or may not have been written: no more of this term."""
-        self._certain = False
+        self._doubted = True
 
     def verify(self) -> bool:
-        """Asks now whether the term still stands; for when a write was refused."""
-        if self._mine is not None:
-            self._renew(self._mine)
+        """Asks now whether the term still stands; for when a write was refused. A term below one that stands on the
+        roster or beside the counts of starts is given up for a new one."""
+        mine = self._mine
+        if mine is not None:
+            self._renew(mine)
+        if self.leading and self._highest_elsewhere() > self.term:
+            self.doubt()
         return self.leading
 
     def resign(self) -> None:
         if self._mine is not None:
             self._store.leases.resign(self.term, self.holder)
-            self._step_back()
+            self._step_back(self._mine)
+
+    # -- locks of the dead -----------------------------------------------------------------------------------------
+
+    def saw(self, roster: Iterable[Registration]) -> None:
+        """Remembers who has shown how much life, and that the writes of a round went through."""
+        self._seen = {worker.id: worker.beats for worker in roster}
+        self._store.roster.patience = max(PATIENCE, 0.9 * self._store.roster.patience)
+
+    def unblock(self) -> list[str]:
+        """To be called when a write on the roster took too long. Ends the sessions of workers that hold a lock and have
+        shown no life since `saw`; returns these workers. If there are none, the server is slow: wait longer."""
+        if self._mine is None:
+            return []
+        before, roster = self._seen, self._store.roster.read()
+        self._seen = {worker.id: worker.beats for worker in roster}
+        silent = [worker for worker in roster if before.get(worker.id) == worker.beats and self._may_end(worker.id)]
+        locked = [worker for worker in silent if self._store.settlement.is_locked(worker.id)]
+        for worker in locked:
+            self._ended_at[worker.id] = self._clock.monotonic()
+            with suppress(StoreError):
+                self._store.settlement.end_session_of(worker.session)
+        if not locked:
+            self._store.roster.patience = min(_MOST_PATIENCE, 2 * self._store.roster.patience)
+        return [worker.id for worker in locked]
+
+    def _may_end(self, worker: str) -> bool:
+        ended_at = self._ended_at.get(worker)
+        return ended_at is None or self._clock.monotonic() - ended_at > _SPARED
+
+    # -- the lease -------------------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
         seen = self._store.leases.read()
@@ -93,22 +159,32 @@ class Leadership:
     def _acquire(self, seen: Lease | None) -> None:
         attempt = secrets.token_hex(8)  # new each time: see store/leases.py
         who = {"host": socket.gethostname(), "pid": os.getpid(), "session": self._store.settlement.session_id}
-        self._mine, self._certain = None, False
-        # Terms never go back, even if somebody removed the lease: the roster remembers the highest.
-        first = self._store.roster.highest_term() + 1 if seen is None else 0
-        if seen is not None:
+        self._mine, self._raised, self._doubted = None, False, False
+        if seen is not None and seen.holder is not None:
             self._store.settlement.end_session_of(seen.session)  # it may have died in the middle of a transaction
-        self._mine = self._store.leases.acquire(seen, attempt, who, first, self._store.clock.now())
-        if self._mine is not None:
-            self._store.roster.raise_term(self._mine.term)
-            self._certain = True
-            self._renewed_at = self._clock.monotonic()
+        asked_at = self._clock.monotonic()
+        above = self._highest_elsewhere()
+        mine = self._store.leases.acquire(seen, attempt, who, above, self._store.clock.now())
+        if mine is not None:
+            self._renewed_at = asked_at
+            self._mine = mine
             self._observation.forget()
+            self._raise_term()
+
+    def _highest_elsewhere(self) -> int:
+        return max(self._store.roster.highest_term(), self._store.limits.highest_term())
+
+    def _raise_term(self) -> None:
+        if self._mine is None:
+            return
+        self._seen = {worker.id: worker.beats for worker in self._store.roster.read()}
+        self._store.roster.raise_term(self._mine.term)
+        self._raised = True
 
     def _take_a_new_term(self, mine: Lease) -> None:
         seen = self._store.leases.read()
         if seen is None or seen.holder != mine.holder:
-            self._step_back()
+            self._step_back(mine)
         else:
             self._acquire(seen)
 
@@ -117,8 +193,11 @@ class Leadership:
         if self._store.leases.renew(mine.term, mine.holder or ""):
             self._renewed_at = asked_at
         else:
-            self._step_back()
+            self._step_back(mine)
 
-    def _step_back(self) -> None:
-        self._mine, self._certain = None, False
-        self._observation.forget()
+    def _step_back(self, mine: Lease) -> None:
+        """Follows from now on, unless another thread has acquired the lease anew meanwhile."""
+        with self._lock:
+            if self._mine is mine:
+                self._mine, self._raised, self._doubted = None, False, False
+                self._observation.forget()

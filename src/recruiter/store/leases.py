@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import pymongo
 from pymongo import ReturnDocument
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
@@ -27,6 +28,10 @@ from recruiter.store.translate import store_call
 NAME = "leases"
 LEADER = "leader"
 MOST_TAKEOVERS = 20
+HIGHEST_TERM = 2**53
+"""No fleet gets there; a term above it was written by hand."""
+_WITHIN = 5.0
+"""Seconds for a look at the lease or a write on it, retries of the driver included."""
 
 VALIDATOR = {
     "$jsonSchema": {
@@ -63,7 +68,8 @@ class Leases:
 
     @store_call
     def read(self) -> Lease | None:
-        found = self.collection.find_one({"_id": LEADER})
+        with pymongo.timeout(_WITHIN):
+            found = self.collection.find_one({"_id": LEADER})
         return _lease(found) if found else None
 
     @store_call
@@ -78,40 +84,48 @@ class Leases:
         seen: Lease | None,
         holder: str,
         who: Mapping[str, Any],
-        first_term: int = 1,
+        above: int = 0,
         at: datetime | None = None,
     ) -> Lease | None:
-        """Takes the lease if it still is what was seen; None when somebody was faster."""
+        """Takes the lease if it still is what was seen; None when somebody was faster. The new term is above the last
+        one, and above `above`."""
+        term = max(above, seen.term if seen is not None else 0) + 1
         takeovers = [at] if at is not None else []
         fresh = {"holder": holder, **who}
         if seen is None:
             try:
-                first = {"_id": LEADER, "term": first_term, "beats": 0, "takeovers": takeovers}
-                self.collection.insert_one({**first, **fresh})
+                first = {"_id": LEADER, "term": term, "beats": 0, "takeovers": takeovers}
+                with pymongo.timeout(_WITHIN):
+                    self.collection.insert_one({**first, **fresh})
             except DuplicateKeyError:
                 return None
-            return Lease(first_term, holder, 0)
-        found = self.collection.find_one_and_update(
-            {"_id": LEADER, "term": seen.term, "beats": seen.beats, "holder": seen.holder},
-            {
-                "$set": fresh,
-                "$inc": {"term": 1, "beats": 1},
-                "$currentDate": {"since": True, "renewed_at": True},
-                "$push": {"takeovers": {"$each": takeovers, "$slice": -MOST_TAKEOVERS}},
-            },
-            return_document=ReturnDocument.AFTER,
-        )
+            return Lease(term, holder, 0)
+        with pymongo.timeout(_WITHIN):
+            found = self.collection.find_one_and_update(
+                {"_id": LEADER, "term": seen.term, "beats": seen.beats, "holder": seen.holder},
+                {
+                    "$set": {**fresh, "term": term},
+                    "$inc": {"beats": 1},
+                    "$currentDate": {"since": True, "renewed_at": True},
+                    "$push": {"takeovers": {"$each": takeovers, "$slice": -MOST_TAKEOVERS}},
+                },
+                return_document=ReturnDocument.AFTER,
+            )
         return _lease(found) if found else None
 
     @store_call
     def renew(self, term: int, holder: str) -> bool:
-        return self._touch(term, holder, None)
+        with pymongo.timeout(_WITHIN):
+            return self._touch(term, holder, None)
 
     @store_call
     def resign(self, term: int, holder: str) -> bool:
-        """Gives the lease back, so that the next one need not wait for it to run out."""
-        update = {"$set": {"holder": None}, "$inc": {"beats": 1}}
-        return self.collection.update_one({"_id": LEADER, "term": term, "holder": holder}, update).matched_count == 1
+        """Gives the lease back, so that the next one need not wait for it to run out. It leaves no session behind for
+        the next one to end: this process lives, and may have more to write."""
+        update = {"$set": {"holder": None}, "$unset": {"session": ""}, "$inc": {"beats": 1}}
+        with pymongo.timeout(_WITHIN):
+            query = {"_id": LEADER, "term": term, "holder": holder}
+            return self.collection.update_one(query, update).matched_count == 1
 
     def fence(self, term: int, holder: str, session: ClientSession) -> bool:
         """Inside a transaction: true only while this term leads; conflicts with anybody who takes over meanwhile."""

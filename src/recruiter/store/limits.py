@@ -21,6 +21,7 @@ from recruiter.domain.limits import Limit, Rate, Start
 from recruiter.domain.scheduler import Pause
 from recruiter.errors import RecruiterError, Superseded
 from recruiter.store.codec import Document
+from recruiter.store.leases import HIGHEST_TERM
 from recruiter.store.translate import store_call
 
 NAME = "limits"
@@ -36,6 +37,7 @@ VALIDATOR = {
 }
 
 FLEET = "fleet"
+_OF_A_LEADER: Document = {"term": {"$type": ["int", "long"], "$lte": HIGHEST_TERM}}
 _PAUSED, _STARTS = "paused:", "starts:"
 _AFTER_PAUSED = "paused;"
 
@@ -105,6 +107,13 @@ class Limits:
         return self.collection.delete_one({"_id": f"{_PAUSED}{what}"}).deleted_count == 1
 
     @store_call
+    def highest_term(self) -> int:
+        """The highest term of a leader that has counted starts here; what no leader can have written is passed over."""
+        query = {"_id": {"$gt": _STARTS, "$lt": f"{_STARTS}\U0010ffff"}, **_OF_A_LEADER}
+        found = self.collection.find_one(query, {"term": 1}, sort=[("term", -1)])
+        return int(found["term"]) if found else 0
+
+    @store_call
     def note_starts(self, logs: Mapping[str, Sequence[Start]], term: int) -> None:
         """Written before the jobs are given: if that fails, fewer start than might have, never more.
 
@@ -112,7 +121,7 @@ class Limits:
         """
         for bucket, log in logs.items():
             stored = [[moment, count] for moment, count in log]
-            query = {"_id": f"{_STARTS}{bucket}", "$or": [{"term": {"$lte": term}}, {"term": None}]}
+            query = {"_id": f"{_STARTS}{bucket}", "$or": [{"term": {"$lte": term}}, {"$nor": [_OF_A_LEADER]}]}
             try:
                 self.collection.update_one(query, {"$set": {"log": stored, "term": term}}, upsert=True)
             except DuplicateKeyError:

@@ -36,8 +36,9 @@ from recruiter.store.translate import store_call
 
 NAME = "roster"
 
-_PATIENCE = 3.0
-"""Seconds that the leader waits for a document that is locked: whoever died in a transaction locks it for a minute."""
+PATIENCE = 0.5
+"""Seconds that the leader waits for a document that may be locked: a worker that died in a transaction locks its own
+for a minute. Shorter than a leader may be silent, or another one would take over and wait for the same lock."""
 
 VALIDATOR = {
     "$jsonSchema": {
@@ -170,6 +171,8 @@ class Roster:
     def __init__(self, collection: Collection[Document]) -> None:
         self.collection = collection
         self._agreed = collection.with_options(read_concern=ReadConcern("majority"))
+        self.patience = PATIENCE
+        """Grows where the server itself is slow; see steps/lead.py."""
 
     # -- the worker's side -------------------------------------------------------------------------------------
 
@@ -269,8 +272,12 @@ class Roster:
     @store_call
     def raise_term(self, term: int) -> None:
         """From here on no older leader can assign to anybody on the roster. Safe to repeat."""
-        with pymongo.timeout(_PATIENCE):
+        with pymongo.timeout(self.patience):
             self.collection.update_many({"term": {"$lt": term}}, {"$set": {"term": term}})
+
+    def touch(self, worker: str, session: ClientSession) -> None:
+        """Inside a transaction that will be aborted: a write that fails at once where another one has the document."""
+        self.collection.update_one({"_id": worker}, {"$inc": {"beats": 1}}, session=session)
 
     @store_call
     def highest_term(self) -> int:
@@ -303,14 +310,15 @@ class Roster:
             )
             for worker, jobs in hands.items()
         ]
-        with pymongo.timeout(_PATIENCE):
+        with pymongo.timeout(self.patience):
             return self.collection.bulk_write(writes, ordered=False).matched_count == len(writes)
 
     @store_call
     def meter(self, worker: str, entries: Sequence[tuple[JobId, str]], term: int) -> None:
         """Notes that jobs which this worker holds count from now on: a limit is new."""
         update = {"$push": {"metered": {"$each": _entries(entries)}}}
-        self.collection.update_one({"_id": worker, "term": {"$lte": term}}, update)
+        with pymongo.timeout(self.patience):
+            self.collection.update_one({"_id": worker, "term": {"$lte": term}}, update)
 
     @store_call
     def holders(self) -> dict[str, list[JobId]]:

@@ -30,10 +30,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
+import pymongo
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient, UpdateOne
 from pymongo.client_session import ClientSession
-from pymongo.errors import BulkWriteError, DuplicateKeyError
+from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure
 
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import CANCELLED_LANE
@@ -51,6 +52,9 @@ from recruiter.store.statistics import Statistics
 from recruiter.store.translate import our_own_documents, store_call
 
 T = TypeVar("T")
+
+_WRITE_CONFLICT = 112
+_PROBED_WITHIN = 1.0
 
 SUSPECTS = 100
 """So many jobs of a dead worker's list may have been started since its last heartbeat, near enough."""
@@ -131,6 +135,22 @@ class Settlement:
         """Frees what a dead process has left locked."""
         if session is not None and session != self.session_id:
             self.sessions.end(session)
+
+    @store_call
+    def is_locked(self, worker: str) -> bool:
+        """Whether a transaction holds the worker's roster document now. Does not wait for it, and changes nothing."""
+        with self._client.start_session() as session, pymongo.timeout(_PROBED_WITHIN):
+            session.start_transaction()
+            try:
+                self._roster.touch(worker, session)
+            except OperationFailure as error:
+                if error.code != _WRITE_CONFLICT:
+                    raise
+                return True
+            finally:
+                if session.in_transaction:
+                    session.abort_transaction()
+        return False
 
     def close(self) -> None:
         with self._turn:

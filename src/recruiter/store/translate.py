@@ -26,6 +26,7 @@ from pymongo.errors import (
     ConnectionFailure,
     CursorNotFound,
     ExecutionTimeout,
+    NetworkTimeout,
     NotPrimaryError,
     OperationFailure,
     PyMongoError,
@@ -134,7 +135,7 @@ def _weather(error: PyMongoError) -> str:
         return f"the disk of the MongoDB server is full: {text}. Free space there"
     if codes & _NO_PRIMARY or isinstance(error, NotPrimaryError):
         return f"MongoDB has no primary at the moment: {text}"
-    if isinstance(error, ExecutionTimeout | WTimeoutError) or codes & _NOT_IN_TIME:
+    if isinstance(error, ExecutionTimeout | WTimeoutError | NetworkTimeout) or codes & _NOT_IN_TIME:
         return f"MongoDB could not do it in time: {text}"
     if isinstance(error, OperationFailure) and not codes & _NO_ANSWER:
         return f"MongoDB interrupted it: {text}"
