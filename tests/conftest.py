@@ -130,12 +130,14 @@ class Process:
         return list(psutil.Process(self.pid).children(recursive=True))
 
     def children(self) -> list[int]:
-        """The pids of a worker's children: they are the fork server's."""
+        """The pids of a worker's children: each has a guard, and those are the fork server's."""
         return [
             child.pid
             for server in psutil.Process(self.pid).children()
             if "forkserver" in " ".join(server.cmdline())
-            for child in server.children()
+            for guard in server.children()
+            for child in guard.children()
+            if _is_copy(child, server)
         ]
 
     def signal(self, number: signal.Signals) -> None:
@@ -150,6 +152,13 @@ class Process:
     def stop(self, within: float = 20.0) -> int:
         self.signal(signal.SIGTERM)
         return self.wait(within)
+
+
+def _is_copy(process: psutil.Process, original: psutil.Process) -> bool:
+    try:
+        return bool(process.cmdline() == original.cmdline())
+    except psutil.Error:
+        return False  # it has just ended
 
 
 Starter = Callable[..., Process]

@@ -49,6 +49,31 @@ class SystemClock:
         self.offset = min(max(self.offset, theirs - answered), theirs + _TICK - asked)
 
 
+class FollowingClock:
+    """The clock of a child process, which follows its supervisor's: `lead` seconds ahead of the monotonic clock.
+
+    That clock never jumps and is the same for all processes of a host. So a child notices nothing when somebody sets
+    the host's clock, and knows with every job what its supervisor has learnt of the server's.
+    """
+
+    def __init__(self) -> None:
+        self._lead = time.time() - time.monotonic()
+        self._said_at = 0.0
+
+    def now(self) -> datetime:
+        """The moment, aware, in UTC."""
+        return datetime.fromtimestamp(time.monotonic() + self._lead, UTC)
+
+    def monotonic(self) -> float:
+        """Seconds that never jump."""
+        return time.monotonic()
+
+    def follow(self, lead: float, said_at: float) -> None:
+        """The supervisor has said what time it is, at this moment of the monotonic clock."""
+        if said_at >= self._said_at:
+            self._lead, self._said_at = lead, said_at
+
+
 class StoppedClock(SystemClock):
     """A clock that stands still until told to move; for tests."""
 

@@ -20,6 +20,7 @@ RecruiterError
 ├── ResultTimeout                  waited for a result; the time is over
 ├── JobTimedOut                    raised inside a job whose time is over
 ├── JobOutOfMemory                 a job used more memory than it may, and was ended with its process
+├── JobBlockedOthers               a job held up the others in its process, and was ended with it
 ├── RetryLater                     raised by a job that wants to be run again later
 ├── CommandFailed                  a program was not allowed, could not be started, or ended badly
 ├── NoCurrentJob                   current_job was asked outside of a job
@@ -129,6 +130,11 @@ class JobTimedOut(RecruiterError):
 
 class JobOutOfMemory(RecruiterError):
     """The job used more memory than it asked for, or than the worker allows; its process was ended."""
+
+
+class JobBlockedOthers(RecruiterError):
+    """A job held the event loop or the interpreter of its process until the time of another job there was over; it was
+    ended with its process. Await what takes long, or write it as a plain `def`, which runs in a thread."""
 
 
 class JobCancelled(BaseException):

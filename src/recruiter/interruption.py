@@ -14,7 +14,8 @@ import asyncio
 import ctypes
 import signal
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from contextvars import ContextVar, Token
 from datetime import timedelta
 from types import FrameType
 from typing import Any
@@ -24,33 +25,52 @@ from recruiter.errors import JobCancelled, JobTimedOut
 
 SIGNAL = signal.SIGALRM
 _reached_by_signal: Reach | None = None
+_enclosing: ContextVar[Reach | None] = ContextVar("recruiter_reach", default=None)
+"""Of the job whose user code runs here."""
 
 
 class Reach:
     """One attempt, while its user code can be interrupted. `with reach:` around a call, `awaiting` around a coroutine.
 
-    The first interruption counts, and it also counts if it comes before the code begins.
+    The first interruption counts, and it also counts if it comes before the code begins. One that comes when the code
+    has just ended is not raised in whatever comes next.
     """
 
-    def __init__(self, by_signal: bool = False) -> None:
+    def __init__(self, by_signal: bool = False, told: Callable[[], None] = lambda: None) -> None:
         self.error: JobTimedOut | JobCancelled | None = None
         """What it was interrupted with."""
         self._by_signal = by_signal
+        self._told = told
+        """Called when the interruption is on its way into the code: from then on it is up to the code to end."""
         self._lock = threading.Lock()
         self._thread: int | None = None
         self._task: asyncio.Task[Any] | None = None
+        self._before: Token[Reach | None] | None = None
+
+    @property
+    def inside(self) -> bool:
+        """Whether its code runs at this moment."""
+        return self._thread is not None or self._task is not None
 
     def interrupt(self, error: JobTimedOut | JobCancelled) -> None:
         """From any thread: raises this where the code stands."""
         with self._lock:
             self.error = self.error or error
             if self._task is not None:
-                self._task.get_loop().call_soon_threadsafe(self._task.cancel)
-            elif self._thread is not None and self._by_signal:
+                self._task.get_loop().call_soon_threadsafe(self._cancel)
+                return
+            self._told()
+            if self._thread is not None and self._by_signal:
                 signal.pthread_kill(self._thread, SIGNAL)
             elif self._thread is not None:
-                thread, thrown = ctypes.c_ulong(self._thread), ctypes.py_object(_as_class(self.error))
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, thrown)
+                _throw(self._thread, ctypes.py_object(_as_class(self.error)))
+
+    def _cancel(self) -> None:
+        """In the event loop, where nothing else happens between this look and the cancellation."""
+        with self._lock:
+            if self._task is not None:
+                self._told()
+                self._task.cancel()
 
     def __enter__(self) -> None:
         global _reached_by_signal
@@ -58,15 +78,34 @@ class Reach:
             if self.error is not None:
                 raise self.error
             self._thread = threading.get_ident()
+            self._before = _enclosing.set(self)
             if self._by_signal:
                 _reached_by_signal = self  # from here on the handler may raise
 
     def __exit__(self, *_: object) -> None:
+        self.leave()
+
+    def leave(self) -> None:
+        """From here on nothing is raised any more; also if an interruption was raised in `__exit__` itself."""
+        while not self._left():
+            pass  # it has come just now, in here: too late
+
+    def _left(self) -> bool:
+        """Whether nothing can be raised any more. It may be raised in here, at any place, and is then over."""
         global _reached_by_signal
-        if self._by_signal:
-            _reached_by_signal = None
-        with self._lock:
-            self._thread = None
+        try:
+            if self._by_signal:
+                _reached_by_signal = None
+            with self._lock:
+                thread, self._thread = self._thread, None
+            if self._before is not None:
+                before, self._before = self._before, None
+                _enclosing.reset(before)
+            if thread is not None and self.error is not None and not self._by_signal:
+                _throw(thread, None)  # takes back what is on its way
+        except (JobTimedOut, JobCancelled):
+            return False
+        return True
 
     async def awaiting(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         task = asyncio.current_task()
@@ -76,6 +115,7 @@ class Reach:
                 coroutine.close()
                 raise self.error
             self._task = task
+        before = _enclosing.set(self)
         try:
             return await coroutine
         except asyncio.CancelledError:
@@ -85,8 +125,22 @@ class Reach:
             task.uncancel()
             raise error from None
         finally:
+            _enclosing.reset(before)
             with self._lock:
                 self._task = None
+
+
+def pass_on() -> None:
+    """At the end of a job that was run inside another one: raises what the other one was interrupted with, which the
+    inner one may have caught as a failure of its own."""
+    outer = _enclosing.get()
+    if outer is not None and outer.inside and outer.error is not None:
+        raise outer.error
+
+
+def _throw(thread: int, error: ctypes.py_object[type[BaseException]] | None) -> None:
+    """Into this thread, with its next line of Python; None takes back what has not arrived."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), error)
 
 
 def _as_class(error: BaseException) -> type[BaseException]:
@@ -102,8 +156,14 @@ def _as_class(error: BaseException) -> type[BaseException]:
 
 
 def obey_signals() -> None:
-    """For a process that is ours, in its main thread: from now on a Reach may be `by_signal`."""
-    signal.signal(SIGNAL, _ring)
+    """For a process that is ours, in its main thread: from now on a Reach may be `by_signal`.
+
+    To be called before each job: an earlier one may have put its own handler, blocked the signal or set an alarm.
+    """
+    if signal.getsignal(SIGNAL) is not _ring:
+        signal.signal(SIGNAL, _ring)
+    signal.setitimer(signal.ITIMER_REAL, 0.0)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {SIGNAL})
 
 
 def _ring(_number: int, _frame: FrameType | None) -> None:

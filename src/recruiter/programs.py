@@ -299,10 +299,15 @@ def _found(program: str, environment: Mapping[str, str]) -> str:
 def _how_it_ended(code: int) -> str:
     if code >= 0:
         return f"ended with code {code}"
+    return f"was killed by {signal_name(-code)}"
+
+
+def signal_name(number: int) -> str:
+    """SIGKILL; or "signal 40", since not all of them have a name."""
     try:
-        return f"was killed by {signal.Signals(-code).name}"
+        return signal.Signals(number).name
     except ValueError:
-        return f"was killed by signal {-code}"
+        return f"signal {number}"
 
 
 def _last_lines(stdout: str, stderr: str) -> str:

@@ -17,7 +17,7 @@ from recruiter.cli.options import PATIENCE, settings_from
 from recruiter.domain.text import said_by
 from recruiter.events import Events
 from recruiter.log import LogOptions, configure, log_events
-from recruiter.processes.child.parent import die_with_parent
+from recruiter.processes.child.process_group import die_with_parent
 from recruiter.processes.cleaner import CleanerOptions, CleanerProcess
 from recruiter.processes.fleet import PARENT_VARIABLE, Fleet
 from recruiter.processes.hooks import Hook

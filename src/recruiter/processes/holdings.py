@@ -318,13 +318,21 @@ def _unmarked(job: HeldJob) -> Move:
         return None  # it cannot be read: whoever runs it next will say so
 
 
-def crashed(job: HeldJob, policies: PolicyRegistry, worker: str, at: datetime, how: str, said: Document) -> Move:
+def crashed(
+    job: HeldJob,
+    policies: PolicyRegistry,
+    worker: str,
+    at: datetime,
+    how: str,
+    said: Document,
+    started_at: datetime | None = None,
+) -> Move:
     """What it means for a job, whatever is in it, that it was started and will not come to its end.
 
     `said` is what it has said of itself before.
     """
     try:
         document = decode(job.raw) | said
-        return moves.crashed(document, policies, worker=worker, started_at=None, at=at, message=how)
+        return moves.crashed(document, policies, worker=worker, started_at=started_at, at=at, message=how)
     except Exception as error:
         return moves.unreadable(job.id, job.raw, at, f"{how}, and the job cannot be read: {error}")

@@ -7,10 +7,12 @@ one generator. It hands out every coroutine that user code returned, and whoever
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime
 from types import CoroutineType
 from typing import Any
@@ -76,7 +78,8 @@ class Executor:
         self._loops = Loops()
 
     def run(self, raw: bytes, reach: Reach | None = None, hard: Limit = no_limit, tells: Tells = nobody) -> Ended:
-        """Runs the job; never raises, whatever the document holds or the user's code does.
+        """Runs the job; never raises, whatever the document holds or the user's code does. But when it runs inside
+        another job, and that one was interrupted, its interruption is raised.
 
         `reach` is how others can interrupt it. `hard` is told when the clock of a job with a timeout starts and stops,
         for whoever ends those that overrun. `tells` is called when the job has said something of its progress that can
@@ -94,7 +97,8 @@ class Executor:
                     coroutine = attempt.send(result)
         except StopIteration as finished:
             ended: Ended = finished.value
-            return ended
+        interruption.pass_on()
+        return ended
 
     async def run_async(
         self, raw: bytes, reach: Reach | None = None, hard: Limit = no_limit, tells: Tells = nobody
@@ -112,7 +116,8 @@ class Executor:
                     coroutine = attempt.send(result)
         except StopIteration as finished:
             ended: Ended = finished.value
-            return ended
+        interruption.pass_on()
+        return ended
 
     def is_async(self, raw: bytes) -> bool:
         """Whether this job is an `async def`."""
@@ -174,16 +179,18 @@ class Executor:
         timeout = document.get("timeout")
         try:
             with nullcontext() if timeout is None else _Timed(timeout, reach, hard):
-                with reach:
+                with reach, _OneProcess():
                     call = task.call(document["args"], document.get("method") or DEFAULT_METHOD)
                     self._tell(call, "job.started", document)
                     result = call.run()
                 if isinstance(result, CoroutineType):
-                    result = yield reach.awaiting(result)
+                    result = yield reach.awaiting(_in_one_process(result))
             stored = task.encode_result(result)
         except RetryLater as later:
+            reach.leave()
             return (yield from self._later(document, call, started_at, later))
         except BaseException as error:  # SystemExit and KeyboardInterrupt are the job's, not the worker's
+            reach.leave()
             if isinstance(reach.error, JobCancelled):  # whatever it raised on its way out
                 return (yield from self._cancelled(document, call, started_at, reach.error))
             return (yield from self._failed(document, call, started_at, _as_meant(error, reach)))
@@ -313,6 +320,26 @@ class _Timed:
     def __exit__(self, *error: Any) -> None:
         self._timer.cancel()
         self._hard.__exit__(*error)
+
+
+class _OneProcess:
+    """A job may fork. The copy ends where the job's code ends: it must not go on as a second worker."""
+
+    def __enter__(self) -> None:
+        self._process = os.getpid()
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if os.getpid() != self._process:
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(Exception):
+                    stream.flush()
+            code = error.code if isinstance(error, SystemExit) else error
+            os._exit(code if isinstance(code, int) else int(code is not None))
+
+
+async def _in_one_process(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    with _OneProcess():
+        return await coroutine
 
 
 def _all(*finalizers: tuple[str, Iterable[Callable[[Any], Any]], Any]) -> Awaiting:

@@ -1,21 +1,29 @@
-"""How a supervisor reaches the jobs that a child runs: a pipe beside the one for jobs, and a thread that listens."""
+"""How a supervisor reaches the jobs that a child runs: a pipe beside the one for jobs, and a thread that listens.
+
+Through it come cancellations, and what time it is when that has changed while a job runs.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
+from functools import partial
 
+from recruiter.clock import FollowingClock
 from recruiter.errors import JobCancelled
 from recruiter.interruption import Reach
 from recruiter.processes.child import pipe
-from recruiter.store.codec import decode
+from recruiter.processes.child.claims import Claims
+from recruiter.store.codec import Document, decode
 
 
 class CancelListener:
     """The child's side. A cancellation may come just before its job begins, or after it has ended: both do no harm."""
 
-    def __init__(self, pipe: int, *, by_signal: bool) -> None:
-        self._pipe = pipe
+    def __init__(self, end: int, claims: Claims, clock: FollowingClock, *, by_signal: bool) -> None:
+        self._end = end
+        self._claims = claims
+        self._clock = clock
         self._by_signal = by_signal
         self._lock = threading.Lock()
         self._reaches: dict[int, Reach] = {}
@@ -24,18 +32,32 @@ class CancelListener:
     def begin(self, number: int) -> Reach:
         """How the job of this number can be reached from now on."""
         with self._lock:
-            reach = self._reaches.get(number)
-            if reach is None:
-                reach = self._reaches[number] = Reach(self._by_signal)
-            return reach
+            return self._reach(number)
 
     def end(self, number: int) -> None:
+        """The job of this number is over, for whoever asks."""
+        self._claims.end(number)
         with self._lock:
             self._reaches.pop(number, None)
 
     def _listen(self) -> None:
         frames = pipe.Frames()
-        while data := os.read(self._pipe, pipe.READ_AT_ONCE):
-            for _, number, payload in frames.feed(data):
-                flag = decode(payload)
-                self.begin(number).interrupt(JobCancelled(flag.get("by"), flag.get("reason"), flag.get("at")))
+        while data := os.read(self._end, pipe.READ_AT_ONCE):
+            for kind, number, payload in frames.feed(data):
+                if kind == pipe.CLOCK:
+                    self._clock.follow(*pipe.time_of(payload))
+                else:
+                    self._cancel(number, decode(payload))
+
+    def _cancel(self, number: int, flag: Document) -> None:
+        with self._lock:
+            if not self._claims.running(number):
+                return  # it has just ended
+            reach = self._reach(number)
+        reach.interrupt(JobCancelled(flag.get("by"), flag.get("reason"), flag.get("at")))
+
+    def _reach(self, number: int) -> Reach:
+        """Under the lock."""
+        if number not in self._reaches:
+            self._reaches[number] = Reach(self._by_signal, partial(self._claims.tell, number))
+        return self._reaches[number]

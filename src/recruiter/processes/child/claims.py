@@ -1,59 +1,92 @@
-"""The record of what a child runs, in memory that supervisor and child share.
+"""Claims: what a child runs, in memory that supervisor and child share.
 
-The supervisor numbers every job it sends. Before the child starts a job it *claims* its number; numbers that are not
-claimed yet can be *withdrawn* by the supervisor and their jobs given to another child, or back to the roster. Both
-happen under one lock, so a job is either started here or taken away, never both. When a child dies, the job it claimed
-and did not answer for is the one to blame, exactly.
+Each job sent to a child has a number, and each number that is in use has a cell of its own (`Numbers`). Before the
+child starts a job it *claims* its number; numbers that are not claimed yet can be *withdrawn* by the supervisor and
+their jobs given to another child, or back to the roster. Both happen under one lock, so a job is either started here or
+taken away, never both. When a child dies, the jobs it claimed and did not answer for are the ones to blame, exactly.
 
-Beside its number stand two moments: when the job was claimed, and when its time is over. The child writes them, the
-supervisor reads them, and so knows since when a job runs and which one has overrun without asking anybody. The other
-way goes one word: that the worker is about to stop, for jobs that want to know.
+    free ──open──▶ OPEN ──claim──▶ CLAIMED ──end──▶ ENDED ──answered──▶ free
+                    └──withdraw──▶ WITHDRAWN ──────────────────────────▶ free
+                                                   (supervisor: open, withdraw, free; child: claim, end)
 
-Numbers only grow. A cell remembers the whole number beside its state, so that a frame which waited long in the pipe,
-and was withdrawn meanwhile, is never taken for the job that uses its cell now.
+Beside its number stand two moments: when the job was claimed, and when its time is over; whether it was told that its
+time is over; and the thread it runs in. The child writes them and the supervisor reads them. So the supervisor knows
+since when a job runs, which one has overrun, and which one holds up the others, without asking a process that may not
+be able to answer. The other way goes one word: that the worker is about to stop, for jobs that want to know.
+
+A cell remembers the whole number beside its state. A frame that waited long in the pipe, and was withdrawn meanwhile,
+is never taken for the job that uses its cell now.
 """
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from multiprocessing.context import ForkServerContext
-from typing import Any
+from multiprocessing.context import BaseContext
+from typing import Any, NamedTuple
 
 CELLS = 4096
-"""More than a child is ever sent at once."""
+"""As many jobs can be with one child at once."""
+NUMBERS = 1 << 32
 _OPEN, _CLAIMED, _WITHDRAWN, _ENDED = 0, 1, 2, 3
+_PATIENCE = 0.1
+"""Seconds to wait for a child that is just claiming something."""
+
+
+class Numbers:
+    """Supervisor: the numbers that are free. Each belongs to one cell, and is new each time the cell is used."""
+
+    def __init__(self) -> None:
+        self._free = deque(range(CELLS))
+
+    def __len__(self) -> int:
+        return len(self._free)
+
+    def take(self) -> int:
+        return self._free.popleft()
+
+    def free(self, number: int) -> None:
+        """The job of this number has been answered for, or taken back."""
+        self._free.append((number + CELLS) % NUMBERS)
+
+
+class LoopHolder(NamedTuple):
+    """The job whose code the event loop of a child is in, and since when."""
+
+    number: int
+    since: float
 
 
 class Claims:
     """Picklable, so that multiprocessing can hand it to the child; nothing of it is ever stored."""
 
-    def __init__(self, context: ForkServerContext) -> None:
+    def __init__(self, context: BaseContext) -> None:
         self._cells: Any = context.RawArray("Q", CELLS)
         self._claimed_at: Any = context.RawArray("d", CELLS)
         self._deadlines: Any = context.RawArray("d", CELLS)
+        self._told: Any = context.RawArray("b", CELLS)
+        self._threads: Any = context.RawArray("Q", CELLS)
+        self._loop_holder: Any = context.RawValue("Q", 0)
+        self._loop_since: Any = context.RawValue("d", 0.0)
+        self._breathed_at: Any = context.RawValue("d", 0.0)
         self._stop_asked: Any = context.RawValue("b", 0)
         self._lock = context.Lock()
 
+    # -- the supervisor's side -----------------------------------------------------------------------------------
+
     def open(self, number: int) -> None:
-        """Supervisor: the job of this number is about to be sent."""
+        """The job of this number is about to be sent."""
         self._cells[number % CELLS] = number << 2 | _OPEN
 
-    def claim(self, number: int) -> bool:
-        """Child: may I start the job of this number?"""
-        with self._lock:
-            if self._cells[number % CELLS] != number << 2 | _OPEN:
-                return False
-            self._deadlines[number % CELLS] = 0.0
-            self._claimed_at[number % CELLS] = time.monotonic()
-            self._cells[number % CELLS] = number << 2 | _CLAIMED
-            return True
-
     def withdraw(self, numbers: Iterable[int]) -> list[int]:
-        """Supervisor: takes back the numbers that are not claimed; returns them, in order."""
-        if not self._lock.acquire(timeout=1.0):
-            return []  # the child died, or froze, inside `claim`; its death will be noticed elsewhere
+        """Takes back the numbers that are not claimed; returns them, in order.
+
+        None, when the child died, froze or is very slow inside `claim`: then nobody can say what it has started.
+        """
+        if not self._lock.acquire(timeout=_PATIENCE):
+            return []
         try:
             taken = [number for number in numbers if self._cells[number % CELLS] == number << 2 | _OPEN]
             for number in taken:
@@ -61,10 +94,6 @@ class Claims:
             return taken
         finally:
             self._lock.release()
-
-    def end(self, number: int) -> None:
-        """Child: the job of this number has ended. Until the answer has arrived it is the one to blame all the same."""
-        self._cells[number % CELLS] = number << 2 | _ENDED
 
     def claimed(self, number: int) -> bool:
         """Whether it was started."""
@@ -78,23 +107,83 @@ class Claims:
         """On the clock that never jumps, which all processes of a host share."""
         return float(self._claimed_at[number % CELLS])
 
-    @contextmanager
-    def deadline(self, number: int, seconds: float) -> Iterator[None]:
-        """Child: what runs inside must be over in so many seconds."""
-        self._deadlines[number % CELLS] = time.monotonic() + seconds
-        try:
-            yield
-        finally:
-            self._deadlines[number % CELLS] = 0.0
-
     def deadline_of(self, number: int) -> float | None:
-        """Supervisor: when the job of this number must be over, if its clock runs now."""
+        """When the job of this number must be over, if its clock runs now."""
         moment = float(self._deadlines[number % CELLS])
         return moment if moment and self.claimed(number) else None
 
+    def was_told(self, number: int) -> bool:
+        """Whether the job of this number was told to end, inside its process."""
+        return bool(self._told[number % CELLS])
+
+    def thread_of(self, number: int) -> int:
+        """The native id of the thread that the job of this number runs in; 0 in an event loop, or as long as nobody
+        knows."""
+        return int(self._threads[number % CELLS])
+
+    def loop_holder(self) -> LoopHolder | None:
+        """The job whose code the event loop is in at this moment."""
+        number, since = int(self._loop_holder.value), float(self._loop_since.value)
+        return LoopHolder(number - 1, since) if number else None
+
+    def breathed_at(self) -> float:
+        """When a thread of the child that does nothing else could last run."""
+        return float(self._breathed_at.value)
+
     def ask_to_stop(self) -> None:
-        """Supervisor: tells the jobs, if they ask."""
+        """Tells the jobs, if they ask."""
         self._stop_asked.value = 1
+
+    # -- the child's side ----------------------------------------------------------------------------------------
+
+    def claim(self, number: int) -> bool:
+        """May I start the job of this number?"""
+        cell = number % CELLS
+        with self._lock:
+            if self._cells[cell] != number << 2 | _OPEN:
+                return False
+            self._deadlines[cell], self._told[cell], self._threads[cell] = 0.0, 0, 0
+            self._claimed_at[cell] = time.monotonic()
+            self._cells[cell] = number << 2 | _CLAIMED
+            return True
+
+    def end(self, number: int) -> None:
+        """The job of this number has ended. Until the answer has arrived it is the one to blame all the same."""
+        if self.running(number):
+            self._cells[number % CELLS] = number << 2 | _ENDED
+
+    @contextmanager
+    def deadline(self, number: int, seconds: float) -> Iterator[None]:
+        """What runs inside must be over in so many seconds."""
+        if self.running(number):
+            self._deadlines[number % CELLS] = time.monotonic() + seconds
+        try:
+            yield
+        finally:
+            if self.claimed(number):
+                self._deadlines[number % CELLS] = 0.0
+
+    def tell(self, number: int) -> None:
+        """The job of this number has been told to end."""
+        if self.running(number):
+            self._told[number % CELLS] = 1
+
+    def runs_in(self, number: int, thread: int) -> None:
+        """The job of this number runs in this thread."""
+        if self.running(number):
+            self._threads[number % CELLS] = thread
+
+    def enter_loop(self, number: int) -> None:
+        """The event loop runs code of this job, until `leave_loop`."""
+        self._loop_since.value = time.monotonic()
+        self._loop_holder.value = number + 1
+
+    def leave_loop(self) -> None:
+        self._loop_holder.value = 0
+
+    def breathe(self) -> None:
+        """Nothing holds the interpreter at this moment."""
+        self._breathed_at.value = time.monotonic()
 
     def stop_asked(self) -> bool:
         return bool(self._stop_asked.value)

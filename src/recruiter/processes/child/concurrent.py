@@ -2,6 +2,10 @@
 
 Jobs wait here unclaimed until one of the places is free, so the supervisor can still take them back. Answers are
 written by whoever finished the job, under a lock, so that a job which blocks the event loop holds up no other's answer.
+
+A job can hold up the others: by blocking the event loop, or by holding the interpreter in C code. Then nobody here can
+say so any more. So it is written into the claims before: whose code the event loop is about to run (`_Steps`), in which
+thread a job runs, and when a thread that does nothing else could last run.
 """
 
 from __future__ import annotations
@@ -11,10 +15,12 @@ import contextvars
 import os
 import threading
 from collections import deque
+from collections.abc import Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
-from recruiter.clock import Clock
+from recruiter.clock import FollowingClock
 from recruiter.processes.child import pipe
 from recruiter.processes.child.cancel_listener import CancelListener
 from recruiter.processes.child.claims import Claims
@@ -22,6 +28,10 @@ from recruiter.processes.complaints import Complaints
 from recruiter.processes.progress.sender import ProgressSender
 from recruiter.steps.execute import Executor
 from recruiter.store.moves import Ended
+
+_BREATH = 0.1
+_number: contextvars.ContextVar[int | None] = contextvars.ContextVar("recruiter_number", default=None)
+"""Of the job that a task of the event loop belongs to."""
 
 
 class ConcurrentChild:
@@ -33,7 +43,7 @@ class ConcurrentChild:
         executor: Executor,
         control: CancelListener,
         complaints: Complaints,
-        clock: Clock,
+        clock: FollowingClock,
         places: int,
     ) -> None:
         self._inbox = inbox
@@ -54,46 +64,66 @@ class ConcurrentChild:
         self._sender: ProgressSender[int] = ProgressSender(self._tell)
         self._tasks: set[asyncio.Task[None]] = set()
         self._threads = ThreadPoolExecutor(places, thread_name_prefix="job")
+        self._over = threading.Event()
 
     def work(self) -> None:
         """Until the supervisor closes the pipe and the last job has ended."""
+        threading.Thread(target=self._breathe, name="breath", daemon=True).start()
         with asyncio.Runner() as runner:
             self._loop = runner.get_loop()
+            self._loop.set_task_factory(self._make_task)
             self._loop.add_reader(self._inbox, self._read)
             while self._open or self._busy:
                 try:
                     self._loop.run_forever()
                 except (SystemExit, KeyboardInterrupt):
                     continue  # a task that a job started and left alone; it is nobody's but its own
+        self._over.set()
         self._threads.shutdown(wait=False)
         self._executor.close()
+
+    def _breathe(self) -> None:
+        while not self._over.is_set():
+            self._claims.breathe()
+            self._over.wait(_BREATH)
+
+    def _make_task(
+        self, loop: asyncio.AbstractEventLoop, coroutine: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Task[Any]:
+        number = _number.get() if context is None else context.get(_number)
+        steps = coroutine if number is None else _Steps(coroutine, self._claims, number)
+        return asyncio.Task(steps, loop=loop, context=context)
 
     def _read(self) -> None:
         data = os.read(self._inbox, pipe.READ_AT_ONCE)
         if not data:
             self._open = False
             self._loop.remove_reader(self._inbox)
-        self._waiting.extend((number, raw) for _, number, raw in self._frames.feed(data))
+        self._waiting.extend((number, payload) for _, number, payload in self._frames.feed(data))
         self._start()
 
     def _start(self) -> None:
         while self._waiting and self._busy < self._places:
-            number, raw = self._waiting.popleft()
+            number, payload = self._waiting.popleft()
             if self._claims.claim(number):
                 self._busy += 1
-                self._begin(number, raw)
+                self._clock.follow(*pipe.time_of(payload))
+                self._begin(number, pipe.job_of(payload))
         if not self._open and not self._busy:
             self._loop.stop()
 
     def _begin(self, number: int, raw: bytes) -> None:
+        context = self._context.copy()
         if self._executor.is_async(raw):
-            task = self._loop.create_task(self._run_async(number, raw), context=self._context.copy())
+            context.run(_number.set, number)
+            task = self._loop.create_task(self._run_async(number, raw), context=context)
             self._tasks.add(task)  # or it might be collected while it waits
             task.add_done_callback(self._tasks.discard)
         else:
-            self._threads.submit(self._context.copy().run, self._run, number, raw)
+            self._threads.submit(context.run, self._run, number, raw)
 
     def _run(self, number: int, raw: bytes) -> None:
+        self._claims.runs_in(number, threading.get_native_id())
         reach, hard = self._control.begin(number), partial(self._claims.deadline, number)
         self._answer(number, raw, self._executor.run(raw, reach, hard, partial(self._sender.call, number)))
         self._loop.call_soon_threadsafe(self._ended)
@@ -106,7 +136,6 @@ class ConcurrentChild:
 
     def _answer(self, number: int, raw: bytes, ended: Ended) -> None:
         self._control.end(number)
-        self._claims.end(number)
         with self._writing:
             answer = pipe.safe_answer(number, raw, ended, self._clock.now())
             pipe.write_all(self._out, self._complaints.take() + answer)
@@ -118,3 +147,45 @@ class ConcurrentChild:
     def _ended(self) -> None:
         self._busy -= 1
         self._start()
+
+
+class _Steps(Coroutine[Any, Any, Any]):
+    """A coroutine of a job, or of a task it has started, which says before each of its steps whose it is.
+
+    In a process that a job has forked the event loop, which is shared with the original, must not go on: such a copy
+    ends with its step.
+    """
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], claims: Claims, number: int) -> None:
+        self._coroutine = coroutine
+        self._claims = claims
+        self._number = number
+        self._process = os.getpid()
+
+    def send(self, value: Any) -> Any:
+        self._claims.enter_loop(self._number)
+        try:
+            return self._coroutine.send(value)
+        finally:
+            self._leave()
+
+    def throw(self, *error: Any) -> Any:
+        self._claims.enter_loop(self._number)
+        try:
+            return self._coroutine.throw(*error)
+        finally:
+            self._leave()
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return (yield from self._coroutine.__await__())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._coroutine, name)  # cr_frame and the like, for those who look into tasks
+
+    def _leave(self) -> None:
+        if os.getpid() != self._process:
+            os._exit(0)
+        self._claims.leave_loop()

@@ -1,8 +1,9 @@
 """A child: runs the user's code, one job at a time unless told otherwise, and nothing else.
 
 It decodes the job, runs it, and answers with the document that the supervisor will write. It never talks to MongoDB.
-It is started through a fork server that has the application loaded already, leads its own process group, so that what
-its jobs start can be ended with it, and dies with its supervisor whatever the job is doing.
+It is started through a fork server that has the application loaded already, and leads its own process group. It has a
+guard that ends what its jobs start and leave behind (process_group.py), and dies with its supervisor whatever a job
+does.
 """
 
 from __future__ import annotations
@@ -11,23 +12,24 @@ import contextvars
 import os
 import signal
 import traceback
-from datetime import timedelta
 from functools import partial
 from multiprocessing.connection import Connection
+from types import FrameType
 
 from recruiter import current, interruption
 from recruiter.application import load_application
-from recruiter.clock import Clock, SystemClock
+from recruiter.clock import FollowingClock
 from recruiter.log import LogOptions, configure_child
-from recruiter.processes.child import parent, pipe, process_group
+from recruiter.processes.child import pipe, process_group
 from recruiter.processes.child.cancel_listener import CancelListener
 from recruiter.processes.child.claims import Claims
 from recruiter.processes.child.concurrent import ConcurrentChild
-from recruiter.processes.child.parent import die_with_parent
 from recruiter.processes.complaints import Complaints
 from recruiter.processes.progress.sender import ProgressSender
 from recruiter.steps.execute import Executor
 from recruiter.store.codec import encode
+
+_FOR_THE_SUPERVISOR = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
 
 
 def child_main(
@@ -38,7 +40,6 @@ def child_main(
     bootstrap: str | None,
     address: str,
     worker: str,
-    clock_offset: float,
     concurrency: int,
     log: LogOptions,
 ) -> None:
@@ -52,8 +53,7 @@ def child_main(
     except BaseException:
         pipe.write_all(out, pipe.frame(pipe.BROKEN, 0, encode({"trace": traceback.format_exc()})))
         return
-    clock = SystemClock()
-    clock.offset = timedelta(seconds=clock_offset)
+    clock = FollowingClock()
     executor = Executor(
         application.registry,
         application.policies,
@@ -65,10 +65,10 @@ def child_main(
     complaints = Complaints(clock)
     for owner in application.owners:
         owner.events.confide_in(complaints.hear)
-    control = CancelListener(control_pipe.fileno(), by_signal=concurrency == 1)
-    pipe.write_all(out, pipe.frame(pipe.HELLO, 0, encode({"tasks": sorted(application.registry.names())})))
+    control = CancelListener(control_pipe.fileno(), claims, clock, by_signal=concurrency == 1)
+    who = {"tasks": sorted(application.registry.names()), "pid": os.getpid(), "server": process_group.server_pid}
+    pipe.write_all(out, pipe.frame(pipe.HELLO, 0, encode(who)))
     if concurrency == 1:
-        interruption.obey_signals()
         _work(inbox.fileno(), out, claims, executor, control, complaints, clock)
     else:
         ConcurrentChild(inbox.fileno(), out, claims, executor, control, complaints, clock, concurrency).work()
@@ -89,13 +89,16 @@ def _work(
     executor: Executor,
     control: CancelListener,
     complaints: Complaints,
-    clock: Clock,
+    clock: FollowingClock,
 ) -> None:
     frames, context = pipe.Frames(), contextvars.copy_context()
     sender: ProgressSender[int] = ProgressSender(partial(pipe.tell, out))
     while data := os.read(inbox, pipe.READ_AT_ONCE):
-        for _, number, raw in frames.feed(data):
+        for _, number, payload in frames.feed(data):
             if claims.claim(number):
+                raw = pipe.job_of(payload)
+                clock.follow(*pipe.time_of(payload))
+                interruption.obey_signals()  # each time: an earlier job may have put a handler of its own
                 # Each answer leaves at once: what is done must not be lost with the next job's crash.
                 reach, hard = control.begin(number), partial(claims.deadline, number)
                 # The sender writes while a job runs, and only then; so the two are never in the pipe together.
@@ -103,7 +106,6 @@ def _work(
                 # In a context of its own: what a job sets there must not be seen by the next.
                 ended = context.copy().run(executor.run, raw, reach, hard, tells)
                 control.end(number)
-                claims.end(number)
                 if reach.error is not None:
                     process_group.end_others()
                 pipe.write_all(out, complaints.take() + pipe.safe_answer(number, raw, ended, clock.now()))
@@ -112,9 +114,19 @@ def _work(
 
 def _detach() -> None:
     """Own process group; the terminal's and the service manager's signals are for the supervisor alone."""
-    process_group.lead()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP):
-        # A handler that does nothing, not SIG_IGN: that one would be inherited by what jobs start.
-        signal.signal(number, lambda *_: None)
-    # The parent is the fork server, which dies with the supervisor (preload.py).
-    die_with_parent(signal.SIGKILL, parent.server_pid)
+    process_group.part_from_guard()
+    for number in _FOR_THE_SUPERVISOR:
+        # A handler that does nothing, not SIG_IGN: that one would be inherited by programs that jobs start.
+        signal.signal(number, _ignore)
+    os.register_at_fork(after_in_child=_in_a_copy)
+
+
+def _ignore(_number: int, _frame: FrameType | None) -> None:
+    """Does nothing."""
+
+
+def _in_a_copy() -> None:
+    """Of a process that a job has forked (multiprocessing does): signals are for it, and end it as usual."""
+    for number in _FOR_THE_SUPERVISOR:
+        if signal.getsignal(number) is _ignore:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)

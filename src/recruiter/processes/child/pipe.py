@@ -2,15 +2,21 @@
 
     frame = kind (1 byte) + number (4) + length (4) + payload
 
-Payloads are BSON as it came from, or goes to, MongoDB. The supervisor moves them without looking inside.
+Payloads are BSON as it came from, or goes to, MongoDB. The supervisor moves them without looking inside. Before a job
+stands what time it is: a child follows the clock of its supervisor, which agrees with the server's again and again.
+
+The supervisor never waits for a pipe: what does not fit stays in `Outgoing` until the pipe takes more.
 """
 
 from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Collection, Iterator
 from datetime import datetime
+from itertools import islice
+from typing import NamedTuple
 
 from recruiter.store import moves
 from recruiter.store.codec import decode, encode, id_of
@@ -20,7 +26,7 @@ from recruiter.store.settlement import Rescheduled
 _HEAD = struct.Struct("<BII")
 HEAD = _HEAD.size
 
-JOB = 1  # supervisor → child: run this
+JOB = 1  # supervisor → child: what time it is; run this
 HELLO = 2  # child → supervisor: ready; the tasks I know
 BROKEN = 3  # child → supervisor: the application cannot be loaded
 ARCHIVE = 4  # child → supervisor: ended; the archived document
@@ -28,13 +34,90 @@ RESCHEDULE = 5  # child → supervisor: to be tried again; the changes
 CANCEL = 6  # supervisor → child, on a pipe of its own: cancel this one; who wants it, and why
 PROGRESS = 7  # child → supervisor: it still runs; what it has said of itself so far
 COMPLAINT = 8  # child → supervisor: a listener has failed
+CLOCK = 9  # supervisor → child, on the pipe for cancellations: what time it is
 
 READ_AT_ONCE = 1 << 20
-NUMBERS = 1 << 32
+_BUFFERS_A_WRITE = 512
+_TIME = struct.Struct("<dd")
 
 
 def frame(kind: int, number: int, payload: bytes) -> bytes:
     return _HEAD.pack(kind, number, len(payload)) + payload
+
+
+class Time(NamedTuple):
+    """What time it is, as a supervisor tells its children."""
+
+    lead: float
+    """By how many seconds it is ahead of the monotonic clock, which all processes of a host share."""
+    at: float
+    """When this was said, on that clock: frames of two pipes may be read in another order."""
+
+
+def job_frame(number: int, time: Time, raw: bytes) -> bytes:
+    """A job to run, and what time it is."""
+    return _HEAD.pack(JOB, number, _TIME.size + len(raw)) + _TIME.pack(*time) + raw
+
+
+def job_of(payload: bytes) -> bytes:
+    return payload[_TIME.size :]
+
+
+def clock_frame(time: Time) -> bytes:
+    return frame(CLOCK, 0, _TIME.pack(*time))
+
+
+def time_of(payload: bytes) -> Time:
+    """In a job's frame and in a clock's."""
+    return Time(*_TIME.unpack_from(payload))
+
+
+class Outgoing:
+    """Frames on their way into a pipe that does not block, each with the number of its job."""
+
+    def __init__(self, end: int) -> None:
+        self._end = end
+        self._frames: deque[tuple[int, memoryview]] = deque()
+        self._head_is_cut = False
+        """The first one is half sent; it must be completed, or what follows cannot be read."""
+
+    def __bool__(self) -> bool:
+        return bool(self._frames)
+
+    def add(self, number: int, frame: bytes) -> None:
+        self._frames.append((number, memoryview(frame)))
+
+    def flush(self) -> None:
+        """Writes as much as the pipe takes; the rest when it takes more."""
+        try:
+            while self._frames:
+                chunk = [data for _, data in islice(self._frames, _BUFFERS_A_WRITE)]
+                self._sent(os.writev(self._end, chunk))
+        except BlockingIOError:
+            pass
+        except OSError:  # nobody reads it any more: the child is ending, and its death will be noticed
+            self.clear()
+
+    def take_back(self, numbers: Collection[int]) -> set[int]:
+        """Drops those of these frames of which nothing has been sent yet; returns their numbers."""
+        whole = list(islice(self._frames, 1 if self._head_is_cut else 0, None))
+        taken = {number for number, _ in whole if number in numbers}
+        if taken:
+            self._frames = deque(frame for frame in self._frames if frame[0] not in taken)
+        return taken
+
+    def clear(self) -> None:
+        """For a pipe that gets no more: what is half sent is never complete, and so never started."""
+        self._frames.clear()
+        self._head_is_cut = False
+
+    def _sent(self, written: int) -> None:
+        while written:
+            number, head = self._frames.popleft()
+            self._head_is_cut = written < len(head)
+            if self._head_is_cut:
+                self._frames.appendleft((number, head[written:]))
+            written -= min(written, len(head))
 
 
 class Frames:

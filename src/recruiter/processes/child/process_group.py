@@ -1,43 +1,138 @@
-"""A child leads a process group, and everything its jobs start belongs to it: so it can be ended with them.
+"""A child and everything its jobs start, so that all of it can be ended together.
 
-The guard ends what is left when the child itself is gone, also when nobody is left to do it: it waits for the end of a
-pipe that only the child holds open, and then ends the group. Without it, the programs that jobs had started would
-survive a supervisor that is killed, and run beside their successors.
+    supervisor ── fork server ── guard ── child (leads a process group) ── programs of its jobs
+                                   └── what was left alone by its parent: programs that became daemons
+
+The guard is the process from which the child was forked. It runs no user code and is the *subreaper* of the child: what
+loses its parent down there becomes the guard's, also in a session or process group of its own, and so can always be
+found. When the child is gone, or the fork server, because the supervisor was killed, the guard ends all that is left,
+and then ends the way its child did. If the guard itself is killed, its child dies with it; what the child had started
+falls to the fork server, and the supervisor ends it (`end_orphans`).
+
+Subreapers are Linux only. Elsewhere the guard ends the process group of the child, and what a program has put into
+another group and left alone survives. Nowhere can be ended: what runs as another user that we may not signal, and what
+a job has asked another service to run (systemd, cron, a container engine).
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
+import resource
 import signal
-import subprocess
+import sys
+import time
+from collections.abc import Collection, Iterable
 
 import psutil
 
-_GUARD = "read _; kill -KILL 0"
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PARENT_DIED = signal.SIGUSR2
+"""Sent to the guard by the kernel when the fork server dies."""
+_LONGEST_SWEEP = 5.0
+
+server_pid = 0
+"""In children: the fork server (preload.py)."""
 
 
-def lead() -> None:
-    """Makes this process the leader of a group of its own, with a guard."""
+def die_with_parent(by: signal.Signals, parent: int) -> None:
+    """Asks the kernel to send this signal when the parent ends. It works even while a job holds the interpreter in C
+    code, which no watching thread could. Linux only; elsewhere children notice by their closed pipes."""
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, by)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), by)  # it ended before we could ask
+
+
+def adopt_orphans() -> None:
+    """What loses its parent among our descendants becomes our child, not that of init."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def part_from_guard() -> None:
+    """Parts this process in two. It returns in the child, which leads a process group; the guard never comes back."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # what comes is for the supervisor
+    adopt_orphans()
+    guard, server = os.getpid(), os.getppid()
+    child = os.fork()
+    if child:
+        _guard(child, server)
     os.setpgid(0, 0)
-    read_end, write_end = os.pipe()
-    with contextlib.suppress(OSError):  # no shell here: then there is no guard
-        subprocess.Popen(
-            ["/bin/sh", "-c", _GUARD], stdin=read_end, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-    os.close(read_end)
-    # The write end stays open as long as this process lives; programs that it starts do not inherit it.
-    del write_end
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    die_with_parent(signal.SIGKILL, guard)
 
 
 def end_others() -> None:
-    """Ends everything in this process's group but itself and its guard: what an interrupted job has left behind."""
-    group, me = os.getpgrp(), os.getpid()
-    for process in psutil.process_iter(["pid"]):
+    """Ends everything that the jobs of this child have started, also what became the guard's."""
+    me = os.getpid()
+    _end(process for process in _family(os.getppid()) if process.pid != me)
+
+
+def end_orphans(server: int, guards: Collection[int]) -> None:
+    """Supervisor: ends what fell to the fork server because its guard was killed."""
+    with contextlib.suppress(psutil.Error):
+        orphans = [process for process in psutil.Process(server).children() if process.pid not in guards]
+        _end(member for orphan in orphans for member in (orphan, *_family(orphan.pid)))
+
+
+def _guard(child: int, server: int) -> None:
+    """Waits until the child has ended, ends all that is left of it, and ends like it."""
+    _close_all_files()  # the pipes are the child's alone
+    with contextlib.suppress(OSError):
+        os.setpgid(child, child)
+    die_with_parent(_PARENT_DIED, server)
+    while (status := _reap(child)) is None:
+        signal.sigwait({signal.SIGCHLD, _PARENT_DIED})
+        if os.getppid() != server:
+            os.kill(child, signal.SIGKILL)
+    with contextlib.suppress(OSError):
+        os.killpg(child, signal.SIGKILL)
+    deadline = time.monotonic() + _LONGEST_SWEEP
+    while (left := _family(os.getpid())) and time.monotonic() < deadline:
+        _end(left)
+        time.sleep(0.001)
+        _reap(0)
+    _end_like(status)
+
+
+def _close_all_files() -> None:
+    for number in [int(name) for name in os.listdir("/dev/fd")]:
+        if number > 2:
+            with contextlib.suppress(OSError):
+                os.close(number)
+
+
+def _reap(child: int) -> int | None:
+    """Buries all that has ended; returns how the child did, if it is among them."""
+    found = None
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            if ended[0] == child:
+                found = ended[1]
+    return found
+
+
+def _end_like(status: int) -> None:
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with contextlib.suppress(OSError, ValueError):  # SIGKILL has no handler
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {-code})
+    os._exit(code if code >= 0 else 128 - code)
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    with contextlib.suppress(psutil.Error):
+        return list(psutil.Process(pid).children(recursive=True))
+    return []
+
+
+def _end(processes: Iterable[psutil.Process]) -> None:
+    for process in processes:
         with contextlib.suppress(psutil.Error, OSError):
-            if process.pid != me and os.getpgid(process.pid) == group and not _is_guard(process):
-                process.send_signal(signal.SIGKILL)
-
-
-def _is_guard(process: psutil.Process) -> bool:
-    return bool(process.cmdline()[-1:] == [_GUARD])
+            process.send_signal(signal.SIGKILL)

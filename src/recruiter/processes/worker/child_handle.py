@@ -5,25 +5,25 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from itertools import islice
 from typing import NamedTuple, Protocol
 
 import psutil
 
 from recruiter.domain.job import JobId
 from recruiter.processes.child import pipe
-from recruiter.processes.child.claims import Claims
+from recruiter.processes.child.claims import Claims, Numbers
 from recruiter.processes.held import HeldJob
+from recruiter.programs import signal_name
 from recruiter.store.codec import Document, encode
 
 _HORIZON = 0.03
 """Seconds of work that a child may have in its pipe: enough not to starve, little enough to be taken back."""
 _MOST_AT_ONCE = 500
-_BUFFERS_A_WRITE = 512
 STUCK = 0.1
 """Seconds without an answer after which what a child has not started is taken back."""
+_CLOCKS_AGREE = 0.05
+"""Seconds by which a child's clock may differ from its supervisor's while it runs something."""
 
 
 class Process(Protocol):
@@ -39,6 +39,13 @@ class Process(Protocol):
     def sentinel(self) -> int: ...
 
     def join(self, timeout: float | None = None) -> None: ...
+
+
+class Run(NamedTuple):
+    """A job that a child has started, and since when it runs on the clock that never jumps."""
+
+    job: HeldJob
+    since: float
 
 
 class Said(NamedTuple):
@@ -66,13 +73,16 @@ class ChildHandle:
         places: int,
         now: float,
     ) -> None:
-        """The three pipe ends are the supervisor's own, and are closed with `close`."""
+        """The three ends of pipes are the supervisor's own; `close` closes them."""
         self.process = process
-        self.write_end, self.read_end, self._control = to_child, from_child, control
-        self.claims = claims
-        self._places = places
+        self.write_end, self.read_end, self.control_end = to_child, from_child, control
         for end in (to_child, from_child, control):
             os.set_blocking(end, False)
+        self.claims = claims
+        self.successor_of: ChildHandle | None = None
+        """The child that this one replaces, as long as that one has jobs to finish."""
+        self.pid = process.pid or 0
+        """Of the process that runs the jobs; until it has said so, of the guard around it."""
         self.tasks: frozenset[str] | None = None
         self.recycling = False
         self.recycled_at = now
@@ -85,28 +95,26 @@ class ChildHandle:
         """By running jobs, and not yet listened to."""
         self.complaints: list[bytes] = []
         """About listeners that failed, and not yet listened to."""
-        self._frames = pipe.Frames()
-        self._outgoing: deque[memoryview] = deque()
-        self._head_is_cut = False
-        self._sent: dict[int, HeldJob] = {}
         self.cancelling: dict[int, tuple[Document, float]] = {}
         """Numbers of jobs that it has been asked to cancel, by whom, and when."""
-        self._next_number = 0
+        self._places = places
+        self._numbers = Numbers()
+        self._frames = pipe.Frames()
+        self._jobs, self._words = pipe.Outgoing(to_child), pipe.Outgoing(control)
+        self._sent: dict[int, HeldJob] = {}
         self._pace = _HORIZON
+        self._lead = 0.0
 
     # -- facts ---------------------------------------------------------------------------------------------------
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid or 0
 
     @property
     def ready(self) -> bool:
         return self.tasks is not None and not self.recycling
 
     @property
-    def has_unsent(self) -> bool:
-        return bool(self._outgoing)
+    def blocked_ends(self) -> list[int]:
+        """Of the pipes that did not take all that there is to send."""
+        return [end for end, unsent in ((self.write_end, self._jobs), (self.control_end, self._words)) if unsent]
 
     @property
     def load(self) -> int:
@@ -114,8 +122,13 @@ class ChildHandle:
         return len(self._sent)
 
     @property
+    def places(self) -> int:
+        """How many jobs may run in it at once: those of the child it replaces run in its places until they end."""
+        return self._places - self._taken_by_predecessors()
+
+    @property
     def has_a_free_place(self) -> bool:
-        return self.ready and self.load < self._places
+        return self.ready and self.load < self.places
 
     @property
     def has_some_waiting(self) -> bool:
@@ -123,36 +136,38 @@ class ChildHandle:
         return self.load > self._places
 
     def appetite(self, now: float) -> int:
-        """How many more it can use now, judged by how fast it has been. While its jobs are slow, only those that can
-        start at once."""
+        """How many more it can use now, judged by how fast it has been. While its jobs are slow, or some of its places
+        are taken, only those that can start at once."""
         if not self.ready:
             return 0
-        soon = 0 if self.is_stuck(now) else min(_MOST_AT_ONCE, int(_HORIZON / self._pace))
-        return max(self._places, soon) - self.load
+        places = self.places
+        soon = 0 if self.is_stuck(now) or places < self._places else min(_MOST_AT_ONCE, int(_HORIZON / self._pace))
+        return max(0, min(max(places, soon) - self.load, len(self._numbers)))
 
     def is_stuck(self, now: float) -> bool:
         return self.load > 0 and now - self.answered_at > STUCK
 
-    def running(self) -> list[tuple[HeldJob, float]]:
-        """What it runs, and since when on the clock that never jumps."""
+    def running(self) -> list[Run]:
+        """What it runs."""
         sent = list(self._sent.items())
-        return [(job, self.claims.claimed_at(number)) for number, job in sent if self.claims.running(number)]
+        return [Run(job, self.claims.claimed_at(number)) for number, job in sent if self.claims.running(number)]
 
     def deadlines(self) -> list[tuple[float, int]]:
         """When jobs of its must be over, and their numbers."""
         moments = ((self.claims.deadline_of(number), number) for number in list(self._sent))
         return [(moment, number) for moment, number in moments if moment is not None]
 
-    def was_sent(self, number: int) -> bool:
-        """And has not been answered for."""
-        return number in self._sent
-
-    def take(self, number: int) -> tuple[HeldJob, float]:
-        """The job of this number, which it will not answer for any more, and since when it ran."""
-        return self._sent.pop(number), self.claims.claimed_at(number)
-
     def numbers_running(self) -> list[int]:
         return [number for number in list(self._sent) if self.claims.running(number)]
+
+    def started(self) -> dict[int, Run]:
+        """By number, what it has started and not answered for; after its death, those that it is to blame for."""
+        claimed = ((number, job) for number, job in self._sent.items() if self.claims.claimed(number))
+        return {number: Run(job, self.claims.claimed_at(number)) for number, job in claimed}
+
+    def unstarted(self) -> list[HeldJob]:
+        """What it was sent and, after its death, will never start."""
+        return [job for number, job in self._sent.items() if not self.claims.claimed(number)]
 
     def memory_asked(self, number: int) -> int | None:
         """How much memory the job of this number may use, if it says so and has the child to itself."""
@@ -164,39 +179,42 @@ class ChildHandle:
     def memory_of_all(self) -> int:
         """With everything that its jobs have started."""
         try:
-            family = psutil.Process(self.pid).children(recursive=True)
+            family = psutil.Process(self.process.pid).children(recursive=True)  # of the guard: the child, and orphans
         except psutil.Error:
             family = []
-        return self.memory() + sum(_memory(lambda each=each: each) for each in family)
+        return sum(_memory(lambda each=each: each) for each in family)
+
+    def _taken_by_predecessors(self) -> int:
+        before = self.successor_of
+        if before is None:
+            return 0
+        return before.load + before._taken_by_predecessors()
 
     # -- talking -------------------------------------------------------------------------------------------------
 
-    def send(self, jobs: Iterable[HeldJob], now: float) -> None:
+    def send(self, jobs: Iterable[HeldJob], time: pipe.Time) -> None:
+        """Gives it jobs to run, and says what time it is."""
         if not self._sent:
-            self.answered_at = now
+            self.answered_at = time.at
+        self._lead = time.lead
         for job in jobs:
-            number = self._next_number
-            self._next_number = (number + 1) % pipe.NUMBERS
+            number = self._numbers.take()
             self.claims.open(number)
             self._sent[number] = job
-            self._outgoing.append(memoryview(pipe.frame(pipe.JOB, number, job.raw)))
-        self.flush()
+            self._jobs.add(number, pipe.job_frame(number, time, job.raw))
+        self._jobs.flush()
+
+    def tell_time(self, time: pipe.Time) -> None:
+        """While it runs something, it must hear when the time has changed."""
+        if self._sent and abs(time.lead - self._lead) > _CLOCKS_AGREE:
+            self._lead = time.lead
+            self._words.add(0, pipe.clock_frame(time))
+            self._words.flush()
 
     def flush(self) -> None:
-        """Writes as much as the pipe takes; the rest when it takes more."""
-        with contextlib.suppress(BlockingIOError, BrokenPipeError):
-            while self._outgoing:
-                written = os.writev(self.write_end, list(islice(self._outgoing, _BUFFERS_A_WRITE)))
-                while written:
-                    head = self._outgoing.popleft()
-                    self._head_is_cut = written < len(head)
-                    if self._head_is_cut:
-                        self._outgoing.appendleft(head[written:])
-                    written -= min(written, len(head))
-
-    def forget_unsent(self) -> None:
-        """Of a child that gets no more: what is half sent is never complete, and so never started."""
-        self._outgoing.clear()
+        """Writes as much as the pipes take; the rest when they take more."""
+        self._jobs.flush()
+        self._words.flush()
 
     def receive(self, now: float) -> list[Answer]:
         """What it has answered since the last time. HELLO and BROKEN come as answers too, with no job."""
@@ -210,14 +228,12 @@ class ChildHandle:
         for kind, number, payload in self._frames.feed(data):
             if kind == pipe.PROGRESS:
                 self._note(number, payload)
-                continue
-            if kind == pipe.COMPLAINT:
+            elif kind == pipe.COMPLAINT:
                 self.complaints.append(payload)
-                continue
-            job = self._sent.pop(number, None) if kind >= pipe.ARCHIVE else _NOBODY
-            self.cancelling.pop(number, None)
-            if job is not None:
-                answers.append(Answer(job, kind, payload))
+            elif kind < pipe.ARCHIVE:
+                answers.append(Answer(_NOBODY, kind, payload))
+            elif number in self._sent:
+                answers.append(Answer(self._take(number), kind, payload))
         if answers and self.tasks is not None:
             self._pace = 0.7 * self._pace + 0.3 * max(1e-6, (now - self.answered_at) / len(answers))
             self.answered_at = now
@@ -233,69 +249,80 @@ class ChildHandle:
         for number, job in self._sent.items():
             if job.id == id and number not in self.cancelling and self.claims.claimed(number):
                 self.cancelling[number] = (flag, now)
-                with contextlib.suppress(BlockingIOError, BrokenPipeError):
-                    os.write(self._control, pipe.frame(pipe.CANCEL, number, encode(flag)))
+                self._words.add(number, pipe.frame(pipe.CANCEL, number, encode(flag)))
+                self._words.flush()
                 return True
         return False
-
-    def withdraw_one(self, id: JobId) -> bool:
-        """Takes back this job, if it has not started."""
-        for number, job in list(self._sent.items()):
-            if job.id == id and self.claims.withdraw([number]):
-                del self._sent[number]
-                return True
-        return False
-
-    def withdraw_these(self, ids: Collection[JobId]) -> list[HeldJob]:
-        """Takes back those of these that have not started. What is on its way to the child it cannot claim any more."""
-        numbers = [number for number, job in self._sent.items() if job.id in ids]
-        return [self._sent.pop(number) for number in self.claims.withdraw(numbers)] if numbers else []
 
     def withdraw(self) -> list[HeldJob]:
-        """Takes back what it has not started, in order."""
-        jobs = [self._sent.pop(number) for number in self.claims.withdraw(list(self._sent))]
-        head = self._outgoing.popleft() if self._head_is_cut else None
-        self._outgoing.clear()  # all of it is withdrawn; but a frame that is half sent must be completed
-        if head is not None:
-            self._outgoing.append(head)
+        """Takes back all that it has not started, in order."""
         self._pace = _HORIZON
-        return jobs
+        return self._withdraw(list(self._sent))
+
+    def withdraw_these(self, ids: Collection[JobId]) -> list[HeldJob]:
+        """Takes back those of these that it has not started. It cannot claim any more what is on its way to it."""
+        return self._withdraw(self._numbers_of(ids))
+
+    def may_start(self, ids: Collection[JobId]) -> bool:
+        """Whether it has some of these, and has not started them: it could not be asked for them."""
+        return any(not self.claims.claimed(number) for number in self._numbers_of(ids))
+
+    def _numbers_of(self, ids: Collection[JobId]) -> list[int]:
+        return [number for number, job in self._sent.items() if job.id in ids]
+
+    def _withdraw(self, numbers: list[int]) -> list[HeldJob]:
+        """What is still on our side of the pipe is always taken; what it has been sent, if it lets itself be asked."""
+        if not numbers:
+            return []
+        unsent = self._jobs.take_back(set(numbers))
+        withdrawn = unsent.union(self.claims.withdraw([number for number in numbers if number not in unsent]))
+        return [self._take(number) for number in numbers if number in withdrawn]
 
     def recycle(self, now: float) -> None:
         """Lets it finish what it runs, and end."""
         self.recycling = True
         self.recycled_at = now
+        self._jobs.clear()
         os.close(self.write_end)
+
+    def _take(self, number: int) -> HeldJob:
+        """The job of this number, which is over here; the number is free again."""
+        self._numbers.free(number)
+        self.cancelling.pop(number, None)
+        return self._sent.pop(number)
 
     # -- the end -------------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
-        """Ends the child and everything its jobs started."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(self.pid, signal.SIGKILL)
+        """Ends the child and its process group; its guard ends whatever else the jobs started, and itself."""
+        self._kill_group()
+        if self.pid:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(self.pid, signal.SIGKILL)
 
-    def bury(self) -> tuple[list[HeldJob], list[HeldJob]]:
-        """After its death: the jobs it had started, which it is to blame for, and those it had not."""
-        blamed = [job for number, job in self._sent.items() if self.claims.claimed(number)]
-        innocent = [job for number, job in self._sent.items() if not self.claims.claimed(number)]
+    def _kill_group(self) -> None:
+        if self.pid:  # 0 would be our own group
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """After its death, when what it leaves behind has been seen to."""
         self._sent.clear()
+        self._jobs.clear()
+        self._words.clear()
         os.close(self.read_end)
-        os.close(self._control)
+        os.close(self.control_end)
         if not self.recycling:
             os.close(self.write_end)
         self.process.join(timeout=5.0)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)  # what its jobs started and left behind
-        return blamed, innocent
+        self._kill_group()  # if its guard was killed too
 
     def how_it_ended(self) -> str:
         code = self.process.exitcode
         if code is None:
             return "the process running it is gone"
         if code < 0:
-            return f"the process running it was killed by {signal.Signals(-code).name}"
+            return f"the process running it was killed by {signal_name(-code)}"
         return f"the process running it exited with code {code}"
 
 

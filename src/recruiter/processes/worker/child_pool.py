@@ -1,10 +1,15 @@
-"""Where the child processes of a worker come from, and where they go."""
+"""The child processes of a worker: starting and replacing them, and letting them go.
+
+A child that has grown too large is recycled: it finishes what it runs, and ends. Its successor starts at once and gets
+the places that are free, so that one long job keeps no other place empty.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
@@ -12,16 +17,74 @@ from multiprocessing.process import BaseProcess
 from types import ModuleType
 from typing import cast
 
+from recruiter.clock import Clock
 from recruiter.errors import ApplicationError
+from recruiter.events import Events
 from recruiter.log import LogOptions
+from recruiter.processes.child import process_group
 from recruiter.processes.child.claims import Claims
 from recruiter.processes.child.main import child_main, report_application
 from recruiter.processes.worker.child_handle import ChildHandle
+from recruiter.programs import signal_name
+
+_BREATH = 0.5
+"""Rest before a replacement for a child that died before it was ready."""
+
+Spawn = Callable[[str, float], ChildHandle]
+"""Starts a child for the worker of this id, at this moment."""
+
+
+class ChildPool:
+    """One thread owns it; others may look at `handles`."""
+
+    def __init__(self, spawn: Spawn, size: int, clock: Clock, events: Events, added: Callable[[ChildHandle], None]):
+        self.handles: list[ChildHandle] = []
+        self._spawn = spawn
+        self._size = size
+        self._clock = clock
+        self._events = events
+        self._added = added
+        """Called with each new child."""
+        self._spawn_at = 0.0
+        self._server = 0
+
+    def replenish(self, worker: str) -> None:
+        """Starts as many children as are missing. Those that are being recycled count for nobody."""
+        now = self._clock.monotonic()
+        while sum(not child.recycling for child in self.handles) < self._size and now >= self._spawn_at:
+            try:
+                child = self._spawn(worker, now)
+            except (OSError, EOFError) as error:  # no memory, too many processes: later perhaps
+                self._events.emit("child.broken", pid=0, trace=f"cannot start a child: {error}")
+                self._spawn_at = now + _BREATH
+                return
+            replaced = {other.successor_of for other in self.handles}
+            leaving = (other for other in self.handles if other.recycling and other not in replaced)
+            child.successor_of = next(leaving, None)
+            self.handles.append(child)
+            self._added(child)
+
+    def welcome(self, child: ChildHandle, tasks: frozenset[str], pid: int, server: int) -> None:
+        """It is ready, and has said who it is."""
+        child.tasks, child.pid, self._server = tasks, pid, server
+        self._events.emit("child.started", pid=pid)
+
+    def remove(self, child: ChildHandle) -> None:
+        """It is dead, and what it leaves behind has been seen to."""
+        self.handles.remove(child)
+        for other in self.handles:
+            if other.successor_of is child:
+                other.successor_of = child.successor_of
+        if child.tasks is None:
+            self._spawn_at = self._clock.monotonic() + _BREATH
+        child.close()
+        if self._server:
+            process_group.end_orphans(self._server, {other.process.pid or 0 for other in self.handles})
 
 
 @dataclass(frozen=True)
 class ForkServer:
-    """Where children come from: a fork server that has loaded the application."""
+    """Where children come from: a process that has loaded the application, and is forked."""
 
     context: ForkServerContext
     bootstrap: str | None
@@ -46,22 +109,27 @@ class ForkServer:
         try:
             address, trace = question.recv()
         except EOFError:
-            address, trace = None, "it ended the process that loaded it"
+            process.join()
+            raise ApplicationError(_ended_while_loading(process.exitcode)) from None
+        finally:
+            question.close()
         process.join()
-        question.close()
         if trace is not None:
             raise ApplicationError(f"the application cannot be loaded:\n{trace}")
         return cast(str | None, address)
 
-    def spawn(self, worker: str, address: str, clock_offset: float, concurrency: int, now: float) -> ChildHandle:
+    def spawn(self, worker: str, address: str, concurrency: int, now: float) -> ChildHandle:
         """Starts one child."""
         claims = Claims(self.context)
         inbox, to_child = os.pipe()
         from_child, outbox = os.pipe()
-        cancels, control = os.pipe()
-        ends = [Connection(inbox, writable=False), Connection(outbox, readable=False)]
-        ends.append(Connection(cancels, writable=False))
-        given = (*ends, claims, self.bootstrap, address, worker, clock_offset, concurrency, self.log)
+        words, control = os.pipe()
+        theirs = (
+            Connection(inbox, writable=False),
+            Connection(outbox, readable=False),
+            Connection(words, writable=False),
+        )
+        given = (*theirs, claims, self.bootstrap, address, worker, concurrency, self.log)
         process = self.context.Process(target=child_main, args=given, daemon=False)
         try:
             _start(process)
@@ -70,9 +138,18 @@ class ForkServer:
                 os.close(end)
             raise
         finally:
-            for connection in ends:
+            for connection in theirs:
                 connection.close()
         return ChildHandle(process, to_child, from_child, control, claims, concurrency, now)
+
+
+def _ended_while_loading(code: int | None) -> str:
+    if code is not None and code < 0:
+        return (
+            f"the process that loads the application was killed by {signal_name(-code)}; that says nothing about the "
+            "application: look for who killed it (memory may have run out), and start again"
+        )
+    return f"the application cannot be loaded: it ended the process that loaded it, with code {code}"
 
 
 def _start(process: BaseProcess) -> None:

@@ -2,6 +2,23 @@
 
 Jobs wait here, not in the pipes: a child gets only what it can do in the next moment, and what it has not started is
 taken back when it turns out to be slow. So nothing waits behind a slow job while another child is free.
+
+The states of a job in a worker, and who moves it from one to the next:
+
+    assigned ─1─▶ fetched ─2─▶ queued ─3─▶ sent ─4─▶ started ─6─▶ ended ─7─▶ settling ─8─▶ not ours any more
+                                 ▲          │
+                                 └────5─────┘            2, 3, 5: a job that must not start here ends as "handed back"
+
+    1  fetching       reads the documents that the roster says are ours (held jobs)
+    2  dispatcher     `_accept`; what is cancelled already has been let go before (held jobs)
+    3  dispatcher     `_feed`: opens a cell in the child's claims, and writes the frame
+    4  the child      claims the cell, under the lock of the claims
+    5  dispatcher     `ChildHandle.withdraw`, under the same lock: the child is slow, gone, recycled or paused
+    6  dispatcher     one of: an answer (`_hear`), the death of the child (`_died`), an overrun (`_end_child_of`), our
+                      own end (`end_children`). Each reads from the claims what the child has started, decides the
+                      outcome, and only then forgets the child
+    7  settling       takes outcomes in batches
+    8  settling       the transaction is committed, and the roster has said what is still ours
 """
 
 from __future__ import annotations
@@ -18,7 +35,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 
-from recruiter.clock import SystemClock
+from recruiter.clock import Clock
 from recruiter.domain.job import JobId
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.errors import ApplicationError
@@ -28,9 +45,9 @@ from recruiter.processes.held import HeldJob
 from recruiter.processes.holdings import Holdings, Outcome, crashed
 from recruiter.processes.telling import Telling
 from recruiter.processes.worker import overruns
-from recruiter.processes.worker.child_handle import STUCK, Answer, ChildHandle
-from recruiter.processes.worker.child_pool import ForkServer
-from recruiter.processes.worker.overruns import ByForce, Fate
+from recruiter.processes.worker.child_handle import STUCK, Answer, ChildHandle, Run
+from recruiter.processes.worker.child_pool import ChildPool, Spawn
+from recruiter.processes.worker.overruns import ByForce, Overruns, Reason
 from recruiter.store import moves
 from recruiter.store.codec import Document, decode
 
@@ -40,8 +57,6 @@ _IDLE, _RUNNING = 1.0, 0.25
 """Seconds between two looks at the children when nothing runs, and when something does that may overrun its time."""
 _STALE = 1.0
 """Seconds that jobs may wait here while no child takes any; then they go back to the roster."""
-_BREATH = 0.5
-"""Rest before a replacement for a child that died before it was ready."""
 _FAREWELL = 5.0
 """Seconds that a child may take to end once it has been told to and runs nothing."""
 
@@ -49,28 +64,22 @@ _FAREWELL = 5.0
 class Dispatcher:
     def __init__(
         self,
-        fork_server: ForkServer,
-        clock: SystemClock,
+        spawn: Spawn,
+        clock: Clock,
         events: Events,
         policies: PolicyRegistry,
         *,
-        address: str,
         children: int,
-        concurrency: int,
-        memory_limit: int | None,
-        hard_limit: int | None,
+        memory_limit: int | None = None,
+        hard_limit: int | None = None,
         told: Callable[[], None],
         starving: Callable[[], None],
         heard: Callable[[], None],
-        tell_all: bool,
+        tell_all: bool = False,
     ) -> None:
-        self._fork_server = fork_server
         self._clock = clock
         self._events = events
         self._policies = policies
-        self._address = address
-        self._wanted = children
-        self._concurrency = concurrency
         self._memory_limit = memory_limit
         self._hard_limit = hard_limit
         self._telling = Telling(events, clock, tell_all)
@@ -87,9 +96,10 @@ class Dispatcher:
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
         self._selector.register(self._wake_read, selectors.EVENT_READ, self._woken)
-        self._children: list[ChildHandle] = []
-        self._blocked: set[ChildHandle] = set()
-        self._buffer: deque[HeldJob] = deque()
+        self._pool = ChildPool(spawn, children, clock, events, self._listen)
+        self._blocked: dict[int, ChildHandle] = {}
+        """Ends of pipes that did not take all there is to send."""
+        self._queued: deque[HeldJob] = deque()
         self._holdings = Holdings("")
         self._flags: queue.SimpleQueue[Mapping[JobId, Document]] = queue.SimpleQueue()
         self._recalls: queue.SimpleQueue[Collection[JobId]] = queue.SimpleQueue()
@@ -97,7 +107,6 @@ class Dispatcher:
         self._fed_at = 0.0
         self._watched_at = 0.0
         self._timed_at = 0.0
-        self._spawn_at = 0.0
         self.tasks: frozenset[str] | None = None
 
     # -- from other threads --------------------------------------------------------------------------------------
@@ -110,11 +119,11 @@ class Dispatcher:
     @property
     def hungry(self) -> bool:
         """A child is free and nothing is here for it."""
-        return self._accepting and not self._buffer and any(c.has_a_free_place for c in list(self._children))
+        return self._accepting and not self._queued and any(c.has_a_free_place for c in list(self._pool.handles))
 
     def running(self) -> list[tuple[HeldJob, datetime]]:
         """What the children run, and since when."""
-        return [(job, self._moment(since)) for child in list(self._children) for job, since in child.running()]
+        return [(job, self._moment(since)) for child in list(self._pool.handles) for job, since in child.running()]
 
     def cancel(self, flags: Mapping[JobId, Document]) -> None:
         """These have been cancelled, whoever holds them; acts on those that are here, in the dispatcher's own time."""
@@ -128,8 +137,13 @@ class Dispatcher:
 
     def ask_to_stop(self) -> None:
         """Lets the jobs know, if they ask, that the worker is about to stop."""
-        for child in list(self._children):
+        for child in list(self._pool.handles):
             child.claims.ask_to_stop()
+
+    def kill(self) -> None:
+        """For the second signal: nothing is saved."""
+        for child in list(self._pool.handles):
+            child.kill()
 
     # -- the dispatcher's own thread -----------------------------------------------------------------------------
 
@@ -138,8 +152,8 @@ class Dispatcher:
         self._holdings = holdings
         holdings.when_recalled(self.recall)
         self._accepting = True
-        self._buffer.clear()
-        self._replenish()
+        self._queued.clear()
+        self._pool.replenish(holdings.worker)
 
     def turn(self) -> None:
         """Once around: take what arrived, feed the children, wait a little for whatever happens."""
@@ -151,7 +165,7 @@ class Dispatcher:
         if hungry and not self._was_hungry:
             self._starving()
         self._was_hungry = hungry
-        busy = self._buffer or any(child.has_some_waiting for child in self._children)
+        busy = self._queued or any(child.has_some_waiting for child in self._pool.handles)
         events = self._selector.select(STUCK if busy else _IDLE if self.idle else _RUNNING)
         for key, _ in events:
             self._act(key.data)
@@ -173,9 +187,9 @@ class Dispatcher:
         """Takes no more jobs, and gives back all that has not started."""
         self._accepting = False
         self._accept()
-        for child in self._children:
-            self._buffer.extend(child.withdraw())
-        held, self._buffer = list(self._buffer), deque()
+        for child in self._pool.handles:
+            self._withdraw(child)
+        held, self._queued = list(self._queued), deque()
         return held
 
     def resume(self) -> None:
@@ -183,26 +197,19 @@ class Dispatcher:
 
     @property
     def idle(self) -> bool:
-        return not any(child.load for child in self._children)
+        return not any(child.load for child in self._pool.handles)
 
-    def end_children(self) -> list[HeldJob]:
+    def end_children(self) -> list[Run]:
         """Ends every child at once; returns what they were running. What they had answered is kept."""
-        interrupted: list[HeldJob] = []
-        for child in self._children:
+        interrupted: list[Run] = []
+        for child in self._pool.handles:
             child.kill()
-        for child in self._children:
-            child.process.join(timeout=5.0)
-            self._drain(child)
-            blamed, innocent = self._remove(child)
-            interrupted.extend(blamed)
-            self._give_back(innocent)
-        self._children = []
+        for child in list(self._pool.handles):
+            self._let_end(child)
+            interrupted.extend(child.started().values())
+            self._give_back(child.unstarted())
+            self._forget(child)
         return interrupted
-
-    def kill(self) -> None:
-        """For the second signal: nothing is saved."""
-        for child in list(self._children):
-            child.kill()
 
     def close(self) -> None:
         """To be called when no other thread is left that could wake it."""
@@ -212,66 +219,90 @@ class Dispatcher:
         os.close(self._wake_read)
         os.close(self._wake_write)
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # -- jobs come and go ----------------------------------------------------------------------------------------
 
     def _accept(self) -> None:
         first, last = self._holdings.accept()
-        self._buffer.extendleft(reversed(first))
-        self._buffer.extend(last)
-        if not self._accepting and self._buffer:
-            self._give_back(self._buffer)
-            self._buffer.clear()
+        self._queued.extendleft(reversed(first))
+        self._queued.extend(last)
+        if not self._accepting:
+            self._give_back(self._queued)
+            self._queued.clear()
 
     def _obey_recalls(self) -> None:
-        while not self._recalls.empty():
+        for _ in range(self._recalls.qsize()):
             ids = self._recalls.get()
-            back = [job for job in self._buffer if job.id in ids]
-            self._buffer = deque(job for job in self._buffer if job.id not in ids)
-            for child in self._children:
+            back = [job for job in self._queued if job.id in ids]
+            self._queued = deque(job for job in self._queued if job.id not in ids)
+            for child in self._pool.handles:
                 back.extend(child.withdraw_these(ids))
+                self._wait_for_pipes(child)
             self._give_back(back)
+            if any(child.may_start(ids) for child in self._pool.handles):
+                self._recalls.put(ids)  # a child is just claiming something: again in the next turn
 
     def _obey_flags(self) -> None:
         """Cancelled jobs that have not started are let go: the leader archives them. Those that run are told."""
         while not self._flags.empty():
             flags = self._flags.get()
-            waiting = [job for job in self._buffer if job.id in flags]
+            waiting = [job for job in self._queued if job.id in flags]
             for job in waiting:
-                self._buffer.remove(job)
+                self._queued.remove(job)
             self._give_back(waiting)
             for id, flag in flags.items():
-                for child in self._children:
-                    if child.withdraw_one(id):
+                for child in self._pool.handles:
+                    if child.withdraw_these([id]):
                         self._end([(id, None)])
                     elif child.cancel(id, flag, self._clock.monotonic()):
                         self._events.emit("job.cancelling", job=id, by=flag.get("by"), reason=flag.get("reason"))
+                        self._wait_for_pipes(child)
 
     def _feed(self) -> None:
         now = self._clock.monotonic()
-        hungry = sorted((c for c in self._children if c.appetite(now) > 0), key=lambda child: child.load)
+        hungry = sorted((c for c in self._pool.handles if c.appetite(now) > 0), key=lambda child: child.load)
         for position, child in enumerate(hungry):
-            if not self._buffer:
+            if not self._queued:
                 return
-            share = min(child.appetite(now), math.ceil(len(self._buffer) / (len(hungry) - position)))
-            child.send([self._buffer.popleft() for _ in range(share)], now)
+            share = min(child.appetite(now), math.ceil(len(self._queued) / (len(hungry) - position)))
+            child.send([self._queued.popleft() for _ in range(share)], self._time())
             self._fed_at = now
-            self._wait_for_pipe(child)
+            self._wait_for_pipes(child)
 
-    def _wait_for_pipe(self, child: ChildHandle) -> None:
-        """Listens for the pipe to take more as long as there is more, and not longer."""
-        if child.has_unsent and child not in self._blocked:
-            self._blocked.add(child)
-            self._selector.register(child.write_end, selectors.EVENT_WRITE, partial(self._flush, child))
-        elif not child.has_unsent and child in self._blocked:
-            self._blocked.remove(child)
-            self._selector.unregister(child.write_end)
+    def _withdraw(self, child: ChildHandle) -> None:
+        self._queued.extendleft(reversed(child.withdraw()))
+        self._wait_for_pipes(child)
+
+    def _give_back(self, jobs: Iterable[HeldJob]) -> None:
+        self._end([(job.id, None) for job in jobs])
+
+    def _end(self, outcomes: list[Outcome]) -> None:
+        if outcomes:
+            self._holdings.ended(outcomes)
+            self._told()
+
+    # -- what children say ---------------------------------------------------------------------------------------
+
+    def _listen(self, child: ChildHandle) -> None:
+        self._selector.register(child.read_end, selectors.EVENT_READ, partial(self._hear, child))
+        self._selector.register(child.process.sentinel, selectors.EVENT_READ, partial(self._died, child))
+
+    def _wait_for_pipes(self, child: ChildHandle) -> None:
+        """Listens for its pipes to take more as long as there is more, and not longer."""
+        blocked = set(child.blocked_ends)
+        for end in [end for end, whose in self._blocked.items() if whose is child and end not in blocked]:
+            del self._blocked[end]
+            self._selector.unregister(end)
+        for end in blocked.difference(self._blocked):
+            self._blocked[end] = child
+            self._selector.register(end, selectors.EVENT_WRITE, partial(self._flush, child))
 
     def _flush(self, child: ChildHandle) -> None:
-        child.flush()
-        self._wait_for_pipe(child)
+        if child in self._pool.handles:
+            child.flush()
+            self._wait_for_pipes(child)
 
     def _hear(self, child: ChildHandle) -> None:
-        if child not in self._children:
+        if child not in self._pool.handles:
             return  # its death was noticed in the same moment
         answers = child.receive(self._clock.monotonic())
         if child.silent:
@@ -286,8 +317,7 @@ class Dispatcher:
                 move = pipe.move_of(answer.kind, answer.payload)
                 outcomes.append((answer.job.id, move))
                 self._telling.ended(answer.job.id, move)
-        if outcomes:
-            self._end(outcomes)
+        self._end(outcomes)
 
     def _note(self, child: ChildHandle) -> None:
         """What its jobs have said of themselves, and what failed beside them."""
@@ -307,8 +337,8 @@ class Dispatcher:
                 raise ApplicationError(f"the application cannot be loaded in a worker:\n{message['trace']}")
             self._events.emit("child.broken", pid=child.pid, trace=message["trace"])
             return
-        child.tasks = self.tasks = frozenset(message["tasks"])
-        self._events.emit("child.started", pid=child.pid)
+        self.tasks = frozenset(message["tasks"])
+        self._pool.welcome(child, self.tasks, message["pid"], message["server"])
 
     def _drain(self, child: ChildHandle) -> None:
         """Everything it still had to say."""
@@ -317,134 +347,130 @@ class Dispatcher:
             while not child.drained:
                 self._hear(child)
 
+    # -- the end of a child --------------------------------------------------------------------------------------
+
     def _died(self, child: ChildHandle) -> None:
-        if child not in self._children:
+        if child not in self._pool.handles:
             return
         self._drain(child)
-        was_ready = child.tasks is not None
-        blamed, innocent = self._remove(child)
-        self._children.remove(child)
-        self._buffer.extendleft(reversed(innocent))
-        now = self._clock.now()
-        for job in blamed:
-            self._events.emit("job.crashed", job=job.id, how=child.how_it_ended())
+        started, how, now = list(child.started().values()), child.how_it_ended(), self._clock.now()
+        self._end([(run.job.id, self.crash(run.job, now, how, self._moment(run.since))) for run in started])
+        self._queued.extendleft(reversed(child.unstarted()))
+        self._forget(child)
+        for run in started:
+            self._events.emit("job.crashed", job=run.job.id, how=how)
         if not child.recycling:
-            self._events.emit("child.died", pid=child.pid, how=child.how_it_ended(), jobs=[job.id for job in blamed])
-        self._end((job.id, self.crash(job, now, child.how_it_ended())) for job in blamed)
-        if not was_ready:
-            self._spawn_at = self._clock.monotonic() + _BREATH
+            self._events.emit("child.died", pid=child.pid, how=how, jobs=[run.job.id for run in started])
 
-    def crash(self, job: HeldJob, at: datetime, how: str) -> moves.Move:
+    def crash(self, job: HeldJob, at: datetime, how: str, started_at: datetime | None = None) -> moves.Move:
         """What the death of its process means for a job, whatever is in it."""
-        return crashed(job, self._policies, self._holdings.worker, at, how, self._holdings.tracks.said(job.id))
+        said = self._holdings.tracks.said(job.id)
+        return crashed(job, self._policies, self._holdings.worker, at, how, said, started_at)
+
+    def _let_end(self, child: ChildHandle) -> None:
+        """Of a child that was killed: waits for its end, and takes what it has answered."""
+        child.process.join(timeout=5.0)
+        self._drain(child)
+
+    def _forget(self, child: ChildHandle) -> None:
+        """Last: whatever it had started or not has been seen to."""
+        self._stop_listening(child)
+        self._selector.unregister(child.process.sentinel)
+        for end in [end for end, whose in self._blocked.items() if whose is child]:
+            del self._blocked[end]
+            self._selector.unregister(end)
+        self._pool.remove(child)
 
     def _stop_listening(self, child: ChildHandle) -> None:
         with contextlib.suppress(KeyError):
             self._selector.unregister(child.read_end)
 
-    def _remove(self, child: ChildHandle) -> tuple[list[HeldJob], list[HeldJob]]:
-        self._stop_listening(child)
-        self._selector.unregister(child.process.sentinel)
-        child.forget_unsent()
-        self._wait_for_pipe(child)
-        return child.bury()
-
-    def _replenish(self) -> None:
-        now = self._clock.monotonic()
-        while len(self._children) < self._wanted and now >= self._spawn_at:
-            try:
-                offset = self._clock.offset.total_seconds()
-                child = self._fork_server.spawn(self._holdings.worker, self._address, offset, self._concurrency, now)
-            except (OSError, EOFError) as error:  # no memory, too many processes: later perhaps
-                self._events.emit("child.broken", pid=0, trace=f"cannot start a child: {error}")
-                self._spawn_at = now + _BREATH
-                return
-            self._children.append(child)
-            self._selector.register(child.read_end, selectors.EVENT_READ, partial(self._hear, child))
-            self._selector.register(child.process.sentinel, selectors.EVENT_READ, partial(self._died, child))
+    # -- now and then --------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
         """What is worth a look now and then: children that are stuck, stale jobs, memory."""
         now = self._clock.monotonic()
         if self._holdings.worker:
-            self._replenish()
-        for child in self._children:
+            self._pool.replenish(self._holdings.worker)
+        for child in self._pool.handles:
             if child.has_some_waiting and child.is_stuck(now):
-                self._buffer.extendleft(reversed(child.withdraw()))
-                self._wait_for_pipe(child)
+                self._withdraw(child)
             if child.recycling and not child.load and now - child.recycled_at > _FAREWELL:
                 child.kill()  # a job left a thread behind that does not end
-        if self._buffer and now - self._fed_at > _STALE and not any(c.appetite(now) > 0 for c in self._children):
-            self._give_back(self._buffer)
-            self._buffer.clear()
+        if self._queued and now - self._fed_at > _STALE and not any(c.appetite(now) > 0 for c in self._pool.handles):
+            self._give_back(self._queued)
+            self._queued.clear()
         if now - self._timed_at > STUCK:
             self._timed_at = now
-            self._end_who_must_go(now)
+            self._look_for_overruns(now)
         if self._memory_limit is not None and now - self._watched_at > 1.0:
             self._watched_at = now
-            self._recycle_large()
+            self._recycle_large(self._memory_limit)
 
-    def _end_who_must_go(self, now: float) -> None:
-        for child in list(self._children):
-            must_go = overruns.of_those_who_stay(child, now) or overruns.of_those_too_large(child, self._hard_limit)
-            if must_go:
-                self._end_child_of(child, must_go)
+    def _look_for_overruns(self, now: float) -> None:
+        time = self._time()
+        for child in list(self._pool.handles):
+            child.tell_time(time)
+            self._wait_for_pipes(child)
+            found = overruns.past_their_time(child, now) or overruns.too_large(child, self._hard_limit)
+            if found:
+                self._end_child_of(child, found)
 
-    def _end_child_of(self, child: ChildHandle, must_go: Mapping[int, Fate]) -> None:
+    def _end_child_of(self, child: ChildHandle, found: Overruns) -> None:
         """Ends a child because of some of its jobs. What else ran in there is handed back."""
         child.kill()
-        child.process.join(timeout=5.0)
-        self._drain(child)
-        ended = [(*child.take(number), fate) for number, fate in must_go.items() if child.was_sent(number)]
-        others, innocent = self._remove(child)
-        self._children.remove(child)
-        self._buffer.extendleft(reversed(innocent))
-        now = self._clock.now()
-        for job, since, fate in ended:
-            end = overruns.Ended(self._moment(since), now, self._holdings.worker)
-            self._end([(job.id, self._move_of(job, fate, end))])
-        self.interrupt(others, "its process was ended because of another job")
-        self._replenish()
+        self._let_end(child)
+        now, started = self._clock.now(), child.started()
+        for number, reason in found.items():
+            if number in started:
+                run = started.pop(number)
+                end = overruns.Ended(self._moment(run.since), now, self._holdings.worker)
+                self._end([(run.job.id, self._outcome(run.job, reason, end))])
+        self.interrupt(started.values(), "its process was ended because of another job")
+        self._queued.extendleft(reversed(child.unstarted()))
+        self._forget(child)
+        self._pool.replenish(self._holdings.worker)
 
-    def _move_of(self, job: HeldJob, fate: Fate, end: overruns.Ended) -> moves.Move:
+    def _outcome(self, job: HeldJob, reason: Reason, end: overruns.Ended) -> moves.Move:
         try:
             document = decode(job.raw) | self._holdings.tracks.said(job.id)
-            if isinstance(fate, ByForce):
-                self._events.emit("job.ended_by_force", job=job.id, error=str(fate.error))
-            move = fate.move(document, self._policies, end)
+            if isinstance(reason, ByForce):
+                self._events.emit("job.ended_by_force", job=job.id, error=str(reason.error))
+            move = reason.outcome(document, self._policies, end)
+            self._telling.ended(job.id, move)
+            return move
         except Exception as error:
             return moves.unreadable(job.id, job.raw, end.at, f"its process was ended, and it cannot be read: {error}")
-        self._telling.ended(job.id, move)
-        return move
 
-    def interrupt(self, jobs: Iterable[HeldJob], why: str) -> None:
+    def interrupt(self, runs: Iterable[Run], why: str) -> None:
         """Jobs that were ended by us, not by themselves: they are handed back and no attempt is counted.
 
         At-most-once ones have started and cannot be started again: they are lost.
         """
         now = self._clock.now()
-        for job in jobs:
+        for job, since in runs:
             self._events.emit("job.interrupted", job=job.id, why=why)
-            self._end([(job.id, self.crash(job, now, why) if job.at_most_once else None)])
+            lost = self.crash(job, now, why, self._moment(since)) if job.at_most_once else None
+            self._end([(job.id, lost)])
+
+    def _recycle_large(self, limit: int) -> None:
+        for child in [child for child in self._pool.handles if child.ready and child.memory() > limit]:
+            self._withdraw(child)
+            self._events.emit("child.recycled", pid=child.pid, memory=child.memory())
+            with contextlib.suppress(KeyError):  # before its number is used for another file
+                self._selector.unregister(child.write_end)
+            self._blocked.pop(child.write_end, None)
+            child.recycle(self._clock.monotonic())
+            self._pool.replenish(self._holdings.worker)
+
+    # -- time ----------------------------------------------------------------------------------------------------
 
     def _moment(self, monotonic: float) -> datetime:
         return self._clock.now() - timedelta(seconds=self._clock.monotonic() - monotonic)
 
-    def _recycle_large(self) -> None:
-        for child in self._children:
-            if child.ready and child.memory() > (self._memory_limit or 0):
-                self._buffer.extendleft(reversed(child.withdraw()))
-                child.forget_unsent()
-                self._wait_for_pipe(child)
-                self._events.emit("child.recycled", pid=child.pid, memory=child.memory())
-                child.recycle(self._clock.monotonic())
-
-    def _give_back(self, jobs: Iterable[HeldJob]) -> None:
-        self._end((job.id, None) for job in list(jobs))
-
-    def _end(self, outcomes: Iterable[Outcome]) -> None:
-        self._holdings.ended(outcomes)
-        self._told()
+    def _time(self) -> pipe.Time:
+        monotonic = self._clock.monotonic()
+        return pipe.Time(self._clock.now().timestamp() - monotonic, monotonic)
 
     def _woken(self) -> None:
         with contextlib.suppress(BlockingIOError):

@@ -1,23 +1,35 @@
-"""Fates: jobs that have to go and do not leave by themselves, and what becomes of them when their process is ended.
+"""Overruns: jobs that have to go and do not leave by themselves, and what becomes of them when their process is ended.
 
-A job is told first, inside its process, that its time is over or that it was cancelled. Only who stays is found here;
-and who uses more memory than it may, which cannot be told to anybody in time.
+A job is told first, inside its process, that its time is over or that it was cancelled. Only those that stay are found
+here; and those that use more memory than they may, which cannot be told to anybody in time.
+
+Where several jobs share a child, one that blocks the event loop, or holds the interpreter in C code, keeps the others
+from being told. They are not to blame: the one that holds them up is (`_holder`). If nobody can say which one that is,
+all that ran there become suspects, which run alone from then on; so nothing goes on for ever uncounted.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
 from recruiter.domain.job import Execution
 from recruiter.domain.policy_registry import PolicyRegistry
-from recruiter.errors import JobOutOfMemory, JobTimedOut, RecruiterError
+from recruiter.errors import JobBlockedOthers, JobOutOfMemory, JobTimedOut, RecruiterError
 from recruiter.processes.worker.child_handle import ChildHandle
 from recruiter.store import moves
 from recruiter.store.codec import Document
 
 _TIME_TO_LEAVE = 0.5
 """Seconds that a job has, after its time is over and it has been told so, before its process is ended."""
+_BREATHLESS = 0.35
+"""Seconds after which the interpreter of a child counts as held by one of its jobs."""
+_TOLD = "its time was over, and it did not end when told so"
+_NOT_TOLD = "its time was over, and it did not let itself be interrupted"
+
+ThreadState = Callable[[int, int], str]
 
 
 @dataclass(frozen=True)
@@ -35,7 +47,7 @@ class ByForce:
 
     error: RecruiterError
 
-    def move(self, document: Document, policies: PolicyRegistry, end: Ended) -> moves.Move:
+    def outcome(self, document: Document, policies: PolicyRegistry, end: Ended) -> moves.Move:
         return moves.ended_by_force(document, policies, self.error, worker=end.worker, started_at=end.since, at=end.at)
 
 
@@ -43,31 +55,82 @@ class ByForce:
 class Cancelled:
     flag: Document
 
-    def move(self, document: Document, policies: PolicyRegistry, end: Ended) -> moves.Move:
+    def outcome(self, document: Document, policies: PolicyRegistry, end: Ended) -> moves.Move:
         del policies  # nobody tries it again
         how = "it was cancelled, did not end when told so, and its process was ended"
         execution = Execution(end.since, end.at, end.worker, message=how)
         return moves.cancelled({**document, "cancel": self.flag}, end.at, execution)
 
 
-Fate = ByForce | Cancelled
+@dataclass(frozen=True)
+class Suspected:
+    """It may be the one that held up the others, or one of those: it runs alone from now on."""
+
+    def outcome(self, document: Document, policies: PolicyRegistry, end: Ended) -> moves.Move:
+        if document.get("at_most_once"):
+            how = "its process was ended because a job there held up the others"
+            return moves.crashed(document, policies, worker=end.worker, started_at=end.since, at=end.at, message=how)
+        return moves.suspected(document)
 
 
-def of_those_who_stay(child: ChildHandle, now: float) -> dict[int, Fate]:
-    """By number, jobs of this child whose time is over, or that were cancelled, and that were told so and go on."""
-    fates: dict[int, Fate] = {
-        number: ByForce(JobTimedOut("its time was over, and it did not end when told so"))
-        for moment, number in child.deadlines()
-        if moment + _TIME_TO_LEAVE < now
-    }
+Reason = ByForce | Cancelled | Suspected
+
+
+Overruns = dict[int, Reason]
+"""By number, the jobs because of which a child has to be ended. Others that run there are handed back."""
+
+
+def thread_state(process: int, thread: int) -> str:
+    """R for one that computes; "" where nobody knows."""
+    try:
+        return Path(f"/proc/{process}/task/{thread}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
+
+
+def past_their_time(child: ChildHandle, now: float, state: ThreadState = thread_state) -> Overruns:
+    """Jobs of this child whose time is over, or that were cancelled, and that go on."""
+    late = [number for moment, number in child.deadlines() if moment + _TIME_TO_LEAVE < now]
+    overruns: Overruns = _blame(child, late, now, state) if late else {}
     for number, (flag, since) in child.cancelling.items():
         if since + _TIME_TO_LEAVE < now:
-            fates[number] = Cancelled(flag)
-    return fates
+            overruns[number] = Cancelled(flag)
+    return overruns
 
 
-def of_those_too_large(child: ChildHandle, hard_limit: int | None) -> dict[int, Fate]:
-    """By number, all that run in a child which uses more memory than it may, or than the job there asked for."""
+def _blame(child: ChildHandle, late: list[int], now: float, state: ThreadState) -> Overruns:
+    running = child.numbers_running()
+    alone = len(running) == 1
+    overruns: Overruns = {n: ByForce(JobTimedOut(_TOLD)) for n in late if alone or child.claims.was_told(n)}
+    not_told = [number for number in late if number not in overruns]
+    if not not_told:
+        return overruns
+    holder = _holder(child, running, now, state)
+    if holder in not_told:
+        overruns[holder] = ByForce(JobTimedOut(_NOT_TOLD))
+    elif holder is not None:
+        told = "it held up the other jobs of its process until the time of one of them was over, and was ended"
+        overruns.setdefault(holder, ByForce(JobBlockedOthers(told)))
+    elif not overruns:
+        overruns = dict.fromkeys(running, Suspected())
+    return overruns
+
+
+def _holder(child: ChildHandle, running: list[int], now: float, state: ThreadState) -> int | None:
+    """The job that lets no other job of its child be told anything, if one can be found."""
+    loop = child.claims.loop_holder()
+    in_loop = loop.number if loop is not None and loop.number in running else None
+    if now - child.claims.breathed_at() < _BREATHLESS:  # the interpreter is free: then it is the loop that is not
+        return in_loop if loop is not None and now - loop.since > _TIME_TO_LEAVE else None
+    threads = {number: child.claims.thread_of(number) for number in running}
+    if in_loop is not None:
+        threads[in_loop] = child.pid
+    computing = [number for number, thread in threads.items() if thread and state(child.pid, thread) == "R"]
+    return computing[0] if len(computing) == 1 else None
+
+
+def too_large(child: ChildHandle, hard_limit: int | None) -> Overruns:
+    """All that run in a child which uses more memory than it may, or than the job there asked for."""
     numbers = child.numbers_running()
     limits = [limit for limit in (hard_limit, *map(child.memory_asked, numbers)) if limit is not None]
     if not numbers or not limits:

@@ -27,6 +27,7 @@ from recruiter.processes.membership import LAST_WORDS, Membership, MembershipOpt
 from recruiter.processes.notify import ServiceManager
 from recruiter.processes.progress.writer import ProgressWriter
 from recruiter.processes.settling import Settling
+from recruiter.processes.worker.child_handle import Run
 from recruiter.processes.worker.child_pool import ForkServer
 from recruiter.processes.worker.dispatcher import Dispatcher
 from recruiter.store.database import Store
@@ -71,13 +72,11 @@ class WorkerProcess:
         self._threads_stop = Stop()
         self._fetch_stop = Stop()
         self._dispatcher = Dispatcher(
-            fork_server,
+            lambda worker, now: fork_server.spawn(worker, store.target.uri, options.concurrency, now),
             store.clock,
             events,
             PolicyRegistry(),
-            address=store.target.uri,
             children=options.processes,
-            concurrency=options.concurrency,
             memory_limit=options.memory_limit,
             hard_limit=options.memory_hard_limit,
             told=lambda: self._settling.ring(),
@@ -184,7 +183,7 @@ class WorkerProcess:
             self._settling.ring()
             time.sleep(0.01)
 
-    def _interrupt(self, waiting: list[HeldJob], running: list[HeldJob], why: str) -> None:
+    def _interrupt(self, waiting: list[HeldJob], running: list[Run], why: str) -> None:
         self._give_back(waiting)
         self._dispatcher.interrupt(running, why)
         self._settling.ring()
