@@ -6,7 +6,6 @@ import builtins
 import inspect
 import re
 from enum import Enum
-from functools import cached_property
 from typing import Any
 
 from public import FOR_BUILDERS, Member, Public, alias, classes_in, fields, members, public_names
@@ -14,6 +13,7 @@ from signatures import shown, signature
 from source import class_source
 
 from recruiter import errors
+from recruiter.first_use import cached_property
 
 FOLDER = "reference/api"
 

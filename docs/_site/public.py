@@ -12,7 +12,6 @@ import sys
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import EnumMeta
-from functools import cached_property
 from types import ModuleType
 from typing import Any, is_typeddict
 
@@ -20,6 +19,7 @@ from source import class_source, module_source
 
 import recruiter
 from recruiter import RetryPolicy, SchedulePolicy
+from recruiter.first_use import cached_property
 
 FOR_BUILDERS = "for those who build on it"
 """The section of a class with what the package itself needs; nobody is led there."""

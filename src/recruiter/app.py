@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_args, overload
 
@@ -27,6 +29,7 @@ from recruiter.domain.statistics import Analytics
 from recruiter.domain.values import to_bson
 from recruiter.errors import InvalidJob, JobExists, JobNotFound, RecruiterError, UnknownTask
 from recruiter.events import Listener
+from recruiter.first_use import cached_property
 from recruiter.jobs import Jobs
 from recruiter.processes.caller import CallingOptions
 from recruiter.processes.calling import Calling, StopWish
@@ -50,7 +53,7 @@ from recruiter.store.codec import checked_size, decode, encode_job
 from recruiter.store.database import Store
 from recruiter.store.target import Target
 from recruiter.task import Task
-from recruiter.twins import twin
+from recruiter.twins import in_its_own_thread, twin
 from recruiter.workable import Workable, stored, tags_of
 
 if TYPE_CHECKING:
@@ -85,6 +88,7 @@ class Recruiter(RegistryOwner):
         self.after_send: Callable[[], None] = lambda: None
         # Seconds to wait for a server before saying that there is none.
         self.patience = 30.0
+        self._opening = threading.Lock()
 
     # -- tasks ---------------------------------------------------------------------------------------------------
 
@@ -303,7 +307,7 @@ class Recruiter(RegistryOwner):
         """
         return self._calling.run(self._names_of(task), None if wait is None else to_seconds(wait))
 
-    arun = twin(run)
+    arun = twin(run, runs_user_code=True)
 
     def run_all(self, task: TaskLike) -> list[JobReport]:
         """Runs due jobs of this task here, one after another, until none is left; retries that are due at once too.
@@ -312,7 +316,7 @@ class Recruiter(RegistryOwner):
         """
         return self._calling.run_all(self._names_of(task))
 
-    arun_all = twin(run_all)
+    arun_all = twin(run_all, runs_user_code=True)
 
     def watch(self, *tasks: TaskLike, stop: StopWish | None = None) -> None:
         """Runs due jobs of these tasks here as they come, until `stop` (a `threading.Event`) is set.
@@ -324,7 +328,16 @@ class Recruiter(RegistryOwner):
             raise UnknownTask("watch needs at least one task")
         self._calling.watch([name for task in tasks for name in self._names_of(task)], stop)
 
-    awatch = twin(watch)
+    async def awatch(self, *tasks: TaskLike, stop: StopWish | None = None) -> None:
+        """Like `watch`, without blocking the event loop. Cancelling it stops it; the running job finishes first."""
+        ending = _Ending(stop)
+        watching = in_its_own_thread(self.watch, *tasks, stop=ending)
+        try:
+            await asyncio.shield(watching)
+        except asyncio.CancelledError:
+            ending.set()
+            await asyncio.wait([watching])
+            raise
 
     def flush_jobs_synchronously(self, *, due_only: bool = False, most: int = MOST_FLUSHED) -> list[JobReport]:
         """Runs every waiting job here and now, in the order of their time, future ones too; for your tests.
@@ -335,7 +348,7 @@ class Recruiter(RegistryOwner):
         """
         return Flushing(self.store, self.events, self._crew, self._calling_options).run(most, due_only)
 
-    aflush_jobs_synchronously = twin(flush_jobs_synchronously)
+    aflush_jobs_synchronously = twin(flush_jobs_synchronously, runs_user_code=True)
 
     # -- the connection ------------------------------------------------------------------------------------------
 
@@ -461,13 +474,18 @@ class Recruiter(RegistryOwner):
     @cached_property
     def store(self) -> Store:
         """Its database."""
-        store = Store(self.target, patience=self.patience)
-        try:
-            store.check()
-        except BaseException:
-            store.close()
-            raise
-        return store
+        with self._opening:  # of many threads one connects
+            opened: Store | None = self.__dict__.get("store")
+            if opened is not None:
+                return opened
+            store = Store(self.target, patience=self.patience)
+            try:
+                store.check()
+            except BaseException:
+                store.close()
+                raise
+            self.__dict__["store"] = store
+            return store
 
     def _names_of(self, task: TaskLike) -> list[str]:
         """All the names under which its jobs may wait."""
@@ -475,11 +493,22 @@ class Recruiter(RegistryOwner):
         return [definition.name, *definition.aliases]
 
     def _forget_connection(self) -> None:
+        enqueuer: Enqueuer | None = self.__dict__.get("_enqueuer")
+        if enqueuer is not None:
+            enqueuer.close()
         executor: Executor | None = self.__dict__.get("_executor")
         if executor is not None:
             executor.close()
         for name in _ON_THIS_CONNECTION:
             self.__dict__.pop(name, None)
+        self._results.close()
+
+    def _begin_anew(self) -> None:
+        """In a forked child: its parent's connection and threads are not its own. The next use opens another."""
+        for name in _ON_THIS_CONNECTION:
+            _inherited.append(self.__dict__.pop(name, None))
+        self._opening = threading.Lock()
+        self._results.begin_anew()
 
     def __enter__(self) -> Recruiter:
         return self
@@ -518,3 +547,30 @@ class Recruiter(RegistryOwner):
             backoff_from=settings.backoff_from.total_seconds(),
             backoff_to=settings.backoff_to.total_seconds(),
         )
+
+
+class _Ending:
+    """The wish of whoever watches to stop, and the wish of whoever awaits it."""
+
+    def __init__(self, stop: StopWish | None) -> None:
+        self._stop = stop
+        self._cancelled = threading.Event()
+
+    def set(self) -> None:
+        self._cancelled.set()
+
+    def is_set(self) -> bool:
+        return self._cancelled.is_set() or (self._stop is not None and self._stop.is_set())
+
+
+_inherited: list[object] = []
+"""What a forked child has of its parent, kept: closing or collecting it would use the parent's connections."""
+
+
+def _after_fork() -> None:
+    for owner in list(RegistryOwner.alive):
+        if isinstance(owner, Recruiter):
+            owner._begin_anew()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -20,7 +20,7 @@ from recruiter.repeatable import RepeatableJob
 from recruiter.results import JobHandle
 from recruiter.store.codec import is_job_id, new_id
 from recruiter.store.creations import content_id
-from recruiter.twins import twin
+from recruiter.twins import in_a_thread, in_its_own_thread, twin
 from recruiter.workable import Workable
 
 if TYPE_CHECKING:
@@ -156,7 +156,10 @@ class JobBuilder(Generic[R]):
             return self._recruiter.send_unused(job, wishes.returns)
         return self._recruiter.send(job, wishes.returns)
 
-    aexecute = twin(execute)
+    async def aexecute(self, *, session: ClientSession | None = None) -> JobHandle[R]:
+        """Like `execute`, without blocking the event loop."""
+        here = not self._wishes.background and session is None
+        return await (in_its_own_thread if here else in_a_thread)(self.execute, session=session)
 
     def create(self) -> JobHandle[R]:
         """Makes the job in the background, once, ever: its id is made of what it is, its task and its arguments, unless

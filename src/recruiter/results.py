@@ -13,7 +13,8 @@ from typing import Any, Generic, TypeVar
 from recruiter.domain.duration import DurationLike, to_seconds
 from recruiter.domain.job import ArchivedJob, JobId
 from recruiter.domain.typed import decode_result
-from recruiter.errors import JobFailed, ResultTimeout, StoreUnreachable
+from recruiter.errors import JobFailed, JobNotFound, ResultTimeout, StoreError, StoreUnreachable
+from recruiter.steps.identify import ids_written
 from recruiter.store.database import Store
 
 R = TypeVar("R")
@@ -21,6 +22,8 @@ R = TypeVar("R")
 _FIRST_LOOK, _LONGEST_BETWEEN_LOOKS = 0.005, 0.25
 _REST = 4
 """Looking rests this many times as long as the last look took, so that it never costs more than a fifth of the time."""
+_ASSUMED = 5.0
+"""Seconds for which a job that was there is taken to be there still; then it is looked for again."""
 
 
 class Results:
@@ -33,10 +36,27 @@ class Results:
         self._store = store
         self._opened = opened
         """The same, or None when it is closed: nobody may open it again for those who wait no longer."""
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Nobody waits. A forked child begins like this: it has neither the thread of its parent nor its waiters."""
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)
         self._waiting: dict[JobId, list[Future[ArchivedJob]]] = {}
+        self._there: set[JobId] = set()
+        self._there_until = 0.0
         self._thread: threading.Thread | None = None
+
+    def close(self) -> None:
+        """Tells everybody who waits that the connection is closed."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, {}
+            for id, futures in waiting.items():
+                for future in futures:
+                    _tell(
+                        future, StoreError(f"the recruiter was closed while somebody waited for job {id!r}; ask again")
+                    )
+            self._arrived.notify()
 
     def enlist(self, id: JobId) -> Future[ArchivedJob]:
         """The job, once it has ended; or the error that kept it from being read."""
@@ -45,8 +65,9 @@ class Results:
         with self._lock:
             self._waiting.setdefault(id, []).append(future)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._look, name="results", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._look, name="results", daemon=True)
+                thread.start()
+                self._thread = thread  # last: a caller that is interrupted here must not leave one that never starts
             self._arrived.notify()
         return future
 
@@ -65,6 +86,7 @@ class Results:
             with self._lock:
                 if not self._waiting:
                     self._thread = None
+                    self._there.clear()
                     return
                 ids = list(self._waiting)
             began = time.monotonic()
@@ -80,18 +102,44 @@ class Results:
             time.sleep(max(0.0, began + _FIRST_LOOK + rest - time.monotonic()))  # also when many arrive at once
 
     def _find(self, ids: list[JobId]) -> dict[JobId, ArchivedJob | Exception]:
-        """What has ended; if it cannot be read, whoever waits for it is told, and nobody else."""
+        """What has ended, and what there is no job of; if it cannot be read, whoever waits for it is told, and nobody
+        else."""
         store = self._opened()
         if store is None:
             return {}
         try:
-            return dict(store.archived.get_many(ids))
+            return self._ended_or_unknown(store, ids)
         except StoreUnreachable as error:
             return dict.fromkeys(ids, error)
         except Exception as error:
             if len(ids) == 1:
                 return {ids[0]: error}
             return {id: answer for each in ids for id, answer in self._find([each]).items()}
+
+    def _ended_or_unknown(self, store: Store, ids: list[JobId]) -> dict[JobId, ArchivedJob | Exception]:
+        found: dict[JobId, ArchivedJob | Exception] = dict(_ended(store, ids))
+        if time.monotonic() > self._there_until:
+            self._there.clear()
+            self._there_until = time.monotonic() + _ASSUMED
+        new = [id for id in ids if id not in found and id not in self._there]
+        if new:
+            written = {id: _written(id) for id in new}
+            there = store.scheduled.which_exist([each for several in written.values() for each in several])
+            self._there.update(id for id in new if not there.isdisjoint(written[id]))
+            gone = [id for id in new if id not in self._there]
+            found |= {id: JobNotFound(f"there is no job {id!r}") for id in gone}
+            found |= _ended(store, gone) if gone else {}  # it may have ended between the two looks
+        return found
+
+
+def _written(id: JobId) -> list[JobId]:
+    """Every id that this may be: one that came as text may be of another kind."""
+    return ids_written(id) if isinstance(id, str) else [id]
+
+
+def _ended(store: Store, ids: list[JobId]) -> dict[JobId, ArchivedJob]:
+    found = store.archived.get_many([each for id in ids for each in _written(id)])
+    return {id: found[each] for id in ids for each in _written(id)[::-1] if each in found}
 
 
 def _tell(future: Future[ArchivedJob], answer: ArchivedJob | Exception) -> None:
@@ -114,7 +162,8 @@ class JobHandle(Generic[R]):
         self._returns = returns
 
     def wait(self, timeout: DurationLike | None = None) -> ArchivedJob:
-        """Returns the job when it has ended, well or not. Raises ResultTimeout when the time is over."""
+        """Returns the job when it has ended, well or not. Raises ResultTimeout when the time is over, and JobNotFound
+        when there is no such job."""
         seconds = None if timeout is None else to_seconds(timeout)
         future = self._results.enlist(self.id)
         try:
@@ -140,8 +189,8 @@ class JobHandle(Generic[R]):
             self._results.dismiss(self.id, future)
 
     def result(self, timeout: DurationLike | None = None) -> R:
-        """What the job returned. Raises JobFailed when it ended without a result, and ResultTimeout when it has not
-        ended within this time."""
+        """What the job returned. Raises JobFailed when it ended without a result, ResultTimeout when it has not ended
+        within this time, and JobNotFound when there is no such job."""
         return self._result_of(self.wait(timeout))
 
     async def aresult(self, timeout: DurationLike | None = None) -> R:

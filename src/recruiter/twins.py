@@ -2,12 +2,16 @@
 
 There is one implementation. The twin runs it in a thread, so the loop goes on; callers that enqueue at the same time
 still share one write. Cancelling the awaiting task gives up waiting, not what is already on its way.
+
+Calls that only talk to MongoDB share some threads. A call that runs the user's code gets a thread of its own: user code
+may take long, and may itself await a twin, so it must not take the threads that others wait for.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -30,7 +34,7 @@ def in_a_thread(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> asyn
 
 
 def in_its_own_thread(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[R]:
-    """Likewise, for what may take long: it takes none of the others' threads. Cancelling does not stop it."""
+    """Likewise, for what may take long or runs user code. Cancelling does not stop it."""
     answer: Future[R] = Future()
     answer.set_running_or_notify_cancel()
     context = contextvars.copy_context()
@@ -45,14 +49,31 @@ def in_its_own_thread(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -
     return asyncio.wrap_future(answer)
 
 
-def twin(call: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
+def twin(call: Callable[P, R], *, runs_user_code: bool = False) -> Callable[P, Coroutine[Any, Any, R]]:
     """The same call for `await`: `afind = twin(find)`."""
 
     async def awaited(*args: P.args, **kwargs: P.kwargs) -> R:
-        return await in_a_thread(call, *args, **kwargs)
+        thread = in_its_own_thread if runs_user_code else in_a_thread
+        return await thread(call, *args, **kwargs)
 
+    return named_as_twin(awaited, call)
+
+
+def named_as_twin(
+    awaited: Callable[P, Coroutine[Any, Any, R]], call: Callable[..., Any]
+) -> Callable[P, Coroutine[Any, Any, R]]:
+    """Gives a twin that is written by hand the name, the parameters and the docstring of one."""
     update_wrapper(awaited, call)
     awaited.__name__ = f"a{call.__name__}"
     awaited.__qualname__ = call.__qualname__.removesuffix(call.__name__) + awaited.__name__
     awaited.__doc__ = f"Like `{call.__name__}`, without blocking the event loop."
     return awaited
+
+
+def _after_fork() -> None:
+    """A forked child has none of its parent's threads."""
+    global _threads
+    _threads = None
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -25,7 +25,7 @@ from recruiter.store.codec import decode
 from recruiter.store.database import Store
 from tests.commands import Recorder, recorded
 from tests.conftest import eventually
-from tests.samples import a_job, done
+from tests.samples import a_job, done, insert
 
 TALKING: dict[type, set[str]] = {
     Recruiter: {
@@ -296,8 +296,14 @@ def archive(store: Store, *ids: str) -> None:
     store.archived.collection.insert_many(decode(done(a_job(id), result=f"of {id}")) for id in ids)
 
 
+def are_waited_for(recruiter: Recruiter, *ids: str) -> None:
+    """There are such jobs, and they have not ended."""
+    insert(recruiter.store, *(a_job(id) for id in ids))
+
+
 def looks_of_one(recruiter: Recruiter, gate: Gate) -> int:
     """How often one who waits alone looks in that time."""
+    are_waited_for(recruiter, "alone")
     with ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(recruiter.handle("alone").result, "60s")
         eventually(gate.looks)
@@ -333,6 +339,7 @@ class Waiters:
 @pytest.mark.parametrize("how", ["in_threads", "in_a_loop"])
 def test_a_thousand_who_wait_ask_about_as_often_as_one(recruiter: Recruiter, gate: Gate, how: str) -> None:
     ids = [f"job{number}" for number in range(MANY)]
+    are_waited_for(recruiter, *ids)
     alone = looks_of_one(recruiter, gate)
     with ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(getattr(Waiters(recruiter, ids), how))
@@ -362,6 +369,7 @@ def nobody_waits(recruiter: Recruiter) -> None:
 class TestWaiting:
     def test_the_time_of_one_is_over_and_the_others_wait_on(self, recruiter: Recruiter) -> None:
         """Given two who wait for each of fifty jobs, one of them not long."""
+        are_waited_for(recruiter, *(f"job{number}" for number in range(50)))
 
         async def wait() -> list[Any]:
             handles = [recruiter.handle(f"job{number}") for number in range(50)]
@@ -377,6 +385,7 @@ class TestWaiting:
         nobody_waits(recruiter)
 
     def test_so_it_is_in_threads(self, recruiter: Recruiter) -> None:
+        are_waited_for(recruiter, "x")
         handle = recruiter.handle("x")
         with ThreadPoolExecutor(2) as threads:
             long = threads.submit(handle.result, "60s")
@@ -387,6 +396,8 @@ class TestWaiting:
         nobody_waits(recruiter)
 
     def test_a_task_that_is_cancelled_leaves_nothing_behind(self, recruiter: Recruiter) -> None:
+        are_waited_for(recruiter, "x")
+
         async def cancel() -> str:
             handle = recruiter.handle("x")
             tasks = [asyncio.create_task(handle.aresult()) for _ in range(3)]
@@ -404,6 +415,8 @@ class TestWaiting:
         nobody_waits(recruiter)
 
     def test_cancelled_the_last_one_ends_the_looking(self, recruiter: Recruiter) -> None:
+        are_waited_for(recruiter, "x")
+
         async def cancel() -> None:
             waiting = asyncio.create_task(recruiter.handle("x").await_())
             await asyncio.sleep(0.02)
@@ -428,6 +441,7 @@ class TestWaiting:
 
     def test_loops_in_several_threads_wait_together(self, recruiter: Recruiter) -> None:
         ids = [f"job{number}" for number in range(8)]
+        are_waited_for(recruiter, *ids)
 
         def wait(id: str) -> str:
             answer: str = asyncio.run(recruiter.handle(id).aresult("60s"))

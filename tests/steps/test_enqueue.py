@@ -172,7 +172,7 @@ def test_a_caller_that_is_interrupted_does_not_stop_the_others(store: Store, mon
     writing.wait()
 
     def interrupt() -> None:
-        eventually(lambda: enqueuer._waiting)
+        eventually(lambda: not enqueuer._calls.empty())
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     threading.Thread(target=interrupt, daemon=True).start()

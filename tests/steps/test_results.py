@@ -10,7 +10,7 @@ import pytest
 from recruiter import Recruiter
 from recruiter.errors import JobFailed, RecruiterError, ResultTimeout
 from recruiter.store.codec import decode
-from tests.samples import a_job, done
+from tests.samples import a_job, done, insert
 
 
 def archive(recruiter: Recruiter, id: str, **fields: Any) -> None:
@@ -21,6 +21,7 @@ def archive(recruiter: Recruiter, id: str, **fields: Any) -> None:
 def test_everybody_gets_its_own(recruiter: Recruiter) -> None:
     """Given twenty threads that wait before their jobs have ended, when these end, then each has its result."""
     ids = [f"job{number}" for number in range(20)]
+    insert(recruiter.store, *(a_job(id) for id in ids))
 
     with ThreadPoolExecutor(len(ids)) as threads:
         waiting = [threads.submit(recruiter.handle(id).result, "20s") for id in ids]
@@ -32,6 +33,7 @@ def test_everybody_gets_its_own(recruiter: Recruiter) -> None:
 
 
 def test_two_wait_for_the_same(recruiter: Recruiter) -> None:
+    insert(recruiter.store, a_job("x"))
     with ThreadPoolExecutor(2) as threads:
         waiting = [threads.submit(recruiter.handle("x").result, "20s") for _ in range(2)]
         archive(recruiter, "x")
@@ -47,11 +49,13 @@ def test_one_that_failed_says_why(recruiter: Recruiter) -> None:
 
 
 def test_the_time_is_over(recruiter: Recruiter) -> None:
+    insert(recruiter.store, a_job("x"))
     with pytest.raises(ResultTimeout, match="'x' has not ended within"):
         recruiter.handle("x").result("10ms")
 
 
 def test_after_a_timeout_it_can_be_asked_again(recruiter: Recruiter) -> None:
+    insert(recruiter.store, a_job("x"))
     handle = recruiter.handle("x")
     with pytest.raises(ResultTimeout):
         handle.result("10ms")

@@ -1,63 +1,73 @@
 """Enqueue: the first step of a job's life.
 
-*Batch while busy*: a lone caller writes at once. Callers that come while a write is on its way gather, and the first
-of them takes all the others along in the next write. Nobody ever waits to fill a batch, and each caller returns when
-its own job is durable.
+*Batch while busy*: one thread writes for all callers of a process. It never waits to fill a batch: it takes whatever
+has gathered while the last write was on its way, and each caller returns when its own job is durable.
+
+The thread belongs to no caller. A caller that is interrupted, by Ctrl-C or because it is a job whose time is over,
+leaves alone; the write goes on for the others. What callers and the thread share is a queue and a lock for each caller,
+both of which are atomic in Python: an exception that arrives between any two instructions leaves them whole.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
 
 from bson.raw_bson import RawBSONDocument
 
-from recruiter.domain.job import Job
-from recruiter.errors import InvalidJob, JobExists, RecruiterError
+from recruiter.domain.job import Job, JobId
+from recruiter.errors import InvalidJob, JobExists, RecruiterError, StoreUnreachable
 from recruiter.store.codec import LARGEST_JOB, encode_job
 from recruiter.store.database import Store
 
 LARGEST_BATCH = 1000
+_IDLE = 10.0
+"""Seconds without work after which the writing thread ends; the next caller starts another."""
+SILENCE = 1.0
+"""Seconds without an answer after which somebody is told."""
 
 
-class _Caller:
-    """One caller in the queue, and what became of its job."""
+class _Call:
+    """One caller, and what became of its job."""
 
-    __slots__ = ("document", "error", "finished", "turn")
+    __slots__ = ("document", "done", "error", "given_up")
 
     def __init__(self, document: RawBSONDocument) -> None:
         self.document = document
-        self.turn = threading.Event()
-        self.finished = False
+        self.done = threading.Lock()
+        self.done.acquire()  # released by the writing thread
         self.error: BaseException | str | None = None
+        self.given_up = False
 
 
 class Enqueuer:
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._lock = threading.Lock()
-        self._waiting: list[_Caller] = []
-        self._writing = False
+    """`silent` is called when MongoDB has not answered for a second, with what has not been answered."""
 
-    def one(self, job: Job) -> None:
-        """Returns when the job is durable. Raises JobExists when there is one with this id."""
-        caller = _Caller(encode_job(job))
-        with self._lock:
-            self._waiting.append(caller)
-            must_wait = self._writing
-            self._writing = True
-        if must_wait:
-            try:
-                caller.turn.wait()
-            except BaseException:  # Ctrl-C: whoever comes next must not wait for us
-                self._abandon(caller)
-                raise
-        if not caller.finished:
-            self._write_waiting()
-        if isinstance(caller.error, BaseException):
-            raise caller.error
-        if caller.error is not None:
-            raise refusal(job, caller.error)
+    def __init__(self, store: Store, silent: Callable[[str], None] = lambda _: None) -> None:
+        self._scheduled = store.scheduled
+        self._silent = silent
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._writer: threading.Thread | None = None
+        self._closed = False
+
+    def one(self, job: Job, within: float | None = None) -> None:
+        """Returns when the job is durable. Raises JobExists when there is one with this id, and StoreUnreachable when
+        it takes longer than `within` seconds."""
+        call = _Call(encode_job(job))
+        try:
+            self._calls.put(call)
+            self._start_writing()
+            self._wait(call, job.id, within)
+        except BaseException:
+            call.given_up = True  # if it is not on its way yet, it stays
+            raise
+        if isinstance(call.error, BaseException):
+            raise _own(call.error) from call.error
+        if call.error is not None:
+            raise refusal(job, call.error)
 
     def many(self, jobs: Sequence[Job]) -> list[RecruiterError | None]:
         """Stores all that can be stored; returns what was wrong with each, in order."""
@@ -70,42 +80,80 @@ class Enqueuer:
                 errors[place] = error
         for start in range(0, len(encoded), LARGEST_BATCH):
             places, batch = zip(*encoded[start : start + LARGEST_BATCH], strict=True)
-            for offset, documents in _by_size(list(batch)):
-                for index, refused in self._store.scheduled.insert(documents).items():
+            for offset, documents in by_size(list(batch)):
+                for index, refused in self._scheduled.insert(documents).items():
                     place = places[offset + index]
                     errors[place] = refusal(jobs[place], refused)
         return errors
 
-    def _abandon(self, caller: _Caller) -> None:
-        with self._lock:
-            its_turn = caller.turn.is_set() and not caller.finished
-            if caller in self._waiting:
-                self._waiting.remove(caller)
-            next_writer = self._waiting[0] if its_turn and self._waiting else None
-            if its_turn:
-                self._writing = next_writer is not None
-        if next_writer is not None:
-            next_writer.turn.set()
+    def close(self) -> None:
+        """The writing thread ends when it has written what has been handed to it."""
+        self._closed = True
+        self._calls.put(None)  # wakes it
 
-    def _write_waiting(self) -> None:
+    # -- the caller ----------------------------------------------------------------------------------------------
+
+    def _start_writing(self) -> None:
         with self._lock:
-            batch, self._waiting = self._waiting[:LARGEST_BATCH], self._waiting[LARGEST_BATCH:]
+            if self._writer is None:
+                writer = threading.Thread(target=self._write, name="recruiter-enqueue", daemon=True)
+                writer.start()
+                self._writer = writer  # last: a caller that is interrupted here must not leave one that never starts
+
+    def _wait(self, call: _Call, id: JobId, within: float | None) -> None:
+        began, told = time.monotonic(), False
+        while True:
+            waited = time.monotonic() - began
+            left = SILENCE if within is None else min(SILENCE, within - waited)
+            if call.done.acquire(timeout=max(0.0, left)):
+                return
+            waited = time.monotonic() - began
+            if within is not None and waited >= within:
+                raise StoreUnreachable(
+                    f"MongoDB has not answered within {within:g} s; it is not known whether job {id!r} is stored. "
+                    "Ask recruiter.find() for it, or enqueue with an id of your own, which is safe to do again"
+                )
+            if waited >= SILENCE and not told:
+                told = True
+                self._silent(f"job {id!r} is not stored yet")
+
+    # -- the writing thread --------------------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        while (batch := self._next_batch()) is not None:
+            for place, documents in by_size([call.document for call in batch]):
+                self._store(batch[place : place + len(documents)], documents)
+
+    def _store(self, calls: list[_Call], documents: list[RawBSONDocument]) -> None:
         try:
-            for place, documents in _by_size([caller.document for caller in batch]):
-                for index, error in self._store.scheduled.insert(documents).items():
-                    batch[place + index].error = error
+            for place, error in self._scheduled.insert(documents).items():
+                calls[place].error = error
         except BaseException as error:
-            for caller in batch:
-                caller.error = error
+            for call in calls:
+                call.error = error
         finally:
-            with self._lock:
-                next_writer = self._waiting[0] if self._waiting else None
-                self._writing = next_writer is not None
-            for caller in batch:
-                caller.finished = True
-                caller.turn.set()
-            if next_writer is not None:
-                next_writer.turn.set()
+            for call in calls:
+                call.done.release()
+
+    def _next_batch(self) -> list[_Call] | None:
+        """All that has gathered; None when nobody has come for a while."""
+        batch: list[_Call] = []
+        try:
+            call = self._calls.get(timeout=0 if self._closed else _IDLE)
+            while True:
+                if call is not None and not call.given_up:
+                    batch.append(call)
+                if len(batch) == LARGEST_BATCH:
+                    return batch
+                call = self._calls.get_nowait()
+        except Empty:
+            if batch:
+                return batch
+        with self._lock:  # callers put first and look for the thread afterwards: nobody is missed
+            if not self._calls.empty():
+                return []
+            self._writer = None
+            return None
 
 
 def refusal(job: Job, error: str) -> RecruiterError:
@@ -114,7 +162,15 @@ def refusal(job: Job, error: str) -> RecruiterError:
     return InvalidJob(f"MongoDB refused the job {job.id!r} of task {job.task!r}: {error}")
 
 
-def _by_size(documents: list[RawBSONDocument]) -> list[tuple[int, list[RawBSONDocument]]]:
+def _own(error: BaseException) -> BaseException:
+    """The same error for each caller: one that is raised in several threads would collect all their tracebacks."""
+    try:
+        return type(error)(*error.args)
+    except Exception:
+        return error
+
+
+def by_size(documents: list[RawBSONDocument]) -> list[tuple[int, list[RawBSONDocument]]]:
     """Pieces with their starting place, each small enough that one huge job does not fail its neighbours."""
     pieces: list[tuple[int, list[RawBSONDocument]]] = []
     size = LARGEST_JOB

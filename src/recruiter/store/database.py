@@ -11,7 +11,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
 
 from pymongo import IndexModel, MongoClient, ReadPreference
 from pymongo.collection import Collection
@@ -24,6 +23,7 @@ from recruiter.domain.filters import JobFilter
 from recruiter.domain.job import JobId
 from recruiter.domain.text import mask
 from recruiter.errors import InvalidTarget, NotAReplicaSet, ServerTooOld, StoreRefused, StoreUnreachable
+from recruiter.first_use import cached_property
 from recruiter.store import (
     actions,
     archived,

@@ -1,0 +1,132 @@
+"""Callers that enqueue together: what happens to one of them is none of the others' business."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from recruiter import Recruiter
+from recruiter.errors import JobTimedOut, StoreError
+from recruiter.interruption import Reach
+from recruiter.steps.enqueue import Enqueuer
+from recruiter.store.database import Store
+from tests.conftest import eventually
+from tests.samples import a_job
+
+
+class Held:
+    """A write that is held up until it may go on."""
+
+    def __init__(self, insert: Callable[..., dict[int, str]]) -> None:
+        self._insert = insert
+        self.writing = threading.Semaphore(0)
+        self.may_go = threading.Semaphore(0)
+
+    def __call__(self, *args: Any) -> dict[int, str]:
+        self.writing.release()
+        assert self.may_go.acquire(timeout=20)
+        return self._insert(*args)
+
+
+@pytest.fixture
+def held(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
+    held = Held(store.scheduled.insert)
+    monkeypatch.setattr(store.scheduled, "insert", held)
+    yield held
+    for _ in range(10):
+        held.may_go.release()
+
+
+class Job(threading.Thread):
+    """A thread that runs user code, which enqueues; it can be interrupted like any job in a thread."""
+
+    def __init__(self, enqueue: Callable[[], None]) -> None:
+        super().__init__(daemon=True)
+        self._enqueue = enqueue
+        self.reach = Reach()
+        self.raised: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            with self.reach:
+                self._enqueue()
+        except BaseException as error:
+            self.raised = error
+
+
+def test_the_timeout_of_one_job_is_not_raised_in_the_calls_of_others(store: Store, held: Held) -> None:
+    """Given three jobs that enqueue together, when the time of the one that came first is over while the others wait
+    for the same write, then only that one hears of it, and the jobs of the others are stored."""
+    enqueuer = Enqueuer(store)
+    first = Job(lambda: enqueuer.one(a_job("first")))
+    assert held.writing.acquire(timeout=20)
+    late = Job(lambda: enqueuer.one(a_job("late")))
+    others = [Job(partial(enqueuer.one, a_job(id))) for id in ("a", "b")]
+
+    held.may_go.release()
+    assert held.writing.acquire(timeout=20)
+    late.reach.interrupt(JobTimedOut("the time of this one is over"))
+    for _ in range(3):
+        held.may_go.release()
+    for job in (first, late, *others):
+        job.join(20)
+
+    assert isinstance(late.raised, JobTimedOut)
+    assert [job.raised for job in (first, *others)] == [None, None, None]
+    assert store.scheduled.which_exist(["first", "a", "b"]) == {"first", "a", "b"}
+
+
+def test_whoever_is_interrupted_at_any_point_leaves_the_others_able_to_enqueue(store: Store) -> None:
+    """Given jobs whose time is over at any instruction of their enqueue, then a later call still returns."""
+    enqueuer = Enqueuer(store)
+    for number in range(60):
+        job = Job(partial(_enqueue_some, enqueuer, number))
+        threading.Event().wait(number / 20_000)
+        job.reach.interrupt(JobTimedOut("over"))
+        job.join(20)
+        assert not job.is_alive()
+
+    later = Job(lambda: enqueuer.one(a_job("later")))
+    later.join(10)
+
+    assert not later.is_alive()
+    assert later.raised is None
+    assert store.scheduled.exists("later")
+
+
+def test_the_writing_thread_ends_with_the_connection(recruiter: Recruiter) -> None:
+    task = recruiter.task(_note)
+    task.enqueue("x")
+    assert "recruiter-enqueue" in {thread.name for thread in threading.enumerate()}
+
+    recruiter.close()
+
+    eventually(lambda: "recruiter-enqueue" not in {thread.name for thread in threading.enumerate()})
+    assert recruiter.find(task.enqueue("y").id).args == {"text": "y"}
+
+
+def test_a_call_that_comes_after_closing_does_not_hang(target: str, store: Store) -> None:
+    assert store.database.name in target
+    enqueuer = Enqueuer(store)
+    enqueuer.one(a_job("a"))
+    enqueuer.close()
+    store.close()
+
+    late = Job(lambda: enqueuer.one(a_job("b")))
+    late.join(10)
+
+    assert isinstance(late.raised, StoreError)
+
+
+def _enqueue_some(enqueuer: Enqueuer, number: int) -> None:
+    for each in range(3):
+        enqueuer.one(a_job(f"{number}-{each}"))
+
+
+def _note(text: str) -> str:
+    return text

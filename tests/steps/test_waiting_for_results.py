@@ -1,0 +1,117 @@
+"""Waiting for results: for jobs that there are, as long as somebody is there to look."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from bson import ObjectId
+
+from recruiter import Recruiter, Workable
+from recruiter.errors import JobNotFound, StoreError
+from recruiter.store.codec import decode
+from tests.conftest import eventually
+from tests.samples import a_job, done, insert
+
+
+def note(text: str) -> str:
+    return text
+
+
+class TestUnknownJobs:
+    def test_nobody_waits_for_a_job_that_there_is_not(self, recruiter: Recruiter) -> None:
+        """Given an id that no job has, then whoever waits hears so at once, however long it would wait."""
+        with pytest.raises(JobNotFound, match="nobody"):
+            recruiter.handle("nobody").result(timeout="60s")
+        with pytest.raises(JobNotFound):
+            asyncio.run(recruiter.handle(ObjectId()).aresult())
+
+    def test_nor_for_one_that_is_removed_meanwhile(self, recruiter: Recruiter) -> None:
+        insert(recruiter.store, a_job("x"))
+        with ThreadPoolExecutor(1) as thread:
+            waiting = thread.submit(recruiter.handle("x").result, "60s")
+            eventually(lambda: "x" in recruiter._results._there)
+            recruiter.store.scheduled.collection.delete_one({"_id": "x"})
+
+            assert isinstance(waiting.exception(30), JobNotFound)
+
+    def test_others_wait_on(self, recruiter: Recruiter) -> None:
+        insert(recruiter.store, a_job("x"))
+        with ThreadPoolExecutor(2) as threads:
+            waiting = threads.submit(recruiter.handle("x").result, "60s")
+            assert isinstance(threads.submit(recruiter.handle("y").result).exception(20), JobNotFound)
+            recruiter.store.archived.collection.insert_one(decode(done(a_job("x"), result="of x")))
+            assert waiting.result(20) == "of x"
+
+
+@pytest.mark.parametrize("id", [ObjectId(), uuid4(), 42], ids=lambda id: type(id).__name__)
+def test_an_id_may_be_given_as_text(recruiter: Recruiter, id: Any) -> None:
+    recruiter.store.archived.collection.insert_one(decode(done(a_job(id), result="of it")))
+
+    assert recruiter.handle(str(id)).result(timeout="20s") == "of it"
+    assert recruiter.handle(id).wait(timeout="20s").id == id
+
+
+def test_whoever_waits_when_it_is_closed_hears_of_it(recruiter: Recruiter) -> None:
+    insert(recruiter.store, a_job("x"))
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(recruiter.handle("x").result)
+        eventually(lambda: recruiter._results._waiting)
+
+        recruiter.close()
+
+        error = waiting.exception(20)
+    assert isinstance(error, StoreError)
+    assert "'x'" in str(error)
+
+
+class Slow(Workable, name="waiting.Slow"):
+    """Runs until it is let go, and enqueues over the async face meanwhile."""
+
+    began = threading.Semaphore(0)
+    go = threading.Event()
+
+    def execute(self) -> str:
+        Slow.began.release()
+        assert Slow.go.wait(60)
+        return "done"
+
+
+def test_user_code_does_not_take_the_threads_that_others_wait_for(recruiter: Recruiter) -> None:
+    """Given more optimistic jobs than there are threads, all of them running, then the async face still answers."""
+    task = recruiter.task(note)
+    Slow.go.clear()
+
+    async def use() -> list[str]:
+        running = [asyncio.create_task(Slow().as_job_of(recruiter).aexecute()) for _ in range(70)]
+        for _ in range(64):
+            await asyncio.to_thread(Slow.began.acquire, True, 20)
+        async with asyncio.timeout(20):
+            await task.aenqueue("x")
+        Slow.go.set()
+        return [handle.result("20s") for handle in await asyncio.gather(*running)]
+
+    try:
+        assert asyncio.run(use()) == ["done"] * 70
+    finally:
+        Slow.go.set()
+
+
+def test_a_cancelled_awatch_ends(recruiter: Recruiter) -> None:
+    """Given a loop that watches, when it is cancelled, then no thread goes on watching."""
+    task = recruiter.task(note)
+
+    async def watch() -> None:
+        watching = asyncio.create_task(recruiter.awatch(task))
+        await (await task.aenqueue("x")).aresult("20s")
+        watching.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(watching, 20)
+
+    asyncio.run(watch())
+
+    assert recruiter.store.roster.collection.count_documents({}) == 0
