@@ -15,9 +15,9 @@ T = TypeVar("T")
 class cached_property(Generic[T]):
     """Made on first use and kept on the instance. Threads that make it at the same time all get the first one."""
 
-    def __init__(self, make: Callable[[Any], T]) -> None:
-        self._make = make
-        self.__doc__ = make.__doc__
+    def __init__(self, func: Callable[[Any], T]) -> None:
+        self.func = func
+        self.__doc__ = func.__doc__
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -29,5 +29,5 @@ class cached_property(Generic[T]):
     def __get__(self, instance: object | None, owner: type) -> Self | T:
         if instance is None:
             return self
-        made: T = instance.__dict__.setdefault(self._name, self._make(instance))
+        made: T = instance.__dict__.setdefault(self._name, self.func(instance))
         return made

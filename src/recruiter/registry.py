@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from itertools import count
 from typing import Any, ClassVar, NamedTuple, Protocol
 from weakref import WeakSet
@@ -22,6 +22,7 @@ from recruiter.domain.typed import encode_result
 from recruiter.domain.values import from_bson
 from recruiter.errors import InvalidArguments, TaskExists, UnknownTask
 from recruiter.events import Events, Listener
+from recruiter.first_use import cached_property
 from recruiter.workable import WORKABLES, Workable, checked, parameters_of, rebuilt
 
 

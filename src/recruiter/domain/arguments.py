@@ -14,7 +14,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import InitVar, dataclass, is_dataclass
-from functools import cached_property, partial
+from functools import partial
 from inspect import Parameter
 from types import SimpleNamespace
 from typing import Any, get_type_hints
@@ -22,6 +22,7 @@ from typing import Any, get_type_hints
 from recruiter.domain.typed import Mismatch, Slot, spelled
 from recruiter.domain.values import KEYS_THAT_CHANGE, Refused
 from recruiter.errors import InvalidArguments, UnsupportedValue
+from recruiter.first_use import cached_property
 
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
