@@ -14,6 +14,7 @@ from recruiter.domain.duration import DurationLike, to_seconds
 from recruiter.domain.job import ArchivedJob, JobId
 from recruiter.domain.typed import decode_result
 from recruiter.errors import JobFailed, JobNotFound, ResultTimeout, StoreError, StoreUnreachable
+from recruiter.service_thread import ServiceThread
 from recruiter.steps.identify import ids_written
 from recruiter.store.database import Store
 
@@ -45,7 +46,7 @@ class Results:
         self._waiting: dict[JobId, list[Future[ArchivedJob]]] = {}
         self._there: set[JobId] = set()
         self._there_until = 0.0
-        self._thread: threading.Thread | None = None
+        self._thread = ServiceThread(self._look, lambda: bool(self._waiting))
 
     def close(self) -> None:
         """Tells everybody who waits that the connection is closed."""
@@ -64,12 +65,21 @@ class Results:
         self._store()
         with self._lock:
             self._waiting.setdefault(id, []).append(future)
-            if self._thread is None:
-                thread = threading.Thread(target=self._look, name="results", daemon=True)
-                thread.start()
-                self._thread = thread  # last: a caller that is interrupted here must not leave one that never starts
             self._arrived.notify()
+        self._thread.ensure()
         return future
+
+    def answer(self, future: Future[ArchivedJob], within: float | None) -> ArchivedJob:
+        """Waits for it, and sees to it that somebody looks. Raises TimeoutError."""
+        until = None if within is None else time.monotonic() + within
+        while True:
+            left = _ASSUMED if until is None else until - time.monotonic()
+            try:
+                return future.result(min(left, _ASSUMED))
+            except TimeoutError:
+                if future.done() or (until is not None and time.monotonic() >= until):
+                    raise
+                self._thread.ensure()
 
     def dismiss(self, id: JobId, future: Future[ArchivedJob]) -> None:
         """Whoever asked has stopped waiting."""
@@ -85,7 +95,6 @@ class Results:
         while True:
             with self._lock:
                 if not self._waiting:
-                    self._thread = None
                     self._there.clear()
                     return
                 ids = list(self._waiting)
@@ -167,7 +176,7 @@ class JobHandle(Generic[R]):
         seconds = None if timeout is None else to_seconds(timeout)
         future = self._results.enlist(self.id)
         try:
-            return future.result(seconds)
+            return self._results.answer(future, seconds)
         except TimeoutError:
             if future.done():  # it came in this very moment, or the error is the store's own
                 return future.result()

@@ -363,7 +363,7 @@ def test_a_thousand_who_wait_ask_about_as_often_as_one(recruiter: Recruiter, gat
 def nobody_waits(recruiter: Recruiter) -> None:
     """And nobody looks for what nobody waits for."""
     assert recruiter._results._waiting == {}
-    eventually(lambda: not any(thread.name == "results" for thread in threading.enumerate()))
+    eventually(lambda: not recruiter._results._thread.alive)
 
 
 class TestWaiting:

@@ -19,6 +19,7 @@ from bson.raw_bson import RawBSONDocument
 
 from recruiter.domain.job import Job, JobId
 from recruiter.errors import InvalidJob, JobExists, RecruiterError, StoreUnreachable
+from recruiter.service_thread import ServiceThread
 from recruiter.store.codec import LARGEST_JOB, encode_job
 from recruiter.store.database import Store
 
@@ -49,8 +50,7 @@ class Enqueuer:
         self._scheduled = store.scheduled
         self._silent = silent
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
-        self._lock = threading.Lock()
-        self._writer: threading.Thread | None = None
+        self._thread = ServiceThread(self._write, lambda: not self._calls.empty())
         self._closed = False
 
     def one(self, job: Job, within: float | None = None) -> None:
@@ -59,7 +59,7 @@ class Enqueuer:
         call = _Call(encode_job(job))
         try:
             self._calls.put(call)
-            self._start_writing()
+            self._thread.ensure()
             self._wait(call, job.id, within)
         except BaseException:
             call.given_up = True  # if it is not on its way yet, it stays
@@ -87,18 +87,11 @@ class Enqueuer:
         return errors
 
     def close(self) -> None:
-        """The writing thread ends when it has written what has been handed to it."""
+        """The writing thread ends when it has written what it was given."""
         self._closed = True
         self._calls.put(None)  # wakes it
 
     # -- the caller ----------------------------------------------------------------------------------------------
-
-    def _start_writing(self) -> None:
-        with self._lock:
-            if self._writer is None:
-                writer = threading.Thread(target=self._write, name="recruiter-enqueue", daemon=True)
-                writer.start()
-                self._writer = writer  # last: a caller that is interrupted here must not leave one that never starts
 
     def _wait(self, call: _Call, id: JobId, within: float | None) -> None:
         began, told = time.monotonic(), False
@@ -113,6 +106,7 @@ class Enqueuer:
                     f"MongoDB has not answered within {within:g} s; it is not known whether job {id!r} is stored. "
                     "Ask recruiter.find() for it, or enqueue with an id of your own, which is safe to do again"
                 )
+            self._thread.ensure()
             if waited >= SILENCE and not told:
                 told = True
                 self._silent(f"job {id!r} is not stored yet")
@@ -136,7 +130,7 @@ class Enqueuer:
                 call.done.release()
 
     def _next_batch(self) -> list[_Call] | None:
-        """All that has gathered; None when nobody has come for a while."""
+        """All that has gathered; None when nobody comes for a while."""
         batch: list[_Call] = []
         try:
             call = self._calls.get(timeout=0 if self._closed else _IDLE)
@@ -147,13 +141,7 @@ class Enqueuer:
                     return batch
                 call = self._calls.get_nowait()
         except Empty:
-            if batch:
-                return batch
-        with self._lock:  # callers put first and look for the thread afterwards: nobody is missed
-            if not self._calls.empty():
-                return []
-            self._writer = None
-            return None
+            return batch or None
 
 
 def refusal(job: Job, error: str) -> RecruiterError:
