@@ -82,7 +82,7 @@ class Recruiter(RegistryOwner):
         super().__init__()
         self._target_given = target
         self._target: Target | None = None
-        self._results = Results(lambda: self.store, lambda: self.__dict__.get("store"))
+        self._results = Results(lambda: self.store)
         self._declared: dict[str, RepeatableJob] = {}
         # Called when jobs have been stored; for tests that run them at once.
         self.after_send: Callable[[], None] = lambda: None

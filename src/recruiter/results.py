@@ -16,7 +16,9 @@ from recruiter.domain.typed import decode_result
 from recruiter.errors import JobFailed, JobNotFound, ResultTimeout, StoreError, StoreUnreachable
 from recruiter.service_thread import ServiceThread
 from recruiter.steps.identify import ids_written
+from recruiter.store.archived import Archived
 from recruiter.store.database import Store
+from recruiter.store.scheduled import Scheduled
 
 R = TypeVar("R")
 
@@ -33,10 +35,8 @@ class Results:
     A look is one query, so a thousand who wait are hardly more work for MongoDB than one.
     """
 
-    def __init__(self, store: Callable[[], Store], opened: Callable[[], Store | None]) -> None:
+    def __init__(self, store: Callable[[], Store]) -> None:
         self._store = store
-        self._opened = opened
-        """The same, or None when it is closed: nobody may open it again for those who wait no longer."""
         self.begin_anew()
 
     def begin_anew(self) -> None:
@@ -44,6 +44,8 @@ class Results:
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)
         self._waiting: dict[JobId, list[Future[ArchivedJob]]] = {}
+        self._collections: tuple[Scheduled, Archived] | None = None
+        """As they were when somebody began to wait: once closed they stay closed, and nobody opens them again."""
         self._there: set[JobId] = set()
         self._there_until = 0.0
         self._thread = ServiceThread(self._look, lambda: bool(self._waiting))
@@ -62,8 +64,9 @@ class Results:
     def enlist(self, id: JobId) -> Future[ArchivedJob]:
         """The job, once it has ended; or the error that kept it from being read."""
         future: Future[ArchivedJob] = Future()
-        self._store()
+        store = self._store()
         with self._lock:
+            self._collections = store.scheduled, store.archived
             self._waiting.setdefault(id, []).append(future)
             self._arrived.notify()
         self._thread.ensure()
@@ -113,11 +116,8 @@ class Results:
     def _find(self, ids: list[JobId]) -> dict[JobId, ArchivedJob | Exception]:
         """What has ended, and what there is no job of; if it cannot be read, whoever waits for it is told, and nobody
         else."""
-        store = self._opened()
-        if store is None:
-            return {}
         try:
-            return self._ended_or_unknown(store, ids)
+            return self._ended_or_unknown(ids)
         except StoreUnreachable as error:
             return dict.fromkeys(ids, error)
         except Exception as error:
@@ -125,19 +125,21 @@ class Results:
                 return {ids[0]: error}
             return {id: answer for each in ids for id, answer in self._find([each]).items()}
 
-    def _ended_or_unknown(self, store: Store, ids: list[JobId]) -> dict[JobId, ArchivedJob | Exception]:
-        found: dict[JobId, ArchivedJob | Exception] = dict(_ended(store, ids))
+    def _ended_or_unknown(self, ids: list[JobId]) -> dict[JobId, ArchivedJob | Exception]:
+        assert self._collections is not None  # somebody waits
+        scheduled, archived = self._collections
+        found: dict[JobId, ArchivedJob | Exception] = dict(_ended(archived, ids))
         if time.monotonic() > self._there_until:
             self._there.clear()
             self._there_until = time.monotonic() + _ASSUMED
         new = [id for id in ids if id not in found and id not in self._there]
         if new:
             written = {id: _written(id) for id in new}
-            there = store.scheduled.which_exist([each for several in written.values() for each in several])
+            there = scheduled.which_exist([each for several in written.values() for each in several])
             self._there.update(id for id in new if not there.isdisjoint(written[id]))
             gone = [id for id in new if id not in self._there]
             found |= {id: JobNotFound(f"there is no job {id!r}") for id in gone}
-            found |= _ended(store, gone) if gone else {}  # it may have ended between the two looks
+            found |= _ended(archived, gone) if gone else {}  # it may have ended between the two looks
         return found
 
 
@@ -146,8 +148,8 @@ def _written(id: JobId) -> list[JobId]:
     return ids_written(id) if isinstance(id, str) else [id]
 
 
-def _ended(store: Store, ids: list[JobId]) -> dict[JobId, ArchivedJob]:
-    found = store.archived.get_many([each for id in ids for each in _written(id)])
+def _ended(archived: Archived, ids: list[JobId]) -> dict[JobId, ArchivedJob]:
+    found = archived.get_many([each for id in ids for each in _written(id)])
     return {id: found[each] for id in ids for each in _written(id)[::-1] if each in found}
 
 

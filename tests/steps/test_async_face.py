@@ -49,7 +49,7 @@ _SAYING = {
 SILENT: dict[type, set[str]] = {
     Recruiter: {
         *("task", "job", "job_of", "every", "declare", "definition_of", "repeatable_job_of", "scheduler"),
-        *("handle", "listen", "point_at", "close"),
+        *("handle", "listen", "point_at", "close", "on_became_master", "on_stept_back"),
         # What the builder delegates to; its own last words have twins.
         *("send", "send_many", "send_once", "send_unused", "run_here"),
     },
@@ -466,7 +466,7 @@ class TestWaiting:
 
         archive(recruiter.store, "x")
         ended = recruiter.handle("x").wait("20s")
-        handle: JobHandle[Any] = JobHandle("x", LateResults(lambda: recruiter.store, lambda: recruiter.store))
+        handle: JobHandle[Any] = JobHandle("x", LateResults(lambda: recruiter.store))
 
         with suppress(ResultTimeout):
             assert handle.result("1ms") == "of x"
