@@ -15,11 +15,13 @@ from recruiter.domain.needs import AmountLike, Needs
 from recruiter.domain.retry import RetryPolicy, after
 from recruiter.domain.schedule import SchedulePolicy
 from recruiter.domain.scheduler import Overlap
+from recruiter.domain.text import shown
 from recruiter.errors import InvalidArguments, InvalidJob
 from recruiter.repeatable import RepeatableJob
 from recruiter.results import JobHandle
-from recruiter.store.codec import is_job_id, new_id
+from recruiter.store.codec import new_id
 from recruiter.store.creations import content_id
+from recruiter.store.fields import is_job_id
 from recruiter.twins import in_a_thread, in_its_own_thread, twin
 from recruiter.workable import Workable
 
@@ -101,9 +103,12 @@ class JobBuilder(Generic[R]):
 
     def with_id(self, id: JobId) -> Self:
         """An id of your own; a second job with it is refused with JobExists, as long as the first is known. Raises
-        InvalidJob for what is no ObjectId, text, integer or UUID."""
+        InvalidJob for what is no ObjectId, text of up to 1,000 characters, integer or UUID."""
         if not is_job_id(id):
-            raise InvalidJob(f"a job id is an ObjectId, text, integer or UUID, not {id!r}")
+            told = shown(id)
+            raise InvalidJob(
+                f"a job id is an ObjectId, a text of up to 1,000 characters, an integer or a UUID, not {told}"
+            )
         return self._with(id=id)
 
     def with_urn(self, urn: str) -> Self:

@@ -9,6 +9,7 @@ RecruiterError
 │   ├── InvalidSchedule            a cron expression, time zone or schedule policy that cannot be used
 │   ├── JobTooLarge                larger than a MongoDB document may be
 │   └── JobExists                  a job with this id is already there
+├── UnreadableDocument             a document in MongoDB that is not what its collection holds
 ├── InvalidFilter                  a filter for jobs, or the place to go on from, that cannot be used
 ├── UnknownTask                    no task of this name is registered here
 ├── TaskExists                     two different functions want one name
@@ -80,6 +81,11 @@ class JobTooLarge(InvalidJob):
 
 class JobExists(InvalidJob):
     """A job with this id is already there; it was left as it is."""
+
+
+class UnreadableDocument(RecruiterError):
+    """A document in MongoDB is not what its collection holds; somebody wrote it by hand. `recruiter doctor` names each,
+    with its reason and what to do."""
 
 
 class InvalidFilter(RecruiterError):

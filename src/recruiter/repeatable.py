@@ -183,7 +183,7 @@ class SchedulerHandle:
 
     def waiting(self) -> list[Job]:
         """Its occurrences that have not ended."""
-        return self._recruiter.store.scheduled.of_urn(self.urn)
+        return list(self._recruiter.store.scheduled.of_urn(self.urn))
 
     awaiting = twin(waiting)
 

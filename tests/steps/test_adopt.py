@@ -263,7 +263,7 @@ class TestLocked:
 
         lock = {"locked_by": "other:1", "locked_at": NOW}
         store.scheduled.collection.update_one({"_id": "x"}, {"$set": lock})
-        store.scheduled.adopt({"x": (adopted_fields(read, NOW), read)})
+        store.scheduled.adopt([(read, adopted_fields(read, NOW))])
 
         assert document(store, "x") == {**read, **lock}
         assert leader.adopts().adopted == 0

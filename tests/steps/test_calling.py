@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -315,7 +315,7 @@ class TestRunAll:
         assert store.archived.collection.count_documents({"attempts": {"$ne": 1}}) == 0
 
 
-def only(entries: list[Any]) -> Any:
+def only(entries: Sequence[Any]) -> Any:
     """The one entry that runs something, or one that runs nothing we know of."""
     running = [entry for entry in entries if entry.running]
     return running[0] if running else _Idle

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import pytest
@@ -23,13 +23,13 @@ CLOCK = StoppedClock(NOW)
 
 
 @pytest.fixture
-def archives(store: Store) -> Callable[[], list[JobId]]:
+def archives(store: Store) -> Callable[[], Sequence[JobId]]:
     """The leader archives what was cancelled and nobody holds."""
     assert store.leases.acquire(None, "me", {}) is not None
     return lambda: archive_cancelled(store, CLOCK, 1, "me")
 
 
-def test_a_waiting_job_is_archived_by_the_leader(store: Store, archives: Callable[[], list[JobId]]) -> None:
+def test_a_waiting_job_is_archived_by_the_leader(store: Store, archives: Callable[[], Sequence[JobId]]) -> None:
     """Given a waiting job, when it is cancelled and the leader looks, then it ends as cancelled and never ran."""
     one, other = insert(store, a_job(), a_job())
 
@@ -61,7 +61,7 @@ def test_a_cancelled_job_is_given_to_nobody(store: Store) -> None:
     assert unserved(round) == set()
 
 
-def test_a_held_job_is_left_to_its_holder(store: Store, archives: Callable[[], list[JobId]]) -> None:
+def test_a_held_job_is_left_to_its_holder(store: Store, archives: Callable[[], Sequence[JobId]]) -> None:
     """Given a job that somebody holds, when cancelled, then the leader waits; when let go, then it archives."""
     (id,) = insert(store, a_job())
     on_the_roster(store, "w1")
@@ -97,7 +97,7 @@ def test_a_job_that_never_was_cannot_be_cancelled(store: Store) -> None:
         cancel(store, CLOCK, "x")
 
 
-def test_an_old_leader_archives_nothing(store: Store, archives: Callable[[], list[JobId]]) -> None:
+def test_an_old_leader_archives_nothing(store: Store, archives: Callable[[], Sequence[JobId]]) -> None:
     (id,) = insert(store, a_job())
     cancel(store, CLOCK, id)
     store.leases.acquire(store.leases.read(), "somebody else", {})
@@ -109,7 +109,7 @@ def test_an_old_leader_archives_nothing(store: Store, archives: Callable[[], lis
 
 
 @pytest.mark.parametrize("group", ["-night", "+fast", ".net", "#1", "'x", "%d", "0", "Zürich", "~", "日本"])
-def test_every_group_can_be_cancelled(store: Store, archives: Callable[[], list[JobId]], group: str) -> None:
+def test_every_group_can_be_cancelled(store: Store, archives: Callable[[], Sequence[JobId]], group: str) -> None:
     """Names may start with characters that sort before the lane of cancelled jobs."""
     (id,) = insert(store, a_job(group=group))
 
@@ -135,7 +135,7 @@ def test_a_document_that_is_not_adopted_yet_stays_cancelled(store: Store) -> Non
     "flag", [{}, {"cancel": None}, {"cancel": "now"}, {"cancel": {"reason": {"$gt": ""}}}], ids=str
 )
 def test_a_flag_written_by_hand_does_not_stop_the_leader(
-    store: Store, archives: Callable[[], list[JobId]], flag: dict[str, object]
+    store: Store, archives: Callable[[], Sequence[JobId]], flag: dict[str, object]
 ) -> None:
     """Given a document in the lane of cancelled jobs with a strange flag, then the others are still archived."""
     good, bad = insert(store, a_job(), a_job())
@@ -149,7 +149,7 @@ def test_a_flag_written_by_hand_does_not_stop_the_leader(
     assert store.scheduled.flagged(10) == []
 
 
-def test_what_a_failed_attempt_left_is_kept(store: Store, archives: Callable[[], list[JobId]]) -> None:
+def test_what_a_failed_attempt_left_is_kept(store: Store, archives: Callable[[], Sequence[JobId]]) -> None:
     (id,) = insert(store, a_job(attempts=2))
     before = {"last_execution": {"started_at": NOW, "ended_at": NOW, "worker": "w1", "class": "ValueError"}}
     store.scheduled.collection.update_one({"_id": id}, {"$set": before})
@@ -170,7 +170,7 @@ def test_a_flag_raised_while_the_leader_adopts_is_not_lost(store: Store) -> None
     read = document(store, "x")
 
     cancel(store, CLOCK, "x")
-    store.scheduled.adopt({"x": (adopted_fields(read, NOW), read)})
+    store.scheduled.adopt([(read, adopted_fields(read, NOW))])
     leader.adopts()
     archive_cancelled(store, CLOCK, 1, "me")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -41,7 +41,7 @@ def recruiter(target: str, store: Store) -> Iterator[Recruiter]:
 
 
 @pytest.fixture
-def leader(store: Store) -> Callable[[], list[JobId]]:
+def leader(store: Store) -> Callable[[], Sequence[JobId]]:
     """Archives what was cancelled and nobody holds."""
     assert store.leases.acquire(None, "me", {}) is not None
     return lambda: archive_cancelled(store, StoppedClock(NOW), 1, "me")
@@ -128,7 +128,7 @@ class TestListing:
 
 class TestCancelling:
     def test_many_that_wait_never_run(
-        self, recruiter: Recruiter, store: Store, leader: Callable[[], list[JobId]]
+        self, recruiter: Recruiter, store: Store, leader: Callable[[], Sequence[JobId]]
     ) -> None:
         """Given jobs of two groups, when those of one are cancelled, then the leader archives just these."""
         mails = insert(store, *(a_job(group="mail") for _ in range(20)))

@@ -101,7 +101,7 @@ def test_the_lanes_are_found_by_one_seek_each(full: Store, plan: Plan) -> None:
     """Given thousands of jobs, when the leader asks which lanes there are, then it jumps from lane to lane."""
     lanes = full.scheduled.lanes()
 
-    (explained,) = plan(full.scheduled.lanes, "distinct")
+    (explained,) = plan(full.scheduled.lanes, "aggregate")
 
     assert stage_names(explained) >= {"DISTINCT_SCAN"}
     _uses_an_index(explained)
@@ -129,7 +129,7 @@ def test_due_reads_what_it_returns(full: Store, plan: Plan, limit: int) -> None:
 def test_due_is_ordered_by_priority_then_time(full: Store) -> None:
     found = full.scheduled.due(LANES, NOW, 700, set())
 
-    jobs = {d["_id"]: d for d in full.scheduled.collection.find({"_id": {"$in": found}})}
+    jobs = {d["_id"]: d for d in full.scheduled.collection.find({"_id": {"$in": list(found)}})}
     order = [(-jobs[id]["priority"], jobs[id]["scheduled_at"]) for id in found]
     assert order == sorted(order)
     assert len({lane for lane, _ in order}) > 1, "several priorities were read"
@@ -172,7 +172,7 @@ def test_more_than_a_hundred_lanes_are_still_merged_not_sorted(full: Store, plan
         assert keys <= limit + 3 * 100
         assert documents <= limit
     found = full.scheduled.due(MANY_LANES, NOW, limit, set())
-    priorities = [document["priority"] for document in full.scheduled.collection.find({"_id": {"$in": found}})]
+    priorities = [document["priority"] for document in full.scheduled.collection.find({"_id": {"$in": list(found)}})]
     assert sorted(priorities) == [10] * limit
     assert len(set(found)) == limit
 
@@ -250,7 +250,7 @@ def test_fetching_and_raising_flags_go_by_id(full: Store, plan: Plan) -> None:
 
 def test_adopting_goes_by_id(full: Store, plan: Plan) -> None:
     for explained in plan(
-        lambda: full.scheduled.adopt({ObjectId(): ({"lane": "g/t"}, {}) for _ in range(3)}), "update"
+        lambda: full.scheduled.adopt([({"_id": ObjectId()}, {"lane": "g/t"}) for _ in range(3)]), "update"
     ):
         _uses_an_index(explained)
         assert statistics(explained)[1] == 0

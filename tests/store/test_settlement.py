@@ -12,7 +12,7 @@ from recruiter.domain.job import Job, JobId
 from recruiter.errors import StoreError, Superseded
 from recruiter.store.codec import Document, encode, job_document
 from recruiter.store.database import Store
-from recruiter.store.roster import Holding
+from recruiter.store.roster import Holding, LastEntry
 from recruiter.store.settlement import Movement, Rescheduled
 from tests.samples import (
     NOW,
@@ -150,7 +150,7 @@ class TestSettle:
         assert len({ended.result for ended in store.archived.get_many(ids).values()}) == 1, "one settlement won"
 
 
-def nothing_happens(_: Document, __: list[Document]) -> Movement:
+def nothing_happens(_: LastEntry, __: list[Document]) -> Movement:
     return Movement()
 
 
@@ -181,14 +181,14 @@ class TestRetire:
         (seen,) = store.roster.read()
         told: list[JobId] = []
 
-        def fate(_: Document, started: list[Document]) -> Movement:
+        def fate(_: LastEntry, started: list[Document]) -> Movement:
             told[:] = [job["_id"] for job in started]
             return Movement({ran.id: done(ran)}, [to_retry(marked)])
 
         entry = store.settlement.retire("w1", seen.beats, fate)
 
         assert entry is not None
-        assert set(entry["assigned"]) == {ran.id, marked.id, waited.id}
+        assert set(entry.assigned) == {ran.id, marked.id, waited.id}
         assert set(told) == {ran.id, marked.id, waited.id}
         assert store.roster.read() == []
         assert places(store, [ran.id, marked.id, waited.id]) == {

@@ -30,6 +30,11 @@ SENTENCES: dict[str, tuple[int, str]] = {
         logging.WARNING,
         "worker {worker} fell silent and was retired; {released} jobs released, crashed: {crashed}",
     ),
+    "worker.unreadable": (
+        logging.WARNING,
+        "worker {worker} could not be read on the roster ({unreadable}) and was retired; {released} jobs released, "
+        "crashed: {crashed}",
+    ),
     "child.started": (logging.DEBUG, "child {pid} is ready"),
     "child.died": (logging.WARNING, "child {pid} died: {how}; jobs it ran: {jobs}"),
     "child.broken": (logging.ERROR, "child {pid} cannot load the application"),

@@ -71,8 +71,11 @@ class CleanerProcess:
     def _clean(self) -> float:
         clock = self._store.clock
         gauge(self._store)
-        for retired in self._rescue.retire_silent(self._store.roster.read()):
-            self._events.emit("worker.retired", **asdict(retired))
+        roster = self._store.roster.read()
+        for retired in self._rescue.retire_silent(roster, roster.unreadable):
+            self._events.emit(
+                "worker.retired" if retired.unreadable is None else "worker.unreadable", **asdict(retired)
+            )
         if clock.monotonic() >= self._clean_at:
             removed = clean(self._store, clock.now(), self._options.clean_after)
             counts = clean_counts(self._store, clock.now(), self._options.clean_after)

@@ -118,12 +118,12 @@ class Flushing:
         """Goes on when the roster is empty: workers that were killed are retired when they have been silent long."""
         rescue = Rescue(self._store, self._clock, self._options.dead_after, self._crew.policies)
         beats: dict[str, int] | None = None
-        while roster := self._store.roster.read():
+        while (roster := self._store.roster.read()) or roster.unreadable:
             for worker in roster:
                 if beats is not None and beats.get(worker.id) != worker.beats:
                     raise self._not_alone(f"worker {worker.id} is running")
             beats = {worker.id: worker.beats for worker in roster}
-            rescue.retire_silent(roster)
+            rescue.retire_silent(roster, roster.unreadable)
             time.sleep(_BETWEEN_LOOKS)
 
     def _not_alone(self, who: str) -> NotAlone:

@@ -19,6 +19,7 @@ from recruiter.domain.notices import Notices
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.schedule_registry import SchedulePolicyRegistry
 from recruiter.domain.seats import Spot
+from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import StoreError, StoreRefused, StoreUnreachable, Superseded
 from recruiter.events import Events
 from recruiter.processes.hooks import Hook, Hooks
@@ -26,7 +27,7 @@ from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.notify import ServiceManager
 from recruiter.processes.presence import Presence
 from recruiter.processes.repeating import Repeating
-from recruiter.steps.adopt import adopt
+from recruiter.steps.adopt import adopt, set_jobs_aside
 from recruiter.steps.assign import Round, assign, lacks_takers, never_fitting, recount, unserved
 from recruiter.steps.cancel import FLAGS_AT_ONCE, archive_cancelled
 from recruiter.steps.lead import Leadership
@@ -209,6 +210,8 @@ class RecruiterProcess:
         something that somebody wrote by hand, does not keep the others from happening."""
         if CANCELLED_LANE in (round.lanes or ()):
             self._carefully(self._archive_cancelled)
+        if round.malformed:
+            self._carefully(lambda: self._set_aside(round.malformed))
         now = self._clock.monotonic()
         if now < self._look_around_at or round.lanes is None:
             return
@@ -247,15 +250,24 @@ class RecruiterProcess:
             ended = archive_cancelled(self._store, self._clock, self._leadership.term, self._leadership.holder)
             for id in ended:
                 self._events.emit("job.cancelled", job=id)
-            if len(ended) < FLAGS_AT_ONCE:
+            self._set_aside(ended.unreadable)
+            if len(ended) + len(ended.unreadable) < FLAGS_AT_ONCE:
                 return
             if self._clock.monotonic() > until:
                 self.ring()
                 return
 
+    def _set_aside(self, malformed: Sequence[Unreadable]) -> None:
+        term, holder = self._leadership.term, self._leadership.holder
+        for id, reason in set_jobs_aside(self._store, term, holder, self._clock.now(), malformed):
+            self._events.emit("job.set_aside", job=id, reason=reason)
+            self.ring()  # others may stand behind them
+
     def _retire_silent(self, round: Round) -> None:
-        for retired in self._rescue.retire_silent(round.roster):
-            self._events.emit("worker.retired", **asdict(retired))
+        for retired in self._rescue.retire_silent(round.roster, round.unreadable):
+            self._events.emit(
+                "worker.retired" if retired.unreadable is None else "worker.unreadable", **asdict(retired)
+            )
 
     def _adopt(self) -> None:
         adoption = adopt(self._store, self._leadership.term, self._leadership.holder, self._clock.now())

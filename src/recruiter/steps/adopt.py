@@ -1,21 +1,36 @@
 """Adopt: documents that other programs inserted become jobs, or are set aside with the reason.
 
-One that another program has locked is left to it, until the lock is old (store/foreign.py).
+Each is looked at by itself, and whatever is wrong with one, it is set aside: nothing that somebody inserted keeps the
+others waiting. One that another program has locked is left to it, until the lock is old (store/foreign.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 from recruiter.domain.job import JobId
 from recruiter.domain.text import cut
+from recruiter.domain.unreadable import Unreadable
 from recruiter.domain.why import Why
 from recruiter.errors import DocumentRefused, InvalidJob
-from recruiter.store.codec import Document, adopted_fields, as_value, decode_foreign, is_job_id, new_id
+from recruiter.store import reading
+from recruiter.store.codec import (
+    Document,
+    adopted_fields,
+    as_value,
+    decode_foreign,
+    decode_leniently,
+    new_id,
+    this_document,
+)
 from recruiter.store.database import Store
-from recruiter.store.settlement import Movement
+from recruiter.store.fields import is_job_id
+from recruiter.store.foreign import unlocked
+from recruiter.store.scheduled import NAME
 
 INBOX_AT_ONCE = 100
 
@@ -31,37 +46,74 @@ class Adoption:
 
 def adopt(store: Store, term: int, holder: str, now: datetime) -> Adoption:
     """Looks once through the inbox. Only the leader may: nobody can hold a document that has not been adopted."""
-    fields: dict[JobId, tuple[Document, Document]] = {}
-    rejects: list[tuple[Any, str, bytes]] = []
-    for raw in store.scheduled.inbox(INBOX_AT_ONCE, now):
-        id, document, problem = decode_foreign(raw)
+    good: list[tuple[Document, Document]] = []
+    raws: list[bytes] = []
+    rejects: list[Unreadable] = []
+    inbox = store.scheduled.inbox(INBOX_AT_ONCE, now)
+    ended = store.archived.which_exist([id for id in map(_id, inbox) if is_job_id(id)])
+    for raw in inbox:
         try:
-            if document is None:
-                raise InvalidJob(problem)
-            adopted = adopted_fields(document, now)
-            if store.archived.get(id) is not None:
+            document = decode_foreign(raw)
+            fields = adopted_fields(document, now)
+            if document["_id"] in ended:
                 raise InvalidJob("a job with this _id has ended already; use another _id")
-            fields[id] = (adopted, document)
-        except InvalidJob as error:
-            rejects.append((id, cut(str(error)), raw))
-    if fields:
-        store.scheduled.adopt(fields)
-    for id, reason, raw in rejects:
-        _set_aside(store, term, holder, now, id, reason, raw)
-    locks = {id: document.get("locked_by") for id, (_, document) in fields.items()}
-    taken_over = tuple((id, holder) for id, holder in locks.items() if isinstance(holder, str) and holder)
-    return Adoption(len(fields), tuple((id, reason) for id, reason, _ in rejects), taken_over)
+        except Exception as error:  # whatever it is: it must not keep the others here
+            rejects.append(reading.unreadable(NAME, raw, error))
+        else:
+            good.append((document, fields))
+            raws.append(raw)
+    refused = store.scheduled.adopt(good) if good else {}
+    rejects += [reading.unreadable(NAME, raws[place], reason) for place, reason in refused.items()]
+    aside = set_aside(store, term, holder, now, rejects, unlocked(now))
+    adopted = [document for place, (document, _) in enumerate(good) if place not in refused]
+    locks = ((document["_id"], document.get("locked_by")) for document in adopted)
+    taken_over = tuple((id, holder) for id, holder in locks if isinstance(holder, str) and holder)
+    return Adoption(len(adopted), aside, taken_over)
 
 
-def _set_aside(store: Store, term: int, holder: str, now: datetime, id: Any, reason: str, raw: bytes) -> None:
+def set_aside(
+    store: Store,
+    term: int,
+    holder: str,
+    now: datetime,
+    rejects: Iterable[Unreadable],
+    still: Mapping[str, Any] | None = None,
+) -> tuple[tuple[Any, str], ...]:
+    """Moves documents that cannot be jobs, and that nobody holds, into the archive, as long as they are `still` so.
+    Returns the ids and reasons of those that were moved."""
+    done: list[tuple[Any, str]] = []
+    for reject in rejects:
+        if _set_aside(store, term, holder, now, reject, still or {}):
+            done.append((_id(reject.raw), reject.reason))
+    return tuple(done)
+
+
+def set_jobs_aside(
+    store: Store, term: int, holder: str, now: datetime, malformed: Iterable[Unreadable]
+) -> tuple[tuple[Any, str], ...]:
+    """The same with jobs that have a lane: somebody wrote them by hand, and nobody could be given them."""
+    whole = (store.scheduled.whole(document) for document in islice(malformed, INBOX_AT_ONCE))
+    return set_aside(store, term, holder, now, (document for document in whole if document is not None))
+
+
+def _set_aside(
+    store: Store, term: int, holder: str, now: datetime, reject: Unreadable, still: Mapping[str, Any]
+) -> bool:
     """One at a time: what is wrong with one document must not keep the others here."""
-    record = {"done": False, "why": Why.MALFORMED, "reason": reason, "archived_at": now}
-    name = id if is_job_id(id) and store.archived.get(id) is None else new_id()
-    for original in as_value(raw):
-        document = {"_id": name, **record, "original": original}
+    record = {"done": False, "why": Why.MALFORMED, "reason": cut(reject.reason), "archived_at": now}
+    id = _id(reject.raw)
+    name = id if is_job_id(id) and not store.archived.which_exist([id]) else new_id()
+    document = {"$and": [this_document(reject.raw), still]} if still else this_document(reject.raw)
+    last: DocumentRefused | None = None
+    for original in as_value(reject.raw):
         try:
-            store.settlement.archive_unheld(Movement(archive={name: document}, forget=[id]), term, holder)
-            return
+            kept = {"_id": name, **record, "original": original}
+            return store.settlement.set_aside(kept, document, term, holder)
         except DocumentRefused as error:
             last = error  # too deep or too large to be kept inside another document: the next form is plainer
+    assert last is not None
     raise last
+
+
+def _id(raw: bytes) -> Any:
+    return decode_leniently(raw)[0].get("_id")

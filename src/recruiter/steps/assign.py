@@ -20,6 +20,7 @@ from recruiter.domain.names import CANCELLED_LANE, group_and_task
 from recruiter.domain.needs import Needs
 from recruiter.domain.packing import Candidate, Held, NeverFits, Packing, never_fit, pack
 from recruiter.domain.seats import Place, Spot
+from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.store.database import Store
 from recruiter.store.limits import Rules
 
@@ -27,6 +28,8 @@ LARGEST_HAND = 2000
 """Jobs assigned in one round at most; more would make the write slow and help nobody."""
 MOST_OF_A_LANE = 100
 """Jobs of one metered lane that are looked at in one round."""
+MOST_MALFORMED = 20
+"""Jobs in lanes that cannot be read that are looked for in one round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,10 @@ class Round:
     """How many lanes had to be planned."""
     reserved: Mapping[JobId, Spot] = field(default_factory=dict)
     """Who waits for room where: a hint for the next round."""
+    unreadable: Sequence[Unreadable] = ()
+    """Entries of the roster that nobody can plan with."""
+    malformed: Sequence[Unreadable] = ()
+    """Jobs that cannot be given to anybody."""
 
 
 def assign(
@@ -64,20 +71,26 @@ def assign(
     is unknown; then no more may be assigned with this term.
     """
     rules = rules or Rules()
-    roster = tuple(store.roster.read())
+    entries = store.roster.read()
+    roster = tuple(entries)
     vacant = openings(roster)
     if (not vacant and not look) or rules.blocked:
         lanes = None if not look else tuple(store.scheduled.lanes())
-        return Round(now, roster, lanes, assigned=0, refused=False, reserved=reserved or {})
+        return Round(now, roster, lanes, 0, refused=False, reserved=reserved or {}, unreadable=entries.unreadable)
     # Read after the roster and before the jobs: only this leader adds to it, so what is free now stays free.
-    held = store.roster.held() if any(worker.holds for worker in roster) else set[JobId]()
-    lanes = tuple(store.scheduled.lanes())
+    held = store.roster.held() if entries.unreadable or any(w.holds for w in roster) else set[JobId]()
+    found = store.scheduled.lanes()
+    lanes = tuple(found)
     planning = _Planning(store, term, now, rules, roster, held, lanes)
+    if found.unreadable:
+        planning.malformed += store.scheduled.in_lanes(found.unreadable, MOST_MALFORMED)
     if planning.metered:
-        return planning.pack(reserved or {})
-    hands = planning.deal(roster, {})
-    refused = bool(hands) and not store.roster.assign(hands, term)
-    return Round(now, roster, lanes, sum(map(len, hands.values())), refused, planning.more)
+        round = planning.pack(reserved or {})
+    else:
+        hands = planning.deal(roster, {})
+        refused = bool(hands) and not store.roster.assign(hands, term)
+        round = Round(now, roster, lanes, sum(map(len, hands.values())), refused, planning.more)
+    return replace(round, unreadable=entries.unreadable, malformed=planning.malformed)
 
 
 class _Planning:
@@ -103,6 +116,7 @@ class _Planning:
         open_lanes = [lane for lane in lanes if rules.pauses(group_and_task(lane)[0]) is None]
         self._meter = Meter(rules.limits, rules.starts, now)
         self.metered = [lane for lane in open_lanes if lane != CANCELLED_LANE and self._counts(lane)]
+        self.malformed: list[Unreadable] = []
         self.more = bool(self.metered)
         """Whether there may be jobs that could be assigned at once."""
         known = set(self.metered)
@@ -117,9 +131,10 @@ class _Planning:
         for opening in openings(roster):
             served = opening.lanes(self._free)
             room = min(opening.room, LARGEST_HAND)
-            jobs = self._store.scheduled.due(served, self._now, room, self._held) if served else []
+            jobs = self._store.scheduled.due(served, self._now, room, self._held) if served else Parsed[JobId]()
             self._held.update(jobs)
-            self.more |= len(jobs) == room
+            self.malformed += jobs.unreadable
+            self.more |= len(jobs) + len(jobs.unreadable) == room
             for worker, dealt in opening.deal(jobs).items():
                 hands.setdefault(worker, []).extend(dealt)
         return hands
@@ -173,8 +188,9 @@ class _Planning:
             return []
         # Few of the held jobs are of these lanes, and they are known; should one be missing, it is left out afterwards.
         of_these = {job.id for job in holders}
-        found = self._store.scheduled.candidates_of_each(rooms, self._now, of_these)
-        found = [candidate for candidate in found if candidate.id not in self._held]
+        all_ = self._store.scheduled.candidates_of_each(rooms, self._now, of_these)
+        self.malformed += all_.unreadable
+        found = [candidate for candidate in all_ if candidate.id not in self._held]
         return sorted([*found, *self._rivals(places, found)], key=lambda candidate: candidate.rank)
 
     def _rivals(self, places: Sequence[Place], candidates: Sequence[Candidate]) -> Iterable[Candidate]:
@@ -190,6 +206,7 @@ class _Planning:
             if served and any(some[0].serves(lane) for lane in lanes):
                 most = min(1 + sum(place.free_slots for place in some), LARGEST_HAND)
                 found = self._store.scheduled.candidates(served, self._now, most, self._held)
+                self.malformed += found.unreadable
                 rivals.update((candidate.id, candidate) for candidate in found)
         return rivals.values()
 

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from recruiter.clock import Clock
 from recruiter.domain.filters import JobFilter
 from recruiter.domain.job import JobId
+from recruiter.domain.unreadable import Parsed
 from recruiter.errors import JobNotFound
 from recruiter.store import matching, moves
 from recruiter.store.codec import Document
@@ -49,11 +50,11 @@ def latecomers(began: datetime, now: datetime) -> tuple[Document, ...]:
     return () if now <= until else ({"$nor": [{"created_at": {"$gt": until, "$lte": now}}]},)
 
 
-def archive_cancelled(store: Store, clock: Clock, term: int, holder: str) -> list[JobId]:
+def archive_cancelled(store: Store, clock: Clock, term: int, holder: str) -> Parsed[JobId]:
     """Archives flagged jobs that nobody holds. Only for the leader: nobody else could give them to somebody."""
     free = store.scheduled.flagged(FLAGS_AT_ONCE, store.roster.held())
     if free:
         now = clock.now()
         archive = {document["_id"]: moves.cancelled(document, now) for document in free}
         store.settlement.archive_unheld(Movement(archive=dict(archive)), term, holder)
-    return [document["_id"] for document in free]
+    return Parsed((document["_id"] for document in free), free.unreadable)

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.observation import SILENT
 from recruiter.domain.statistics import Flow, add_up, window
+from recruiter.domain.unreadable import Parsed
 from recruiter.store.database import Store
 from recruiter.store.leases import Lease
 from recruiter.store.limits import Rules
@@ -31,7 +32,7 @@ class Running:
 class Overview:
     at: datetime
     lease: Lease | None
-    workers: list[RosterEntry]
+    workers: Parsed[RosterEntry]
     running: list[Running]
     """The longest first, up to as many as were asked for."""
     rules: Rules

@@ -8,7 +8,7 @@ there is no doubt any more who did it; if the job ends, well or not, it is clear
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -17,10 +17,12 @@ from recruiter.domain.assignment import Registration
 from recruiter.domain.job import JobId
 from recruiter.domain.observation import Observation
 from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import StoreUnreachable
 from recruiter.store import moves
-from recruiter.store.codec import Document, encode
+from recruiter.store.codec import Document, encode, this_document
 from recruiter.store.database import Store
+from recruiter.store.roster import LastEntry
 from recruiter.store.settlement import Movement
 
 
@@ -29,6 +31,8 @@ class Retired:
     worker: str
     crashed: tuple[JobId, ...]
     released: int
+    unreadable: str | None = None
+    """Why its entry could not be read, if that is why it was retired."""
 
 
 class Rescue:
@@ -42,10 +46,18 @@ class Rescue:
         # Several looks fit into the time: one long gap between two looks proves nothing about the worker.
         self._observation = Observation(longest_gap=dead_after / 3)
 
-    def retire_silent(self, roster: Sequence[Registration]) -> list[Retired]:
+    def retire_silent(self, roster: Sequence[Registration], unreadable: Sequence[Unreadable] = ()) -> list[Retired]:
+        """Retires workers that are silent, and entries that could not be read for as long: nobody can give them jobs,
+        and what they hold nobody else could get. A worker that lives joins again, with an entry that can be read."""
         now = self._clock.monotonic()
-        self._observation.forget_all_but({worker.id for worker in roster})
-        silent = [w for w in roster if self._observation.still_for(w.id, w.beats, now) >= self._dead_after]
+        keys = {bytes(this_document(entry.raw).raw).hex(): entry for entry in unreadable}
+        self._observation.forget_all_but({*(worker.id for worker in roster), *keys})
+        silent: list[Registration | Unreadable] = [
+            w for w in roster if self._observation.still_for(w.id, w.beats, now) >= self._dead_after
+        ]
+        silent += [
+            entry for key, entry in keys.items() if self._observation.still_for(key, "", now) >= self._dead_after
+        ]
         retired: list[Retired] = []
         failure: Exception | None = None
         for worker in silent:
@@ -59,27 +71,31 @@ class Rescue:
             raise failure
         return retired
 
-    def _retire(self, worker: Registration) -> list[Retired]:
+    def _retire(self, worker: Registration | Unreadable) -> list[Retired]:
         crashed: list[JobId] = []
 
-        def fate(entry: Document, jobs: list[Document]) -> Movement:
-            since = {run["job"]: run["since"] for run in entry["running"]}
-            message = f"worker {worker.id} fell silent and was retired"
-            guilty = [job for job in jobs if _ran(job, entry, since)]
+        def fate(entry: LastEntry, jobs: list[Document]) -> Movement:
+            since = entry.running
+            message = f"worker {entry.worker} fell silent and was retired"
+            guilty = [job for job in jobs if _ran(job, entry)]
             crashed[:] = [job["_id"] for job in guilty]
             return moves.gather(
                 [
-                    *((job["_id"], self._crashed(job, worker.id, since.get(job["_id"]), message)) for job in guilty),
+                    *((job["_id"], self._crashed(job, entry.worker, since.get(job["_id"]), message)) for job in guilty),
                     *((job["_id"], _suspected(job)) for job in jobs if job["_id"] not in crashed),
                 ]
             )
 
-        self._store.settlement.end_session_of(worker.session)  # it may have died in the middle of a settlement
-        entry = self._store.settlement.retire(worker.id, worker.beats, fate)
+        settlement = self._store.settlement
+        if isinstance(worker, Unreadable):
+            entry, unreadable = settlement.retire_unreadable(worker, fate), worker.reason
+        else:
+            settlement.end_session_of(worker.session)  # it may have died in the middle of a settlement
+            entry, unreadable = settlement.retire(worker.id, worker.beats, fate), None
         if entry is None:
             return []
-        released = len(entry["assigned"]) - len(crashed)
-        return [Retired(worker.id, tuple(crashed), released)]
+        released = len(entry.assigned) - len(crashed)
+        return [Retired(entry.worker, tuple(crashed), released, unreadable)]
 
     def _crashed(self, job: Document, worker: str, since: datetime | None, message: str) -> moves.Move:
         now = self._clock.now()
@@ -90,10 +106,10 @@ class Rescue:
             return moves.unreadable(job["_id"], encode(job), now, f"{message}, and the job cannot be read: {error}")
 
 
-def _ran(job: Document, entry: Document, since: Mapping[JobId, datetime]) -> bool:
+def _ran(job: Document, entry: LastEntry) -> bool:
     """Whether it was started, certainly: it was seen running, was marked as started or signed, or was there alone."""
-    alone = bool(job.get("suspect")) and entry["assigned"] == [job["_id"]]
-    return job["_id"] in since or entry["_id"] in (job.get("started_by"), job.get("locked_by")) or alone
+    alone = bool(job.get("suspect")) and entry.assigned == (job["_id"],)
+    return job["_id"] in entry.running or entry.worker in (job.get("started_by"), job.get("locked_by")) or alone
 
 
 def _suspected(job: Document) -> moves.Move:

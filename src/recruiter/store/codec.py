@@ -9,8 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any, TypeGuard
-from uuid import UUID
+from typing import Any
 
 import bson
 from bson import CodecOptions, ObjectId
@@ -24,7 +23,9 @@ from recruiter.domain.lanes import Lane
 from recruiter.domain.names import CANCELLED_LANE, DEFAULT_GROUP, DEFAULT_METHOD, check_name
 from recruiter.domain.needs import Needs
 from recruiter.domain.progress import LINES_KEPT, STATUS_KEPT, LogLine, Progress, StatusEntry, between_0_and_1
-from recruiter.errors import InvalidJob, InvalidName, JobTooLarge
+from recruiter.errors import InvalidJob, InvalidName, JobTooLarge, UnreadableDocument
+from recruiter.store import fields as field
+from recruiter.store.fields import is_job_id, is_text
 
 Document = dict[str, Any]
 
@@ -40,7 +41,8 @@ LARGEST_JOB = 15 * 1024 * 1024
 
 MOST_ATTEMPTS = 1_000_000
 
-_RAW = CodecOptions(RawBSONDocument)
+RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
+"""For documents that are parsed one by one (reading.py): a cursor that decodes stops at the first that it cannot."""
 _LENGTH = struct.Struct("<i")
 
 
@@ -73,6 +75,54 @@ def id_of(raw: bytes) -> JobId:
     element = raw[4 : 9 + size]
     identity: JobId = decode(_LENGTH.pack(len(element) + 5) + element + b"\x00")["_id"]
     return identity
+
+
+def this_document(raw: bytes, name: str = "_id") -> RawBSONDocument:
+    """The query that finds exactly this document by its `_id`, whatever that is; or those in which another field is
+    the same."""
+    _, element = next(_elements(raw))
+    value = element[:1] + b"$eq\x00" + element[5:]
+    inner = _LENGTH.pack(len(value) + 5) + value + b"\x00"
+    outer = b"\x03" + name.encode() + b"\x00" + inner
+    return RawBSONDocument(_LENGTH.pack(len(outer) + 5) + outer + b"\x00", RAW)
+
+
+def decode_leniently(raw: bytes) -> tuple[Document, dict[str, str]]:
+    """What can be read of a document, and what is wrong with the fields that cannot: these are given as mere bytes."""
+    try:
+        return bson.decode(raw, LENIENT), {}
+    except _UNDECODABLE:
+        pass
+    document: Document = {}
+    wrong: dict[str, str] = {}
+    for name, element in _elements(raw):
+        try:
+            document |= bson.decode(_LENGTH.pack(len(element) + 5) + element + b"\x00", LENIENT)
+        except _UNDECODABLE as error:
+            document[name] = Binary(element[len(name.encode("utf-8", "surrogateescape")) + 2 :][:1000])
+            wrong[name] = str(error)
+    return document, wrong
+
+
+_UNDECODABLE = (BSONError, RecursionError, ValueError, OverflowError, TypeError)
+_SIZES = {0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16, 0x7F: 0, 0xFF: 0}
+_MORE_THAN_IT_SAYS = {0x02: 4, 0x0D: 4, 0x0E: 4, 0x05: 5, 0x0C: 16, 0x03: 0, 0x04: 0, 0x0F: 0}
+
+
+def _elements(raw: bytes) -> Iterator[tuple[str, bytes]]:
+    """The fields of a document, each with its name, still as bytes."""
+    at, end = 4, len(raw) - 1
+    while at < end:
+        kind, name_ends = raw[at], raw.index(b"\x00", at + 1)
+        value = name_ends + 1
+        if kind in _SIZES:
+            after = value + _SIZES[kind]
+        elif kind == 0x0B:  # a pattern and its options
+            after = raw.index(b"\x00", raw.index(b"\x00", value) + 1) + 1
+        else:
+            after = value + _LENGTH.unpack_from(raw, value)[0] + _MORE_THAN_IT_SAYS[kind]
+        yield raw[at + 1 : name_ends].decode("utf-8", "surrogateescape"), raw[at:after]
+        at = after
 
 
 def job_document(job: Job) -> Document:
@@ -132,7 +182,7 @@ def lane_of(document: Mapping[str, Any], **changes: Any) -> str:
 
 def encode_job(job: Job) -> RawBSONDocument:
     """The stored form, encoded once; refuses what is larger than a document may be."""
-    return RawBSONDocument(checked_size(job), _RAW)
+    return RawBSONDocument(checked_size(job), RAW)
 
 
 def checked_size(job: Job) -> bytes:
@@ -146,26 +196,29 @@ def checked_size(job: Job) -> bytes:
 
 
 def job_from(document: Mapping[str, Any]) -> Job:
+    """The parser of `scheduled`, for documents with a lane. Raises UnreadableDocument."""
     return Job(**_fields(document))
 
 
 def archived_from(document: Mapping[str, Any]) -> ArchivedJob:
+    """The parser of `archived`. Raises UnreadableDocument."""
     is_job = "original" not in document and document.keys() >= _EVERY_JOB
     fields: Document = _fields(document) if is_job else {"executions": _executions(document)}
-    moment = document["archived_at"]
-    nothing = {"id": document["_id"], "task": "", "args": {}, "created_at": moment, "scheduled_at": moment}
-    if document["done"]:
+    moment, done = field.moment(document, "archived_at"), field.truth(document, "done")
+    nothing: Document = {"id": field.job_id("_id", document["_id"]), "task": "", "args": {}}
+    nothing |= {"created_at": moment, "scheduled_at": moment}
+    if done:
         fields["progress"] = 1.0  # also of those that never said anything
     return ArchivedJob(
         **{**nothing, **fields},
-        done=document["done"],
-        why=document["why"],
+        done=done,
+        why=field.text(document, "why"),
         archived_at=moment,
         result=document.get("result"),
-        reason=document.get("reason"),
-        latency=document.get("latency"),
-        execution_time=document.get("execution_time"),
-        recovered_as=document.get("recovered_as"),
+        reason=_text(document.get("reason")),
+        latency=field.number(document, "latency", None),
+        execution_time=field.number(document, "execution_time", None),
+        recovered_as=_job_id(document.get("recovered_as")),
     )
 
 
@@ -176,27 +229,27 @@ _EVERY_JOB = {"task", "group", "priority", "created_at", "scheduled_at"}
 def _fields(document: Mapping[str, Any]) -> Document:
     progress = progress_from(document)
     return {
-        "id": document["_id"],
-        "task": document["task"],
-        "args": document.get("args", {}),
-        "created_at": document["created_at"],
-        "scheduled_at": document["scheduled_at"],
-        "method": document.get("method") or DEFAULT_METHOD,
-        "group": document["group"],
-        "priority": document["priority"],
-        "tags": tuple(document.get("tags") or ()),
-        "urn": document.get("urn"),
-        "username": document.get("username"),
-        "at_most_once": bool(document.get("at_most_once")),
-        "timeout": document.get("timeout"),
-        "attempts": document.get("attempts") or 0,
-        "crashes": document.get("crashes") or 0,
-        "snoozes": document.get("snoozes") or 0,
+        "id": field.job_id("_id", document["_id"]),
+        "task": field.text(document, "task"),
+        "args": _arguments(document),
+        "created_at": field.moment(document, "created_at"),
+        "scheduled_at": field.moment(document, "scheduled_at"),
+        "method": field.text(document, "method", None) or DEFAULT_METHOD,
+        "group": field.text(document, "group"),
+        "priority": priority_of(document),
+        "tags": tuple(field.texts(document, "tags", None) or ()),
+        "urn": field.text(document, "urn", None),
+        "username": field.text(document, "username", None),
+        "at_most_once": bool(field.truth(document, "at_most_once", None)),
+        "timeout": field.number(document, "timeout", None),
+        "attempts": field.whole(document, "attempts", 0, most=MOST_ATTEMPTS),
+        "crashes": field.whole(document, "crashes", 0, most=MOST_ATTEMPTS),
+        "snoozes": field.whole(document, "snoozes", 0),
         "needs": needs_of(document),
-        "key": document.get("key"),
-        "suspect": bool(document.get("suspect")),
-        "retry_policy": document.get("retry_policy"),
-        "recovered_from": document.get("recovered_from"),
+        "key": field.text(document, "key", None),
+        "suspect": bool(field.truth(document, "suspect", None)),
+        "retry_policy": field.mapping(document, "retry_policy", None),
+        "recovered_from": _job_id(document.get("recovered_from")),
         "executions": _executions(document),
         **progress._asdict(),
         "progress": _number(document.get("progress"), progress.reached),
@@ -205,6 +258,20 @@ def _fields(document: Mapping[str, Any]) -> Document:
         "locked_at": _moment(document.get("locked_at")),
         "cancel": cancellation_from(document.get("cancel")),
     }
+
+
+def _arguments(document: Mapping[str, Any]) -> Any:
+    args = document.get("args", {})
+    return args if isinstance(args, list) else field.mapping({"args": args}, "args")
+
+
+def priority_of(document: Mapping[str, Any]) -> int | float:
+    """Any number; what is none cannot be put in order."""
+    priority = document.get("priority")
+    if isinstance(priority, float) and priority == priority:
+        return priority
+    whole: int = field.whole(document, "priority", least=-(2**63), most=2**63)
+    return whole
 
 
 def cancellation_from(flag: Any) -> Cancellation | None:
@@ -233,12 +300,12 @@ def progress_from(document: Mapping[str, Any]) -> Progress:
             entry["date"],
         )
         for entry in _documents(document.get("status"))[-STATUS_KEPT:]
-        if isinstance(entry.get("state"), str) and isinstance(entry.get("date"), datetime)
+        if is_text(entry.get("state")) and _moment(entry.get("date")) is not None
     )
     log = tuple(
         LogLine(line["at"], line["text"])
         for line in _documents(document.get("log"))[-LINES_KEPT:]
-        if isinstance(line.get("at"), datetime) and isinstance(line.get("text"), str)
+        if is_text(line.get("text")) and _moment(line.get("at")) is not None
     )
     return Progress(status, log, _count(document.get("status_cut")), _count(document.get("log_cut")))
 
@@ -260,16 +327,28 @@ def progress_fields(progress: Progress) -> Document:
 _SILENT = Progress()
 
 
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
 def _documents(value: Any) -> list[Document]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
+    return value if is_text(value) else None
+
+
+def _job_id(value: Any) -> JobId | None:
+    return value if is_job_id(value) else None
 
 
 def _moment(value: Any) -> datetime | None:
-    return value if isinstance(value, datetime) else None
+    """For people only, so what is no date is left out."""
+    try:
+        return None if value is None else field.as_moment("", value)
+    except UnreadableDocument:
+        return None
 
 
 def _number(value: Any, otherwise: float) -> float:
@@ -353,20 +432,20 @@ def _entries(document: Mapping[str, Any]) -> list[Document]:
 def _executions(document: Mapping[str, Any]) -> tuple[Execution, ...]:
     return tuple(
         Execution(
-            started_at=entry.get("started_at"),
-            ended_at=entry.get("ended_at"),
-            worker=entry.get("worker"),
-            crashed=entry.get("crashed", False),
-            exception=entry.get("class"),
-            message=entry.get("message"),
-            trace=entry.get("trace"),
-            notes=tuple(entry.get("notes") or ()),
+            started_at=_moment(entry.get("started_at")),
+            ended_at=_moment(entry.get("ended_at")),
+            worker=_text(entry.get("worker")),
+            crashed=bool(entry.get("crashed", False)),
+            exception=_text(entry.get("class")),
+            message=_text(entry.get("message")),
+            trace=_text(entry.get("trace")),
+            notes=tuple(note for note in _list(entry.get("notes")) if is_text(note)),
         )
         for entry in _entries(document)
     )
 
 
-_FIELDS: dict[str, tuple[type, ...]] = {
+FOREIGN_FIELDS: dict[str, tuple[type, ...]] = {
     "created_at": (datetime,),
     "scheduled_at": (datetime,),
     "priority": (int, float),
@@ -392,35 +471,25 @@ def new_id() -> ObjectId:
     return ObjectId()
 
 
-def is_job_id(value: object) -> TypeGuard[JobId]:
-    return isinstance(value, ObjectId | str | int | UUID) and not isinstance(value, bool)
-
-
-def decode_foreign(raw: bytes) -> tuple[Any, Document | None, str]:
-    """The `_id`, the document, and what is wrong if it cannot be read. The `_id` is found whatever the rest is."""
-    identity: Any
-    try:
-        identity = id_of(raw)
-    except (BSONError, ValueError):  # four bytes that call themselves a UUID, or text that is none
-        if raw[4] == 0x05:
-            identity = Binary(raw[14 : 14 + _LENGTH.unpack_from(raw, 9)[0]], raw[13])
-        else:
-            identity = bson.decode(raw, LENIENT)["_id"]
+def decode_foreign(raw: bytes) -> Document:
+    """A document that another program inserted, read as strictly as the child will. Raises InvalidJob."""
     if len(raw) > LARGEST_JOB:
-        return identity, None, f"has {len(raw):,} bytes; at most {LARGEST_JOB:,} can be run"
+        raise InvalidJob(f"has {len(raw):,} bytes; at most {LARGEST_JOB:,} can be run")
     try:
-        return identity, decode(raw), ""  # as strictly as the child will
-    except (BSONError, RecursionError, ValueError, OverflowError) as error:
-        return identity, None, f"cannot be read: {error}"
+        return decode(raw)
+    except _UNDECODABLE as error:
+        raise InvalidJob(f"cannot be read: {error}") from None
 
 
 def as_value(raw: bytes) -> tuple[Any, ...]:
     """Forms in which a foreign document can be kept inside another one, the most readable first."""
     try:
         bson.decode(raw, LENIENT)
-    except (BSONError, RecursionError, ValueError, OverflowError):
-        return (plain_value(raw),)  # or whoever looks at it later could not
-    return RawBSONDocument(raw, _RAW), plain_value(raw)
+    except _UNDECODABLE:
+        return plain_value(raw), None  # or whoever looks at it later could not
+    if len(raw) > LARGEST_JOB:
+        return plain_value(raw), None
+    return RawBSONDocument(raw, RAW), plain_value(raw), None
 
 
 def plain_value(raw: bytes) -> Binary:
@@ -435,10 +504,12 @@ NOT_BELIEVED = ("suspect", "started_by", "result", "reason", "why", "done", "arc
 def adopted_fields(document: Document, now: datetime) -> Document:
     """The fields that make a plain `{task, args}` document from any program a full job.
 
-    Raises InvalidJob with the reason when it cannot be one. Nothing it holds is believed: every field is checked.
+    Raises InvalidJob, or UnreadableDocument, with the reason when it cannot be one. Nothing it holds is believed: every
+    field is checked.
     """
     if not is_job_id(document["_id"]):
-        raise InvalidJob(f"_id is {type(document['_id']).__name__}; it must be an ObjectId, text, integer or UUID")
+        kind = type(document["_id"]).__name__
+        raise InvalidJob(f"_id is {kind}; it must be an ObjectId, a short text, an integer or a UUID")
     if "task" not in document:
         raise InvalidJob("task is missing")
     check_name("task", document["task"])
@@ -448,7 +519,7 @@ def adopted_fields(document: Document, now: datetime) -> Document:
     for name in ("attempts", "crashes", "snoozes"):
         if isinstance(document.get(name), int) and not 0 <= document[name] <= MOST_ATTEMPTS:
             raise InvalidJob(f"{name} is {document[name]}; it must be between 0 and {MOST_ATTEMPTS:,}")
-    for name, types in _FIELDS.items():
+    for name, types in FOREIGN_FIELDS.items():
         value = document.get(name)
         if value is None:
             continue
@@ -473,6 +544,7 @@ def adopted_fields(document: Document, now: datetime) -> Document:
         "scheduled_at": document.get("scheduled_at") or now,
         "attempts": document.get("attempts") or 0,
     }
-    if fields["scheduled_at"] > now:
+    if field.moment(fields, "scheduled_at") > now:
         fields["postponed"] = True
+    job_from({name: value for name, value in {**document, **fields}.items() if name not in NOT_BELIEVED})
     return fields

@@ -16,7 +16,7 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from recruiter.errors import StoreError, StoreRefused
-from recruiter.store.codec import Document
+from recruiter.store.codec import Document, decode, encode
 
 Wanted: TypeAlias = Mapping[str, tuple[Sequence[IndexModel], Document]]
 """Collections by name, with their indexes and validator."""
@@ -66,7 +66,8 @@ def differences(database: Database[Document], wanted: Wanted) -> list[Difference
             found.append(Difference(Kind.NO_COLLECTION, name))
             continue
         options = {**_STRICT, **existing[name]}
-        if any(options.get(key) != value for key, value in {"validator": validator, **_STRICT}.items()):
+        wanted_options = {"validator": _as_stored(validator), **_STRICT}
+        if any(_as_stored(options).get(key) != value for key, value in wanted_options.items()):
             found.append(Difference(Kind.OTHER_VALIDATOR, name))
         found.extend(_indexes(name, indexes, database.get_collection(name).list_indexes()))
     return found
@@ -83,6 +84,11 @@ def _indexes(name: str, wanted: Sequence[IndexModel], existing: Any) -> Iterator
             yield Difference(Kind.OTHER_INDEX, name, model["name"])
     for extra in there.keys() - {"_id_"}:
         yield Difference(Kind.EXTRA_INDEX, name, extra)
+
+
+def _as_stored(document: Mapping[str, Any]) -> Document:
+    """Dates of the server's own answers have no time zone."""
+    return decode(encode(document))
 
 
 def _comparable(index: Mapping[str, Any]) -> Document:

@@ -19,8 +19,10 @@ from datetime import datetime
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import pymongo
+from bson import ObjectId
 from pymongo import ReturnDocument, UpdateOne
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
@@ -29,9 +31,13 @@ from pymongo.read_concern import ReadConcern
 
 from recruiter.domain.assignment import Registration
 from recruiter.domain.job import JobId
-from recruiter.domain.needs import NOTHING, Needs
-from recruiter.errors import InvalidJob
-from recruiter.store.codec import Document
+from recruiter.domain.needs import Needs
+from recruiter.domain.unreadable import Parsed, Unreadable
+from recruiter.store import fields as field
+from recruiter.store.codec import RAW, Document, decode_leniently, this_document
+from recruiter.store.fields import MOST, is_job_id
+from recruiter.store.reading import parse_one, parsed
+from recruiter.store.sessions import session_id
 from recruiter.store.translate import store_call
 
 NAME = "roster"
@@ -71,6 +77,9 @@ VALIDATOR = {
 }
 
 
+_MOST_SLOTS = 100_000
+"""More than any host has; a worker that claims more would be given everything."""
+
 _PLANNING_FIELDS: Document = {
     **dict.fromkeys(
         (
@@ -89,7 +98,8 @@ _PLANNING_FIELDS: Document = {
         ),
         1,
     ),
-    "holds": {"$size": "$assigned"},
+    "term": 1,
+    "holds": {"$cond": [{"$isArray": "$assigned"}, {"$size": "$assigned"}, None]},
 }
 _VIEW_FIELDS: Document = {
     **_PLANNING_FIELDS,
@@ -167,12 +177,23 @@ class RosterEntry:
     """Seconds that the server's clock is ahead of its host's."""
 
 
+@dataclass(frozen=True, slots=True)
+class LastEntry:
+    """What a worker held when it was taken off the roster, and what it ran; as far as that can be read."""
+
+    worker: str
+    assigned: tuple[JobId, ...]
+    running: Mapping[JobId, datetime | None]
+    """Since when, where it is known."""
+
+
 class Roster:
     def __init__(self, collection: Collection[Document]) -> None:
         self.collection = collection
         self._agreed = collection.with_options(read_concern=ReadConcern("majority"))
         self.patience = PATIENCE
         """Grows where the server itself is slow; see steps/lead.py."""
+        self._raw: Collection[Any] = collection.with_options(codec_options=RAW)
 
     # -- the worker's side -------------------------------------------------------------------------------------
 
@@ -281,18 +302,24 @@ class Roster:
 
     @store_call
     def highest_term(self) -> int:
-        found = self.collection.find_one({}, {"term": 1}, sort=[("term", -1)])
+        """Of those that are believed; what somebody wrote by hand may be anything."""
+        found = self._raw.find_one({"term": {"$lte": MOST}}, {"_id": 0, "term": 1}, sort=[("term", -1)])
         return int(found["term"]) if found else 0
 
     @store_call
-    def read(self) -> list[Registration]:
+    def read(self) -> Parsed[Registration]:
         """Who is there, and how many jobs each holds; not which: see `held`."""
-        return [_registration(document) for document in self.collection.find({}, _PLANNING_FIELDS)]
+        return parsed(NAME, self._raw.find({}, _PLANNING_FIELDS), _registration)
 
     @store_call
     def held(self) -> set[JobId]:
-        """Every job that somebody holds."""
-        return {job for document in self.collection.find({}, {"assigned": 1}) for job in document["assigned"]}
+        """Every job that somebody holds, also one whose document cannot be read otherwise."""
+        return {job for _, jobs in self._assigned() for job in jobs}
+
+    def _assigned(self) -> Iterator[tuple[str, list[JobId]]]:
+        for document in self._raw.find({}, {"assigned": 1}):
+            fields = decode_leniently(bytes(document.raw))[0]
+            yield str(fields["_id"]), _job_ids(fields.get("assigned"))
 
     @store_call
     def assign(
@@ -323,11 +350,20 @@ class Roster:
     @store_call
     def holders(self) -> dict[str, list[JobId]]:
         """Every job that somebody holds, by worker."""
-        return {document["_id"]: document["assigned"] for document in self.collection.find({}, {"assigned": 1})}
+        return dict(self._assigned())
 
-    def remove(self, worker: str, beats: int, session: ClientSession) -> Document | None:
+    def remove(self, worker: str, beats: int, session: ClientSession) -> LastEntry | None:
         """Inside a transaction: takes the worker off the roster unless it has shown life since."""
-        return self.collection.find_one_and_delete({"_id": worker, "beats": beats}, session=session)
+        found = self._raw.find_one_and_delete({"_id": worker, "beats": beats}, session=session)
+        return _last_entry(bytes(found.raw)) if found else None
+
+    def remove_unreadable(self, entry: Unreadable, session: ClientSession) -> LastEntry | None:
+        """Inside a transaction: takes an entry off the roster if it still cannot be read."""
+        found = self._raw.find_one(this_document(entry.raw), session=session)
+        if found is None or not isinstance(parse_one(NAME, bytes(found.raw), _whole_registration), Unreadable):
+            return None
+        self.collection.delete_one(this_document(entry.raw), session=session)
+        return _last_entry(bytes(found.raw))
 
     @store_call
     def tell_of_pauses(self) -> None:
@@ -343,42 +379,32 @@ class Roster:
     @store_call
     def holder(self, id: JobId) -> tuple[str, datetime | None] | None:
         """Who holds this job, and since when it runs there as far as is known."""
-        found = self.collection.find_one({"assigned": id}, {"running": {"$elemMatch": {"job": id}}})
+        found = self._raw.find_one({"assigned": id}, {"running": 1})
         if found is None:
             return None
-        return found["_id"], next((run["since"] for run in found.get("running", ())), None)
+        entry = _last_entry(bytes(found.raw))
+        return entry.worker, entry.running.get(id)
 
     @store_call
     def holds(self) -> dict[JobId, Hold]:
         """Every job that somebody holds, with who does."""
-        found = self.collection.find({}, {"assigned": 1, "running": 1})
-        return {id: hold for document in found for id, hold in _holds(document)}
+        found = self._raw.find({}, {"assigned": 1, "running": 1})
+        return {id: hold for document in found for id, hold in _holds(_last_entry(bytes(document.raw)))}
 
     # -- views -------------------------------------------------------------------------------------------------
 
     @store_call
-    def entries(self) -> list[RosterEntry]:
-        return [
-            RosterEntry(
-                id=document["_id"],
-                host=document["host"],
-                pid=document["pid"],
-                registration=_registration(document),
-                joined_at=document["joined_at"],
-                seen_at=document["seen_at"],
-                running=tuple(document["running"]),
-                leaving=document["draining"],
-                kept_idle=document.get("kept_idle"),
-                clock_offset=document.get("clock_offset"),
-            )
-            for document in self.collection.find({}, _VIEW_FIELDS).sort("_id", 1)
-        ]
+    def entries(self) -> Parsed[RosterEntry]:
+        return parsed(NAME, self._raw.find({}, _VIEW_FIELDS).sort("_id", 1), _entry)
+
+    @store_call
+    def unreadable(self) -> Sequence[Unreadable]:
+        return parsed(NAME, self._raw.find({}), _whole_entry).unreadable
 
 
-def _holds(document: Document) -> Iterator[tuple[JobId, Hold]]:
-    since = {run["job"]: run["since"] for run in document["running"]}
-    for id in document["assigned"]:
-        yield id, Hold(document["_id"], since.get(id))
+def _holds(entry: LastEntry) -> Iterator[tuple[JobId, Hold]]:
+    for id in entry.assigned:
+        yield id, Hold(entry.worker, entry.running.get(id))
 
 
 def _given(jobs: Sequence[JobId], metered: Sequence[tuple[JobId, str]]) -> Document:
@@ -403,27 +429,91 @@ def _released(before: Document, ids: Sequence[JobId]) -> Released:
 
 
 def _registration(document: Document) -> Registration:
-    groups = document["groups"]
+    """The parser of what is planned with."""
+    groups = field.texts(document, "groups", None)
+    idle = field.mapping(document, "kept_idle", None)
+    field.whole(document, "term")
     return Registration(
-        id=document["_id"],
+        id=field.text(document, "_id"),
         groups=None if groups is None else frozenset(groups),
-        tasks=frozenset(document["tasks"]),
-        slots=document["slots"],
-        prefetch=document["prefetch"],
-        holds=document["holds"],
-        beats=document["beats"],
-        ready=document["ready"],
-        draining=document["draining"] or bool(document.get("kept_idle")),
-        session=document.get("session"),
-        host=document.get("host", ""),
-        resources=_resources(document.get("resources")),
-        metered=tuple({entry["job"]: entry["lane"] for entry in document.get("metered") or ()}.items()),
+        tasks=frozenset(field.texts(document, "tasks")),
+        slots=field.whole(document, "slots", most=_MOST_SLOTS),
+        prefetch=field.whole(document, "prefetch", most=_MOST_SLOTS),
+        holds=field.whole(document, "holds"),
+        beats=field.whole(document, "beats"),
+        ready=field.truth(document, "ready"),
+        draining=field.truth(document, "draining") or bool(idle),
+        session=session_id("session", document.get("session")),
+        host=field.text(document, "host", ""),
+        resources=_resources(field.text(document, "resources", "")),
+        metered=tuple(dict(field.array(document, "metered", _metered, ())).items()),
     )
 
 
+def _entry(document: Document) -> RosterEntry:
+    """The parser of what people see."""
+    idle = field.mapping(document, "kept_idle", None)
+    return RosterEntry(
+        id=field.text(document, "_id"),
+        host=field.text(document, "host"),
+        pid=field.whole(document, "pid"),
+        registration=_registration(document),
+        joined_at=field.moment(document, "joined_at"),
+        seen_at=field.moment(document, "seen_at"),
+        running=tuple(field.array(document, "running", _run)),
+        leaving=field.truth(document, "draining"),
+        kept_idle=None if idle is None else {name: field.text(idle, name, None) for name in ("by", "reason")},
+        clock_offset=field.number(document, "clock_offset", None, least=-1e9, most=1e9),
+    )
+
+
+def _whole_registration(document: Document) -> Registration:
+    """The same of whole documents, as `read` sees them."""
+    return _registration({**document, "holds": len(field.array(document, "assigned", lambda _, id: id))})
+
+
+def _whole_entry(document: Document) -> RosterEntry:
+    """The strictest of all: nothing in it is wrong."""
+    return _entry({**document, "holds": len(field.array(document, "assigned", field.job_id))})
+
+
+def _last_entry(raw: bytes) -> LastEntry:
+    document = decode_leniently(raw)[0]
+    runs = document.get("running")
+    running = {
+        run["job"]: run["since"] if isinstance(run.get("since"), datetime) else None
+        for run in (runs if isinstance(runs, list) else ())
+        if isinstance(run, dict) and is_job_id(run.get("job"))
+    }
+    return LastEntry(str(document["_id"]), tuple(_job_ids(document.get("assigned"))), running)
+
+
+def _job_ids(value: Any) -> list[JobId]:
+    """Of the list of an entry. What is no id was never given to anybody."""
+    if not isinstance(value, list):
+        return []
+    if {*map(type, value)} <= _KINDS_OF_IDS:  # nearly always, and the leader asks in every round
+        return value
+    return [each for each in value if is_job_id(each)]
+
+
+def _run(place: str, value: Any) -> Document:
+    run = field.mapping({place: value}, place)
+    return {
+        "job": field.job_id(f"{place}.job", run.get("job")),
+        "task": field.text(run, "task", "?"),
+        "since": field.as_moment(f"{place}.since", run.get("since")),
+    }
+
+
+def _metered(place: str, value: Any) -> tuple[JobId, str]:
+    entry = field.mapping({place: value}, place)
+    return field.job_id(f"{place}.job", entry.get("job")), field.text(entry, "lane")
+
+
+_KINDS_OF_IDS = {ObjectId, UUID, int}
+
+
 @lru_cache(maxsize=1000)
-def _resources(text: str | None) -> Needs:
-    try:
-        return Needs.parse(text or "")
-    except InvalidJob:
-        return NOTHING
+def _resources(text: str) -> Needs:
+    return Needs.parse(text)

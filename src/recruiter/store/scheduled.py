@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Collection as Ids
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, cast
 
@@ -29,9 +29,26 @@ from recruiter.domain.lanes import Lane
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.packing import Candidate
 from recruiter.domain.state import State
+from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.errors import JobExists
-from recruiter.store.codec import LENIENT, LOCK, MOST_ATTEMPTS, NOT_BELIEVED, Document, id_of, job_from, split_batch
+from recruiter.store import reading
+from recruiter.store.codec import (
+    FOREIGN_FIELDS,
+    LOCK,
+    MOST_ATTEMPTS,
+    NOT_BELIEVED,
+    RAW,
+    Document,
+    decode_leniently,
+    id_of,
+    job_from,
+    priority_of,
+    split_batch,
+    this_document,
+)
+from recruiter.store.fields import FIRST_MOMENT, LAST_MOMENT, LONGEST_ID, job_id, moment, text
 from recruiter.store.foreign import not_adopted, unlocked
+from recruiter.store.reading import parse_one, parsed, readable
 from recruiter.store.translate import is_about_a_document, store_call
 
 NAME = "scheduled"
@@ -39,6 +56,8 @@ NAME = "scheduled"
 DUE, POSTPONED, INBOX = "due", "postponed", "inbox"
 BY_URN, BY_TAG, BY_OWNER = "turn_by_urn", "turn_by_tag", "turn_by_owner"
 _HAS_LANE = {"lane": {"$gt": ""}}
+LONGEST_LANE = 20_000
+"""Bytes; the longest names, needs and key make less."""
 TURN = (("priority", DESCENDING), ("scheduled_at", ASCENDING), ("_id", ASCENDING))
 """The order in which jobs get their turn, in their lane or merged over several."""
 _TEXT: Document = {"$gt": ""}
@@ -59,7 +78,13 @@ INDEXES = [
     _in_turn("username", BY_OWNER, _TEXT),
 ]
 
-VALIDATOR = {
+_DATE = {"$gte": FIRST_MOMENT, "$lte": LAST_MOMENT}
+_SIZE_OF_ID = {"$cond": [{"$eq": [{"$type": "$_id"}, "binData"]}, {"$binarySize": "$_id"}, 16]}
+_NUMBER = {"$gte": float("-inf")}
+_SOUND = {"created_at": _DATE, "scheduled_at": _DATE, "priority": _NUMBER, "$expr": {"$eq": [_SIZE_OF_ID, 16]}}
+"""What a schema cannot say of a job: dates that Python knows, no NaN, and UUIDs that are as long as one."""
+
+_SCHEMA: Document = {
     "$jsonSchema": {
         "anyOf": [
             {"properties": {"lane": {"bsonType": "null"}}},
@@ -75,11 +100,11 @@ VALIDATOR = {
                     "attempts",
                 ],
                 "properties": {
-                    "_id": {"bsonType": ["objectId", "string", "int", "long", "binData"]},
+                    "_id": {"bsonType": ["objectId", "string", "int", "long", "binData"], "maxLength": LONGEST_ID},
                     "task": {"bsonType": "string"},
                     "args": {"bsonType": ["object", "array"]},
                     "group": {"bsonType": "string"},
-                    "lane": {"bsonType": "string", "pattern": "/"},
+                    "lane": {"bsonType": "string", "pattern": "/", "maxLength": LONGEST_LANE},
                     "priority": {"bsonType": ["int", "long", "double"]},
                     "created_at": {"bsonType": "date"},
                     "scheduled_at": {"bsonType": "date"},
@@ -92,11 +117,13 @@ VALIDATOR = {
         ]
     }
 }
+VALIDATOR: Document = {"$and": [_SCHEMA, {"$or": [{"lane": None}, _SOUND]}]}
 
 _BY_TIME = [("scheduled_at", ASCENDING), ("priority", DESCENDING), ("created_at", ASCENDING), ("_id", ASCENDING)]
 _LANES_A_QUERY = 100
 """MongoDB merges up to 200 sorted scans; beyond that it would sort in memory."""
 
+_LANES_A_BATCH = 10_000
 _UNITED = 50
 """Lanes that are asked for in one aggregation, each by itself."""
 _PLANNED = {"_id": 1, "priority": 1, "scheduled_at": 1, "lane": 1}
@@ -136,7 +163,7 @@ class Marked:
 class Scheduled:
     def __init__(self, collection: Collection[Document]) -> None:
         self.collection = collection
-        self._readable = collection.with_options(codec_options=LENIENT)
+        self._raw: Collection[Any] = collection.with_options(codec_options=RAW)
 
     # -- producing ---------------------------------------------------------------------------------------------
 
@@ -173,24 +200,34 @@ class Scheduled:
     # -- planning ----------------------------------------------------------------------------------------------
 
     @store_call
-    def lanes(self) -> list[str]:
+    def lanes(self) -> Parsed[str]:
         """The lanes that have jobs, due or not. One index seek a lane."""
-        lanes: list[str] = self.collection.distinct("lane", _HAS_LANE)
-        return lanes
+        return lanes_in(self.collection, _HAS_LANE["lane"])
 
     @store_call
-    def due(self, lanes: Sequence[str], now: datetime, limit: int, held: Ids[JobId]) -> list[JobId]:
+    def in_lanes(self, unreadable: Iterable[Unreadable], limit: int) -> list[Unreadable]:
+        """Jobs in lanes that cannot be read, each with its `_id` only."""
+        lanes = [this_document(lane.raw, "lane") for lane in unreadable]
+        size = {"$cond": [{"$eq": [{"$type": "$lane"}, "string"]}, {"$strLenBytes": "$lane"}, LONGEST_LANE + 1]}
+        query = {**_HAS_LANE, "$or": [{"$expr": {"$gt": [size, LONGEST_LANE]}}, *lanes]}
+        found = self._raw.find(query, {"_id": 1}, hint=DUE, limit=limit)
+        return [reading.unreadable(NAME, bytes(document.raw), _LONG_LANE) for document in found]
+
+    @store_call
+    def whole(self, document: Unreadable) -> Unreadable | None:
+        """The same with everything that is in it; None when it is gone."""
+        found = self._raw.find_one(this_document(document.raw))
+        return None if found is None else replace(document, raw=bytes(found.raw))
+
+    @store_call
+    def due(self, lanes: Sequence[str], now: datetime, limit: int, held: Ids[JobId]) -> Parsed[JobId]:
         """The next due jobs of these lanes that are not held, by priority, then time."""
         if len(lanes) <= _LANES_A_QUERY:
             batches = self._due(self.collection.find_raw_batches, {"_id": 1}, lanes, now, limit, held)
-            return [id_of(raw) for batch in batches for raw in split_batch(cast(bytes, batch))]
-        found: list[Document] = []
-        fields = {"_id": 1, "priority": 1, "scheduled_at": 1}
-        for start in range(0, len(lanes), _LANES_A_QUERY):
-            some = lanes[start : start + _LANES_A_QUERY]
-            found.extend(self._due(self.collection.find, fields, some, now, limit, held))
-        found.sort(key=lambda document: (-document["priority"], document["scheduled_at"]))
-        return [document["_id"] for document in found[:limit]]
+            return _ids(raw for batch in batches for raw in split_batch(cast(bytes, batch)))
+        found = self.candidates(lanes, now, limit, held)
+        first = sorted(found, key=lambda candidate: (-candidate.priority, candidate.scheduled_at))
+        return Parsed((candidate.id for candidate in first[:limit]), found.unreadable)
 
     def _due(
         self,
@@ -215,46 +252,48 @@ class Scheduled:
         query: Document = {"lane": {"$gt": "", "$ne": CANCELLED_LANE}, "_id": {"$nin": list(but)}}
         if until is not None:
             query["scheduled_at"] = {"$lte": until}
-        found = self._readable.find_one(query, {"task": 1}, sort=_BY_TIME)
-        return (found["_id"], found["task"]) if found else None
+        for found in self._raw.find(query, {"task": 1}, sort=_BY_TIME):
+            first = parse_one(NAME, bytes(found.raw), _id_and_task)
+            if not isinstance(first, Unreadable):
+                return first
+        return None
 
     @store_call
-    def candidates(self, lanes: Sequence[str], now: datetime, limit: int, held: Ids[JobId]) -> list[Candidate]:
+    def candidates(self, lanes: Sequence[str], now: datetime, limit: int, held: Ids[JobId]) -> Parsed[Candidate]:
         """Like `due`, with what a planner must know of each."""
-        found: list[Document] = []
+        found: list[Any] = []
         for start in range(0, len(lanes), _LANES_A_QUERY):
             some = lanes[start : start + _LANES_A_QUERY]
-            found.extend(self._due(self._readable.find, _PLANNED, some, now, limit, held))
-        return [_candidate(document) for document in found]
+            found.extend(self._due(self._raw.find, _PLANNED, some, now, limit, held))
+        return parsed(NAME, found, _candidate)
 
     @store_call
-    def candidates_of_each(self, lanes: Mapping[str, int], now: datetime, held: Ids[JobId]) -> list[Candidate]:
+    def candidates_of_each(self, lanes: Mapping[str, int], now: datetime, held: Ids[JobId]) -> Parsed[Candidate]:
         """Of every lane as many as it says, so that the pile of one does not hide the others."""
-        found: list[Document] = []
+        found: list[Any] = []
         each = [_next_of(lane, count, now, held) for lane, count in lanes.items()]
         for start in range(0, len(each), _UNITED):
             first, *others = each[start : start + _UNITED]
             united = [{"$unionWith": {"coll": NAME, "pipeline": pipeline}} for pipeline in others]
-            found.extend(self._readable.aggregate([*first, *united], hint=DUE))
-        return [_candidate(document) for document in found]
+            found.extend(self._raw.aggregate([*first, *united], hint=DUE))
+        return parsed(NAME, found, _candidate)
 
     @store_call
     def lanes_of(self, ids: Ids[JobId]) -> dict[JobId, str]:
         """The lanes of these jobs, where they have one."""
-        found = self.collection.find({"_id": {"$in": list(ids)}, **_HAS_LANE}, {"lane": 1})
-        return {document["_id"]: document["lane"] for document in found}
+        found = self._raw.find({"_id": {"$in": list(ids)}, **_HAS_LANE}, {"lane": 1})
+        return dict(parsed(NAME, found, lambda document: (document["_id"], text(document, "lane", None, LONGEST_LANE))))
 
     @store_call
     def next_due(self, now: datetime) -> datetime | None:
         """When the next postponed job becomes due."""
         found = self.collection.find_one(
-            {"scheduled_at": {"$gt": now}, "postponed": True},
-            {"scheduled_at": 1},
+            {"scheduled_at": {"$gt": now, "$lte": LAST_MOMENT}, "postponed": True},
+            {"_id": 0, "scheduled_at": 1},
             sort=[("scheduled_at", 1)],
             hint=POSTPONED,
         )
-        upcoming = found["scheduled_at"] if found else None
-        return upcoming if isinstance(upcoming, datetime) else None  # beyond year 9999 it is not a datetime
+        return found["scheduled_at"] if found else None
 
     # -- the inbox ---------------------------------------------------------------------------------------------
 
@@ -271,13 +310,26 @@ class Scheduled:
         return self.collection.find_one(query, {"_id": 1}, hint=INBOX) is not None
 
     @store_call
-    def adopt(self, fields: Mapping[JobId, tuple[Document, Document]]) -> None:
-        """Makes them jobs, each with its fields, and the document that was read: if somebody has cancelled or locked it
-        since, it stays in the inbox for the next look."""
+    def adopt(self, foreign: Sequence[tuple[Document, Document]]) -> dict[int, str]:
+        """Makes them jobs: of each the document that was read, and its new fields. If somebody has cancelled or locked
+        it since, it stays in the inbox for the next look. Returns what MongoDB refuses, by position, with its reason.
+        """
         writes = [
-            UpdateOne({"_id": id, "lane": None, **_as(read)}, _adoption(new)) for id, (new, read) in fields.items()
+            UpdateOne({"_id": read["_id"], "lane": None, **_as(read)}, _adoption(read, new)) for read, new in foreign
         ]
-        self.collection.bulk_write(writes, ordered=False)
+        try:
+            self.collection.bulk_write(writes, ordered=False)
+        except BulkWriteError as error:
+            failures = error.details["writeErrors"]
+            if not failures or not all(is_about_a_document(failure["code"]) for failure in failures):
+                raise
+            return {failure["index"]: f"MongoDB refuses it as a job: {failure['errmsg']}" for failure in failures}
+        return {}
+
+    @store_call
+    def count_inbox(self) -> int:
+        """How many documents of other programs have not been adopted."""
+        return self.collection.count_documents({"lane": None}, hint=INBOX)
 
     # -- executing ---------------------------------------------------------------------------------------------
 
@@ -341,16 +393,16 @@ class Scheduled:
         return self.flag_all([urn], flag)
 
     @store_call
-    def of_urn(self, urn: str) -> list[Job]:
+    def of_urn(self, urn: str) -> Parsed[Job]:
         """The jobs of this urn that have not ended, in the order of their time."""
-        found = self._readable.find({"urn": urn, "lane": {"$gt": ""}}, hint=BY_URN)
-        return sorted((job_from(document) for document in found), key=lambda job: job.scheduled_at)
+        found = parsed(NAME, self._raw.find({"urn": urn, "lane": {"$gt": ""}}, hint=BY_URN), job_from)
+        return Parsed(sorted(found, key=lambda job: job.scheduled_at), found.unreadable)
 
     @store_call
     def not_begun(self, urn: str) -> list[JobId]:
         """The jobs of this urn that wait for their first attempt."""
         query = {"urn": urn, "lane": {"$gt": "", "$ne": CANCELLED_LANE}, "attempts": 0}
-        return [document["_id"] for document in self.collection.find(query, {"_id": 1}, hint=BY_URN)]
+        return list(parsed(NAME, self._raw.find(query, {"_id": 1}, hint=BY_URN), _id))
 
     @store_call
     def change(self, ids: Sequence[JobId], fields: Document, unset: Sequence[str]) -> int:
@@ -389,41 +441,43 @@ class Scheduled:
         return self.collection.update_many(query, update).modified_count
 
     @store_call
-    def flagged(self, limit: int, held: Ids[JobId] = ()) -> list[Document]:
+    def flagged(self, limit: int, held: Ids[JobId] = ()) -> Parsed[Document]:
         """Jobs that have been cancelled and have not ended, all but those that somebody holds."""
         query = {"lane": CANCELLED_LANE, "_id": {"$nin": list(held)}}
-        return list(self._readable.find(query, hint=DUE, limit=limit))
+        return parsed(NAME, self._raw.find(query, hint=DUE, limit=limit), _with_an_id)
 
     @store_call
     def flags(self, limit: int) -> dict[JobId, Document]:
         """The jobs that have been cancelled and have not ended, each with who wants it, and why."""
-        return _flags(self._readable.find({"lane": CANCELLED_LANE}, {"cancel": 1}, hint=DUE, limit=limit))
+        return _flags(self._raw.find({"lane": CANCELLED_LANE}, {"cancel": 1}, hint=DUE, limit=limit))
 
     @store_call
     def flags_among(self, ids: Ids[JobId]) -> dict[JobId, Document]:
         """Those of these jobs that have been cancelled, likewise."""
         query = {"_id": {"$in": list(ids)}, "lane": CANCELLED_LANE}
-        return _flags(self._readable.find(query, {"cancel": 1}))
+        return _flags(self._raw.find(query, {"cancel": 1}))
 
     @store_call
     def get(self, id: JobId) -> Job | None:
-        document = self._readable.find_one({"_id": id})
+        """Raises UnreadableDocument."""
+        document = self._raw.find_one({"_id": id})
         if document is None:
             return None
-        if document.get("lane") is None:
+        if decode_leniently(bytes(document.raw))[0].get("lane") is None:
             raise not_adopted(id)
-        return job_from(document)
+        return readable(parse_one(NAME, bytes(document.raw), job_from))
 
     @store_call
     def get_many(self, ids: Ids[JobId]) -> dict[JobId, Job]:
         """Those of them that have not ended and are adopted."""
-        found = self._readable.find({"_id": {"$in": list(ids)}, **_HAS_LANE})
-        return {document["_id"]: job_from(document) for document in found}
+        found = self._raw.find({"_id": {"$in": list(ids)}, **_HAS_LANE})
+        return {job.id: job for job in parsed(NAME, found, job_from)}
 
     @store_call
     def document(self, id: JobId) -> Document | None:
         """A job as it is stored, whatever is in it."""
-        return self._readable.find_one({"_id": id})
+        found = self._raw.find_one({"_id": id})
+        return None if found is None else decode_leniently(bytes(found.raw))[0]
 
     @store_call
     def count_before(self, document: Document) -> int:
@@ -448,31 +502,38 @@ class Scheduled:
     @store_call
     def waiting(self) -> list[Job]:
         """Every job, in the order of their time; for tests, where there are few."""
-        return [job_from(document) for document in self._readable.find(_HAS_LANE).sort(_BY_TIME)]
+        return list(parsed(NAME, self._raw.find(_HAS_LANE).sort(_BY_TIME), job_from))
 
     @store_call
     def count_by(self, field: str, held: Ids[JobId]) -> list[tuple[str, State, int]]:
         """How many jobs each value of this field has, held and not; for reports only."""
-        rows = self.collection.aggregate(
+        rows = self._raw.aggregate(
             [
                 {"$match": {field: {"$exists": True}, "lane": {"$gt": "", "$ne": CANCELLED_LANE}}},
                 {"$unwind": f"${field}"},
                 {"$group": {"_id": {"name": f"${field}", "held": {"$in": ["$_id", list(held)]}}, "jobs": {"$sum": 1}}},
             ]
         )
-        states = {False: State.WAITING, True: State.RUNNING}
-        return [(row["_id"]["name"], states[row["_id"]["held"]], row["jobs"]) for row in rows]
+        return list(parsed(NAME, rows, _counted))
 
     @store_call
     def count_by_lane(self, within: float = 0.0) -> dict[str, int]:
         """How many jobs each lane has; walks the index, for reports only. With `within`, raises StoreUnreachable if it
         takes longer than so many seconds."""
-        rows = self.collection.aggregate(
-            [{"$match": _HAS_LANE}, {"$group": {"_id": "$lane", "jobs": {"$sum": 1}}}],
+        rows = self._raw.aggregate(
+            [{"$match": _HAS_LANE}, {"$group": {"_id": "$lane", "jobs": {"$sum": 1}}}, {"$set": {"_id": _SHORT_LANE}}],
             hint=DUE,
             maxTimeMS=int(within * 1000),
         )
-        return {row["_id"]: row["jobs"] for row in rows}
+        return dict(parsed(NAME, rows, lambda row: (text(row, "_id"), row["jobs"])))
+
+    @store_call
+    def neither_job_nor_foreign(self, limit: int, within: float) -> list[Unreadable]:
+        """Documents whose lane is neither null nor text: nobody ever looks at them. For reports only, it reads all of
+        the collection; raises StoreUnreachable if that takes longer than so many seconds."""
+        query = {"lane": {"$exists": True, "$ne": None, "$not": {"$gt": ""}}}
+        found = self._raw.find(query, {"_id": 1, "lane": 1}, limit=limit, max_time_ms=int(within * 1000))
+        return list(parsed(NAME, found, lambda document: text(document, "lane")).unreadable)
 
 
 def _next_of(lane: str, count: int, now: datetime, held: Ids[JobId]) -> list[Document]:
@@ -480,12 +541,76 @@ def _next_of(lane: str, count: int, now: datetime, held: Ids[JobId]) -> list[Doc
     return [{"$match": match}, {"$sort": dict(TURN)}, {"$limit": count}, {"$project": _PLANNED}]
 
 
+def lanes_in(collection: Collection[Document], lane: Document) -> Parsed[str]:
+    """The lanes in this range, by one index seek each. (`distinct` answers in one document, which may be too small.)"""
+    pipeline: list[Document] = [
+        {"$match": {"lane": lane}},
+        {"$group": {"_id": "$lane"}},
+        {"$project": {"_id": _SHORT_LANE}},
+    ]
+    raw: Collection[Any] = collection.with_options(codec_options=RAW)
+    return parsed(
+        NAME,
+        raw.aggregate(pipeline, hint=DUE, batchSize=_LANES_A_BATCH),
+        lambda row: text(row, "_id", longest=LONGEST_LANE),
+    )
+
+
+_SHORT_LANE: Document = {
+    "$cond": [
+        {"$eq": [{"$type": "$_id"}, "string"]},
+        {"$cond": [{"$lte": [{"$strLenBytes": "$_id"}, LONGEST_LANE]}, "$_id", None]},
+        None,
+    ]
+}
+_LONG_LANE = f"lane is no text of up to {LONGEST_LANE:,} bytes"
+
+
+def _ids(found: Iterable[bytes]) -> Parsed[JobId]:
+    """Of documents with nothing but an `_id`. The leader asks for thousands."""
+    ids: list[JobId] = []
+    wrong: list[Unreadable] = []
+    for raw in found:
+        if raw[4] == _OBJECT_ID:
+            ids.append(id_of(raw))
+        elif isinstance(id := parse_one(NAME, raw, _id), Unreadable):
+            wrong.append(id)
+        else:
+            ids.append(id)
+    return Parsed(ids, wrong)
+
+
+_OBJECT_ID = 0x07
+
+
+def _id(document: Document) -> JobId:
+    return job_id("_id", document["_id"])
+
+
+def _with_an_id(document: Document) -> Document:
+    _id(document)
+    return document
+
+
+def _id_and_task(document: Document) -> tuple[JobId, str]:
+    return _id(document), text(document, "task")
+
+
 def _candidate(document: Document) -> Candidate:
-    return Candidate(document["_id"], Lane.parse(document["lane"]), document["priority"], document["scheduled_at"])
+    """The parser of what is planned with."""
+    lane = Lane.parse(text(document, "lane", longest=LONGEST_LANE))
+    return Candidate(_id(document), lane, priority_of(document), moment(document, "scheduled_at"))
 
 
-def _flags(found: Iterable[Document]) -> dict[JobId, Document]:
-    return {d["_id"]: d["cancel"] if isinstance(d.get("cancel"), dict) else {} for d in found}
+def _counted(row: Document) -> tuple[str, State, int]:
+    return text(row["_id"], "name"), State.RUNNING if row["_id"]["held"] else State.WAITING, row["jobs"]
+
+
+def _flags(found: Iterable[Any]) -> dict[JobId, Document]:
+    return {
+        _id(document): document["cancel"] if isinstance(document.get("cancel"), dict) else {}
+        for document in parsed(NAME, found, _with_an_id)
+    }
 
 
 def _mine(sign: Sign) -> Document:
@@ -500,8 +625,9 @@ def _as(read: Document) -> Document:
     return {name: {"$eq": read.get(name)} for name in ("cancel", "locked_by", "locked_at")}
 
 
-def _adoption(fields: Document) -> Document:
-    unbelieved = {name: "" for name in (*NOT_BELIEVED, "postponed") if name not in fields}
+def _adoption(read: Document, fields: Document) -> Document:
+    nothing = [name for name, value in read.items() if value is None and name in FOREIGN_FIELDS]
+    unbelieved = {name: "" for name in (*NOT_BELIEVED, *nothing, "postponed") if name not in fields}
     if fields["lane"] != CANCELLED_LANE:
         unbelieved["cancel"] = ""
     return {"$set": fields, "$unset": unbelieved}

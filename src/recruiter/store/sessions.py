@@ -24,6 +24,8 @@ from pymongo.client_session import ClientSession
 from pymongo.errors import OperationFailure, PyMongoError
 from pymongo.read_concern import ReadConcern
 
+from recruiter.domain.text import shown
+from recruiter.errors import UnreadableDocument
 from recruiter.store.codec import OPTIONS, Document
 from recruiter.store.connection import drop_connections
 from recruiter.store.translate import Meaning, meaning_of, store_call
@@ -68,6 +70,15 @@ def run_transaction(
                 drop_connections(session.client)
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_BETWEEN)
+
+
+def session_id(name: str, value: Any) -> SessionId | None:
+    """As it was stored, in a roster document or a lease. Raises UnreadableDocument."""
+    if value is None or isinstance(value, UUID):
+        return value
+    if isinstance(value, dict) and isinstance(value.get("id"), UUID) and isinstance(value.get("uid"), bytes):
+        return {"id": value["id"], "uid": value["uid"]}
+    raise UnreadableDocument(f"{name} is {shown(value, 60)}; it must be the id of a session")
 
 
 class Sessions:

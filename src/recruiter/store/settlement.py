@@ -39,12 +39,13 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.scheduler import Plan
+from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import Superseded
 from recruiter.store.archived import Archived
-from recruiter.store.codec import LENIENT, Document, job_document
+from recruiter.store.codec import RAW, Document, decode_leniently, job_document
 from recruiter.store.creations import Creations
 from recruiter.store.leases import Leases
-from recruiter.store.roster import Holding, Roster
+from recruiter.store.roster import Holding, LastEntry, Roster
 from recruiter.store.scheduled import DUPLICATE_KEY, Marked, Scheduled
 from recruiter.store.schedulers import Schedulers
 from recruiter.store.sessions import SessionId, Sessions, run_transaction
@@ -99,6 +100,10 @@ class Movement:
     def without(self, archived: Collection[JobId]) -> Movement:
         rest = {id: document for id, document in self.archive.items() if id not in archived}
         return replace(self, archive=rest, forget=[*self.forget, *archived])
+
+
+Fate = Callable[[LastEntry, list[Document]], Movement]
+"""What becomes of the jobs of a worker that is retired."""
 
 
 class Settlement:
@@ -224,29 +229,31 @@ class Settlement:
         return self._transaction(write)
 
     @store_call
-    def retire(self, worker: str, beats: int, fate: Callable[[Document, list[Document]], Movement]) -> Document | None:
+    def retire(self, worker: str, beats: int, fate: Fate) -> LastEntry | None:
         """Takes a silent worker off the roster; `fate` says what becomes of the jobs it was running, and of those that
         it may have started since it was last heard of: the next few in its list.
 
-        Returns the worker's last document, or None when it showed life or is gone already.
+        Returns what the worker held, or None when it showed life or is gone already.
         """
+        return self._transaction(lambda s: self._retired(self._roster.remove(worker, beats, s), fate, s))
 
-        def write(session: ClientSession) -> Document | None:
-            entry = self._roster.remove(worker, beats, session)
-            if entry is None:
-                return None
-            started = {run["job"] for run in entry["running"]}
-            first = [*started, *entry["assigned"][:SUSPECTS]]
-            query = {
-                "_id": {"$in": entry["assigned"]},
-                "$or": [{"_id": {"$in": first}}, {"started_by": worker}, {"locked_by": worker}],
-            }
-            readable = self._scheduled.collection.with_options(codec_options=LENIENT)
-            jobs = list(readable.find(query, session=session))
-            self._move(fate(entry, jobs), session)
-            return entry
+    @store_call
+    def retire_unreadable(self, entry: Unreadable, fate: Fate) -> LastEntry | None:
+        """The same with an entry of the roster that cannot be read, if it still cannot."""
+        return self._transaction(lambda s: self._retired(self._roster.remove_unreadable(entry, s), fate, s))
 
-        return self._transaction(write)
+    def _retired(self, entry: LastEntry | None, fate: Fate, session: ClientSession) -> LastEntry | None:
+        if entry is None:
+            return None
+        first = [*entry.running, *entry.assigned[:SUSPECTS]]
+        query = {
+            "_id": {"$in": list(entry.assigned)},
+            "$or": [{"_id": {"$in": first}}, {"started_by": entry.worker}, {"locked_by": entry.worker}],
+        }
+        raw: Any = self._scheduled.collection.with_options(codec_options=RAW)
+        jobs = [decode_leniently(bytes(document.raw))[0] for document in raw.find(query, session=session)]
+        self._move(fate(entry, jobs), session)
+        return entry
 
     @store_call
     def archive_unheld(self, movement: Movement, term: int, holder: str) -> None:
@@ -257,6 +264,22 @@ class Settlement:
             self._move(movement, session)
 
         self._without_archived(movement, write)
+
+    @store_call
+    def set_aside(self, record: Document, document: Mapping[str, Any], term: int, holder: str) -> bool:
+        """Moves a document that cannot be a job out of `scheduled`: a record of it goes into the archive. `document` is
+        the query that finds it; false, with nothing written, when that finds nothing any more."""
+
+        def write(session: ClientSession) -> bool:
+            if not self._leases.fence(term, holder, session):
+                raise Superseded(f"term {term} is over; nothing was written")
+            if not self._scheduled.collection.delete_one(document, session=session).deleted_count:
+                session.abort_transaction()
+                return False
+            self._archived.collection.insert_one(record, session=session)
+            return True
+
+        return self._transaction(write)
 
     @store_call
     def archive_new(self, id: JobId, raw: bytes) -> None:

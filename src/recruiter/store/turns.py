@@ -24,7 +24,7 @@ from recruiter.domain.names import CANCELLED_LANE
 from recruiter.store import matching
 from recruiter.store.codec import Document
 from recruiter.store.scans import MOST_MERGED, Position, Scan, Walk
-from recruiter.store.scheduled import BY_OWNER, BY_TAG, BY_URN, DUE, TURN
+from recruiter.store.scheduled import BY_OWNER, BY_TAG, BY_URN, DUE, TURN, lanes_in
 from recruiter.store.translate import store_call
 
 MOST_LANES = 20 * MOST_MERGED
@@ -116,9 +116,7 @@ class Turns:
         ]
 
     def _lanes_of(self, group: str | None) -> Iterator[str]:
-        pipeline: list[Document] = [{"$match": {"lane": _of_group(group)}}, {"$group": {"_id": "$lane"}}]
-        for row in self._scheduled.aggregate(pipeline, hint=DUE):
-            yield row["_id"]
+        yield from lanes_in(self._scheduled, _of_group(group))
 
 
 def _of_group(group: str | None) -> Document:

@@ -102,4 +102,12 @@ def _set_aside(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator
         yield problem("jobs", text, todo)
 
 
-CHECKS = (_lanes, _set_aside)
+def _inbox(store: Store, _: ServerFacts, __: Thresholds) -> Iterator[Finding]:
+    count = store.scheduled.count_inbox()
+    if count:
+        documents = "1 document" if count == 1 else f"{count:,} documents"
+        text = f"{documents} of other programs wait to be adopted, or are locked by these"
+        yield note("jobs", text, "A leader adopts them within seconds. If there are more and more: look at its log")
+
+
+CHECKS = (_lanes, _inbox, _set_aside)

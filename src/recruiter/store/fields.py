@@ -1,0 +1,144 @@
+"""The fields of a document, each checked as it is taken: the parsers of all collections are written with these.
+
+Each function raises `UnreadableDocument` and names the field, what is there, and what it must be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, TypeGuard, TypeVar
+from uuid import UUID
+
+from bson import ObjectId
+from bson.code import Code
+
+from recruiter.domain.job import JobId
+from recruiter.domain.text import shown
+from recruiter.errors import UnreadableDocument
+
+T = TypeVar("T")
+
+MOST: Final = 2**53
+"""The largest counter or term that is believed: nobody counts so far, and adding one to it still works."""
+LONGEST_TEXT: Final = 10_000
+LONGEST_ID: Final = 1_000
+"""Characters of a text that is the id of a job: the ids of thousands of jobs stand in one roster document."""
+
+_REQUIRED: Any = object()
+FIRST_MOMENT = datetime(1, 1, 3, tzinfo=UTC)
+LAST_MOMENT = datetime(9999, 12, 31, 23, 59, 59, 999000, tzinfo=UTC)
+"""Dates that Python can count with; MongoDB has others."""
+
+
+def is_job_id(value: object) -> TypeGuard[JobId]:
+    """`Code` is a `str` for Python, and cannot be hashed."""
+    if isinstance(value, str):
+        return len(value) <= LONGEST_ID and not isinstance(value, Code)
+    if isinstance(value, int):
+        return not isinstance(value, bool) and -(2**63) <= value < 2**63
+    return isinstance(value, ObjectId | UUID)
+
+
+def text(document: Mapping[str, Any], name: str, default: Any = _REQUIRED, longest: int = LONGEST_TEXT) -> Any:
+    value = _value(document, name, default)
+    if value is default:
+        return default
+    if not is_text(value):
+        raise _unfit(name, "text", value)
+    if len(value) > longest:
+        raise UnreadableDocument(f"{name} has {len(value):,} characters; at most {longest:,} are allowed")
+    return value
+
+
+def whole(document: Mapping[str, Any], name: str, default: Any = _REQUIRED, *, least: int = 0, most: int = MOST) -> Any:
+    """A whole number. Without a default it must be there."""
+    value = _value(document, name, default)
+    if value is default:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _unfit(name, "a whole number", value)
+    if not least <= value <= most:
+        raise UnreadableDocument(f"{name} is {value}; it must be between {least} and {most}")
+    return value
+
+
+def number(
+    document: Mapping[str, Any], name: str, default: Any = _REQUIRED, *, least: float = -1e15, most: float = 1e15
+) -> Any:
+    value = _value(document, name, default)
+    if value is default:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise _unfit(name, "a finite number", value)
+    if not least <= value <= most:
+        raise UnreadableDocument(f"{name} is {value}; it must be between {least:g} and {most:g}")
+    return value
+
+
+def moment(document: Mapping[str, Any], name: str, default: Any = _REQUIRED) -> Any:
+    value = _value(document, name, default)
+    return value if value is default else as_moment(name, value)
+
+
+def as_moment(name: str, value: Any) -> datetime:
+    """A date that Python can count with, in every time zone."""
+    if not isinstance(value, datetime):
+        raise _unfit(name, "a date between the years 1 and 9999", value)
+    if not FIRST_MOMENT <= value <= LAST_MOMENT:
+        raise UnreadableDocument(f"{name} is {value.isoformat()}; it must be between the years 1 and 9999")
+    return value
+
+
+def truth(document: Mapping[str, Any], name: str, default: Any = _REQUIRED) -> Any:
+    value = _value(document, name, default)
+    if value is not default and not isinstance(value, bool):
+        raise _unfit(name, "true or false", value)
+    return value
+
+
+def mapping(document: Mapping[str, Any], name: str, default: Any = _REQUIRED) -> Any:
+    value = _value(document, name, default)
+    if value is not default and not isinstance(value, dict):
+        raise _unfit(name, "a document", value)
+    return value
+
+
+def texts(document: Mapping[str, Any], name: str, default: Any = _REQUIRED) -> Any:
+    """An array of texts."""
+    return array(document, name, lambda place, value: text({place: value}, place), default)
+
+
+def array(
+    document: Mapping[str, Any], name: str, check: Callable[[str, Any], T], default: Any = _REQUIRED
+) -> list[T] | Any:
+    """An array whose elements `check` accepts; it is told where each stands."""
+    value = _value(document, name, default)
+    if value is default:
+        return default
+    if not isinstance(value, list):
+        raise _unfit(name, "an array", value)
+    return [check(f"{name}.{place}", each) for place, each in enumerate(value)]
+
+
+def job_id(name: str, value: Any) -> JobId:
+    if not is_job_id(value):
+        raise _unfit(name, f"an ObjectId, a text of up to {LONGEST_ID:,} characters, an integer or a UUID", value)
+    return value
+
+
+def is_text(value: Any) -> TypeGuard[str]:
+    """Whether it is text, and nothing that only looks like it: `Code` is a `str` for Python."""
+    return isinstance(value, str) and not isinstance(value, Code)
+
+
+def _value(document: Mapping[str, Any], name: str, default: Any) -> Any:
+    value = document.get(name, None if default is not _REQUIRED else _REQUIRED)
+    if value is _REQUIRED:
+        raise UnreadableDocument(f"{name} is missing")
+    return default if value is None and default is not _REQUIRED else value
+
+
+def _unfit(name: str, wanted: str, value: Any) -> UnreadableDocument:
+    return UnreadableDocument(f"{name} is {shown(value, 60)} ({type(value).__name__}); it must be {wanted}")

@@ -1,0 +1,59 @@
+"""The one door for documents: what was read becomes a value, or an `Unreadable` with its reason.
+
+Each collection has one parser, a function from a decoded document to a value. It takes fields only with the functions
+of fields.py, which name the field in what they raise. `parsed` runs the parser on each document by itself: what is
+wrong with one, also that the driver cannot decode it, never keeps the others from being read. The caller gets both and
+decides: set aside, retire, show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from bson.raw_bson import RawBSONDocument
+
+from recruiter.domain.text import cut, shown
+from recruiter.domain.unreadable import Parsed, Unreadable
+from recruiter.errors import RecruiterError, UnreadableDocument
+from recruiter.store.codec import Document, decode, decode_leniently
+
+T = TypeVar("T")
+
+_LONGEST_REASON = 300
+
+
+def parsed(collection: str, found: Iterable[RawBSONDocument], parse: Callable[[Document], T]) -> Parsed[T]:
+    """Each document by itself."""
+    values: list[T] = []
+    unreadable: list[Unreadable] = []
+    for document in found:
+        value = parse_one(collection, bytes(document.raw), parse)
+        if isinstance(value, Unreadable):
+            unreadable.append(value)
+        else:
+            values.append(value)
+    return Parsed(values, unreadable)
+
+
+def parse_one(collection: str, raw: bytes, parse: Callable[[Document], T]) -> T | Unreadable:
+    try:
+        return parse(decode(raw))
+    except Exception as error:  # whatever is wrong with it: this is the place where that is found out
+        return unreadable(collection, raw, error)
+
+
+def unreadable(collection: str, raw: bytes, error: Exception | str) -> Unreadable:
+    return Unreadable(collection, shown(decode_leniently(raw)[0].get("_id")), _reason(error), raw)
+
+
+def _reason(error: Exception | str) -> str:
+    told = str(error) if isinstance(error, str | RecruiterError) else f"{type(error).__name__}: {error}"
+    return " ".join(cut(told, _LONGEST_REASON).split())
+
+
+def readable(value: T | Unreadable) -> T:
+    """The value. Raises UnreadableDocument."""
+    if isinstance(value, Unreadable):
+        raise UnreadableDocument(str(value))
+    return value

@@ -1,0 +1,193 @@
+"""Entries of the roster, and jobs, that nobody can plan with: the others are served, and these are taken away."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import bson
+import pytest
+from bson.binary import Binary
+from bson.datetime_ms import DatetimeMS
+from bson.raw_bson import RawBSONDocument
+
+from recruiter.clock import StoppedClock
+from recruiter.domain.limits import Limit
+from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.steps.adopt import set_jobs_aside
+from recruiter.steps.assign import assign
+from recruiter.steps.rescue import Rescue
+from recruiter.store.codec import job_document
+from recruiter.store.database import Store
+from recruiter.store.limits import Rules
+from tests.samples import NOW, a_job, insert, on_the_roster, places
+
+ENTRY: dict[str, Any] = {
+    "_id": "odd",
+    "host": "h",
+    "pid": 1,
+    "groups": None,
+    "tasks": ["add"],
+    "slots": 9,
+    "prefetch": 0,
+    "ready": True,
+    "draining": False,
+    "term": 0,
+    "beats": 7,
+    "settled": 0,
+    "given": 0,
+    "resources": "",
+    "joined_at": NOW,
+    "seen_at": NOW,
+    "running": [],
+    "assigned": [],
+}
+ODD: dict[str, dict[str, Any]] = {
+    "a task that is a document": {"tasks": [{}]},
+    "a note that is a number": {"metered": [1]},
+    "resources that are a document": {"resources": {}},
+    "resources that make no sense": {"resources": "lots"},
+    "a group that is a document": {"groups": [{}]},
+    "a term that nobody can reach": {"term": 2**62},
+    "beats at their end": {"beats": 2**63 - 1},
+    "a session that is none": {"session": {"id": "x"}},
+    "more slots than there are": {"slots": 2**31 - 1},
+}
+
+
+def by_hand(store: Store, **fields: Any) -> None:
+    store.roster.collection.insert_one({**ENTRY, **fields})
+
+
+@pytest.mark.parametrize("fields", ODD.values(), ids=ODD)
+def test_an_entry_that_cannot_be_read_keeps_nobody_from_work(store: Store, fields: dict[str, Any]) -> None:
+    on_the_roster(store, "w1", slots=5)
+    by_hand(store, **fields)
+    (job,) = insert(store, a_job())
+
+    round = assign(store, 1, NOW)
+
+    assert store.roster.holders()["w1"] == [job]
+    assert [entry.id for entry in round.unreadable] == ["'odd'"]
+
+
+def test_an_entry_whose_id_is_not_utf_8(store: Store) -> None:
+    on_the_roster(store, "w1", slots=5)
+    raw = bson.encode({**ENTRY, "_id": "ZZZZ"}).replace(b"ZZZZ", b"\xff\xfe\xff\xfe")
+    store.roster.collection.insert_one(RawBSONDocument(raw))
+    insert(store, a_job())
+
+    round = assign(store, 1, NOW)
+
+    assert round.assigned == 1
+    assert len(round.unreadable) == 1
+    assert retired(store) == 1
+    assert [worker.id for worker in store.roster.read()] == ["w1"]
+
+
+def retired(store: Store) -> int:
+    """How many entries are retired because nobody could read them for long."""
+    clock = StoppedClock(NOW)
+    rescue = Rescue(store, clock, 15.0, PolicyRegistry())
+    count = 0
+    for _ in range(5):
+        entries = store.roster.read()
+        count += len(rescue.retire_silent((), entries.unreadable))
+        clock.move(timedelta(seconds=5))
+    return count
+
+
+def test_a_job_that_an_unreadable_entry_holds_is_not_given_to_another_before_it_is_retired(store: Store) -> None:
+    """Given an entry with a run that has no date, when it is retired, then its job is free, and its crash counted."""
+    on_the_roster(store, "w1", slots=5)
+    ran, waited = insert(store, a_job(), a_job())
+    by_hand(store, assigned=[ran, waited], running=[{"job": ran}])
+
+    assert assign(store, 1, NOW).assigned == 0
+    assert store.roster.entries().unreadable
+    # its planning fields can be read, so it is a worker like any other: it is silent, and that is enough
+    clock = StoppedClock(NOW)
+    rescue = Rescue(store, clock, 15.0, PolicyRegistry())
+    for _ in range(5):
+        entries = store.roster.read()
+        rescue.retire_silent([worker for worker in entries if worker.id == "odd"], entries.unreadable)
+        clock.move(timedelta(seconds=5))
+
+    assert "odd" not in store.roster.holders()
+    assert store.roster.held() == set()
+    crashed = store.scheduled.get(ran)
+    assert crashed is not None
+    assert (crashed.attempts, crashed.crashes) == (1, 1)
+
+
+def test_an_entry_that_can_be_read_again_stays(store: Store) -> None:
+    by_hand(store, tasks=[{}])
+    seen = store.roster.read().unreadable
+    store.roster.collection.update_one({"_id": "odd"}, {"$set": {"tasks": ["add"]}})
+
+    clock = StoppedClock(NOW)
+    rescue = Rescue(store, clock, 15.0, PolicyRegistry())
+    for _ in range(5):
+        assert rescue.retire_silent((), seen) == []
+        clock.move(timedelta(seconds=5))
+
+    assert [worker.id for worker in store.roster.read()] == ["odd"]
+
+
+JOB = {**job_document(a_job()), "lane": "generic/add"}
+MALFORMED: dict[str, dict[str, Any]] = {
+    "a UUID of three bytes": {"_id": Binary(b"abc", 4)},
+    "a UUID of the old kind": {"_id": Binary(b"a" * 16, 3)},
+    "bytes": {"_id": b"abc"},
+    "a text of two thousand characters": {"_id": "x" * 2000},
+    "a lane of nine megabytes": {"_id": "x", "lane": "generic/" + "x" * 9 * 2**20},
+    "a second lane of nine megabytes": {"_id": "y", "lane": "generic/" + "y" * 9 * 2**20},
+}
+
+
+def bypassed(store: Store, *documents: dict[str, Any] | RawBSONDocument) -> None:
+    """Past the validator, as somebody with the right to do so may."""
+    for document in documents:
+        store.scheduled.collection.insert_one(document, bypass_document_validation=True)
+
+
+def test_jobs_that_cannot_be_given_to_anybody_are_set_aside_and_the_others_run(store: Store) -> None:
+    raw = bson.encode({**JOB, "_id": "ZZZZ"}).replace(b"ZZZZ", b"\xff\xfe\xff\xfe")
+    bypassed(store, RawBSONDocument(raw), *({**JOB, **fields} for fields in MALFORMED.values()))
+    on_the_roster(store, "w1", slots=50)
+    (good,) = insert(store, a_job())
+    assert store.leases.acquire(None, "me", {}) is not None
+
+    round = assign(store, 1, NOW)
+    set_jobs_aside(store, 1, "me", NOW, round.malformed)
+
+    assert store.roster.held() == {good}
+    assert places(store, [good]) == {good: "scheduled"}
+    assert store.scheduled.collection.count_documents({}) == 1
+    assert store.archived.collection.count_documents({"why": "malformed"}) == len(MALFORMED) + 1
+
+
+@pytest.mark.parametrize("moment", [DatetimeMS(-(2**60)), datetime(1, 1, 1, tzinfo=UTC)], ids=repr)
+def test_a_date_before_all_dates_among_limited_lanes(store: Store, moment: Any) -> None:
+    """Given a limit, so that jobs are planned by their dates, then one that has none is set aside."""
+    bypassed(store, {**JOB, "_id": "x", "scheduled_at": moment})
+    on_the_roster(store, "w1", slots=5)
+    (good,) = insert(store, a_job())
+
+    round = assign(store, 1, NOW, Rules((Limit("task:add", 10),)))
+
+    assert store.roster.held() == {good}
+    assert [document.id for document in round.malformed] == ["'x'"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [*MALFORMED.values(), {"_id": "x", "priority": float("nan")}, {"_id": "x", "scheduled_at": DatetimeMS(2**60)}],
+)
+def test_the_validator_lets_none_of_them_in(store: Store, fields: dict[str, Any]) -> None:
+    if fields["_id"] == Binary(b"a" * 16, 3):
+        pytest.skip("a validator cannot tell the kinds of UUIDs")
+    with pytest.raises((Exception,)):
+        store.scheduled.collection.insert_one({**JOB, **fields})
+
+    assert store.scheduled.collection.count_documents({}) == 0
