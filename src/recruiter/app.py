@@ -17,6 +17,7 @@ from recruiter.decorators import AsRepeated, AsTask
 from recruiter.domain.defaults import Defaults
 from recruiter.domain.duration import DurationLike, to_seconds, to_timedelta
 from recruiter.domain.job import Job, JobId
+from recruiter.domain.limits import Ceiling
 from recruiter.domain.moments import MomentLike, resolved, to_moment
 from recruiter.domain.names import DEFAULT_GROUP, check_name
 from recruiter.domain.needs import AmountLike
@@ -110,6 +111,8 @@ class Recruiter(RegistryOwner):
         timeout: DurationLike | None = None,
         needs: Mapping[str, AmountLike] | None = None,
         aliases: Iterable[str] = (),
+        max_running: int | None = None,
+        rate: str | None = None,
     ) -> AsTask: ...
     def task(
         self,
@@ -125,15 +128,19 @@ class Recruiter(RegistryOwner):
         timeout: DurationLike | None = None,
         needs: Mapping[str, AmountLike] | None = None,
         aliases: Iterable[str] = (),
+        max_running: int | None = None,
+        rate: str | None = None,
     ) -> Any:
         """A decorator that makes a function a task. What is given here holds for its jobs unless they say otherwise.
 
         `name` is what is stored (the function's own name by default); `aliases` are names it had before, under which
-        jobs may still be waiting. The other words are those of `JobBuilder`. Raises TaskExists, and InvalidName,
-        InvalidJob or InvalidDuration for words that cannot be.
+        jobs may still be waiting. `max_running` jobs of it may run at once in the whole fleet, and `rate="5/1s"` says
+        how many may start in what time, unless an operator sets another limit. The other words are those of
+        `JobBuilder`. Raises TaskExists, and InvalidName, InvalidJob, InvalidDuration or SettingsError for words that
+        cannot be.
         """
         defaults = Defaults.of(group, priority, tags, retry, only, at_most_once, timeout, needs)
-        decorator = AsTask(self, name, aliases, defaults)
+        decorator = AsTask(self, name, aliases, defaults, Ceiling.parse(max_running, rate))
         return decorator if function is None else decorator(function)
 
     def job_of(self, workable: W) -> WorkableJob[W]:

@@ -53,9 +53,15 @@ class Controls:
     aset_limit = twin(set_limit)
 
     def remove_limit(self, subject: str) -> None:
-        """There is no limit on this subject any more. Raises LimitNotFound."""
-        if not self._store().limits.remove(subject):
-            raise LimitNotFound(f"there is no limit on {subject!r}; `recruiter limit list` shows those there are")
+        """Nobody has set a limit on this subject any more; one that the application declares is in force again. Raises
+        LimitNotFound."""
+        if self._store().limits.remove(subject):
+            return
+        if subject in self.rules().declared:
+            raise LimitNotFound(
+                f"the limit on {subject!r} is declared in the application: change it there, or set another one instead"
+            )
+        raise LimitNotFound(f"there is no limit on {subject!r}; `recruiter limit list` shows those there are")
 
     aremove_limit = twin(remove_limit)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from recruiter.domain.defaults import Defaults
+from recruiter.domain.limits import Ceiling
 from recruiter.domain.names import check_aliases
 from recruiter.domain.schedule import SchedulePolicy
 from recruiter.registry import FunctionTask
@@ -45,9 +46,17 @@ class AsRepeated:
 class AsTask:
     """What `@recruiter.task(...)` leaves to be put on a function."""
 
-    def __init__(self, recruiter: Recruiter, name: str | None, aliases: Iterable[str], defaults: Defaults) -> None:
+    def __init__(
+        self,
+        recruiter: Recruiter,
+        name: str | None,
+        aliases: Iterable[str],
+        defaults: Defaults,
+        ceiling: Ceiling | None,
+    ) -> None:
         self._recruiter = recruiter
         self._name = name
+        self._ceiling = ceiling
         self._aliases = aliases
         self._defaults = defaults
 
@@ -57,7 +66,11 @@ class AsTask:
     def __call__(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
     def __call__(self, function: Callable[..., Any], /) -> Any:
         definition = FunctionTask(
-            self._name or function.__name__, function, self._defaults, check_aliases(self._aliases)
+            self._name or function.__name__,
+            function,
+            self._defaults,
+            check_aliases(self._aliases),
+            ceiling=self._ceiling,
         )
         self._recruiter.registry.add(definition)
         return Task(self._recruiter, definition, function)

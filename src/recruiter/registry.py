@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from recruiter.domain.arguments import Signature
 from recruiter.domain.defaults import Defaults
 from recruiter.domain.definitions import note, same_definition
+from recruiter.domain.limits import Ceiling, Limit
 from recruiter.domain.names import DEFAULT_METHOD, check_name
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.schedule_registry import SchedulePolicyRegistry
@@ -69,6 +70,10 @@ class TaskDefinition(Protocol):
     @property
     def defaults(self) -> Defaults: ...
 
+    @property
+    def ceiling(self) -> Ceiling | None:
+        """How many of its jobs may run at once, or start in a time, as the application says."""
+
     def store(self, data: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
         """The arguments as they are stored. Raises InvalidArguments when they do not fit."""
 
@@ -99,6 +104,7 @@ class FunctionTask:
     defaults: Defaults
     aliases: tuple[str, ...] = ()
     finalizers: Finalizers = field(default_factory=Finalizers)
+    ceiling: Ceiling | None = None
 
     @cached_property
     def signature(self) -> Signature:
@@ -150,6 +156,10 @@ class WorkableTask:
     @property
     def defaults(self) -> Defaults:
         return self.workable.task_defaults
+
+    @property
+    def ceiling(self) -> Ceiling | None:
+        return self.workable.task_ceiling
 
     def call(self, args: Mapping[str, Any] | Sequence[Any], method: str) -> Call:
         self.check_method(method)
@@ -239,6 +249,12 @@ class Registry:
     def names(self) -> set[str]:
         """Every name under which a job may come, old names included."""
         return {*self._tasks, *WORKABLES}
+
+    def limits(self, names: Iterable[str] | None = None) -> list[Limit]:
+        """Those that the application declares for these tasks, or for all. Jobs are counted by the name that they have:
+        those with an old name of the task have a limit of their own."""
+        found = ((name, self.find(name)) for name in sorted(self.names() if names is None else names))
+        return [task.ceiling.of(name) for name, task in found if task is not None and task.ceiling is not None]
 
     @classmethod
     def merged(cls, registries: Iterable[Registry]) -> Registry:

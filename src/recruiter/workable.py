@@ -21,6 +21,7 @@ from recruiter.domain.arguments import Signature
 from recruiter.domain.defaults import Defaults
 from recruiter.domain.definitions import note, same_definition
 from recruiter.domain.duration import DurationLike
+from recruiter.domain.limits import Ceiling
 from recruiter.domain.names import check_aliases, check_name, check_tags
 from recruiter.domain.needs import AmountLike
 from recruiter.domain.retry import RetryPolicy
@@ -55,6 +56,8 @@ class Workable:
     """Names it had before, under which jobs may still be waiting."""
     task_defaults: ClassVar[Defaults] = Defaults()
     """What the class line says of its jobs."""
+    task_ceiling: ClassVar[Ceiling | None] = None
+    """How many of its jobs may run at once, or start in a time."""
 
     def __init_subclass__(
         cls,
@@ -69,6 +72,8 @@ class Workable:
         at_most_once: bool | None = None,
         timeout: DurationLike | None = None,
         needs: Mapping[str, AmountLike] | None = None,
+        max_running: int | None = None,
+        rate: str | None = None,
         **others: Any,
     ) -> None:
         super().__init_subclass__(**others)
@@ -76,6 +81,9 @@ class Workable:
         if _made_again(cls):
             WORKABLES.update(dict.fromkeys((cls.task_name, *cls.task_aliases), cls))
         else:
+            ceiling = Ceiling.parse(max_running, rate)
+            if ceiling is not None:
+                cls.task_ceiling = ceiling
             cls._introduce(name, aliases, group, priority, tags, retry, only, at_most_once, timeout, needs)
 
     @classmethod

@@ -14,8 +14,14 @@ from recruiter.cli.filters import noting_new_names
 from recruiter.cli.options import recruiter_on
 from recruiter.cli.output import Output, show
 from recruiter.domain.limits import Limit
+from recruiter.store.limits import Rules
 
-_COLUMNS = (Column("subject", fair=30, whole=True), Column("at_once", right=True), Column("rate", right=True))
+_COLUMNS = (
+    Column("subject", fair=30, whole=True),
+    Column("at_once", right=True),
+    Column("rate", right=True),
+    Column("source", fair=24),
+)
 _RESOURCES = (
     Column("resource", fair=20, whole=True),
     Column("host", fair=24, whole=True),
@@ -27,9 +33,13 @@ app = App(name="limit", help="Limit how many jobs run at once, or start in a tim
 
 @app.command(name="list")
 def list_(*, common: given.TargetOptions = given.TargetOptions(), output: Output = "table") -> None:
-    """All limits. How much of each resource is in use says `recruiter limit resources`."""
+    """All limits, and whether the application declares them or somebody has set them.
+
+    `recruiter limit resources` shows how much of each resource is in use.
+    """
     with recruiter_on(common) as recruiter:
-        rows = [_row(limit) for limit in recruiter.controls.limits()]
+        rules = recruiter.controls.rules()
+        rows = [_row(limit) | _source(limit, rules) for limit in rules.limits]
         show(rows, _COLUMNS, output, empty="There are no limits.")
 
 
@@ -74,7 +84,9 @@ def remove(subject: str, /, *, common: given.TargetOptions = given.TargetOptions
     """Removes a limit."""
     with recruiter_on(common) as recruiter:
         recruiter.controls.remove_limit(subject)
-        print(f"{subject} is not limited any more")
+        declared = recruiter.controls.rules().declared.get(subject)
+        again = f"has the limit again that the application declares: {_told(declared)}" if declared is not None else ""
+        print(f"{subject} {again or 'is not limited any more'}")
 
 
 @app.command
@@ -92,6 +104,23 @@ def resources(*, common: given.TargetOptions = given.TargetOptions(), output: Ou
             for use in recruiter.controls.resources()
         ]
         show(rows, _RESOURCES, output, empty="No worker has any resources.")
+
+
+def _source(limit: Limit, rules: Rules) -> dict[str, Any]:
+    """Whether the application says it in code, or somebody has set it; and what the application says in the second
+    case."""
+    declared = rules.declared.get(limit.subject)
+    if limit.subject not in rules.set_by:
+        return {"source": "declared", "set_by": None, "declared": _told(limit)}
+    by = rules.set_by[limit.subject]
+    told = None if declared is None else _told(declared)
+    instead = f", declared: {told}" if told is not None else ""
+    return {"source": f"set by {by or 'somebody'}{instead}", "set_by": by, "declared": told}
+
+
+def _told(limit: Limit) -> str:
+    parts = (f"{limit.at_once:g} at once" if limit.at_once is not None else "", str(limit.rate or ""))
+    return ", ".join(part for part in parts if part)
 
 
 def _row(limit: Limit) -> dict[str, Any]:

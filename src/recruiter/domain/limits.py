@@ -57,6 +57,18 @@ class Rate:
         if not isinstance(self.seconds, int | float) or not _SHORTEST <= self.seconds <= _LONGEST:
             raise SettingsError(f"a rate is for 1ms up to 366 days, not for {_shown(self.seconds)} seconds")
 
+    @classmethod
+    def parse(cls, text: str) -> Rate:
+        """From what a person writes: "5/1s", "100/minute", "1000/24 hours"."""
+        count, _, time = text.partition("/") if isinstance(text, str) else ("", "", "")
+        time = time.strip()
+        try:
+            return cls(int(count), to_seconds(f"1 {time}" if time[:1].isalpha() else time))
+        except (ValueError, RecruiterError):
+            raise SettingsError(
+                f"{_shown(text)} is no rate; write how many may start in what time, as in '5/1s' or '100/minute'"
+            ) from None
+
     @property
     def window(self) -> timedelta:
         return timedelta(seconds=self.seconds)
@@ -174,6 +186,26 @@ class Limit:
         if self.kind == RESOURCE:
             return self.subject if any(name == self.name for name, _ in lane.needs.thousandths) else None
         return self.subject if self.name == (lane.task if self.kind == TASK else lane.group) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """What a task says of all its jobs: `@recruiter.task(max_running=2, rate="5/1s")`."""
+
+    max_running: int | None = None
+    rate: Rate | None = None
+
+    @classmethod
+    def parse(cls, max_running: int | None, rate: str | None) -> Ceiling | None:
+        """None when nothing is said. Raises SettingsError when the task is defined."""
+        if max_running is None and rate is None:
+            return None
+        ceiling = cls(max_running, None if rate is None else Rate.parse(rate))
+        ceiling.of("checked")
+        return ceiling
+
+    def of(self, task: str) -> Limit:
+        return Limit(f"{TASK}:{task}", self.max_running, self.rate)
 
 
 def split_subject(subject: str) -> tuple[str, str]:

@@ -122,7 +122,8 @@ class Caller:
         self._recruiter = self._bring_recruiter()
         self._threads.append(threading.Thread(target=self._recruiter.run, name="recruiter", daemon=True))
         self._threads[0].start()
-        self._heartbeat.join()
+        while (wait := self._heartbeat.join()) and not (self._membership.joined or self._membership.lost):
+            time.sleep(wait)
         self._recruiter.ring()  # its first round may have been before we were ready
         loops = (self._fetching, self._heartbeat, self._settling, self._tracking)
         self._threads.extend(loop.start() for loop in loops)

@@ -16,7 +16,7 @@ from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.membership import Membership, Workplace
 from recruiter.store.codec import decode
 from recruiter.store.database import Store
-from recruiter.store.limits import FLEET
+from recruiter.store.limits import FLEET, LEARNT_WITHIN
 from recruiter.store.roster import Holding
 
 _UNTIL_READY = 0.02
@@ -45,6 +45,8 @@ class Heartbeat:
         self._throughput = throughput
         self._given = given
         """Called when there may be jobs to fetch."""
+        self._declared = False
+        self._join_at = 0.0
         self._noticed = noticed
         """Called when jobs have run for so long that it should be written on them."""
         self._ended = ended
@@ -65,6 +67,9 @@ class Heartbeat:
         membership, holdings = self._membership, self._membership.holdings
         if self._place.tasks is None or membership.draining:
             return _UNTIL_READY
+        self._declare(self._place.tasks)
+        if (too_early := self._join_at - self._clock.monotonic()) > 0:
+            return too_early
         self._store.roster.join(holdings.worker, self._facts(self._place.tasks))
         # Only now: a leader that took over before this line has been read about; a later one finds us on the roster.
         if self._store.roster.become_ready(holdings.worker, self._store.leases.term()):
@@ -75,6 +80,14 @@ class Heartbeat:
         else:
             membership.lose(holdings)
         return self._options.heartbeat
+
+    def _declare(self, tasks: frozenset[str]) -> None:
+        """The limits of the application: once in the life of a process, so that one that comes back does not undo what
+        a newer version has declared. If they are news, no job may come here before the leader has heard of them."""
+        if not self._declared:
+            if self._store.limits.declare(tasks, self._place.limits, self._clock.now()):
+                self._join_at = self._clock.monotonic() + LEARNT_WITHIN
+            self._declared = True
 
     def _facts(self, tasks: frozenset[str]) -> dict[str, Any]:
         moment = self._clock.now()

@@ -12,13 +12,14 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from recruiter.clock import Clock
 from recruiter.domain.job import JobId
+from recruiter.domain.limits import Limit
 from recruiter.errors import StoreError
 from recruiter.events import Events
 from recruiter.processes.held import HeldJob
@@ -49,6 +50,10 @@ class Workplace(Protocol):
     @property
     def tasks(self) -> frozenset[str] | None:
         """What can be run here; None as long as nobody knows."""
+
+    @property
+    def limits(self) -> Sequence[Limit]:
+        """What the application declares for these tasks; known with them."""
 
     @property
     def hungry(self) -> bool:

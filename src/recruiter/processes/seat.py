@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from recruiter.clock import Clock
 from recruiter.domain.job import JobId
+from recruiter.domain.limits import Limit
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.report import JobReport
 from recruiter.domain.schedule_registry import SchedulePolicyRegistry
@@ -57,6 +58,7 @@ class Seat:
         let_go: Callable[[], None] = lambda: None,
     ) -> None:
         self.tasks: frozenset[str] | None = tasks
+        self.limits: Sequence[Limit] = crew.registry.limits(tasks)
         self.signals = Signals(self.wake, patient=patient)
         self._crew = crew
         self._clock = clock

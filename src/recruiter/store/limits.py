@@ -1,15 +1,17 @@
 """`limits`: what may run at once or start in a time, what is paused, and how much has started lately.
 
     {_id: "task:resize", at_once: 2, rate: {count, seconds}, floating, by, at}      a limit
+    {_id: "declared:task:resize", at_once, rate, at}                                the same, said in the application
     {_id: "paused:group:mail", at, by, reason}   {_id: "paused:fleet", …}           what is paused
     {_id: "starts:task:resize", log: [[moment, count], …], term}                    for rates; only the leader writes it
 
-There are few of them. The leader reads them all about once a second.
+There are few of them. The leader reads them all about once a second. A limit that somebody has set is in force instead
+of the one that the application declares. Each worker declares those of the tasks it knows before it joins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -17,7 +19,7 @@ from typing import Any
 from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
 
-from recruiter.domain.limits import Limit, Rate, Start
+from recruiter.domain.limits import TASK, Limit, Rate, Start
 from recruiter.domain.scheduler import Pause
 from recruiter.errors import RecruiterError, Superseded
 from recruiter.store.codec import Document
@@ -38,7 +40,9 @@ VALIDATOR = {
 
 FLEET = "fleet"
 _OF_A_LEADER: Document = {"term": {"$type": ["int", "long"], "$lte": HIGHEST_TERM}}
-_PAUSED, _STARTS = "paused:", "starts:"
+_PAUSED, _STARTS, _DECLARED = "paused:", "starts:", "declared:"
+LEARNT_WITHIN = 1.5
+"""Seconds after which every leader that leads has read what is in force."""
 _AFTER_PAUSED = "paused;"
 
 
@@ -47,6 +51,11 @@ class Rules:
     """What is in force."""
 
     limits: tuple[Limit, ...] = ()
+    """Those that were set, and those declared for a subject for which none was set."""
+    declared: Mapping[str, Limit] = field(default_factory=dict)
+    """What the application says in code, by subject."""
+    set_by: Mapping[str, str | None] = field(default_factory=dict)
+    """Who has set a limit, by subject."""
     paused: Mapping[str, Pause] = field(default_factory=dict)
     """By `group:NAME`, or `fleet` for all."""
     starts: Mapping[str, Sequence[Start]] = field(default_factory=dict)
@@ -67,7 +76,9 @@ class Limits:
     @store_call
     def read(self) -> Rules:
         """Everything that is in force; what somebody wrote by hand and makes no sense is passed over."""
-        limits: list[Limit] = []
+        limits: dict[str, Limit] = {}
+        declared: dict[str, Limit] = {}
+        set_by: dict[str, str | None] = {}
         paused: dict[str, Pause] = {}
         starts: dict[str, Sequence[Start]] = {}
         for document in self.collection.find():
@@ -76,9 +87,13 @@ class Limits:
                 paused[name.removeprefix(_PAUSED)] = _pause(document)
             elif name.startswith(_STARTS):
                 starts[name.removeprefix(_STARTS)] = _log(document)
-            elif (limit := _limit(document)) is not None:
-                limits.append(limit)
-        return Rules(tuple(limits), paused, starts)
+            elif name.startswith(_DECLARED):
+                if (limit := limit_of(document, name.removeprefix(_DECLARED))) is not None:
+                    declared[limit.subject] = limit
+            elif (limit := limit_of(document, name)) is not None:
+                limits[limit.subject] = limit
+                set_by[limit.subject] = document.get("by")
+        return Rules(tuple({**declared, **limits}.values()), declared, set_by, paused, starts)
 
     @store_call
     def paused(self) -> frozenset[str]:
@@ -88,9 +103,23 @@ class Limits:
 
     @store_call
     def set(self, limit: Limit, by: str | None, at: datetime) -> None:
-        rate = {"count": limit.rate.count, "seconds": limit.rate.seconds} if limit.rate is not None else None
-        fields = {"at_once": limit.at_once, "rate": rate, "floating": limit.floating, "by": by, "at": at}
+        fields = {**limit_fields(limit), "by": by, "at": at}
         self.collection.update_one({"_id": limit.subject}, {"$set": fields}, upsert=True)
+
+    @store_call
+    def declare(self, tasks: Iterable[str], limits: Iterable[Limit], at: datetime) -> bool:
+        """Writes down what an application that knows these tasks says of them: the limits it declares, and that the
+        others have none. True when that is news."""
+        wanted = {f"{_DECLARED}{limit.subject}": limit for limit in limits}
+        found = self.collection.find({"_id": {"$regex": f"^{_DECLARED}"}})
+        known = {document["_id"]: limit_of(document, document["_id"].removeprefix(_DECLARED)) for document in found}
+        news = {id: limit for id, limit in wanted.items() if known.get(id) != limit}
+        gone = [id for task in tasks if (id := f"{_DECLARED}{TASK}:{task}") in known and id not in wanted]
+        for id, limit in news.items():
+            self.collection.update_one({"_id": id}, {"$set": {**limit_fields(limit), "at": at}}, upsert=True)
+        if gone:
+            self.collection.delete_many({"_id": {"$in": gone}})
+        return bool(news or gone)
 
     @store_call
     def remove(self, subject: str) -> bool:
@@ -128,11 +157,17 @@ class Limits:
                 raise Superseded(f"term {term} is over; a newer leader counts the starts of {bucket}") from None
 
 
-def _limit(document: Document) -> Limit | None:
+def limit_fields(limit: Limit) -> Document:
+    rate = {"count": limit.rate.count, "seconds": limit.rate.seconds} if limit.rate is not None else None
+    return {"at_once": limit.at_once, "rate": rate, "floating": limit.floating}
+
+
+def limit_of(document: Document, subject: str) -> Limit | None:
+    """None for one that somebody wrote by hand and that makes no sense."""
     rate = document.get("rate") or {}
     try:
         return Limit(
-            document["_id"],
+            subject,
             document.get("at_once"),
             Rate(rate["count"], rate["seconds"]) if rate else None,
             bool(document.get("floating")),

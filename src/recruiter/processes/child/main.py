@@ -26,8 +26,10 @@ from recruiter.processes.child.claims import Claims
 from recruiter.processes.child.concurrent import ConcurrentChild
 from recruiter.processes.complaints import Complaints
 from recruiter.processes.progress.sender import ProgressSender
+from recruiter.registry import Registry
 from recruiter.steps.execute import Executor
-from recruiter.store.codec import encode
+from recruiter.store.codec import Document, encode
+from recruiter.store.limits import limit_fields
 
 _FOR_THE_SUPERVISOR = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
 
@@ -66,12 +68,18 @@ def child_main(
     for owner in application.owners:
         owner.events.confide_in(complaints.hear)
     control = CancelListener(control_pipe.fileno(), claims, clock, by_signal=concurrency == 1)
-    who = {"tasks": sorted(application.registry.names()), "pid": os.getpid(), "server": process_group.server_pid}
-    pipe.write_all(out, pipe.frame(pipe.HELLO, 0, encode(who)))
+    pipe.write_all(out, pipe.frame(pipe.HELLO, 0, encode(_introduction(application.registry))))
     if concurrency == 1:
         _work(inbox.fileno(), out, claims, executor, control, complaints, clock)
     else:
         ConcurrentChild(inbox.fileno(), out, claims, executor, control, complaints, clock, concurrency).work()
+
+
+def _introduction(registry: Registry) -> Document:
+    """What the supervisor, which does not load the application, must know of it."""
+    limits = {limit.subject: limit_fields(limit) for limit in registry.limits()}
+    tasks = sorted(registry.names())
+    return {"tasks": tasks, "limits": limits, "pid": os.getpid(), "server": process_group.server_pid}
 
 
 def report_application(answer: Connection, bootstrap: str | None) -> None:

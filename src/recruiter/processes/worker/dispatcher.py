@@ -31,12 +31,13 @@ import selectors
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
 from recruiter.clock import Clock
 from recruiter.domain.job import JobId
+from recruiter.domain.limits import Limit
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.errors import ApplicationError
 from recruiter.events import Events
@@ -50,6 +51,7 @@ from recruiter.processes.worker.child_pool import ChildPool, Spawn
 from recruiter.processes.worker.overruns import ByForce, Overruns, Reason
 from recruiter.store import moves
 from recruiter.store.codec import Document, decode
+from recruiter.store.limits import limit_of
 
 _GATHER = 0.004
 """Seconds in which answers gather while children have more to do."""
@@ -107,6 +109,7 @@ class Dispatcher:
         self._fed_at = 0.0
         self._watched_at = 0.0
         self._timed_at = 0.0
+        self.limits: Sequence[Limit] = ()
         self.tasks: frozenset[str] | None = None
 
     # -- from other threads --------------------------------------------------------------------------------------
@@ -337,6 +340,7 @@ class Dispatcher:
                 raise ApplicationError(f"the application cannot be loaded in a worker:\n{message['trace']}")
             self._events.emit("child.broken", pid=child.pid, trace=message["trace"])
             return
+        self.limits = [limit for subject, each in message["limits"].items() if (limit := limit_of(each, subject))]
         self.tasks = frozenset(message["tasks"])
         self._pool.welcome(child, self.tasks, message["pid"], message["server"])
 
