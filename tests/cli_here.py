@@ -14,6 +14,7 @@ def here(target: str, *arguments: str, **environment: str) -> tuple[int, str]:
     """Runs `recruiter ARGUMENTS…` to its end; returns the exit code and everything it said."""
     said = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(said), redirect_stderr(said):
+        patch.setenv("RECRUITER_CONFIG", "")  # an option may set it, and that must not outlive this command
         for name, value in {"COLUMNS": "200", "RECRUITER_TARGET": target, **environment}.items():
             patch.setenv(name, value)
         patch.setattr("sys.argv", ["recruiter", *arguments])

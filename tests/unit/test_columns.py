@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from recruiter.cli.columns import Column, table_of
-from recruiter.cli.output import as_text, harmless
+from recruiter.cli.output import as_text
 
 COLUMNS = (
     Column("id", fair=10, whole=True),
@@ -72,4 +72,4 @@ def test_nothing_is_taken_for_markup_or_obeyed() -> None:
         console.print(table_of(rows, ("id", "task"), 100, as_text))
 
     assert r"[red]x[/red]  \x1b[2J\r\x07é" in captured.get()
-    assert harmless("a\tb\nc") == "a\tb\nc"
+    assert as_text("a\tb\nc") == "a\\tb\\nc"

@@ -113,6 +113,7 @@ class TestSecrets:
             "mongodb://127.0.0.1:27017 does not answer, mongodb://[::1]:27017/shop neither",
             "'mongodb://a:1,b:2,c/shop?replicaSet=rs0', and more",
             "write 127.0.0.1:27017, host/database, mongodb://… or mongodb+srv://…",
+            "put them into the address: mongodb://USER:PASSWORD@HOST/DATABASE",
             "https://docs.example.org/page?x=1",
             "the password is wrong",
         ],

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from recruiter.app import Recruiter
+from recruiter.cli.errors import complain
 from recruiter.cli.filters import FilterOptions
-from recruiter.cli.output import ask
+from recruiter.cli.output import ask, say
 from recruiter.cli.waiting import bar
 from recruiter.domain.filters import JobFilter
 from recruiter.domain.job import JobId
+from recruiter.domain.text import plural
 from recruiter.errors import RecruiterError, SettingsError, StoreError
 
 Progress = Callable[[int], None]
@@ -45,11 +46,11 @@ def _each(recruiter: Recruiter, deed: Deed, ids: Sequence[str]) -> int:
     code = 0
     for text in ids:
         try:
-            print(f"job {text} {deed.one(recruiter.jobs.id_of(text))}")
+            say(f"job {text} {deed.one(recruiter.jobs.id_of(text))}")
         except StoreError:
             raise
         except RecruiterError as error:
-            print(f"recruiter: {error}", file=sys.stderr)
+            complain(error)
             code = 1
     return code
 
@@ -58,13 +59,14 @@ def _many(recruiter: Recruiter, deed: Deed, filter: JobFilter, yes: bool) -> int
     number = recruiter.jobs.count(deed.among(filter))
     if not number.number and number.exact:
         recruiter.jobs.recognize(filter)
-        print(f"There is no job to {deed.verb} ({filter}).")
+        say(f"There is no job to {deed.verb} ({filter}).")
         return 0
-    jobs = "1 job" if number == (1, True) else f"{number} jobs"
-    if not ask(f"{jobs} ({filter}). {deed.verb.capitalize()} {'it' if jobs == '1 job' else 'them'}?", yes):
-        print(f"Nothing was {deed.done.removeprefix('being ')}.")
+    one = number == (1, True)
+    jobs = f"{number} {'job' if one else 'jobs'}"
+    if not ask(f"{jobs} ({filter}). {deed.verb.capitalize()} {'it' if one else 'them'}?", yes):
+        say(f"Nothing was {deed.done.removeprefix('being ')}.")
         return 1
     with bar(deed.doing, number.number) as progress:
         done = deed.many(filter, filter.is_empty, progress)
-    print(f"{done:,} {'job is' if done == 1 else 'jobs are'} {deed.done}.")
+    say(f"{plural(done, 'job is', 'jobs are')} {deed.done}.")
     return 0

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from recruiter.cli import options as given
+from recruiter.cli.columns import Column, table_of
 from recruiter.cli.figures import number, seconds, sparkline
 from recruiter.cli.options import recruiter_on
-from recruiter.cli.output import Output, as_json
+from recruiter.cli.output import Output, as_text, console, say_json, write
 from recruiter.domain.duration import humanize
 from recruiter.domain.state import State
 from recruiter.domain.statistics import MINUTE, Analytics, Flow, Queue, Times
@@ -56,7 +56,7 @@ def analytics(
         if output == "table":
             _print(told, by, counts, recruiter.clock.now())
         else:
-            print(as_json(as_document(told) | ({} if counts is None else {f"{by}s": counts}), output))
+            say_json(as_document(told) | ({} if counts is None else {f"{by}s": counts}), output)
 
 
 def as_document(told: Analytics) -> dict[str, Any]:
@@ -70,41 +70,41 @@ def as_document(told: Analytics) -> dict[str, Any]:
 
 
 def _print(told: Analytics, by: By, counts: Mapping[str, Mapping[str, int]] | None, now: datetime) -> None:
-    console = Console(highlight=False)
+    page = console()
     ended = ", ".join(f"{number(count)} {state}" for state, count in sorted(told.ended.items())) or "nothing"
-    for name, text in {
+    facts = {
         "jobs": _queue(told.jobs) + counted_before(told, now),
         "from": f"{told.since:%Y-%m-%d %H:%M:%S} to {told.until:%H:%M:%S} UTC ({humanize(_whole(told))})",
         "ended": ended,
         "throughput": f"{number(told.throughput.value)} a minute, {number(told.throughput.value_per_second)} a second",
         "latency": _times(told.latency),
         "execution time": _times(told.execution_time),
-    }.items():
-        console.print(f"[bold]{name:<14}[/bold]  {text}", soft_wrap=True)
-    if counts is not None:
-        console.print()
-        console.print(_counts(counts, by))
-        return
-    parts = _parts(told, by)
-    if not parts:
-        return
-    if by == "time":
+    }
+    parts = [] if counts is not None else _parts(told, by)
+    if parts and by == "time":
         values = [flow.throughput.value for flow in told.series.values()]
-        plain = console.options.ascii_only
-        name = "by minute" if told.step == MINUTE else "by hour"
-        console.print(f"[bold]{name:<14}[/bold]  {sparkline(values, plain=plain)}", soft_wrap=True)
-    console.print()
-    console.print(_table(parts, by, console.width))
+        facts["by minute" if told.step == MINUTE else "by hour"] = sparkline(values, plain=page.options.ascii_only)
+    write(page, _facts(facts))
+    if counts is not None:
+        write(page, "", _counts(counts, by, page.width))
+    elif parts:
+        write(page, "", _table(parts, by, page.width))
 
 
-def _counts(counts: Mapping[str, Mapping[str, int]], by: By) -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column(by, overflow="ellipsis", no_wrap=True)
-    for state in State:
-        table.add_column(state.value, justify="right", no_wrap=True)
-    for name, of in counts.items():
-        table.add_row(Text(name), *(number(of.get(state, 0)) for state in State))
-    return table
+def _facts(facts: Mapping[str, str]) -> Table:
+    """Names in bold, and beside them what is long, broken between words and not within them."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True, style="bold", min_width=14)
+    grid.add_column()
+    for name, text in facts.items():
+        grid.add_row(Text(name), Text(text))
+    return grid
+
+
+def _counts(counts: Mapping[str, Mapping[str, int]], by: By, width: int) -> Table:
+    rows = [{by: name, **{state.value: number(of.get(state, 0)) for state in State}} for name, of in counts.items()]
+    columns = [Column(by, fair=14), *(Column(state.value, right=True) for state in State)]
+    return table_of(rows, columns, width, as_text)
 
 
 def _parts(told: Analytics, by: By) -> list[tuple[str, Queue | None, Flow | None]]:
@@ -120,27 +120,34 @@ def _parts(told: Analytics, by: By) -> list[tuple[str, Queue | None, Flow | None
 
 
 def _table(parts: list[tuple[str, Queue | None, Flow | None]], by: By, width: int) -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column(by, overflow="ellipsis", no_wrap=True)
-    counts = () if by == "time" else ("queued", "running", "postponed")
-    times = ("latency", "p95", "time", "p95") if width >= 100 else ("latency", "time")
-    for name in (*counts, "a minute", "failed", *times):
-        table.add_column(name, justify="right", no_wrap=True)
-    for name, queue, flow in parts:
-        row: list[str | Text] = [Text(name)]
-        if counts:
-            row += [number(getattr(queue, count)) if queue else "0" for count in counts]
-        row += _flow(flow, wide=width >= 100)
-        table.add_row(*row)
-    return table
+    waiting = () if by == "time" else ("queued", "running", "postponed")
+    columns = [
+        Column("name", fair=16, title=by),
+        *(Column(name, right=True) for name in (*waiting, "a minute", "failed", "latency")),
+        Column("latency_p95", right=True, rank=1, title="p95"),
+        Column("time", right=True),
+        Column("time_p95", right=True, rank=1, title="p95"),
+    ]
+    rows = [{"name": name, **_waiting(queue, waiting), **_flow(flow)} for name, queue, flow in parts]
+    return table_of(rows, columns, width, as_text)
 
 
-def _flow(flow: Flow | None, *, wide: bool) -> list[str]:
+def _waiting(queue: Queue | None, names: Sequence[str]) -> dict[str, str]:
+    return {name: number(getattr(queue, name)) if queue else "0" for name in names}
+
+
+def _flow(flow: Flow | None) -> dict[str, str]:
     if flow is None:
-        return ["0", "0", *(["–"] * (4 if wide else 2))]
-    times = [(each.average, each.p95) if wide else (each.average,) for each in (flow.latency, flow.execution_time)]
-    failed = sum(flow.ended.get(state, 0) for state in (State.FAILED, State.LOST))
-    return [number(flow.throughput.value), number(failed), *(seconds(value) for each in times for value in each)]
+        return {"a minute": "0", "failed": "0", **dict.fromkeys(("latency", "latency_p95", "time", "time_p95"), "–")}
+    late, took = flow.latency, flow.execution_time
+    return {
+        "a minute": number(flow.throughput.value),
+        "failed": number(sum(flow.ended.get(state, 0) for state in (State.FAILED, State.LOST))),
+        "latency": seconds(late.average),
+        "latency_p95": seconds(late.p95),
+        "time": seconds(took.average),
+        "time_p95": seconds(took.p95),
+    }
 
 
 def counted_before(told: Analytics, now: datetime) -> str:

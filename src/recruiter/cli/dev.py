@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from rich.console import Console
+from rich.text import Text
 
 from recruiter.cli.options import settings_from
+from recruiter.cli.output import console, write
 from recruiter.cli.start import run_fleet
+from recruiter.domain.text import plural
 from recruiter.embedded import EmbeddedServer
 from recruiter.processes.loop import Stop
 from recruiter.processes.worker.child_pool import ForkServer
@@ -45,22 +47,19 @@ def dev(
     mongod
         The mongod to use, instead of the one on the PATH or in the package.
     """
-    console = Console(stderr=True, highlight=False)
     stop = Stop()
     stop.listen_to_signals()
     if target is not None:
-        return _run(file, target, processes, stop, console)
+        return _run(file, target, processes, stop)
     port = _USUAL_PORT if _is_free(_USUAL_PORT) else None
     database = _database_of(file)
     server = EmbeddedServer(folder.absolute(), port=port, binary=mongod)
     uri = Target.parse(server.start()).in_database(database).uri
-    console.print(f"private MongoDB at [bold]{uri}[/bold], data in {folder} (for development only)", soft_wrap=True)
+    _say("private MongoDB at ", (uri, "bold"), f", data in {folder} (for development only)")
     if f":{_USUAL_PORT}" not in uri:
-        console.print(
-            f"port {_USUAL_PORT} is taken; in other terminals:  export RECRUITER_TARGET='{uri}'", soft_wrap=True
-        )
+        _say(f"port {_USUAL_PORT} is taken; in other terminals:  export RECRUITER_TARGET='{uri}'")
     try:
-        return _run(file, uri, processes, stop, console)
+        return _run(file, uri, processes, stop)
     finally:
         server.stop()
 
@@ -71,12 +70,15 @@ def _database_of(file: str | None) -> str:
     return Target.parse(address).database if address is not None else DEFAULT_DATABASE
 
 
-def _run(file: str | None, target: str, processes: int, stop: Stop, console: Console) -> int:
+def _run(file: str | None, target: str, processes: int, stop: Stop) -> int:
     os.environ["RECRUITER_TARGET"] = target
     settings: Settings = settings_from(_Said(target, file, processes))
-    jobs = "1 job" if processes == 1 else f"{processes} jobs"
-    ready = f"[bold]ready[/bold], for {jobs} at once: enqueue from another terminal. Ctrl-C ends everything"
-    return run_fleet(settings, stop, lambda: console.print(ready, soft_wrap=True))
+    ready = f", for {plural(processes, 'job')} at once: enqueue from another terminal. Ctrl-C ends everything"
+    return run_fleet(settings, stop, lambda: _say(("ready", "bold"), ready))
+
+
+def _say(*parts: str | tuple[str, str]) -> None:
+    write(console(stderr=True), Text.assemble(*parts), soft_wrap=True)
 
 
 class _Said:

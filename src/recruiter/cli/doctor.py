@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from rich.console import Console
 from rich.text import Text
 
 from recruiter.cli.options import PATIENCE, TargetOptions, settings_from
-from recruiter.cli.output import Output, show
+from recruiter.cli.output import Output, console, show, write
 from recruiter.domain.finding import Finding, Level
 from recruiter.steps.doctor import Thresholds, examine
 from recruiter.store.database import Store
@@ -36,7 +35,12 @@ def doctor(*, target: TargetOptions = TargetOptions(), output: Output = "table")
 
 def _print(finding: Finding) -> None:
     word, colour = _SHOWN[finding.level]
-    console = Console(highlight=False)
-    console.print(Text(word, style=colour), Text(finding.text), soft_wrap=True)
+    page = console()
+    write(page, Text.assemble((word, colour), " ", _below(finding.text, 5)), soft_wrap=True)
     if finding.todo:
-        console.print(Text(f"       → {finding.todo}", style="dim"), soft_wrap=True)
+        write(page, Text(f"       → {_below(finding.todo, 9)}", style="dim"), soft_wrap=True)
+
+
+def _below(text: str, blanks: int) -> str:
+    """With its further lines below the first, so that none can look like a finding of its own."""
+    return f"\n{' ' * blanks}".join(text.splitlines())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -11,6 +10,7 @@ from typing import Annotated
 from cyclopts import Group, Parameter
 
 from recruiter.app import Recruiter
+from recruiter.cli.output import say
 from recruiter.domain.filters import JobFilter
 from recruiter.errors import InvalidFilter
 from recruiter.steps.identify import argument_written, ids_written
@@ -97,4 +97,4 @@ def noting_new_names(recruiter: Recruiter, kind: str, name: str) -> Iterator[Non
         doubt = error
     yield
     if doubt is not None:
-        print(f"note: {doubt}", file=sys.stderr)
+        say(f"note: {doubt}", stderr=True)

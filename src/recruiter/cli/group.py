@@ -10,7 +10,7 @@ from recruiter.cli import options as given
 from recruiter.cli.columns import Column
 from recruiter.cli.filters import noting_new_names
 from recruiter.cli.options import recruiter_on
-from recruiter.cli.output import Output, show
+from recruiter.cli.output import Output, say, show
 from recruiter.errors import SettingsError
 
 _COLUMNS = (
@@ -66,11 +66,11 @@ def pause(
         if all or group is None:
             _exactly_one(group, all)
             recruiter.controls.block_starts(by=by, reason=reason)
-            print("no job starts any more. Allow it with: recruiter group resume --all")
+            say("no job starts any more. Allow it with: recruiter group resume --all")
         else:
             with noting_new_names(recruiter, "group", group):
                 recruiter.controls.pause_group(group, by=by, reason=reason)
-                print(f"group {group} is paused. Resume it with: recruiter group resume {group}")
+                say(f"group {group} is paused. Resume it with: recruiter group resume {group}")
 
 
 @app.command
@@ -82,10 +82,10 @@ def resume(
         if all or group is None:
             _exactly_one(group, all)
             was = recruiter.controls.allow_starts()
-            print("jobs start again" if was else "starts were not blocked")
+            say("jobs start again" if was else "starts were not blocked")
         else:
             was = recruiter.controls.resume_group(group)
-            print(f"group {group} goes on" if was else f"group {group} was not paused")
+            say(f"group {group} goes on" if was else f"group {group} was not paused")
 
 
 def _exactly_one(group: str | None, all: bool) -> None:

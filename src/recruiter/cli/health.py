@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import socket
-import sys
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from recruiter.cli.options import TargetOptions, settings_from
+from recruiter.cli.output import say
 from recruiter.errors import StoreUnreachable
 from recruiter.steps.health import Role, health
 from recruiter.store.database import Store
@@ -51,13 +51,13 @@ def health_(
     except StoreUnreachable as error:
         if not live:
             raise
-        print(f"{error}. Nothing is known of the process; that is not held against it", file=sys.stderr)
+        say(f"{error}. Nothing is known of the process; that is not held against it", stderr=True)
         return 0
     finally:
         store.close()
-    print(f"MongoDB {facts.version} at {facts.address} can be written to")
+    say(f"MongoDB {facts.version} at {facts.address} can be written to")
     for answer in answers:
-        print(answer.text, file=sys.stdout if answer.well else sys.stderr)
+        say(answer.text, stderr=not answer.well)
     return 0 if all(answer.well for answer in answers) else 1
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -15,7 +14,7 @@ from recruiter.cli import options as given
 from recruiter.cli.acting import Deed, Progress, act
 from recruiter.cli.filters import FilterOptions
 from recruiter.cli.options import recruiter_on
-from recruiter.cli.output import Output, as_json, show, show_one
+from recruiter.cli.output import Output, say, say_json, show
 from recruiter.cli.portrait import draw
 from recruiter.cli.records import COLUMNS, full_record, record, row
 from recruiter.cli.waiting import looking
@@ -76,7 +75,7 @@ def list_(
         if output != "jsonl":
             show(rows, COLUMNS, output, empty=f"There are no jobs{'' if wanted.is_empty else f' ({wanted})'}.")
         if next_ is not None:
-            print(f"There are more; go on with --after {next_}", file=sys.stderr)
+            say(f"There are more; go on with --after {next_}", stderr=True)
 
 
 @app.command
@@ -99,7 +98,10 @@ def count(
         number = recruiter.jobs.count(wanted, most=None) if exact else recruiter.jobs.count(wanted)
         if not number.number:
             recruiter.jobs.recognize(wanted)
-        print(number if output == "table" else as_json(number._asdict(), output))
+        if output == "table":
+            say(number)
+        else:
+            say_json(number._asdict(), output)
 
 
 @app.command(name="show")
@@ -131,7 +133,7 @@ def show_(
         if output == "table":
             draw(job, now, log)
         else:
-            show_one({"now": now, **full_record(job)}, output)
+            say_json({"now": now, **full_record(job)}, output)
 
 
 @app.command

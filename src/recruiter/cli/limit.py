@@ -12,7 +12,7 @@ from recruiter.cli import options as given
 from recruiter.cli.columns import Column
 from recruiter.cli.filters import noting_new_names
 from recruiter.cli.options import recruiter_on
-from recruiter.cli.output import Output, show
+from recruiter.cli.output import Output, say, show
 from recruiter.domain.limits import Limit
 from recruiter.store.limits import Rules
 
@@ -76,7 +76,7 @@ def set_(
             limit = recruiter.controls.set_limit(subject, at_once, count=count, per=per, floating=floating, by=by)
             row = _row(limit)
             told = [name for name in ("subject", "at_once", "rate") if row[name] is not None]
-            print(", ".join(f"{name.replace('_', ' ')} {row[name]}" for name in told))
+            say(", ".join(f"{name.replace('_', ' ')} {row[name]}" for name in told))
 
 
 @app.command
@@ -86,7 +86,7 @@ def remove(subject: str, /, *, common: given.TargetOptions = given.TargetOptions
         recruiter.controls.remove_limit(subject)
         declared = recruiter.controls.rules().declared.get(subject)
         again = f"has the limit again that the application declares: {_told(declared)}" if declared is not None else ""
-        print(f"{subject} {again or 'is not limited any more'}")
+        say(f"{subject} {again or 'is not limited any more'}")
 
 
 @app.command

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
+from typing import Final
 
 from cyclopts import App, CycloptsError
 
 import recruiter
 from recruiter.cli import analytics, dev, doctor, group, health, job, limit, prepare, scheduler, start, top, worker
-from recruiter.errors import ApplicationError, InvalidFilter, RecruiterError, SettingsError, StoreError
+from recruiter.cli.errors import complain, exit_code
+from recruiter.cli.output import console, say, write_anything
+from recruiter.domain.text import mask, said_by
+from recruiter.errors import RecruiterError
 
 app = App(
     name="recruiter",
     help="The job queue and scheduler for Python people who already run MongoDB.",
+    help_epilogue="With `--debug`, or RECRUITER_LOG_LEVEL=debug, an unexpected error shows its traceback.",
     version=recruiter.__version__,
 )
 app.command(start.app)
@@ -30,33 +36,43 @@ app.command(health.health_, name="health")
 app.command(prepare.prepare)
 
 
+_AS_EXIT_CODE: Final = "return_int_as_exit_code_else_zero"
+
+
 def main() -> None:
     """Exit codes: 0 fine, 1 error, 2 usage, 3 the application cannot be loaded, 4 MongoDB cannot be used."""
+    write_anything()
+    arguments = sys.argv[1:]
+    debug = "--debug" in arguments or os.environ.get("RECRUITER_LOG_LEVEL") == "debug"
+    arguments = [argument for argument in arguments if argument != "--debug"]
     try:
-        code = app(sys.argv[1:], exit_on_error=False, result_action="return_int_as_exit_code_else_zero")
-        sys.exit(code)
+        said = console(stderr=True)
+        sys.exit(app(arguments, exit_on_error=False, error_console=said, result_action=_AS_EXIT_CODE))
     except CycloptsError:
         sys.exit(2)  # said already
     except RecruiterError as error:
-        print(f"recruiter: {error}", file=sys.stderr)
+        complain(error)
         sys.exit(exit_code(error))
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:  # whoever read this has seen enough, as in `recruiter job list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except Exception as error:  # the last resort: nobody is shown a traceback without asking for it
+        _unexpected(error, debug)
+        sys.exit(1)
 
 
-def exit_code(error: RecruiterError) -> int:
-    match error:
-        case SettingsError() | InvalidFilter():
-            return 2
-        case ApplicationError():
-            return 3
-        case StoreError():
-            return 4
-        case _:
-            return 1
+def _unexpected(error: Exception, debug: bool) -> None:
+    if debug:
+        say(mask("".join(traceback.format_exception(error))), stderr=True)
+    what = f"{type(error).__name__}: {mask(said_by(error))}"
+    hint = "" if debug else " `--debug` shows where it happened."
+    say(
+        f"recruiter: unexpected error: {what}. A document may be odd (`recruiter doctor` names it), or this is a "
+        f"mistake in Recruiter: please report it.{hint}",
+        stderr=True,
+    )
 
 
 if __name__ == "__main__":

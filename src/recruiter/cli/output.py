@@ -1,20 +1,28 @@
-"""What commands print: tables for people, JSON for scripts; and questions before something is lost."""
+"""What commands print: tables for people, JSON for scripts; and questions before something is lost.
+
+Everything that is printed passes here, and is made harmless here: ids, names and messages are other people's texts, and
+could otherwise take over the terminal. So nothing else in `cli` calls `print` or makes a `Console` (the linter holds
+it), and markup in square brackets is never interpreted.
+"""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
 from recruiter.cli.columns import Column, table_of
 from recruiter.domain.duration import humanize
+from recruiter.domain.text import json_safe, one_line, printable
 from recruiter.errors import RecruiterError
 
 Output = Annotated[
@@ -26,26 +34,51 @@ Row = Mapping[str, Any]
 PIPED_WIDTH = 160
 """What goes to a file or another program looks the same on every terminal."""
 
+_CONTINUED = "\n    "
 _BLANKS = re.compile(r" +((?:\x1b\[[0-9;]*m)*)\n")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
-def console(*, stderr: bool = False) -> Console:
+class Page(Console):
+    """A console that writes out whatever a terminal would obey, and knows no markup."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+
+def console(*, stderr: bool = False) -> Page:
     """Where people read. Without colours if it is no terminal, or NO_COLOR is set."""
     stream = sys.stderr if stderr else sys.stdout
     fixed = None if stream.isatty() or os.environ.get("COLUMNS", "").isdigit() else PIPED_WIDTH
-    return Console(file=stream, highlight=False, width=fixed)
+    return Page(file=stream, highlight=False, markup=False, emoji=False, width=fixed)
+
+
+def write_anything() -> None:
+    """Characters that the terminal's encoding does not have are written out, instead of ending the command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def say(text: object, *, stderr: bool = False) -> None:
+    """A sentence. Further lines are indented, so that none can look like a sentence of ours."""
+    print(_CONTINUED.join(printable(str(text)).splitlines()), file=sys.stderr if stderr else sys.stdout)
+
+
+def say_json(value: Any, output: Output) -> None:
+    """One thing as JSON."""
+    print(as_json(value, output))
 
 
 def show(rows: Sequence[Row], columns: Sequence[str | Column], output: Output, *, empty: str) -> None:
     """The rows: all of each as JSON, or these columns of them as a table that fits the terminal."""
     if output == "json":
-        print(as_json(list(rows)))
+        say_json(list(rows), output)
     elif output == "jsonl":
         for row in rows:
-            print(as_json(row, output))
+            say_json(row, output)
     elif not rows:
-        print(empty)
+        say(empty)
     else:
         page = console()
         write(page, table_of(rows, columns, page.width, as_text))
@@ -58,18 +91,13 @@ def write(page: Console, *parts: RenderableType, soft_wrap: bool = False) -> Non
     page.file.write(_BLANKS.sub(r"\1\n", captured.get()))
 
 
-def show_one(row: Row, output: Output) -> None:
-    """One thing as JSON."""
-    print(as_json(row, output))
-
-
 def ask(question: str, yes: bool) -> bool:
     """Whether to go on: said already, or said now. The answer is no unless somebody says yes."""
     if yes:
         return True
     if not sys.stdin.isatty():
         raise RecruiterError(f"{question} Nobody is there to answer; say --yes to do it without asking")
-    return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+    return input(f"{printable(question)} [y/N] ").strip().lower() in ("y", "yes")
 
 
 def choose(question: str, names: Sequence[str]) -> str | None:
@@ -98,20 +126,15 @@ def as_text(value: Any) -> str:
     if isinstance(value, timedelta):
         return humanize(value)
     if isinstance(value, str | int | float):
-        return harmless(str(value))
+        return one_line(str(value))
     if isinstance(value, Mapping):
-        return harmless(json.dumps(value, default=_plain, ensure_ascii=False))
-    return ", ".join(as_text(each) for each in value) if isinstance(value, Iterable) else harmless(str(value))
-
-
-def harmless(text: str) -> str:
-    """With control characters written out: a job's message or log could otherwise take over the terminal."""
-    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+        return one_line(json.dumps(value, default=_plain, ensure_ascii=False))
+    return ", ".join(as_text(each) for each in value) if isinstance(value, Iterable) else one_line(str(value))
 
 
 def as_json(value: Any, output: Output = "json") -> str:
     """Over several lines, or in one."""
-    return json.dumps(value, default=_plain, indent=None if output == "jsonl" else 2, ensure_ascii=False)
+    return json_safe(json.dumps(value, default=_plain, indent=None if output == "jsonl" else 2, ensure_ascii=False))
 
 
 def _plain(value: Any) -> Any:

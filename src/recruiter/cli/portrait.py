@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import zip_longest
-from textwrap import indent
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -15,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from recruiter.cli.figures import seconds
-from recruiter.cli.output import as_json, as_text, console, harmless, write
+from recruiter.cli.output import as_json, as_text, console, write
 from recruiter.domain.duration import humanize
 from recruiter.domain.job import ArchivedJob, Execution, Job
 from recruiter.domain.names import DEFAULT_METHOD
@@ -30,7 +28,7 @@ def draw(job: Job, now: str, lines: int) -> None:
     """Prints it; `now` says in words how it is, `lines` how much of the log is wanted, 0 for all."""
     page = console()
     write(page, Text(f"job {as_text(str(job.id))}", style="bold"), soft_wrap=True)
-    write(page, Padding(Text(harmless(now), style=_COLOURS.get(job.state, "yellow")), (0, 0, 0, 2)))
+    write(page, Padding(Text(as_text(now), style=_COLOURS.get(job.state, "yellow")), (0, 0, 0, 2)))
     what, history = _section("what it is", _grid(_facts(job))), _section("what happened (UTC)", _grid(_history(job)))
     if page.width >= _WIDE:
         both = Table.grid(padding=(0, 6, 0, 0))
@@ -40,7 +38,12 @@ def draw(job: Job, now: str, lines: int) -> None:
         write(page, what, history)
     for title, text in _texts(job, lines, page.width - 2):
         # Neither cut nor wrapped: a line of a trace or a document is to be copied as it is.
-        write(page, Text(f"\n{title}", style="bold"), Text(indent(harmless(text), "  ")), soft_wrap=True)
+        write(page, Text(f"\n{title}", style="bold"), Text(_indented(text)), soft_wrap=True)
+
+
+def _indented(text: str) -> str:
+    """Every line of it, so that none can look like one of ours."""
+    return "\n".join(f"  {line}" for line in text.splitlines())
 
 
 def _section(title: str, content: RenderableType) -> Group:
@@ -196,4 +199,4 @@ def _took(attempt: Execution) -> str:
 
 def _document(value: Any, width: int) -> str:
     line = as_json(value, "jsonl")
-    return line if len(line) <= width else json.dumps(json.loads(line), indent=2, ensure_ascii=False)
+    return line if len(line) <= width else as_json(value)

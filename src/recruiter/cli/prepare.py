@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from recruiter.cli.options import PATIENCE, TargetOptions, settings_from
+from recruiter.cli.output import say
 from recruiter.store.database import Store
 from recruiter.store.target import Target
 
@@ -14,7 +15,7 @@ def prepare(*, target: TargetOptions = TargetOptions()) -> None:
         store.check()
         made = store.prepare(insist=True)
         for difference in made:
-            print(f"made: {difference}")
-        print(f"database {store.target.database} {'is' if made else 'was'} prepared")
+            say(f"made: {difference}")
+        say(f"database {store.target.database} {'is' if made else 'was'} prepared")
     finally:
         store.close()

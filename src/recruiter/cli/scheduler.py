@@ -15,7 +15,7 @@ from recruiter.application import load_application
 from recruiter.cli import options as given
 from recruiter.cli.columns import Column
 from recruiter.cli.options import settings_from
-from recruiter.cli.output import Output, ask, choose, show
+from recruiter.cli.output import Output, ask, choose, say, show
 from recruiter.domain.duration import humanize
 from recruiter.domain.scheduler import Scheduler
 
@@ -82,7 +82,7 @@ def pause(
     """
     with _recruiter(common) as recruiter:
         recruiter.scheduler(urn).pause(by=by or getpass.getuser(), reason=reason)
-        print(f"{urn} is paused. Resume it with: recruiter scheduler resume {urn}")
+        say(f"{urn} is paused. Resume it with: recruiter scheduler resume {urn}")
 
 
 @app.command
@@ -92,14 +92,14 @@ def resume(urn: str, /, *, common: given.ApplicationOptions = given.ApplicationO
         scheduler = recruiter.scheduler(urn)
         scheduler.resume()
         runs = scheduler.next_runs(1)
-        print(f"{urn} goes on" + (f"; it runs next at {runs[0]:%Y-%m-%d %H:%M:%S} UTC" if runs else ""))
+        say(f"{urn} goes on" + (f"; it runs next at {runs[0]:%Y-%m-%d %H:%M:%S} UTC" if runs else ""))
 
 
 @app.command
 def run(urn: str, /, *, common: given.ApplicationOptions = given.ApplicationOptions()) -> None:
     """Makes a job like its occurrences, now."""
     with _recruiter(common) as recruiter:
-        print(f"job {recruiter.scheduler(urn).run_now().id} will run as soon as a worker is free")
+        say(f"job {recruiter.scheduler(urn).run_now().id} will run as soon as a worker is free")
 
 
 @app.command
@@ -116,20 +116,20 @@ def remove(
     with _recruiter(common) as recruiter:
         urns = [each.urn for each in recruiter.schedulers()] if urn is None else []
         if urn is None and not urns:
-            print("There are no schedulers.")
+            say("There are no schedulers.")
             return 0
         urn = choose("Which scheduler is to be removed?", urns) if urn is None else urn
         if urn is None:
-            print("Nothing was removed.")
+            say("Nothing was removed.")
             return 1
         scheduler = recruiter.scheduler(urn)
         row, waiting = _row(scheduler.find()), len(scheduler.waiting())
         told = f"{urn}: task {row['task']}, {row['schedule']}; {waiting} of its jobs wait or run and will be cancelled."
         if not ask(f"{told} Remove it?", yes):
-            print("Nothing was removed.")
+            say("Nothing was removed.")
             return 1
         scheduler.remove()
-        print(f"{urn} is removed.")
+        say(f"{urn} is removed.")
         return 0
 
 

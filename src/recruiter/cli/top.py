@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.live import Live
 from rich.text import Text
 
 from recruiter.app import Recruiter
 from recruiter.cli import options as given
 from recruiter.cli.options import recruiter_on
+from recruiter.cli.output import Page, console, write
 from recruiter.cli.screen import Pace, Screen
 from recruiter.domain.duration import to_seconds
 from recruiter.errors import StoreUnreachable
@@ -40,30 +41,30 @@ def top(*, every: str = "1s", once: bool = False, common: given.TargetOptions = 
         Print it once and end; so it does when nobody watches because the output is no terminal.
     """
     pause = max(0.1, to_seconds(every))
-    console = Console(highlight=False)
+    page = console()
     with recruiter_on(common) as recruiter:
-        if once or not console.is_terminal:
-            console.print(_look(recruiter, console, Pace(), height=None))
+        if once or not page.is_terminal:
+            write(page, _look(recruiter, page, Pace(), height=None))
             return
         pace = Pace()
-        with _keys() as key, Live(console=console, screen=True, auto_refresh=False) as live:
+        with _keys() as key, Live(console=page, screen=True, auto_refresh=False) as live:
             while True:
                 began = time.monotonic()
-                live.update(_look_again(recruiter, console, pace), refresh=True)
+                live.update(_look_again(recruiter, page, pace), refresh=True)
                 took = time.monotonic() - began
                 if key(max(pause, _REST * took)) in ("q", "Q"):
                     return
 
 
-def _look(recruiter: Recruiter, console: Console, pace: Pace, height: int | None) -> Screen:
+def _look(recruiter: Recruiter, page: Page, pace: Pace, height: int | None) -> Screen:
     seen = overview(recruiter.store, jobs=_MOST_RUNNING, within=_SERIES)
-    return Screen(seen, recruiter.analytics(), pace.since_last(seen), console.options.ascii_only, height)
+    return Screen(seen, recruiter.analytics(), pace.since_last(seen), page.options.ascii_only, height)
 
 
-def _look_again(recruiter: Recruiter, console: Console, pace: Pace) -> RenderableType:
+def _look_again(recruiter: Recruiter, page: Page, pace: Pace) -> RenderableType:
     """A screen that lives on while MongoDB is away."""
     try:
-        return _look(recruiter, console, pace, console.height)
+        return _look(recruiter, page, pace, page.height)
     except StoreUnreachable as error:
         return Text(f"{error}\nTrying again. q ends.", style="red")
 

@@ -12,7 +12,7 @@ from cyclopts import App
 from recruiter.cli import options as given
 from recruiter.cli.columns import Column
 from recruiter.cli.options import recruiter_on
-from recruiter.cli.output import Output, show
+from recruiter.cli.output import Output, say, show
 from recruiter.cli.records import brief
 from recruiter.domain.observation import SILENT
 from recruiter.store.roster import RosterEntry
@@ -125,7 +125,7 @@ def drain(
     """
     with recruiter_on(common) as recruiter:
         recruiter.controls.keep_idle(worker, by=by or getpass.getuser(), reason=reason)
-        print(f"{worker} is given no more jobs. Let it work again with: recruiter worker resume {worker}")
+        say(f"{worker} is given no more jobs. Let it work again with: recruiter worker resume {worker}")
 
 
 @app.command
@@ -133,4 +133,4 @@ def resume(worker: str, /, *, common: given.TargetOptions = given.TargetOptions(
     """The worker is given jobs again."""
     with recruiter_on(common) as recruiter:
         recruiter.controls.let_work(worker)
-        print(f"{worker} is given jobs again")
+        say(f"{worker} is given jobs again")

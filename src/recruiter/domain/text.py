@@ -102,8 +102,12 @@ _NAMED = re.compile(
         (?!\*\*\*)("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s,;&'"]+)""",
     re.IGNORECASE | re.VERBOSE,
 )
-_CREDENTIALS = re.compile(rf"({_MONGODB})(?:(?!{_MONGODB})[\s\S]){{0,1000}}@|((?<=://)\S*@)", re.IGNORECASE)
-_WITHOUT_HOST = re.compile(rf"(['\"]?)({_MONGODB})(?!\*\*\*)((?:(?!{_MONGODB})[\s\S])*)", re.IGNORECASE)
+_EXAMPLE = r"(?!(?-i:USER:PASSWORD@))"
+"""Messages say where credentials belong."""
+_CREDENTIALS = re.compile(
+    rf"({_MONGODB}){_EXAMPLE}(?:(?!{_MONGODB})[\s\S]){{0,1000}}@|((?<=://){_EXAMPLE}\S*@)", re.IGNORECASE
+)
+_WITHOUT_HOST = re.compile(rf"(['\"]?)({_MONGODB})(?!\*\*\*){_EXAMPLE}((?:(?!{_MONGODB})[\s\S])*)", re.IGNORECASE)
 _HOST = r"(?:\[[0-9a-f:.%]*\]|[^:,\[\]@/?#\s'\"]*)(?::\d{1,5}(?!\d))?"
 _HOSTS = re.compile(rf"{_HOST}(?:,{_HOST})*(?:(?<=\d):)?(?![^/?#\s'\",;.)\]}}>])", re.IGNORECASE)
 
