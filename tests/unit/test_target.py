@@ -52,6 +52,7 @@ def test_garbage_is_refused_with_examples(text: str) -> None:
         f"mongodb://ada:{SECRET}@h1:1,h2:2/shop?replicaSet=rs0",
         f"mongodb+srv://ada:{SECRET}@cluster.example.net/shop",
         f"ada:{SECRET}@h/shop",
+        f"mongodb://h/shop?tls=false&tlsCertificateKeyFilePassword={SECRET}",
     ],
 )
 def test_a_password_is_shown_nowhere(uri: str) -> None:
@@ -73,6 +74,15 @@ def test_a_password_is_shown_nowhere(uri: str) -> None:
         f"ada:{SECRET}@h:port",
         f"ada:x/{SECRET}@h",
         f"mongodb://ada:50%{SECRET}@h/shop",
+        f"mongodb://ada:{SECRET}",
+        f"ada:{SECRET}",
+        f"mongodb://ada:{SECRET}/shop",
+        f"mongodb://ada: {SECRET}\t@h:port",
+        f"mongodb://ada:x\n{SECRET}@h:port",
+        f"mongodb://h:port/?proxyHost=p&proxyPassword={SECRET}",
+        f"mongodb://h/?proxyPassword={SECRET}",
+        f"mongodb://h/?authMechanism=MONGODB-AWS&authMechanismProperties=AWS_SESSION_TOKEN:{SECRET}&x",
+        f"mongodb://h/?authMechanism=MONGODB-AWS&authMechanismProperties=AWS_SESSION_TOKEN={SECRET}",
     ],
 )
 def test_an_error_does_not_show_it_either(text: str) -> None:

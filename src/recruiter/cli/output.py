@@ -103,9 +103,9 @@ def ask(question: str, yes: bool) -> bool:
 def choose(question: str, names: Sequence[str]) -> str | None:
     """One of these, by its number or its name; None when the person gives no answer."""
     if not sys.stdin.isatty():
-        raise RecruiterError(f"{question} Nobody is there to answer; name one of: {harmless(', '.join(names))}")
+        raise RecruiterError(f"{question} Nobody is there to answer; name one of: {', '.join(map(one_line, names))}")
     for number, name in enumerate(names, 1):
-        print(f"{number:4}  {harmless(name)}")
+        say(f"{number:4}  {one_line(name)}")
     while True:
         answer = input(f"{question} [1-{len(names)}, or nothing to leave] ").strip()
         if not answer:
@@ -114,7 +114,7 @@ def choose(question: str, names: Sequence[str]) -> str | None:
             return answer
         if answer.isdecimal() and 1 <= int(answer) <= len(names):
             return names[int(answer) - 1]
-        print(f"{harmless(answer)} is none of them.")
+        say(f"{one_line(answer)} is none of them.")
 
 
 def as_text(value: Any) -> str:

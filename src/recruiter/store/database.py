@@ -21,7 +21,6 @@ from pymongo.read_concern import ReadConcern
 from recruiter.clock import SystemClock
 from recruiter.domain.filters import JobFilter
 from recruiter.domain.job import JobId
-from recruiter.domain.text import mask
 from recruiter.errors import InvalidTarget, NotAReplicaSet, ServerTooOld, StoreRefused, StoreUnreachable
 from recruiter.first_use import cached_property
 from recruiter.store import (
@@ -49,7 +48,7 @@ from recruiter.store.roster import Hold
 from recruiter.store.server import Server
 from recruiter.store.sessions import DURABLE
 from recruiter.store.settlement import Settlement
-from recruiter.store.target import Target
+from recruiter.store.target import Target, unless_secret
 from recruiter.store.translate import NOT_A_REPLICA_SET, store_call
 from recruiter.store.turns import Turns
 
@@ -106,9 +105,11 @@ class Store:
         try:
             return connect(self.target.uri, self.patience)
         except ConfigurationError as error:
-            raise InvalidTarget(f"cannot use the MongoDB address {self.target}: {_told(error)}") from None
+            raise InvalidTarget(f"cannot use the MongoDB address {self.target}: {_told(error, self.target)}") from None
         except PyMongoError as error:
-            raise InvalidTarget(f"cannot understand the MongoDB address {self.target}: {mask(str(error))}") from None
+            raise InvalidTarget(
+                f"cannot understand the MongoDB address {self.target}: {unless_secret(error, self.target.uri)}"
+            ) from None
 
     @cached_property
     def database(self) -> Database[Document]:
@@ -295,6 +296,6 @@ class Store:
             client.close()
 
 
-def _told(error: ConfigurationError) -> str:
-    text = mask(str(error))
+def _told(error: ConfigurationError, target: Target) -> str:
+    text = unless_secret(error, target.uri)
     return 'mongodb+srv:// needs one more package: pip install "recruiter[srv]"' if "dnspython" in text else text

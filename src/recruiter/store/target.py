@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from pymongo.errors import ConfigurationError, InvalidURI
 from pymongo.uri_parser import parse_uri
@@ -11,7 +13,19 @@ from recruiter.domain.text import mask
 from recruiter.errors import InvalidTarget
 
 DEFAULT_DATABASE = "recruiter"
+_WORD = re.compile(r"\w+")
 _EXAMPLES = "write 127.0.0.1:27017, host/database, mongodb://… or mongodb+srv://…"
+
+
+def unless_secret(error: Exception, uri: str) -> str:
+    """The driver's own words about an address, unless they quote what must not be shown of it."""
+    hidden = _words(uri) - _words(mask(uri))
+    told = mask(str(error))
+    return f"{type(error).__name__}; its words would show a secret" if hidden & _words(told) else told
+
+
+def _words(text: str) -> set[str]:
+    return {word for each in (text, unquote(text)) for word in _WORD.findall(each)}
 
 
 @dataclass(frozen=True)
@@ -46,11 +60,10 @@ class Target:
         try:
             return parse_uri(uri)["database"] or DEFAULT_DATABASE
         except OSError as error:  # a certificate that is not there
-            raise InvalidTarget(f"cannot use the MongoDB address {mask(uri)!r}: {error}") from None
+            raise InvalidTarget(f"cannot use the MongoDB address {mask(uri)!r}: {unless_secret(error, uri)}") from None
         except (InvalidURI, ConfigurationError, ValueError) as error:
-            # The driver's own words may quote any part of it.
-            why = "" if "@" in uri else f" ({error})"
-            raise InvalidTarget(f"cannot understand the MongoDB address {mask(uri)!r}{why}: {_EXAMPLES}") from None
+            why = unless_secret(error, uri)
+            raise InvalidTarget(f"cannot understand the MongoDB address {mask(uri)!r} ({why}): {_EXAMPLES}") from None
 
     def __str__(self) -> str:
         return mask(self.uri)
