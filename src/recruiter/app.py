@@ -110,6 +110,7 @@ class Recruiter(RegistryOwner):
         at_most_once: bool = False,
         timeout: DurationLike | None = None,
         needs: Mapping[str, AmountLike] | None = None,
+        max_crashes: int | None = None,
         aliases: Iterable[str] = (),
         max_running: int | None = None,
         rate: str | None = None,
@@ -127,6 +128,7 @@ class Recruiter(RegistryOwner):
         at_most_once: bool = False,
         timeout: DurationLike | None = None,
         needs: Mapping[str, AmountLike] | None = None,
+        max_crashes: int | None = None,
         aliases: Iterable[str] = (),
         max_running: int | None = None,
         rate: str | None = None,
@@ -139,7 +141,7 @@ class Recruiter(RegistryOwner):
         `JobBuilder`. Raises TaskExists, and InvalidName, InvalidJob, InvalidDuration or SettingsError for words that
         cannot be.
         """
-        defaults = Defaults.of(group, priority, tags, retry, only, at_most_once, timeout, needs)
+        defaults = Defaults.of(group, priority, tags, retry, only, at_most_once, timeout, needs, max_crashes)
         decorator = AsTask(self, name, aliases, defaults, Ceiling.parse(max_running, rate))
         return decorator if function is None else decorator(function)
 

@@ -12,7 +12,7 @@ from recruiter.domain.duration import DurationLike, to_timedelta
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import DEFAULT_METHOD, check_name, check_priority, check_tags
 from recruiter.domain.needs import AmountLike, Needs
-from recruiter.domain.retry import RetryPolicy, after
+from recruiter.domain.retry import RetryPolicy, after, check_max_crashes
 from recruiter.domain.schedule import SchedulePolicy
 from recruiter.domain.scheduler import Overlap
 from recruiter.domain.text import shown
@@ -57,6 +57,7 @@ class Wishes:
     at_most_once: bool | None = None
     timeout: float | None = None
     needs: Needs | None = None
+    max_crashes: int | None = None
     key: str | None = None
     unique: bool = False
     """For repeatable jobs only."""
@@ -137,6 +138,10 @@ class JobBuilder(Generic[R]):
         InvalidDuration."""
         return self._with(timeout=seconds_to_run(duration))
 
+    def max_crashes(self, count: int) -> Self:
+        """How often its process may die under it before it is set aside (3 unless it is given). Raises InvalidJob."""
+        return self._with(max_crashes=check_max_crashes(count))
+
     def needing(self, **resources: AmountLike) -> Self:
         """What it takes while it runs: `.needing(proc=2, mem="4GiB", gpu=1)`. It waits for a host that has it free.
         Raises InvalidJob."""
@@ -204,6 +209,7 @@ class JobBuilder(Generic[R]):
             at_most_once=wishes.at_most_once if wishes.at_most_once is not None else defaults.at_most_once,
             timeout=wishes.timeout if wishes.timeout is not None else defaults.timeout,
             needs=wishes.needs if wishes.needs is not None else defaults.needs,
+            max_crashes=wishes.max_crashes if wishes.max_crashes is not None else defaults.max_crashes,
             key=wishes.key,
             retry_policy=self._recruiter.policies.dump(policy, only) if policy is not None else None,
         )

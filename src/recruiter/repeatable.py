@@ -72,6 +72,10 @@ class RepeatableJob:
         """How to try an occurrence again after a failure; the next occurrence does not wait for it."""
         return self._as(self._job.retry_with_policy(policy, only))
 
+    def max_crashes(self, count: int) -> Self:
+        """How often the process of an occurrence may die under it before it is set aside. Raises InvalidJob."""
+        return self._as(self._job.max_crashes(count))
+
     def needing(self, **resources: AmountLike) -> Self:
         """What each occurrence takes while it runs."""
         return self._as(self._job.needing(**resources))

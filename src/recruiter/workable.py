@@ -72,6 +72,7 @@ class Workable:
         at_most_once: bool | None = None,
         timeout: DurationLike | None = None,
         needs: Mapping[str, AmountLike] | None = None,
+        max_crashes: int | None = None,
         max_running: int | None = None,
         rate: str | None = None,
         **others: Any,
@@ -84,7 +85,8 @@ class Workable:
             ceiling = Ceiling.parse(max_running, rate)
             if ceiling is not None:
                 cls.task_ceiling = ceiling
-            cls._introduce(name, aliases, group, priority, tags, retry, only, at_most_once, timeout, needs)
+            given = (group, priority, tags, retry, only, at_most_once, timeout, needs, max_crashes)
+            cls._introduce(name, aliases, *given)
 
     @classmethod
     def _introduce(
@@ -99,6 +101,7 @@ class Workable:
         at_most_once: bool | None,
         timeout: DurationLike | None,
         needs: Mapping[str, AmountLike] | None,
+        max_crashes: int | None,
     ) -> None:
         base = cls.task_defaults  # what it does not say is as in the class it extends
         cls.task_name = check_name("task", name or cls.__name__)
@@ -112,6 +115,7 @@ class Workable:
             base.at_most_once if at_most_once is None else at_most_once,
             base.timeout if timeout is None else timeout,
             base.needs.amounts() if needs is None else needs,
+            base.max_crashes if max_crashes is None else max_crashes,
         )
         names = (cls.task_name, *cls.task_aliases)
         for known_as in names:

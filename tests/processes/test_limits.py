@@ -108,7 +108,7 @@ def test_a_big_job_waits_for_a_few_small_ones_and_for_one_buffer(start: Starter,
     assert store.archived.collection.count_documents({"task": "a", **after}) > len(small) // 10
 
 
-def test_a_job_that_kills_its_whole_worker_is_set_aside_after_three_and_harms_nobody(
+def test_a_job_that_kills_its_whole_worker_is_set_aside_after_three_that_it_had_alone_and_harms_nobody(
     start: Starter, store: Store
 ) -> None:
     # given somebody who starts a worker whenever one has died, as a service manager does
@@ -129,9 +129,9 @@ def test_a_job_that_kills_its_whole_worker_is_set_aside_after_three_and_harms_no
     assert ended is not None
     eventually(lambda: keep_working() and all(store.archived.get(job.id) for job in before + after), within=30)
 
-    # then it is set aside after three deaths, and the others have lost no attempt
+    # then it is set aside after three deaths that were certainly its own, and the others have lost no attempt
     assert (ended.why, ended.crashes) == ("crashed-too-many-times", 3)
-    assert len(workers) <= 4
+    assert len(workers) <= 5
     others = [store.archived.get(job.id) for job in before + after]
     assert [(job.done, job.attempts, job.crashes) for job in others if job] == [(True, 1, 0)] * 6
 

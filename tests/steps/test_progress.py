@@ -418,7 +418,7 @@ class TestSigns:
         """Given a worker that died before a heartbeat could say what it ran, then what it had signed has crashed."""
         signed, held = a_job(), a_job()
         insert(store, signed, held)
-        on_the_roster(store, "w1")
+        on_the_roster(store, "w1", slots=1)
         store.roster.assign({"w1": [signed.id, held.id]}, 1)
         said = Progress((StatusEntry("running", "a", 0.5, None, NOW),), (LogLine(NOW, "text"),))
         store.scheduled.sign([sign(signed, **progress_fields(said))])
@@ -615,8 +615,9 @@ class TestViews:
 
         found = find(store, assigned.id), find(store, runs.id)
 
+        (entry,) = store.roster.collection.find({})
         assert [(job.locked_by, job.locked_at, job.state) for job in found if job] == [
-            ("w1", None, State.RUNNING),
+            ("w1", entry["given_at"], State.RUNNING),
             ("w1", NOW, State.RUNNING),
         ]
 
@@ -631,7 +632,8 @@ class TestViews:
         held = find(store, job.id)
 
         assert held is not None
-        assert (held.locked_by, held.locked_at) == ("w1", None)
+        (entry,) = store.roster.collection.find({})
+        assert (held.locked_by, held.locked_at) == ("w1", entry["given_at"])
 
     def test_a_document_by_hand_is_not_believed(self, store: Store) -> None:
         leader = Leader(store)

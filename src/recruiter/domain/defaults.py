@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from recruiter.domain.duration import DurationLike, humanize, to_timedelta
 from recruiter.domain.names import DEFAULT_GROUP, check_name, check_priority, check_tags
 from recruiter.domain.needs import NOTHING, AmountLike, Needs
-from recruiter.domain.retry import RetryPolicy, checked_names
+from recruiter.domain.retry import RetryPolicy, check_max_crashes, checked_names
 from recruiter.errors import InvalidDuration, InvalidJob
 
 
@@ -25,6 +25,7 @@ class Defaults:
     timeout: float | None = None
     """Seconds."""
     needs: Needs = NOTHING
+    max_crashes: int | None = None
 
     @classmethod
     def of(
@@ -37,6 +38,7 @@ class Defaults:
         at_most_once: bool = False,
         timeout: DurationLike | None = None,
         needs: Mapping[str, AmountLike] | None = None,
+        max_crashes: int | None = None,
     ) -> Defaults:
         if retry is not None and not isinstance(retry, RetryPolicy):
             raise InvalidJob(f"retry is a policy such as RetryManyTimes(3, '1 minute'), not {retry!r}")
@@ -51,6 +53,7 @@ class Defaults:
             at_most_once,
             None if timeout is None else seconds_to_run(timeout),
             Needs.of(needs),
+            None if max_crashes is None else check_max_crashes(max_crashes),
         )
 
 

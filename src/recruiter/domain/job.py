@@ -63,6 +63,8 @@ class Job:
     at_most_once: bool = False
     timeout: float | None = None
     """Seconds that one attempt may take."""
+    max_crashes: int | None = None
+    """How often its process may die under it before it is set aside; None for the usual number."""
     needs: Needs = NOTHING
     """What it takes of its host, or of the fleet, while it runs."""
     key: str | None = None
@@ -91,7 +93,7 @@ class Job:
     locked_by: str | None = None
     """The worker that holds it."""
     locked_at: datetime | None = None
-    """Since when it runs there; unknown in its first second."""
+    """Since when it runs there, or was given to it: a heartbeat must pass before it is known that it runs."""
     cancel: Cancellation | None = None
     """Who wants it cancelled; it ends in a moment, or has."""
 

@@ -32,7 +32,9 @@ from recruiter.domain.why import Why
 from recruiter.errors import InvalidJob
 
 MAX_CRASHES = 3
-"""How often one job may take its process down with it; then it is set aside, whatever its policy says."""
+"""How often one job may take its process down with it, unless it says otherwise; then it is set aside, whatever its
+policy says."""
+MOST_CRASHES = 1_000_000
 
 _EARLIEST = datetime(1, 1, 2, tzinfo=UTC)
 LATEST = datetime(9999, 1, 1, tzinfo=UTC)
@@ -131,19 +133,34 @@ def decide_failure(policy: RetryPolicy | None, failure: Failure) -> Decision:
     return decision
 
 
-def decide_crash(policy: RetryPolicy | None, failure: Failure, *, crashes: int, at_most_once: bool = False) -> Decision:
+def decide_crash(
+    policy: RetryPolicy | None,
+    failure: Failure,
+    *,
+    crashes: int,
+    at_most_once: bool = False,
+    max_crashes: int | None = None,
+) -> Decision:
     """What to do after the process died under the job; `crashes` counts this one too.
 
-    Without a policy the job runs again at once: a crash is more often the machine's fault than the job's. No
-    policy can keep a job that kills its process alive for more than MAX_CRASHES.
+    Without a policy the job runs again at once, in its old place before all that came later: a crash is more often the
+    machine's fault than the job's. No policy can keep a job that kills its process alive for more than `max_crashes`.
     """
     if at_most_once:
         return Archive(Why.LOST, "the process died while it ran, and this job must not run twice")
-    if crashes >= MAX_CRASHES:
-        return Archive(Why.CRASHED_TOO_MANY_TIMES, f"its process died {crashes} times")
+    if crashes >= (max_crashes or MAX_CRASHES):
+        times = "once" if crashes == 1 else f"{crashes} times"
+        return Archive(Why.CRASHED_TOO_MANY_TIMES, f"its process died {times}")
     if policy is None:
-        return Retry(failure.failed_at)
+        return Retry(failure.scheduled_at)
     return decide_failure(policy, failure)
+
+
+def check_max_crashes(value: object) -> int:
+    """How often a job may take its process down; raises InvalidJob for what is no such number."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_CRASHES:
+        raise InvalidJob(f"max_crashes is a whole number from 1 to {MOST_CRASHES:,}, not {said_by(value, repr, 100)}")
+    return value
 
 
 def is_last(policy: RetryPolicy | None, failure: Failure) -> bool:

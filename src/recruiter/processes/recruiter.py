@@ -57,6 +57,8 @@ _CANCELLING = 0.5
 """Seconds that a round may spend on jobs that have been cancelled; others wait for theirs."""
 _METERED_PAUSE = 0.2
 """Seconds between two rounds at most, while jobs wait that limits or resources hold back."""
+_WATCHING_PAUSE = 1.0
+"""Seconds between two rounds at most, while somebody holds jobs: if it dies, they should not wait for the leader."""
 _CLOCKS_DIFFER = 0.06
 """Seconds that the clocks of two hosts may well differ."""
 _LAST_RENEWAL = 5.0
@@ -315,6 +317,8 @@ class RecruiterProcess:
         else:
             self._pause = min(2 * self._pause, longest)
             pause = min(self._pause, _DEAF_PAUSE)
+        if any(worker.holds for worker in round.roster):
+            pause = min(pause, _WATCHING_PAUSE)
         if round.metered:
             pause = min(pause, _METERED_PAUSE)  # a rate may allow the next one at any time
         if some_room and round.lanes:

@@ -11,6 +11,7 @@ from recruiter.domain.job import Job, JobId
 from recruiter.store.codec import job_from
 from recruiter.store.database import Store
 from recruiter.store.foreign import job_elsewhere
+from recruiter.store.summaries import locked_at
 
 
 def find(store: Store, id: JobId) -> Job | None:
@@ -24,5 +25,4 @@ def find(store: Store, id: JobId) -> Job | None:
     holder = store.roster.holder(id)
     if holder is None:
         return replace(job, locked_by=None, locked_at=None)
-    worker, since = holder
-    return replace(job, locked_by=worker, locked_at=since or (job.locked_at if job.locked_by == worker else None))
+    return replace(job, locked_by=holder.worker, locked_at=locked_at(document, holder))

@@ -1,9 +1,16 @@
-"""Rescue: a worker that has been silent too long is retired, and what it ran is decided like any failed attempt.
+"""Rescue: a worker that has been silent too long is retired, and what becomes of its jobs is decided.
 
-Only what it had *started* counts as a crashed attempt; what merely waited in its list is free again, with no attempt
-counted. But a job may have been started, and have killed its worker, before the next heartbeat could tell: so those
-next in the list are *suspects*. They run alone from now on, on a worker that holds nothing else. If that one dies too,
-there is no doubt any more who did it; if the job ends, well or not, it is cleared.
+    at most once, and marked as started        lost: it must not run twice
+    certainly ran, and nothing beside it       a crashed attempt like any other: counted, and its policy decides
+    certainly ran, with others                 back to its place, nothing counted; a *suspect*
+    may have been started                      likewise
+    certainly not started                      free, as it was
+
+When a whole worker dies, it is mostly the machine's doing: it was reclaimed, it was switched off. So that counts
+against a job only if nothing else ran there. But one of several may be the cause, and a job may have been started, and
+have killed its worker, before the next heartbeat could tell: so these are *suspects*. They run alone from now on, on a
+worker that holds nothing else. If that one dies too, there is no doubt any more; if the job ends, well or not, it is
+cleared.
 """
 
 from __future__ import annotations
@@ -11,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from recruiter.clock import Clock
 from recruiter.domain.assignment import Registration
@@ -75,16 +83,10 @@ class Rescue:
         crashed: list[JobId] = []
 
         def fate(entry: LastEntry, jobs: list[Document]) -> Movement:
-            since = entry.running
-            message = f"worker {entry.worker} fell silent and was retired"
-            guilty = [job for job in jobs if _ran(job, entry)]
-            crashed[:] = [job["_id"] for job in guilty]
-            return moves.gather(
-                [
-                    *((job["_id"], self._crashed(job, entry.worker, since.get(job["_id"]), message)) for job in guilty),
-                    *((job["_id"], _suspected(job)) for job in jobs if job["_id"] not in crashed),
-                ]
-            )
+            traces = _Traces(entry)
+            outcomes = [(job["_id"], self._outcome(job, traces)) for job in jobs]
+            crashed[:] = [job["_id"] for job in jobs if traces.blames(job)]
+            return moves.gather(outcomes)
 
         settlement = self._store.settlement
         if isinstance(worker, Unreadable):
@@ -97,19 +99,50 @@ class Rescue:
         released = len(entry.assigned) - len(crashed)
         return [Retired(entry.worker, tuple(crashed), released, unreadable)]
 
-    def _crashed(self, job: Document, worker: str, since: datetime | None, message: str) -> moves.Move:
-        now = self._clock.now()
+    def _outcome(self, job: Document, traces: _Traces) -> moves.Move:
+        if not traces.ran(job):
+            return _suspected(job) if traces.slots_were_free else None
+        now, started_at = self._clock.now(), traces.started_at(job)
+        message = f"worker {traces.entry.worker} fell silent and was retired"
+        facts: dict[str, Any] = {"worker": traces.entry.worker, "started_at": started_at, "at": now, "message": message}
         try:
-            started_at = since or job.get("started_at")
-            return moves.crashed(job, self._policies, worker=worker, started_at=started_at, at=now, message=message)
+            if traces.blames(job):
+                return moves.crashed(job, self._policies, **facts)
+            return moves.died_with_its_worker(job, **facts)
         except Exception as error:
             return moves.unreadable(job["_id"], encode(job), now, f"{message}, and the job cannot be read: {error}")
 
 
-def _ran(job: Document, entry: LastEntry) -> bool:
-    """Whether it was started, certainly: it was seen running, was marked as started or signed, or was there alone."""
-    alone = bool(job.get("suspect")) and entry.assigned == (job["_id"],)
-    return job["_id"] in entry.running or entry.worker in (job.get("started_by"), job.get("locked_by")) or alone
+@dataclass(frozen=True, slots=True)
+class _Traces:
+    """What a dead worker has left of what it did."""
+
+    entry: LastEntry
+
+    def ran(self, job: Document) -> bool:
+        """Certainly: it was seen running, was marked as started or signed, or was a suspect and there alone."""
+        return (
+            job["_id"] in self.entry.running
+            or self.entry.worker in (job.get("started_by"), job.get("locked_by"))
+            or (bool(job.get("suspect")) and self._only(job))
+        )
+
+    @property
+    def slots_were_free(self) -> bool:
+        """Whether it may have started more than it was seen running: not every slot was taken by a job that is held."""
+        return self.entry.slots < 1 or len(set(self.entry.assigned) & self.entry.running.keys()) < self.entry.slots
+
+    def blames(self, job: Document) -> bool:
+        """Whether the death counts as this job's: nothing ran beside it. One that must not run twice is lost in any
+        case."""
+        return self.ran(job) and (self.entry.slots == 1 or self._only(job) or bool(job.get("at_most_once")))
+
+    def started_at(self, job: Document) -> datetime | None:
+        """Or about then: one that nobody has seen run had just been given."""
+        return self.entry.running.get(job["_id"]) or job.get("started_at") or self.entry.given_at
+
+    def _only(self, job: Document) -> bool:
+        return self.entry.assigned == (job["_id"],)
 
 
 def _suspected(job: Document) -> moves.Move:

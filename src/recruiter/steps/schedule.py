@@ -16,7 +16,7 @@ from recruiter.store.database import Store
 _OWN = ("_id", "created_at", "scheduled_at", "postponed", "attempts", "urn")
 """What an occurrence has of its own, whatever its scheduler says."""
 _OPTIONAL = (
-    *("method", "tags", "username", "retry_policy", "timeout", "at_most_once"),
+    *("method", "tags", "username", "retry_policy", "timeout", "max_crashes", "at_most_once"),
     *("proc", "mem", "resources", "key"),
 )
 

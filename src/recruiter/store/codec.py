@@ -23,6 +23,7 @@ from recruiter.domain.lanes import Lane
 from recruiter.domain.names import CANCELLED_LANE, DEFAULT_GROUP, DEFAULT_METHOD, check_name
 from recruiter.domain.needs import Needs
 from recruiter.domain.progress import LINES_KEPT, STATUS_KEPT, LogLine, Progress, StatusEntry, between_0_and_1
+from recruiter.domain.retry import MOST_CRASHES, check_max_crashes
 from recruiter.errors import InvalidJob, InvalidName, JobTooLarge, UnreadableDocument
 from recruiter.store import fields as field
 from recruiter.store.fields import is_job_id, is_text
@@ -146,7 +147,7 @@ def job_document(job: Job) -> Document:
         document["tags"] = list(job.tags)
     if job.at_most_once:
         document["at_most_once"] = True
-    for name in ("urn", "username", "retry_policy", "timeout", "key", "recovered_from"):
+    for name in ("urn", "username", "retry_policy", "timeout", "max_crashes", "key", "recovered_from"):
         value = getattr(job, name)
         if value is not None:
             document[name] = value
@@ -242,6 +243,7 @@ def _fields(document: Mapping[str, Any]) -> Document:
         "username": field.text(document, "username", None),
         "at_most_once": bool(field.truth(document, "at_most_once", None)),
         "timeout": field.number(document, "timeout", None),
+        "max_crashes": field.whole(document, "max_crashes", None, least=1, most=MOST_CRASHES),
         "attempts": field.whole(document, "attempts", 0, most=MOST_ATTEMPTS),
         "crashes": field.whole(document, "crashes", 0, most=MOST_ATTEMPTS),
         "snoozes": field.whole(document, "snoozes", 0),
@@ -453,6 +455,7 @@ FOREIGN_FIELDS: dict[str, tuple[type, ...]] = {
     "crashes": (int,),
     "snoozes": (int,),
     "timeout": (int, float),
+    "max_crashes": (int,),
     "proc": (int, float),
     "mem": (int, float),
     "resources": (dict,),
@@ -527,6 +530,8 @@ def adopted_fields(document: Document, now: datetime) -> Document:
             raise InvalidJob(f"{name} is {type(value).__name__}; it must be {' or '.join(t.__name__ for t in types)}")
     if isinstance(document.get("timeout"), int | float) and not 0 < document["timeout"] < float("inf"):
         raise InvalidJob(f"timeout is {document['timeout']}; it must be a number of seconds above zero")
+    if document.get("max_crashes") is not None:
+        check_max_crashes(document["max_crashes"])
     if not all(isinstance(tag, str) for tag in document.get("tags") or ()):
         raise InvalidName("tags must all be text")
     needs_of(document)

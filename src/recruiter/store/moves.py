@@ -113,13 +113,29 @@ def crashed(
         failed_at=at,
         crashed=True,
     )
-    # The death that made it a suspect was its doing too, it turns out.
-    document = {**document, "crashes": max(document.get("crashes") or 0, 1 if document.get("suspect") else 0)}
-    crashes = document["crashes"] + 1
     decision = decide_crash(
-        _policy(document, policies), failure, crashes=crashes, at_most_once=bool(document.get("at_most_once"))
+        _policy(document, policies),
+        failure,
+        crashes=(document.get("crashes") or 0) + 1,
+        at_most_once=bool(document.get("at_most_once")),
+        max_crashes=document.get("max_crashes"),
     )
     return failed(document, execution, at, decision)
+
+
+def died_with_its_worker(
+    document: Document, *, worker: str, started_at: datetime | None, at: datetime, message: str
+) -> Rescheduled:
+    """A job that ran when its whole worker died, and not alone: nobody knows whose fault that was.
+
+    It goes back to its place, and no attempt and no crash is counted. But it runs alone from now on: if its worker dies
+    again, there is no doubt.
+    """
+    fields = remember(document, Execution(started_at, at, worker, crashed=True, message=message))
+    del fields["attempts"], fields["crashes"]
+    fields |= _concluded(document, State.WAITING, at, message)
+    fields |= {"suspect": True, "lane": lane_of(document, suspect=True)}
+    return Rescheduled(document["_id"], document["attempts"], fields, _UNLOCKED)
 
 
 def snoozed(document: Document, at: datetime, until: datetime, reason: str) -> Rescheduled:
@@ -240,7 +256,7 @@ class _DecidedLater(RetryPolicy):
     """Stands for a policy of the application's own, which only its children know: the job runs again at once."""
 
     def decide(self, failure: Failure) -> Decision:
-        return Retry(failure.failed_at)
+        return Retry(failure.scheduled_at if failure.crashed else failure.failed_at)
 
 
 def _policy(document: Document, policies: PolicyRegistry) -> RetryPolicy | None:

@@ -1,7 +1,7 @@
 """`roster`: the workers, and who holds which job. **This is the lock table.**
 
     {_id: "host:pid:1f3a", host, pid, groups, tasks, slots, prefetch, ready, draining, term, beats, settled, given,
-     pauses, session, resources, metered: [{job, lane}], joined_at, seen_at, clock_offset,
+     given_at, pauses, session, resources, metered: [{job, lane}], joined_at, seen_at, clock_offset,
      running: [{job, task, since}], assigned: [job ids], kept_idle: {at, by, reason}}
 
 A worker holds exactly the jobs in its own `assigned`. Only the leader adds to it, and only while no newer term has
@@ -153,10 +153,13 @@ class Beat(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """That a worker holds a job, and since when it runs there as far as is known."""
+    """That a worker holds a job."""
 
     worker: str
     since: datetime | None
+    """Since when it runs there, as far as the last heartbeat knew."""
+    given_at: datetime | None = None
+    """When the worker was last given something: a job that does not run yet came to it then, or shortly before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +188,9 @@ class LastEntry:
     assigned: tuple[JobId, ...]
     running: Mapping[JobId, datetime | None]
     """Since when, where it is known."""
+    slots: int = 0
+    given_at: datetime | None = None
+    """When it was last given something."""
 
 
 class Roster:
@@ -333,7 +339,12 @@ class Roster:
         writes = [
             UpdateOne(
                 {"_id": worker, "ready": True, "term": {"$lte": term}},
-                {"$set": {"term": term}, "$push": _given(jobs, metered.get(worker, ())), "$inc": {"given": 1}},
+                {
+                    "$set": {"term": term},
+                    "$push": _given(jobs, metered.get(worker, ())),
+                    "$inc": {"given": 1},
+                    "$currentDate": {"given_at": True},
+                },
             )
             for worker, jobs in hands.items()
         ]
@@ -377,18 +388,15 @@ class Roster:
         return self.collection.update_one({"_id": worker}, update).matched_count == 1
 
     @store_call
-    def holder(self, id: JobId) -> tuple[str, datetime | None] | None:
-        """Who holds this job, and since when it runs there as far as is known."""
-        found = self._raw.find_one({"assigned": id}, {"running": 1})
-        if found is None:
-            return None
-        entry = _last_entry(bytes(found.raw))
-        return entry.worker, entry.running.get(id)
+    def holder(self, id: JobId) -> Hold | None:
+        """Who holds this job."""
+        found = self._raw.find_one({"assigned": id}, {"running": 1, "given_at": 1})
+        return _hold(_last_entry(bytes(found.raw)), id) if found is not None else None
 
     @store_call
     def holds(self) -> dict[JobId, Hold]:
         """Every job that somebody holds, with who does."""
-        found = self._raw.find({}, {"assigned": 1, "running": 1})
+        found = self._raw.find({}, {"assigned": 1, "running": 1, "given_at": 1})
         return {id: hold for document in found for id, hold in _holds(_last_entry(bytes(document.raw)))}
 
     # -- views -------------------------------------------------------------------------------------------------
@@ -404,7 +412,11 @@ class Roster:
 
 def _holds(entry: LastEntry) -> Iterator[tuple[JobId, Hold]]:
     for id in entry.assigned:
-        yield id, Hold(entry.worker, entry.running.get(id))
+        yield id, _hold(entry, id)
+
+
+def _hold(entry: LastEntry, id: JobId) -> Hold:
+    return Hold(entry.worker, entry.running.get(id), entry.given_at)
 
 
 def _given(jobs: Sequence[JobId], metered: Sequence[tuple[JobId, str]]) -> Document:
@@ -485,7 +497,14 @@ def _last_entry(raw: bytes) -> LastEntry:
         for run in (runs if isinstance(runs, list) else ())
         if isinstance(run, dict) and is_job_id(run.get("job"))
     }
-    return LastEntry(str(document["_id"]), tuple(_job_ids(document.get("assigned"))), running)
+    slots, given_at = document.get("slots"), document.get("given_at")
+    return LastEntry(
+        str(document["_id"]),
+        tuple(_job_ids(document.get("assigned"))),
+        running,
+        slots if isinstance(slots, int) else 0,
+        given_at if isinstance(given_at, datetime) else None,
+    )
 
 
 def _job_ids(value: Any) -> list[JobId]:

@@ -35,7 +35,6 @@ def summary_from(document: Mapping[str, Any], hold: Hold | None = None) -> JobSu
     last = document.get("last_execution")
     last = last if isinstance(last, dict) else {}
     ended = document.get("archived_at")
-    runs_since = locked_at(document, hold)
     moment = _moment(ended) or _moment(document.get("scheduled_at")) or _BEYOND
     return JobSummary(
         id=document["_id"],
@@ -50,7 +49,7 @@ def summary_from(document: Mapping[str, Any], hold: Hold | None = None) -> JobSu
         username=_text(document.get("username")),
         needs=_needs(document),
         attempts=document.get("attempts") or 0,
-        started_at=runs_since or _moment(last.get("started_at")),
+        started_at=runs_since(document, hold) or _moment(last.get("started_at")),
         ended_at=_moment(ended),
         why=document.get("why") if ended is not None else None,
         error=_text(last.get("class")),
@@ -58,12 +57,17 @@ def summary_from(document: Mapping[str, Any], hold: Hold | None = None) -> JobSu
         stage=_text(document.get("stage")),
         progress=1.0 if ended is not None and document.get("done") else _number(document.get("progress")),
         locked_by=hold.worker if hold else None,
-        locked_at=runs_since,
+        locked_at=locked_at(document, hold),
         cancelling=ended is None and isinstance(document.get("cancel"), dict),
     )
 
 
 def locked_at(document: Mapping[str, Any], hold: Hold | None) -> datetime | None:
+    """Since when its holder has it: since it runs there, or since it was given to it."""
+    return runs_since(document, hold) or (hold.given_at if hold else None)
+
+
+def runs_since(document: Mapping[str, Any], hold: Hold | None) -> datetime | None:
     """Since when its holder runs it: the roster says so, or the sign that its worker has left on the job."""
     if hold is None or hold.since is not None:
         return hold.since if hold else None

@@ -1,0 +1,180 @@
+"""Whose fault it is when a whole worker dies, and where its jobs go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from recruiter import Recruiter, Workable
+from recruiter.domain.job import Job
+from recruiter.domain.policies import DoNotDoItAgain
+from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.errors import InvalidJob
+from recruiter.steps.assign import assign
+from recruiter.steps.find import find
+from recruiter.steps.settle import settle
+from recruiter.store.database import Store
+from tests.samples import NOW, a_job, beat, document, insert, on_the_roster, running, to_retry
+from tests.steps.test_rescue import DEAD_AFTER, Watch
+
+EARLIER = NOW - timedelta(hours=1)
+
+
+@pytest.fixture
+def watch(store: Store) -> Watch:
+    return Watch(store)
+
+
+def dies(store: Store, watch: Watch, ran: Sequence[Job], waited: Sequence[Job] = (), **facts: Any) -> None:
+    """A worker that ran some jobs, and held others, falls silent."""
+    on_the_roster(store, "w1", **facts)
+    store.roster.assign({"w1": [job.id for job in [*ran, *waited]]}, 1)
+    beat(store, "w1", running(*(job.id for job in ran)))
+    (retired,) = watch.for_seconds(DEAD_AFTER + 3)
+    assert retired.worker == "w1"
+
+
+def test_a_crashed_job_keeps_its_place(store: Store, watch: Watch) -> None:
+    """Given a job that came before a backlog, when its worker dies, then it is the next one."""
+    first, *backlog = jobs = [a_job(scheduled_at=EARLIER + timedelta(seconds=n)) for n in range(4)]
+    insert(store, *jobs)
+
+    dies(store, watch, [first], slots=1)
+
+    assert document(store, first.id)["scheduled_at"] == EARLIER
+    on_the_roster(store, "w2", slots=1, prefetch=0)
+    assign(store, 1, watch.clock.now())
+    assert store.roster.held() == {first.id}
+    assert document(store, backlog[0].id)["scheduled_at"] > EARLIER
+
+
+def test_one_of_several_is_not_blamed(store: Store, watch: Watch) -> None:
+    """Given two that ran side by side, when their worker dies, then neither loses an attempt, and both run alone."""
+    once = a_job(retry_policy=PolicyRegistry().dump(DoNotDoItAgain()), scheduled_at=EARLIER)
+    other = a_job(scheduled_at=EARLIER)
+    insert(store, once, other)
+
+    dies(store, watch, [once, other])
+
+    for job in (once, other):
+        again = store.scheduled.get(job.id)
+        assert again is not None
+        assert (again.attempts, again.crashes, again.suspect, again.scheduled_at) == (0, 0, True, EARLIER)
+        (execution,) = again.executions
+        assert (execution.crashed, execution.started_at, execution.worker) == (True, NOW, "w1")
+
+
+def test_hosts_that_come_and_go_archive_nothing(store: Store, watch: Watch) -> None:
+    one, other = jobs = [a_job(), a_job()]
+    insert(store, *jobs)
+
+    for _ in range(5):
+        dies(store, watch, [one, other])
+
+    assert [document(store, job.id)["attempts"] for job in jobs] == [0, 0]
+
+
+@pytest.mark.parametrize("deaths", [1, 5])
+def test_how_often_it_may_crash_is_up_to_the_job(store: Store, watch: Watch, deaths: int) -> None:
+    job = a_job(max_crashes=deaths)
+    insert(store, job)
+
+    for number in range(deaths):
+        assert store.archived.get(job.id) is None, number
+        dies(store, watch, [job], slots=1)
+
+    ended = store.archived.get(job.id)
+    assert ended is not None
+    assert (ended.why, ended.crashes) == ("crashed-too-many-times", deaths)
+
+
+def test_what_cannot_have_started_is_free_as_it_was(store: Store, watch: Watch) -> None:
+    """Given a worker all of whose slots were taken, when it dies, then what waited there is under no suspicion."""
+    ran, waited = [a_job(), a_job()], a_job()
+    insert(store, *ran, waited)
+    before = document(store, waited.id)
+
+    dies(store, watch, ran, [waited], slots=2)
+
+    assert document(store, waited.id) == before
+
+
+def test_a_job_that_was_given_again_since_the_last_heartbeat_did_not_crash(store: Store, watch: Watch) -> None:
+    """Given a job that was settled to be tried again and came back to its worker, when that dies, then no crash counts:
+    nobody has seen it run again."""
+    job, beside = a_job(), a_job()
+    insert(store, job, beside)
+    on_the_roster(store, "w1")
+    store.roster.assign({"w1": [job.id, beside.id]}, 1)
+    beat(store, "w1", running(job.id))
+    settle(store, "w1", [(job.id, to_retry(job))], {})
+    store.roster.assign({"w1": [job.id]}, 1)
+
+    (retired,) = watch.for_seconds(DEAD_AFTER + 3)
+
+    assert retired.crashed == ()
+    assert (document(store, job.id)["attempts"], document(store, job.id).get("crashes")) == (1, None)
+
+
+def test_a_suspect_that_dies_alone_has_a_start(store: Store, watch: Watch) -> None:
+    """Given one that killed its worker before any heartbeat saw it, then its attempt began when it was given."""
+    job = a_job(suspect=True)
+    insert(store, job)
+    on_the_roster(store, "w1")
+    store.roster.assign({"w1": [job.id]}, 1)
+    (entry,) = store.roster.collection.find({})
+
+    watch.for_seconds(DEAD_AFTER + 3)
+
+    (execution,) = (document(store, job.id)["last_execution"],)
+    assert execution["started_at"] == entry["given_at"]
+
+
+class TestLockedAt:
+    def test_a_job_that_was_just_given_shows_since_when_it_is_held(self, store: Store) -> None:
+        job = a_job()
+        insert(store, job)
+        on_the_roster(store, "w1")
+        before = store.clock.now() - timedelta(seconds=1)
+        store.roster.assign({"w1": [job.id]}, 1)
+
+        found = find(store, job.id)
+
+        assert found is not None
+        assert found.locked_by == "w1"
+        assert found.locked_at is not None
+        assert before <= found.locked_at <= store.clock.now() + timedelta(seconds=1)
+
+    def test_one_that_runs_shows_since_when(self, store: Store) -> None:
+        job = a_job()
+        insert(store, job)
+        on_the_roster(store, "w1")
+        store.roster.assign({"w1": [job.id]}, 1)
+        beat(store, "w1", running(job.id))
+
+        found = find(store, job.id)
+
+        assert found is not None
+        assert found.locked_at == NOW
+
+
+class TestSayingHowOften:
+    def test_a_task_a_job_and_a_workable_say_it(self, recruiter: Recruiter, store: Store) -> None:
+        @recruiter.task(max_crashes=7)
+        def fragile() -> None: ...
+
+        class Stubborn(Workable, max_crashes=9):
+            def execute(self) -> None: ...
+
+        by_task, by_job = fragile.enqueue(), fragile.job().max_crashes(1).in_background().execute()
+        by_class = Stubborn().as_job_of(recruiter).in_background().execute()
+
+        assert [document(store, job.id)["max_crashes"] for job in (by_task, by_job, by_class)] == [7, 1, 9]
+
+    @pytest.mark.parametrize("wrong", [0, -1, True, "3", 2.5])
+    def test_what_is_no_number_of_crashes_is_refused(self, recruiter: Recruiter, wrong: Any) -> None:
+        with pytest.raises(InvalidJob, match="max_crashes"):
+            recruiter.task(max_crashes=wrong)
