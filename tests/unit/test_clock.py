@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from recruiter.clock import SystemClock
+from recruiter.clock import FollowingClock, SystemClock
 
 DAY = timedelta(days=1)
 A_MOMENT = timedelta(milliseconds=200)
@@ -55,3 +56,33 @@ def test_it_comes_back() -> None:
     clock.agree(shown(), took=0.001)
 
     assert abs(clock.offset) < A_MOMENT
+
+
+class TestFollowing:
+    """The clock of a child."""
+
+    def test_it_shows_what_its_supervisor_has_said(self) -> None:
+        clock = FollowingClock()
+        moment = datetime(2040, 1, 1, tzinfo=UTC)
+
+        clock.follow(moment.timestamp() - time.monotonic(), said_at=1.0)
+
+        assert timedelta() <= clock.now() - moment < timedelta(seconds=5)
+
+    def test_what_was_said_before_is_not_believed_any_more(self) -> None:
+        """Given two pipes, which may be read in another order."""
+        clock = FollowingClock()
+        clock.follow(2e9, said_at=2.0)
+
+        clock.follow(1e9, said_at=1.0)
+
+        assert clock.now().timestamp() > 2e9
+
+    def test_it_does_not_notice_that_the_hosts_clock_is_set(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        clock = FollowingClock()
+        clock.follow(2e9, said_at=1.0)
+        before = clock.now()
+
+        monkeypatch.setattr(time, "time", lambda: 0.0)
+
+        assert timedelta() <= clock.now() - before < timedelta(seconds=5)

@@ -1,0 +1,161 @@
+"""Reaching user code from outside: it is interrupted while it runs, and nothing else is."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from recruiter import interruption
+from recruiter.errors import JobCancelled, JobTimedOut
+from recruiter.interruption import Reach
+
+
+def elsewhere(call: object) -> None:
+    """In another thread, to its end."""
+    thread = threading.Thread(target=call)  # type: ignore[arg-type]
+    thread.start()
+    thread.join()
+
+
+class TestInALoop:
+    def test_code_that_waits_is_interrupted(self) -> None:
+        told: list[bool] = []
+
+        async def main() -> None:
+            reach = Reach(told=lambda: told.append(True))
+
+            async def code() -> None:
+                elsewhere(lambda: reach.interrupt(JobTimedOut("over")))
+                await asyncio.sleep(20)
+
+            with pytest.raises(JobTimedOut):
+                await reach.awaiting(code())
+
+        asyncio.run(main())
+        assert told == [True]
+
+    def test_what_comes_after_it_is_not(self) -> None:
+        """Given a cancellation that has come when the code did not wait any more, then finalizers go on."""
+        told: list[bool] = []
+
+        async def main() -> str:
+            reach = Reach(told=lambda: told.append(True))
+
+            async def code() -> str:
+                elsewhere(lambda: reach.interrupt(JobCancelled("ada")))
+                return "result"
+
+            result = str(await reach.awaiting(code()))
+            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)
+            return result
+
+        assert asyncio.run(main()) == "result"
+        assert told == []
+
+
+class TestInAThread:
+    @pytest.mark.parametrize("round", range(20))
+    def test_what_comes_after_it_is_never_interrupted(self, round: int) -> None:
+        """Given interruptions that come when the code is just ending, at all places of it."""
+        raised_later: list[BaseException] = []
+
+        def one() -> None:
+            reach = Reach()
+            interrupting = threading.Thread(target=lambda: reach.interrupt(JobCancelled("ada")))
+            try:
+                try:
+                    with reach:
+                        interrupting.start()
+                        for _ in range(round * 7):
+                            pass
+                except JobCancelled:
+                    reach.leave()
+                interrupting.join()
+                for _ in range(300):
+                    str(object())
+            except JobCancelled as error:
+                raised_later.append(error)
+
+        for _ in range(50):
+            elsewhere(one)
+
+        assert raised_later == []
+
+    def test_a_second_interruption_after_the_end_does_nothing(self) -> None:
+        reach = Reach()
+
+        def code() -> None:
+            with reach:
+                elsewhere(lambda: reach.interrupt(JobTimedOut("over")))
+                for _ in range(1000):
+                    time.sleep(0.001)
+
+        with pytest.raises(JobTimedOut):
+            code()
+
+        elsewhere(lambda: reach.interrupt(JobCancelled("ada")))
+        for _ in range(300):
+            str(object())
+        assert isinstance(reach.error, JobTimedOut)
+
+
+class TestBySignal:
+    @pytest.fixture(autouse=True)
+    def handler(self) -> Iterator[None]:
+        before = signal.getsignal(interruption.SIGNAL)
+        yield
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {interruption.SIGNAL})
+        signal.signal(interruption.SIGNAL, before)
+
+    def test_it_is_obeyed_whatever_an_earlier_job_has_left_behind(self) -> None:
+        signal.signal(interruption.SIGNAL, lambda *_: None)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {interruption.SIGNAL})
+        interruption.obey_signals()
+        reach = Reach(by_signal=True)
+
+        def code() -> None:
+            with reach:
+                threading.Timer(0.05, lambda: reach.interrupt(JobTimedOut("over"))).start()
+                time.sleep(20)
+
+        with pytest.raises(JobTimedOut):
+            code()
+
+    def test_what_comes_after_it_is_not_interrupted(self) -> None:
+        interruption.obey_signals()
+        reach = Reach(by_signal=True)
+        with reach:
+            pass
+
+        elsewhere(lambda: reach.interrupt(JobCancelled("ada")))
+        signal.raise_signal(interruption.SIGNAL)
+
+
+class TestInsideAnother:
+    def test_what_the_outer_one_was_interrupted_with_is_passed_on(self) -> None:
+        outer, inner = Reach(), Reach()
+
+        def both() -> None:
+            with outer:
+                with inner:
+                    outer.error = JobTimedOut("over")  # as if the inner one had caught it
+                interruption.pass_on()
+
+        with pytest.raises(JobTimedOut):
+            both()
+
+    def test_but_not_when_the_outer_one_is_over(self) -> None:
+        """A thread that it has left behind may still run jobs."""
+        outer = Reach()
+        with outer:
+            pass
+        outer.error = JobTimedOut("over")
+
+        interruption.pass_on()
