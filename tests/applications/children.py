@@ -76,13 +76,19 @@ async def fork_and_return_async(folder: str) -> str:
 
 @recruiter.task
 def end_my_copy() -> int:
-    """Forks, asks the copy to end, and returns how it did."""
-    copy = os.fork()
-    if not copy:
-        time.sleep(LONGEST)
-        os._exit(0)
-    os.kill(copy, signal.SIGTERM)
-    return os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1])
+    """Forks many times, asks the copy to end, at once or soon, and returns how they did; 0 if one did not."""
+    ends = set[int]()
+    for turn in range(100):
+        copy = os.fork()
+        if not copy:
+            time.sleep(5)
+            os._exit(0)
+        time.sleep(turn * 0.0001)
+        os.kill(copy, signal.SIGTERM)
+        ends.add(os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1]))
+        if 0 in ends:
+            return 0
+    return min(ends)
 
 
 def _nothing(_number: int, _frame: FrameType | None) -> None:

@@ -60,33 +60,6 @@ class TestInALoop:
 
 
 class TestInAThread:
-    @pytest.mark.parametrize("round", range(20))
-    def test_what_comes_after_it_is_never_interrupted(self, round: int) -> None:
-        """Given interruptions that come when the code is just ending, at all places of it."""
-        raised_later: list[BaseException] = []
-
-        def one() -> None:
-            reach = Reach()
-            interrupting = threading.Thread(target=lambda: reach.interrupt(JobCancelled("ada")))
-            try:
-                try:
-                    with reach:
-                        interrupting.start()
-                        for _ in range(round * 7):
-                            pass
-                except JobCancelled:
-                    reach.leave()
-                interrupting.join()
-                for _ in range(300):
-                    str(object())
-            except JobCancelled as error:
-                raised_later.append(error)
-
-        for _ in range(50):
-            elsewhere(one)
-
-        assert raised_later == []
-
     def test_a_second_interruption_after_the_end_does_nothing(self) -> None:
         reach = Reach()
 

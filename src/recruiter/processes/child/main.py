@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextvars
 import os
 import signal
+import threading
 import traceback
 from functools import partial
 from multiprocessing.connection import Connection
@@ -32,6 +33,7 @@ from recruiter.store.codec import Document, encode
 from recruiter.store.limits import limit_fields
 
 _FOR_THE_SUPERVISOR = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
+_before_fork = threading.local()
 
 
 def child_main(
@@ -126,11 +128,20 @@ def _detach() -> None:
     for number in _FOR_THE_SUPERVISOR:
         # A handler that does nothing, not SIG_IGN: that one would be inherited by programs that jobs start.
         signal.signal(number, _ignore)
-    os.register_at_fork(after_in_child=_in_a_copy)
+    # Blocked meanwhile: one that came before the copy has its own handlers would do nothing.
+    os.register_at_fork(before=_block, after_in_parent=_unblock, after_in_child=_in_a_copy)
 
 
 def _ignore(_number: int, _frame: FrameType | None) -> None:
     """Does nothing."""
+
+
+def _block() -> None:
+    _before_fork.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_THE_SUPERVISOR)
+
+
+def _unblock() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _before_fork.mask)
 
 
 def _in_a_copy() -> None:
@@ -138,3 +149,4 @@ def _in_a_copy() -> None:
     for number in _FOR_THE_SUPERVISOR:
         if signal.getsignal(number) is _ignore:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    _unblock()
