@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_args, overload
+from typing import Any, ParamSpec, TypeVar, get_args, overload
 
 from recruiter.builder import JobBuilder, Wishes, WorkableJob
 from recruiter.clock import SystemClock
@@ -28,10 +28,11 @@ from recruiter.domain.schedule_registry import schedule_policy
 from recruiter.domain.scheduler import Scheduler
 from recruiter.domain.statistics import Analytics
 from recruiter.domain.values import to_bson
-from recruiter.errors import InvalidJob, JobExists, JobNotFound, RecruiterError, UnknownTask
-from recruiter.events import Listener
+from recruiter.errors import InvalidJob, JobExists, JobNotFound, RecruiterError, StoreUnreachable, UnknownTask
+from recruiter.events import Event, Listener
 from recruiter.first_use import cached_property
 from recruiter.jobs import Jobs
+from recruiter.log import log_events
 from recruiter.processes.caller import CallingOptions
 from recruiter.processes.calling import Calling, StopWish
 from recruiter.processes.flushing import MOST_FLUSHED, Flushing
@@ -43,22 +44,22 @@ from recruiter.settings import Settings, TargetSettings
 from recruiter.steps.analyse import analyse
 from recruiter.steps.cancel import cancel
 from recruiter.steps.count import By, count
-from recruiter.steps.enqueue import Enqueuer, refusal
+from recruiter.steps.enqueue import Enqueuer
 from recruiter.steps.execute import Executor
 from recruiter.steps.explain import explain
 from recruiter.steps.find import find
 from recruiter.steps.recover import checked_moment, recover
 from recruiter.steps.remove import remove
 from recruiter.steps.run_here import run_here
-from recruiter.store.codec import checked_size, decode, encode_job
+from recruiter.store.codec import checked_size, decode
 from recruiter.store.database import Store
+from recruiter.store.in_session import Creation, Session
+from recruiter.store.opening import TargetLike, opened, target_of
+from recruiter.store.patience import seconds_left
 from recruiter.store.target import Target
 from recruiter.task import Task
 from recruiter.twins import in_its_own_thread, twin
 from recruiter.workable import Workable, stored, tags_of
-
-if TYPE_CHECKING:
-    from pymongo.client_session import ClientSession
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -69,17 +70,20 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 TaskLike = str | Task[..., Any, Any] | type[Workable]
 """A task by its name, itself, or a workable class."""
 
+PATIENCE = 30.0
 _ON_THIS_CONNECTION = ("store", "_enqueuer", "_executor", "_calling")
 
 
 class Recruiter(RegistryOwner):
     """Makes and watches jobs. Connects on first use; one can be shared by all threads.
 
-    `target` is where MongoDB is: `127.0.0.1:27017`, `host/database` or a full URI. Without one, the environment
-    variable RECRUITER_TARGET or the settings file says it.
+    `target` is where MongoDB is: `127.0.0.1:27017`, `host/database` or a full URI; or a `MongoClient` of yours or one
+    of its databases, which is used and left open. Without one, the environment variable RECRUITER_TARGET or the
+    settings file says it. `server_timeout` is how long calls wait for MongoDB before they raise StoreUnreachable;
+    without one, RECRUITER_SERVER_TIMEOUT or the settings file says it, or it is 30 seconds.
     """
 
-    def __init__(self, target: str | None = None) -> None:
+    def __init__(self, target: TargetLike | None = None, *, server_timeout: DurationLike | None = None) -> None:
         super().__init__()
         self._target_given = target
         self._target: Target | None = None
@@ -87,9 +91,13 @@ class Recruiter(RegistryOwner):
         self._declared: dict[str, RepeatableJob] = {}
         # Called when jobs have been stored; for tests that run them at once.
         self.after_send: Callable[[], None] = lambda: None
-        # Seconds to wait for a server before saying that there is none.
-        self.patience = 30.0
+        # Seconds to wait for a server before saying that there is none; None where nobody has said.
+        self.patience = None if server_timeout is None else to_seconds(server_timeout)
+        # Whether the first use makes collections and indexes where there are none.
+        self.prepares = True
         self._opening = threading.Lock()
+        # Whether another address than the one it was made for is used.
+        self._pointed = False
 
     # -- tasks ---------------------------------------------------------------------------------------------------
 
@@ -165,7 +173,13 @@ class Recruiter(RegistryOwner):
     # -- jobs ----------------------------------------------------------------------------------------------------
 
     def create(
-        self, task: str, data: Mapping[str, Any] | Sequence[Any] = _NOTHING, *, id: JobId | None = None
+        self,
+        task: str,
+        data: Mapping[str, Any] | Sequence[Any] = _NOTHING,
+        *,
+        id: JobId | None = None,
+        session: Session | None = None,
+        server_timeout: DurationLike | None = None,
     ) -> JobHandle[Any]:
         """Makes a job once, ever: the same task with the same data is the same job, whatever the order of its keys.
 
@@ -173,13 +187,26 @@ class Recruiter(RegistryOwner):
         `job` raises, and JobTooLarge.
         """
         job = self.job(task, data)
-        return (job if id is None else job.with_id(id)).create()
+        job = job if id is None else job.with_id(id)
+        return job.create(session=session, server_timeout=server_timeout)
 
-    acreate = twin(create)
+    async def acreate(
+        self,
+        task: str,
+        data: Mapping[str, Any] | Sequence[Any] = _NOTHING,
+        *,
+        id: JobId | None = None,
+        session: Session | None = None,
+        server_timeout: DurationLike | None = None,
+    ) -> JobHandle[Any]:
+        """Like `create`, without blocking the event loop. The session may be of an AsyncMongoClient."""
+        job = self.job(task, data)
+        job = job if id is None else job.with_id(id)
+        return await job.acreate(session=session, server_timeout=server_timeout)
 
-    def handle(self, id: JobId, returns: Any = Any) -> JobHandle[Any]:
+    def handle(self, id: JobId, returns: Any = Any, *, created: bool = True) -> JobHandle[Any]:
         """A handle of a job by its id, to wait for its result; `returns` is the type that this will have."""
-        return JobHandle(id, self._results, returns)
+        return JobHandle(id, self._results, returns, created=created)
 
     def find(self, id: JobId) -> Job:
         """The job; an ArchivedJob when it has ended. Raises JobNotFound."""
@@ -365,7 +392,8 @@ class Recruiter(RegistryOwner):
     def target(self) -> Target:
         """Where it keeps its jobs; prints without the password. Raises InvalidTarget if it cannot be understood."""
         if self._target is None:
-            self._target = Target.parse(self._target_given or TargetSettings().target)
+            given = self._target_given
+            self._target, _ = target_of(TargetSettings().target if given is None else given)
         return self._target
 
     @property
@@ -380,6 +408,7 @@ class Recruiter(RegistryOwner):
         self._forget_connection()
         if store is not None:
             store.abandon()
+        self._pointed = address is not None
         self._target = None if address is None else Target.parse(address)
 
     @property
@@ -416,27 +445,18 @@ class Recruiter(RegistryOwner):
 
     # -- for those who build on it -------------------------------------------------------------------------------
 
-    def send(
-        self, job: Job, returns: Any = Any, session: ClientSession | None = None, *, check_id: bool = False
-    ) -> JobHandle[Any]:
-        """Stores a job; returns when it is durable, or with the caller's own transaction. Raises JobTooLarge."""
-        if check_id and session is not None and self.store.archived.exists(job.id, session):
-            raise JobExists(f"a job with id {job.id!r} has ended already; it was left as it is")
-        if session is None:
-            self._enqueuer.one(job)
-            self.after_send()
-        else:
-            self.store.scheduled.insert([encode_job(job)], session)
+    def send(self, job: Job, returns: Any = Any) -> JobHandle[Any]:
+        """Stores a job; returns when it is durable. Raises JobTooLarge."""
+        left = seconds_left()
+        self._enqueuer.one(job, self._patience if left is None else left)
+        self.after_send()
         return self.handle(job.id, returns)
 
-    def send_many(self, jobs: Sequence[Job], session: ClientSession | None = None) -> list[RecruiterError | None]:
+    def send_many(self, jobs: Sequence[Job]) -> list[RecruiterError | None]:
         """Stores many; for each an error, or None when it is durable."""
-        if session is None:
-            refusals = self._enqueuer.many(jobs)
-            self.after_send()
-            return refusals
-        errors = self.store.scheduled.insert([encode_job(job) for job in jobs], session) if jobs else {}
-        return [refusal(job, errors[place]) if place in errors else None for place, job in enumerate(jobs)]
+        refusals = self._enqueuer.many(jobs)
+        self.after_send()
+        return refusals
 
     def send_unused(self, job: Job, returns: Any = Any) -> JobHandle[Any]:
         """Stores a job with an id of the user's own. Raises JobExists when there is one, waiting or ended."""
@@ -445,20 +465,21 @@ class Recruiter(RegistryOwner):
         self.after_send()
         return self.handle(job.id, returns)
 
-    def send_once(self, job: Job, returns: Any = Any, *, formerly: Sequence[str] = ()) -> JobHandle[Any]:
+    def send_once(self, creation: Creation, returns: Any = Any) -> JobHandle[Any]:
         """Stores a job unless there ever was one with this id, or with one that it would have had under a former name
         of its task; the handle says which."""
+        job, formerly = creation.job, creation.formerly
         created = self.store.settlement.create(decode(checked_size(job)), once_ever=True, formerly=formerly)
         self.after_send()
         known = None if created else self.store.creations.job_of([job.id, *formerly])
-        return JobHandle(job.id if known is None else known, self._results, returns, created=created)
+        return self.handle(job.id if known is None else known, returns, created=created)
 
     def run_here(self, job: Job, returns: Any = Any, *, check_id: bool = False) -> JobHandle[Any]:
         """Runs a job in this process, now; only its retries go to the background. With `check_id` it refuses an id that
         is taken: JobExists."""
         if check_id and (self.store.scheduled.exists(job.id) or self.store.archived.which_exist([job.id])):
             raise JobExists(f"a job with id {job.id!r} exists already; it was left as it is, and this one did not run")
-        run_here(self.store, self._executor.run, job)
+        run_here(self.store, self._executor.run, job, own_id=check_id)
         return self.handle(job.id, returns)
 
     def repeatable_job_of(self, workable: W, urn: str | None, unique: bool) -> WorkableJob[W]:
@@ -483,18 +504,34 @@ class Recruiter(RegistryOwner):
     @cached_property
     def store(self) -> Store:
         """Its database."""
-        with self._opening:  # of many threads one connects
-            opened: Store | None = self.__dict__.get("store")
-            if opened is not None:
-                return opened
-            store = Store(self.target, patience=self.patience)
-            try:
-                store.check()
-            except BaseException:
-                store.close()
-                raise
-            self.__dict__["store"] = store
+        left = seconds_left()
+        if not self._opening.acquire(timeout=-1 if left is None else left):  # of many threads one connects
+            raise StoreUnreachable(f"MongoDB at {self.target} has not answered within the time of this call")
+        try:
+            if "store" not in self.__dict__:
+                client = None if self._pointed or self._target_given is None else target_of(self._target_given)[1]
+                patience = self._patience or PATIENCE
+                self.__dict__["store"] = opened(
+                    self.target, client, patience, prepares=self.prepares, silent=self._tell_silence
+                )
+            store: Store = self.__dict__["store"]
             return store
+        finally:
+            self._opening.release()
+
+    @property
+    def _patience(self) -> float | None:
+        """How long to wait for MongoDB, if anybody has said so."""
+        if self.patience is not None:
+            return self.patience
+        timeout = TargetSettings.load().server_timeout
+        return None if timeout is None else timeout.total_seconds()
+
+    def _tell_silence(self, waiting: str) -> None:
+        event = Event("store.silent", {"target": str(self.target), "waiting": waiting})
+        self.events.emit(event.name, **event.fields)
+        if not self.events.heard:  # nobody writes a log here
+            log_events("producer")(event)
 
     def _names_of(self, task: TaskLike) -> list[str]:
         """All the names under which its jobs may wait."""
@@ -527,7 +564,7 @@ class Recruiter(RegistryOwner):
 
     @cached_property
     def _enqueuer(self) -> Enqueuer:
-        return Enqueuer(self.store)
+        return Enqueuer(self.store, self._tell_silence)
 
     @cached_property
     def _executor(self) -> Executor:

@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from recruiter.domain.defaults import Defaults, seconds_to_run
 from recruiter.domain.duration import DurationLike, to_timedelta
 from recruiter.domain.job import Job, JobId
-from recruiter.domain.names import DEFAULT_METHOD, check_name, check_priority, check_tags
+from recruiter.domain.names import DEFAULT_METHOD, check_name, check_priority, check_tags, one_by_one
 from recruiter.domain.needs import AmountLike, Needs
 from recruiter.domain.retry import RetryPolicy, after, check_max_crashes
 from recruiter.domain.schedule import SchedulePolicy
 from recruiter.domain.scheduler import Overlap
 from recruiter.domain.text import shown
-from recruiter.errors import InvalidArguments, InvalidJob
+from recruiter.errors import InvalidArguments, InvalidJob, RecruiterError
 from recruiter.repeatable import RepeatableJob
 from recruiter.results import JobHandle
 from recruiter.store.codec import new_id
 from recruiter.store.creations import content_id
 from recruiter.store.fields import is_job_id
-from recruiter.twins import in_a_thread, in_its_own_thread, twin
+from recruiter.store.in_session import Creation, InSession, Session, Steps, aperform, is_async, perform
+from recruiter.store.patience import answered_within
+from recruiter.twins import in_a_thread, in_its_own_thread
 from recruiter.workable import Workable
 
 if TYPE_CHECKING:
-    from pymongo.client_session import ClientSession
-
     from recruiter.app import Recruiter
 
 R = TypeVar("R")
@@ -45,6 +45,7 @@ class Wishes:
     id: JobId | None = None
     at: datetime | None = None
     delay: timedelta | None = None
+    here: bool = False
     background: bool = False
     method: str = DEFAULT_METHOD
     group: str | None = None
@@ -64,10 +65,13 @@ class Wishes:
 
 
 class JobBuilder(Generic[R]):
-    """A job to be. Each method returns a new builder; `execute` or `create` makes the job.
+    """A job to be. Each method returns a new builder; `enqueue` or `create` makes the job.
 
-    Without `in_background` (or a time) the job runs here and now, and only its retries go to the background.
+    It runs in the background. Only after `here` it runs in this process, now, and `execute` makes it.
     """
+
+    _optimistic = False
+    """Whether `execute` runs it here unless told otherwise: so it is with workables."""
 
     def __init__(self, recruiter: Recruiter, wishes: Wishes) -> None:
         self._recruiter = recruiter
@@ -78,25 +82,31 @@ class JobBuilder(Generic[R]):
 
     def in_background(self) -> Self:
         """Let a worker run it, as soon as possible or at the time given."""
-        return self._with(background=True)
+        return self._with(background=True, here=False)
+
+    def here(self) -> Self:
+        """Run it in this process, now, when `execute` is called; only its retries go to the background. It is stored
+        when it has ended, so it is lost if this process dies meanwhile."""
+        return self._with(here=True, background=False, at=None, delay=None)
 
     def schedule_at(self, moment: datetime) -> Self:
         """Not before this moment, a datetime with a time zone; implies the background. Raises InvalidJob."""
         if not isinstance(moment, datetime) or moment.utcoffset() is None:
             raise InvalidJob(f"schedule_at needs a datetime with a time zone, not {moment!r}; add tzinfo=UTC or yours")
-        return self._with(at=moment.astimezone(UTC), delay=None, background=True)
+        return self._with(at=moment.astimezone(UTC), delay=None, background=True, here=False)
 
     def schedule_in(self, delay: DurationLike) -> Self:
         """Not before this long from now; implies the background. Raises InvalidDuration."""
-        return self._with(at=None, delay=to_timedelta(delay), background=True)
+        return self._with(at=None, delay=to_timedelta(delay), background=True, here=False)
 
     def in_group(self, group: str) -> Self:
         """Only workers of this group, or of all groups, will run it. At most one group a job. Raises InvalidName."""
         return self._with(group=check_name("group", group))
 
-    def tagged_as(self, *tags: str) -> Self:
-        """With these tags, beside those it has. Raises InvalidName."""
-        return self._with(tags=(*self._wishes.tags, *check_tags(tags)))
+    def tagged_as(self, *tags: str | Iterable[str]) -> Self:
+        """With these tags, beside those it has: `tagged_as("a", "b")`, or `tagged_as(["a", "b"])`. Raises
+        InvalidName."""
+        return self._with(tags=(*self._wishes.tags, *check_tags(one_by_one(tags))))
 
     def with_priority(self, priority: int | float) -> Self:
         """Higher goes first inside its group; ties by age. Raises InvalidJob."""
@@ -151,38 +161,100 @@ class JobBuilder(Generic[R]):
         """Counts it by a key of your own, such as "customer:42", which a limit on `key:customer` is about."""
         return self._with(key=check_name("key", key))
 
-    def execute(self, *, session: ClientSession | None = None) -> JobHandle[R]:
-        """Makes the job: here and now, or in the background if that was said.
+    def enqueue(self, *, session: Session | None = None, server_timeout: DurationLike | None = None) -> JobHandle[R]:
+        """Makes the job in the background. Returns when it is durable.
 
-        With a `session` it is part of the caller's own transaction, and runs in the background. Raises JobExists,
-        JobTooLarge.
+        With a `session` it is part of the caller's own transaction. `server_timeout` is how long to wait for MongoDB.
+        Raises JobExists, JobTooLarge, InvalidSession, StoreUnreachable.
         """
-        job, wishes = self.build(), self._wishes
-        if session is not None:
-            return self._recruiter.send(job, wishes.returns, session, check_id=wishes.id is not None)
-        if not wishes.background:
-            return self._recruiter.run_here(job, wishes.returns, check_id=wishes.id is not None)
-        if wishes.id is not None:
-            return self._recruiter.send_unused(job, wishes.returns)
-        return self._recruiter.send(job, wishes.returns)
+        with answered_within(server_timeout):
+            job, wishes = self._in_the_background().build(), self._wishes
+            if session is not None:
+                return self._handle(job, perform(self._recruiter.store, session, self._enqueued(job)))
+            if wishes.id is not None:
+                return self._recruiter.send_unused(job, wishes.returns)
+            return self._recruiter.send(job, wishes.returns)
 
-    async def aexecute(self, *, session: ClientSession | None = None) -> JobHandle[R]:
-        """Like `execute`, without blocking the event loop."""
-        here = not self._wishes.background and session is None
-        return await (in_its_own_thread if here else in_a_thread)(self.execute, session=session)
+    async def aenqueue(
+        self, *, session: Session | None = None, server_timeout: DurationLike | None = None
+    ) -> JobHandle[R]:
+        """Like `enqueue`, without blocking the event loop. The session may be of an AsyncMongoClient."""
+        if session is None or not is_async(session):
+            return await in_a_thread(self.enqueue, session=session, server_timeout=server_timeout)
+        with answered_within(server_timeout):
+            job = await in_a_thread(self._in_the_background().build)
+            return self._handle(job, await aperform(self._recruiter.store, session, self._enqueued(job)))
 
-    def create(self) -> JobHandle[R]:
+    def execute(self, *, session: Session | None = None, server_timeout: DurationLike | None = None) -> JobHandle[R]:
+        """The same as `enqueue`. After `here`, and for a workable unless `in_background` or a time was said: runs the
+        job in this process and returns when it has ended, or waits for its next attempt."""
+        if session is not None or not self._runs_here:
+            return self.enqueue(session=session, server_timeout=server_timeout)
+        wishes = self._wishes
+        with answered_within(server_timeout):
+            job = self.build()
+        return self._recruiter.run_here(job, wishes.returns, check_id=wishes.id is not None)
+
+    async def aexecute(
+        self, *, session: Session | None = None, server_timeout: DurationLike | None = None
+    ) -> JobHandle[R]:
+        """Like `execute`, without blocking the event loop. The session may be of an AsyncMongoClient."""
+        if session is not None or not self._runs_here:
+            return await self.aenqueue(session=session, server_timeout=server_timeout)
+        return await in_its_own_thread(self.execute, server_timeout=server_timeout)
+
+    def create(self, *, session: Session | None = None, server_timeout: DurationLike | None = None) -> JobHandle[R]:
         """Makes the job in the background, once, ever: its id is made of what it is, its task and its arguments, unless
         `with_id` says otherwise. The handle's `created` says whether there was one already; then nothing is stored."""
+        with answered_within(server_timeout):
+            creation = self.creation()
+            if session is None:
+                return self._recruiter.send_once(creation, self._wishes.returns)
+            return self._created(perform(self._recruiter.store, session, lambda here: here.create([creation])))
+
+    async def acreate(
+        self, *, session: Session | None = None, server_timeout: DurationLike | None = None
+    ) -> JobHandle[R]:
+        """Like `create`, without blocking the event loop. The session may be of an AsyncMongoClient."""
+        if session is None or not is_async(session):
+            return await in_a_thread(self.create, session=session, server_timeout=server_timeout)
+        with answered_within(server_timeout):
+            creation = await in_a_thread(self.creation)
+            store = self._recruiter.store
+            return self._created(await aperform(store, session, lambda here: here.create([creation])))
+
+    @property
+    def _runs_here(self) -> bool:
+        wishes = self._wishes
+        return wishes.here or (self._optimistic and not wishes.background)
+
+    def _in_the_background(self) -> Self:
+        if self._wishes.here:
+            raise InvalidJob("a job that was told to run here() is made by execute(); enqueue() is for the background")
+        return self.in_background()
+
+    def _enqueued(self, job: Job) -> Callable[[InSession], Steps[list[RecruiterError | None]]]:
+        return lambda here: here.enqueue([job], own_ids=self._wishes.id is not None)
+
+    def _handle(self, job: Job, errors: list[RecruiterError | None]) -> JobHandle[R]:
+        for error in errors:
+            if error is not None:
+                raise error
+        return self._recruiter.handle(job.id, self._wishes.returns)
+
+    def _created(self, answers: list[tuple[JobId, bool]]) -> JobHandle[R]:
+        ((id, created),) = answers
+        return self._recruiter.handle(id, self._wishes.returns, created=created)
+
+    def creation(self) -> Creation:
+        """The job as `create` would store it, and the ids it would have had under former names of its task."""
         wishes = self._wishes
         if wishes.id is not None:
-            return self._recruiter.send_once(self.build(), wishes.returns)
+            return Creation(self._in_the_background().build())
         definition = self._recruiter.registry.find(wishes.task)
         names = (wishes.task, *(definition.aliases if definition is not None else ()))
         id, *formerly = (content_id(name, wishes.args, wishes.method) for name in names)
-        return self._recruiter.send_once(self._with(id=id).build(), wishes.returns, formerly=formerly)
-
-    acreate = twin(create)
+        return Creation(self._in_the_background()._with(id=id).build(), tuple(formerly))
 
     def repeat_with_policy(self, policy: SchedulePolicy) -> RepeatableJob:
         """This job again and again: `.repeat_with_policy(Cron("0 6 * * *", tz="Europe/Rome")).create()`."""
@@ -216,7 +288,13 @@ class JobBuilder(Generic[R]):
 
 
 class WorkableJob(JobBuilder[Any], Generic[W]):
-    """A job of a workable; its last word is the name of any method: `.execute()`, `.ping()`, …"""
+    """A job of a workable; its last word is the name of any method: `.execute()`, `.ping()`, …
+
+    Unless it was told `in_background` or a time, it runs here and now, and only its retries go to the background.
+    `enqueue` always makes it in the background.
+    """
+
+    _optimistic = True
 
     def with_method(self, method: str) -> Self:
         """The method to run, for those who cannot write it as the last word: `.with_method("ping").aexecute()`. Raises
@@ -236,7 +314,7 @@ class WorkableJob(JobBuilder[Any], Generic[W]):
         execute = self.with_method(method).execute
 
         def last_word(*args: Any, **kwargs: Any) -> JobHandle[Any]:
-            if args or kwargs.keys() - {"session"}:
+            if args or kwargs.keys() - {"session", "server_timeout"}:
                 raise InvalidArguments(f"{method}() takes no arguments as a job: what it needs belongs to the workable")
             return execute(**kwargs)
 

@@ -8,7 +8,9 @@ RecruiterError
 │   ├── InvalidDuration            not a number, a timedelta or a text such as "5 minutes"
 │   ├── InvalidSchedule            a cron expression, time zone or schedule policy that cannot be used
 │   ├── JobTooLarge                larger than a MongoDB document may be
-│   └── JobExists                  a job with this id is already there
+│   ├── JobExists                  a job with this id is already there
+│   └── InvalidSession             a session that cannot carry this job
+├── JobsRefused                    some of many jobs were not stored (an exception group)
 ├── UnreadableDocument             a document in MongoDB that is not what its collection holds
 ├── InvalidFilter                  a filter for jobs, or the place to go on from, that cannot be used
 ├── UnknownTask                    no task of this name is registered here
@@ -44,7 +46,9 @@ RecruiterError
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any, Self
 
 
 class RecruiterError(Exception):
@@ -81,6 +85,38 @@ class JobTooLarge(InvalidJob):
 
 class JobExists(InvalidJob):
     """A job with this id is already there; it was left as it is."""
+
+
+class InvalidSession(InvalidJob):
+    """A session that cannot carry this job: it must be awaited, or is of another deployment, or has no transaction."""
+
+
+class JobsRefused(RecruiterError, ExceptionGroup[RecruiterError]):
+    """Some of many jobs were not stored; the others are.
+
+    `errors` has the error of each by its position in what was given, `handles` the handle of each that is stored, or
+    None. It is an exception group: `except* JobExists` works.
+    """
+
+    errors: dict[int, RecruiterError]
+    handles: list[Any]
+
+    def __new__(cls, errors: dict[int, RecruiterError], handles: list[Any]) -> Self:
+        told = "; ".join(f"number {place}: {error}" for place, error in list(errors.items())[:_TOLD])
+        more = f"; and {len(errors) - _TOLD} more" if len(errors) > _TOLD else ""
+        text = f"{len(errors)} of {len(handles)} jobs were not stored: {told}{more}"
+        refused = super().__new__(cls, text, list(errors.values()))
+        refused.errors, refused.handles = dict(errors), list(handles)
+        return refused
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def derive(self, excs: Sequence[Any], /) -> ExceptionGroup[Any]:
+        return ExceptionGroup(self.message, excs)
+
+
+_TOLD = 5
 
 
 class UnreadableDocument(RecruiterError):

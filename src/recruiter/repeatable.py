@@ -56,7 +56,7 @@ class RepeatableJob:
         """Its occurrences run in this group."""
         return self._as(self._job.in_group(group))
 
-    def tagged_as(self, *tags: str) -> Self:
+    def tagged_as(self, *tags: str | Iterable[str]) -> Self:
         """Its occurrences have these tags."""
         return self._as(self._job.tagged_as(*tags))
 

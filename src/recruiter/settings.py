@@ -69,6 +69,7 @@ class TargetSettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="RECRUITER_", extra="ignore", frozen=True)
 
     target: str = "127.0.0.1:27017"
+    server_timeout: Duration | None = None
 
     @classmethod
     def settings_customise_sources(
@@ -81,6 +82,17 @@ class TargetSettings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         del dotenv_settings, file_secret_settings
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=_config_file())
+
+    @classmethod
+    def load(cls, **arguments: Any) -> Self:
+        """The settings in force; arguments that are None were not given. Raises SettingsError."""
+        given = {name: value for name, value in arguments.items() if value is not None}
+        try:
+            return cls(**given)
+        except ValidationError as error:
+            raise SettingsError("; ".join(_complaint(each) for each in error.errors())) from None
+        except ValueError as error:  # the file is not TOML
+            raise SettingsError(f"{_config_file()}: {error}") from None
 
 
 class Settings(TargetSettings):
@@ -122,17 +134,6 @@ class Settings(TargetSettings):
         if self.wait_at_most < self.wait_at_least:
             raise ValueError("wait_at_most must not be below wait_at_least")
         return self
-
-    @classmethod
-    def load(cls, **arguments: Any) -> Settings:
-        """The settings in force; arguments that are None were not given. Raises SettingsError."""
-        given = {name: value for name, value in arguments.items() if value is not None}
-        try:
-            return cls(**given)
-        except ValidationError as error:
-            raise SettingsError("; ".join(_complaint(each) for each in error.errors())) from None
-        except ValueError as error:  # the file is not TOML
-            raise SettingsError(f"{_config_file()}: {error}") from None
 
 
 def _config_file() -> Path:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from functools import partial, update_wrapper
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from recruiter.builder import JobBuilder, Wishes
+from recruiter.domain.text import said_by
 from recruiter.errors import InvalidArguments, RecruiterError
+from recruiter.many import Call, Errors, Many, ManyOptions, check_options
 from recruiter.registry import FunctionTask
 from recruiter.results import JobHandle
-from recruiter.twins import in_a_thread, twin
+from recruiter.store.in_session import Session, is_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from pymongo.client_session import ClientSession
 
     from recruiter.app import Recruiter
 
@@ -44,53 +44,92 @@ class Task(Generic[P, C, R]):
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Runs it in the background as soon as possible. Returns when the job is durable.
 
-        Raises InvalidArguments, UnsupportedValue, JobTooLarge; nothing is stored then.
+        A `session=` from your own client, which is never an argument of the task, makes the job part of your own
+        transaction; `.job(…).enqueue(session=…)` is the same, and type checkers know it. Raises InvalidArguments,
+        UnsupportedValue, JobTooLarge; nothing is stored then.
         """
-        return self.job(*args, **kwargs).in_background().execute()
+        session = self._session_of(kwargs)
+        return self.job(*args, **kwargs).enqueue(session=session)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Like `enqueue`, without blocking the event loop."""
-        return await in_a_thread(self.enqueue, *args, **kwargs)
+        """Like `enqueue`, without blocking the event loop. The session may be of an AsyncMongoClient."""
+        session = self._session_of(kwargs)
+        return await self.job(*args, **kwargs).aenqueue(session=session)
 
     def create(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Runs it in the background, once, ever: the same arguments make the same job, and `created` says whether it is
-        new. Raises what `enqueue` raises."""
-        return self.job(*args, **kwargs).create()
+        new. Takes a `session=` and raises like `enqueue`."""
+        session = self._session_of(kwargs)
+        return self.job(*args, **kwargs).create(session=session)
 
     async def acreate(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Like `create`, without blocking the event loop."""
-        return await in_a_thread(self.create, *args, **kwargs)
+        """Like `create`, without blocking the event loop. The session may be of an AsyncMongoClient."""
+        session = self._session_of(kwargs)
+        return await self.job(*args, **kwargs).acreate(session=session)
 
+    @overload
     def enqueue_many(
-        self,
-        calls: Iterable[tuple[Any, ...] | Mapping[str, Any]],
-        *,
-        session: ClientSession | None = None,
-    ) -> list[JobHandle[R] | RecruiterError]:
+        self, calls: Iterable[Call], *, errors: Literal["raise"] = "raise", **options: Unpack[ManyOptions]
+    ) -> list[JobHandle[R]]: ...
+    @overload
+    def enqueue_many(
+        self, calls: Iterable[Call], *, errors: Literal["return"], **options: Unpack[ManyOptions]
+    ) -> list[JobHandle[R] | RecruiterError]: ...
+    def enqueue_many(
+        self, calls: Iterable[Call], *, errors: Errors = "raise", **options: Unpack[ManyOptions]
+    ) -> list[JobHandle[R]] | list[JobHandle[R] | RecruiterError]:
         """Many jobs at once, each a tuple of arguments or a mapping of named ones.
 
-        One that cannot be stored does not stop the rest: in its place in the list stands the error that says why.
+        A job that cannot be stored does not stop the others. Then JobsRefused is raised, which names each by its
+        position and has the handles of the others; with `errors="return"` the error stands in its place in the list.
         """
-        answers: list[JobHandle[R] | RecruiterError] = []
-        jobs = []
-        for call in calls:
-            try:
-                job = self._job_of(call).build()
-            except RecruiterError as error:
-                answers.append(error)
-                continue
-            jobs.append((len(answers), job))
-            answers.append(self._recruiter.handle(job.id, self._definition.signature.returns))
-        errors = self._recruiter.send_many([job for _, job in jobs], session)
-        for (place, _), refusal in zip(jobs, errors, strict=True):
-            if refusal is not None:
-                answers[place] = refusal
-        return answers
+        return self._many(calls, options).enqueue(errors)
 
-    aenqueue_many = twin(enqueue_many)
+    @overload
+    async def aenqueue_many(
+        self, calls: Iterable[Call], *, errors: Literal["raise"] = "raise", **options: Unpack[ManyOptions]
+    ) -> list[JobHandle[R]]: ...
+    @overload
+    async def aenqueue_many(
+        self, calls: Iterable[Call], *, errors: Literal["return"], **options: Unpack[ManyOptions]
+    ) -> list[JobHandle[R] | RecruiterError]: ...
+    async def aenqueue_many(
+        self, calls: Iterable[Call], *, errors: Errors = "raise", **options: Unpack[ManyOptions]
+    ) -> list[JobHandle[R]] | list[JobHandle[R] | RecruiterError]:
+        """Like `enqueue_many`, without blocking the event loop. The session may be of an AsyncMongoClient."""
+        return await self._many(calls, options).aenqueue(errors)
+
+    @overload
+    def create_many(
+        self, calls: Iterable[Call], *, errors: Literal["raise"] = "raise", **options: Unpack[ManyOptions]
+    ) -> list[JobHandle[R]]: ...
+    @overload
+    def create_many(
+        self, calls: Iterable[Call], *, errors: Literal["return"], **options: Unpack[ManyOptions]
+    ) -> list[JobHandle[R] | RecruiterError]: ...
+    def create_many(
+        self, calls: Iterable[Call], *, errors: Errors = "raise", **options: Unpack[ManyOptions]
+    ) -> list[JobHandle[R]] | list[JobHandle[R] | RecruiterError]:
+        """Many jobs at once, each once, ever, like `create`: of each handle `created` says whether its job is new. Of
+        two that are the same, in this call or before, the second is not. Raises like `enqueue_many`."""
+        return self._many(calls, options).create(errors)
+
+    @overload
+    async def acreate_many(
+        self, calls: Iterable[Call], *, errors: Literal["raise"] = "raise", **options: Unpack[ManyOptions]
+    ) -> list[JobHandle[R]]: ...
+    @overload
+    async def acreate_many(
+        self, calls: Iterable[Call], *, errors: Literal["return"], **options: Unpack[ManyOptions]
+    ) -> list[JobHandle[R] | RecruiterError]: ...
+    async def acreate_many(
+        self, calls: Iterable[Call], *, errors: Errors = "raise", **options: Unpack[ManyOptions]
+    ) -> list[JobHandle[R]] | list[JobHandle[R] | RecruiterError]:
+        """Like `create_many`, without blocking the event loop. The session may be of an AsyncMongoClient."""
+        return await self._many(calls, options).acreate(errors)
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> JobBuilder[R]:
-        """A job with these arguments, to be told more: `.schedule_in("5 minutes").in_background().execute()`.
+        """A job with these arguments, to be told more: `.schedule_in("5 minutes").enqueue()`.
 
         Raises InvalidArguments, UnsupportedValue.
         """
@@ -118,14 +157,25 @@ class Task(Generic[P, C, R]):
         self._definition.finalizers.finalize.append(function)
         return function
 
-    def _job_of(self, call: tuple[Any, ...] | Mapping[str, Any]) -> JobBuilder[R]:
+    def _many(self, calls: Iterable[Call], options: ManyOptions) -> Many[R]:
+        check_options(options)
+        builders = [partial(self._job_of, call) for call in calls]
+        return Many(self._recruiter, builders, options, self._definition.signature.returns)
+
+    def _job_of(self, call: Call) -> JobBuilder[R]:
         if isinstance(call, Mapping):
             return self._builder(self._definition.bind((), call))
         if isinstance(call, tuple):
             return self._builder(self._definition.bind(call, {}))
         raise InvalidArguments(
-            f"{self.name}: each call is a tuple of arguments or a mapping of named ones, not {call!r}"
+            f"{self.name}: each call is a tuple of arguments or a mapping of named ones, not {said_by(call, repr):.200}"
         )
+
+    def _session_of(self, kwargs: dict[str, Any]) -> Session | None:
+        """A session among the arguments is not one of them: it could not be stored."""
+        none = kwargs.get("session", ...) is None and "session" not in self._definition.signature.names
+        session: Session | None = kwargs.pop("session") if none or is_session(kwargs.get("session")) else None
+        return session
 
     def _builder(self, args: Mapping[str, Any]) -> JobBuilder[R]:
         definition = self._definition

@@ -113,7 +113,7 @@ def pointed(target: str) -> Iterator[None]:
 def many(task: Task[..., Any, Any], *calls: tuple[Any, ...]) -> list[JobHandle[Any]]:
     answers = task.enqueue_many(calls)
     assert all(isinstance(answer, JobHandle) for answer in answers), answers
-    return answers  # type: ignore[return-value]
+    return answers
 
 
 def ended(handles: list[JobHandle[Any]]) -> list[ArchivedJob]:

@@ -78,7 +78,7 @@ def test_every_kind_is_set_aside_or_fails_alone_while_good_ones_run(start: Start
 
     # then everything that can run runs, at once and beside the bad ones
     for handle in sent:
-        assert handle.result(timeout=20) is not None  # type: ignore[union-attr]
+        assert handle.result(timeout=20) is not None
     results = {f"good-{number}": number + 1 for number in range(10)} | {"positional": 42}
     for id, result in results.items():
         assert jobs.recruiter.handle(id).result(timeout=20) == result

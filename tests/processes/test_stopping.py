@@ -26,7 +26,7 @@ def busy_worker(start: Starter, lead: Lead, store: Store, gate: Path, *options: 
     # Jobs that are assigned to it while it cannot run them.
     (worker_id,) = [entry.id for entry in store.roster.entries()]
     waiting = jobs.add.enqueue_many([(number, 1) for number in range(20)])
-    ids = [handle.id for handle in waiting]  # type: ignore[union-attr]
+    ids = [handle.id for handle in waiting]
     store.roster.assign({worker_id: ids}, term=store.leases.term())
     return worker
 

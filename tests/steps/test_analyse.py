@@ -209,7 +209,7 @@ class TestCounts:
         def counted_here() -> int:
             return 3
 
-        counted_here.job().execute()
+        counted_here.job().here().execute()
 
         assert recruiter.analytics(task="counted_here").ended == {"succeeded": 1}
 

@@ -33,9 +33,9 @@ TALKING: dict[type, set[str]] = {
         *("analytics", "counts"),
         *("run", "run_all", "watch", "flush_jobs_synchronously"),
     },
-    Task: {"enqueue", "enqueue_many", "create"},
-    JobBuilder: {"execute", "create"},
-    WorkableJob: {"execute", "create"},
+    Task: {"enqueue", "enqueue_many", "create", "create_many"},
+    JobBuilder: {"enqueue", "execute", "create"},
+    WorkableJob: {"enqueue", "execute", "create"},
     JobHandle: {"wait", "result"},
     Jobs: {"list", "count", "cancel", "recover", "remove", "id_of", "recognize"},
 }
@@ -43,7 +43,7 @@ TALKING: dict[type, set[str]] = {
 
 _SAYING = {
     *("at_most_once", "in_background", "in_group", "owned_by", "repeat_with_policy", "retry_with_policy"),
-    *("needing", "limited_by"),
+    *("needing", "limited_by", "here", "creation"),
     *("schedule_at", "schedule_in", "tagged_as", "timeout", "with_id", "with_priority", "with_urn"),
 }
 SILENT: dict[type, set[str]] = {
@@ -235,14 +235,17 @@ Call = Callable[[Recruiter, Task[[int, int], int, int]], Awaitable[Any]]
 
 CALLS: dict[str, tuple[Call, Callable[[Any], bool]]] = {
     "aenqueue": (lambda _, task: task.aenqueue(1, 2), lambda handle: handle.id is not None),
-    "aenqueue_many": (lambda _, task: task.aenqueue_many([(1, 2), (3,)]), lambda answers: len(answers) == 2),
+    "aenqueue_many": (
+        lambda _, task: task.aenqueue_many([(1, 2), (3,)], errors="return"),
+        lambda answers: len(answers) == 2,
+    ),
     "Task.acreate": (lambda _, task: task.acreate(1, 2), lambda handle: handle.created),
     "aexecute later": (lambda _, task: task.job(1, 2).in_background().aexecute(), lambda handle: handle.created),
     "aexecute with an id": (
         lambda _, task: task.job(1, 2).with_id("new").in_background().aexecute(),
         lambda handle: handle.id == "new",
     ),
-    "aexecute now": (lambda _, task: task.job(1, 2).aexecute(), lambda handle: handle.result(20) == 3),
+    "aexecute now": (lambda _, task: task.job(1, 2).here().aexecute(), lambda handle: handle.result(20) == 3),
     "JobBuilder.acreate": (lambda _, task: task.job(1, 2).acreate(), lambda handle: handle.created),
     "WorkableJob.aexecute": (
         lambda recruiter, _: Parcel(4).as_job_of(recruiter).with_method("weigh").aexecute(),
@@ -487,7 +490,7 @@ class TestOptimisticAsyncJobs:
         task = recruiter.task(add_later)
 
         async def use() -> int:
-            handle = await task.job(1, 2).aexecute()
+            handle = await task.job(1, 2).here().aexecute()
             return await handle.aresult("20s")
 
         try:
@@ -502,7 +505,7 @@ class TestOptimisticAsyncJobs:
         async def look() -> None:
             loops.append(asyncio.get_running_loop())
 
-        recruiter.task(look).job().execute()
+        recruiter.task(look).job().here().execute()
         recruiter.close()
 
         try:
@@ -521,7 +524,7 @@ class TestOptimisticAsyncJobs:
 
         async def use() -> JobHandle[int] | None:
             try:
-                return task.job(1, 2).execute()
+                return task.job(1, 2).here().execute()
             except RecruiterError:
                 return None
             finally:

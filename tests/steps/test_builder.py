@@ -29,7 +29,7 @@ class Parcel(Workable):
 def test_an_optimistic_job_runs_before_the_call_returns_and_is_archived(recruiter: Recruiter) -> None:
     task = recruiter.task(divide)
 
-    handle = task.job(6, 3).execute()
+    handle = task.job(6, 3).here().execute()
 
     found = recruiter.find(handle.id)
     assert isinstance(found, ArchivedJob)
@@ -39,8 +39,8 @@ def test_an_optimistic_job_runs_before_the_call_returns_and_is_archived(recruite
 def test_an_optimistic_job_that_fails_waits_for_its_retry_only_if_it_has_one(recruiter: Recruiter) -> None:
     task = recruiter.task(divide)
 
-    retried = task.job(1, 0).retry_with_policy(RetryManyTimes(3, "1 hour"), only=[ZeroDivisionError]).execute()
-    ended = task.job(1, 0).execute()
+    retried = task.job(1, 0).retry_with_policy(RetryManyTimes(3, "1 hour"), only=[ZeroDivisionError]).here().execute()
+    ended = task.job(1, 0).here().execute()
 
     waiting = recruiter.find(retried.id)
     assert isinstance(waiting, Job)
@@ -52,7 +52,7 @@ def test_an_optimistic_job_that_fails_waits_for_its_retry_only_if_it_has_one(rec
 def test_an_id_of_ones_own_is_used_once_whether_its_job_waits_or_has_ended(recruiter: Recruiter) -> None:
     task = recruiter.task(divide)
     task.job(1, 1).with_id("waits").in_background().execute()
-    task.job(1, 1).with_id("ended").execute()
+    task.job(1, 1).with_id("ended").here().execute()
 
     for id in ("waits", "ended"):
         with pytest.raises(JobExists, match=id):
@@ -89,7 +89,7 @@ def test_the_async_face(recruiter: Recruiter) -> None:
     async def use() -> float:
         waiting = await task.aenqueue(4, 2)
         assert isinstance(recruiter.find(waiting.id), Job)
-        return await task.job(8, 2).execute().aresult(timeout="5s")
+        return await task.job(8, 2).here().execute().aresult(timeout="5s")
 
     assert asyncio.run(use()) == 4.0
 

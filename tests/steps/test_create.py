@@ -351,7 +351,7 @@ class TestAnIdOfOnesOwn:
 
         try:
             with pytest.raises(JobExists):
-                task.job(2).with_id("x").execute()
+                task.job(2).with_id("x").here().execute()
         finally:
             assert (ran, places(store, ["x"])["x"] == "both") == ([], False)
 

@@ -9,8 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from bson import ObjectId
-from pymongo import MongoClient
 
 from recruiter import Recruiter
 from recruiter.errors import InvalidArguments, JobExists, JobTooLarge, RecruiterError, StoreUnreachable
@@ -21,7 +19,7 @@ from recruiter.store.database import Store
 from recruiter.store.target import Target
 from tests.commands import Recorder, recorded
 from tests.conftest import eventually
-from tests.samples import NOW, a_job, document
+from tests.samples import a_job, document
 
 
 @pytest.fixture
@@ -223,82 +221,8 @@ class TestMany:
         def add_two(a: int, b: int) -> int:
             return a + b
 
-        answers = add_two.enqueue_many([(1, 2), (1,), {"a": 5, "b": 6}])
+        answers = add_two.enqueue_many([(1, 2), (1,), {"a": 5, "b": 6}], errors="return")
 
         assert [type(answer) for answer in answers] == [JobHandle, InvalidArguments, JobHandle]
         stored = recruiter.store.scheduled.collection.find().sort("args.a", 1)
         assert [d["args"] for d in stored] == [{"a": 1, "b": 2}, {"a": 5, "b": 6}]
-
-
-class TestSession:
-    """A job can be part of the caller's own transaction, on the caller's own connection."""
-
-    @pytest.fixture
-    def own(self, target: str, recorder: Recorder) -> Iterator[MongoClient[dict[str, Any]]]:
-        with MongoClient[dict[str, Any]](target, w=1, event_listeners=[recorder]) as client:
-            yield client
-
-    def test_an_aborted_transaction_leaves_no_job(self, recruiter: Recruiter, own: MongoClient[dict[str, Any]]) -> None:
-        task = recruiter.task(_note)
-        with own.start_session() as session:
-            session.start_transaction()
-            handle = task.job("x").execute(session=session)
-            many = task.enqueue_many([("y",), ("z",)], session=session)
-            session.abort_transaction()
-
-        assert [type(each) for each in many] == [JobHandle, JobHandle]
-        assert recruiter.store.scheduled.get(handle.id) is None
-        assert recruiter.store.scheduled.collection.count_documents({}) == 0
-
-    def test_a_committed_one_leaves_it(self, recruiter: Recruiter, own: MongoClient[dict[str, Any]]) -> None:
-        """Given a job in a transaction, then nobody sees it before the commit, and everybody after."""
-        task = recruiter.task(_note)
-        with own.start_session() as session:
-            session.start_transaction()
-            handle = task.job("x").execute(session=session)
-            assert recruiter.store.scheduled.get(handle.id) is None
-            session.commit_transaction()
-
-        found = recruiter.store.scheduled.get(handle.id)
-        assert found is not None
-        assert (found.task, found.args) == ("_note", {"text": "x"})
-
-    def test_a_duplicate_breaks_the_transaction_and_says_so(
-        self, recruiter: Recruiter, own: MongoClient[dict[str, Any]]
-    ) -> None:
-        recruiter.send(a_job("taken"))
-        with own.start_session() as session:
-            session.start_transaction()
-            recruiter.send(a_job("fresh"), session=session)
-            with pytest.raises(RecruiterError):
-                recruiter.send(a_job("taken"), session=session)
-            with pytest.raises(RecruiterError):  # the server has ended the transaction: nothing more can be in it
-                recruiter.send(a_job("another"), session=session)
-
-        assert {d["_id"] for d in recruiter.store.scheduled.collection.find()} == {"taken"}
-
-    def test_many_with_a_duplicate_do_not_look_stored(
-        self, recruiter: Recruiter, own: MongoClient[dict[str, Any]]
-    ) -> None:
-        """Given that the server ends the whole transaction at a duplicate, then no job of it may look stored."""
-        recruiter.send(a_job("taken"))
-        with own.start_session() as session:
-            session.start_transaction()
-            with pytest.raises(RecruiterError):
-                recruiter.send_many([a_job("fresh"), a_job("taken")], session)
-
-        assert {d["_id"] for d in recruiter.store.scheduled.collection.find()} == {"taken"}
-
-    def test_without_a_transaction_the_write_is_still_durable(
-        self, recruiter: Recruiter, own: MongoClient[dict[str, Any]], recorder: Recorder
-    ) -> None:
-        """Given a session of a client with w=1 and no transaction, then the job is written with majority."""
-        with own.start_session() as session, recorder.only_these():
-            recruiter.send(a_job(ObjectId(), scheduled_at=NOW), session=session)
-
-        (insert,) = recorder.named("insert")
-        assert insert.get("writeConcern") == {"w": "majority", "j": True}
-
-
-def _note(text: str) -> str:
-    return text

@@ -652,7 +652,7 @@ class TestInTheCallingProcess:
             for _ in track(range(3), stage="work"):
                 current_job.log("busy")
 
-        job = recruiter.find(work.job().execute().id)
+        job = recruiter.find(work.job().here().execute().id)
 
         assert stages(job) == [("running", "work", 1.0), ("succeeded", "work", 1.0)]
         assert [line.text for line in job.log] == ["busy"] * 3
@@ -664,7 +664,7 @@ class TestInTheCallingProcess:
             if current_job.attempt == 1:
                 raise ConnectionError("not yet")
 
-        handle = work.job().execute()
+        handle = work.job().here().execute()
         (report,) = recruiter.run_all(work)
 
         assert report.done

@@ -103,6 +103,7 @@ def recruiter_on(target: TargetOptions) -> Iterator[Recruiter]:
     """A Recruiter on the database that the options name, for commands that look and control."""
     with Recruiter(settings_from(target).target) as recruiter:
         recruiter.patience = PATIENCE
+        recruiter.prepares = False
         yield recruiter
 
 

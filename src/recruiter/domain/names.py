@@ -8,7 +8,7 @@ serves "the next due jobs of these lanes, by priority then time" without sorting
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from recruiter.domain.text import said_by
 from recruiter.errors import InvalidJob, InvalidName
@@ -44,6 +44,15 @@ def check_tags(tags: Iterable[object]) -> tuple[str, ...]:
             raise InvalidName(f"a tag must be a text, not {said_by(tag, repr)[:200]}{several}")
         checked[tag] = None
     return tuple(checked)
+
+
+def one_by_one(tags: Iterable[object]) -> Iterator[object]:
+    """Tags that were given one by one, or several in a list."""
+    for tag in tags:
+        if isinstance(tag, list | tuple | set | frozenset):
+            yield from tag
+        else:
+            yield tag
 
 
 def check_aliases(aliases: Iterable[object]) -> tuple[str, ...]:

@@ -40,6 +40,7 @@ SENTENCES: dict[str, tuple[int, str]] = {
     "child.broken": (logging.ERROR, "child {pid} cannot load the application"),
     "child.recycled": (logging.INFO, "child {pid} uses {memory} bytes and will be replaced"),
     "store.unreachable": (logging.WARNING, "{loop}: {error}; trying again"),
+    "store.silent": (logging.WARNING, "MongoDB at {target} has not answered for a second, still waiting: {waiting}"),
     "store.back": (logging.INFO, "{loop}: MongoDB answers again"),
     "doorbell.failed": (logging.WARNING, "cannot listen for changes and asks more often instead: {error}"),
     "loop.failed": (logging.ERROR, "{loop}: a mistake inside Recruiter; please report it"),

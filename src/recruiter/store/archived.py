@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from pymongo import ASCENDING, DESCENDING, IndexModel
-from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 
 from recruiter.domain.job import ArchivedJob, JobId
@@ -75,13 +74,6 @@ class Archived:
         """Those of these jobs that fulfil the conditions."""
         found = self._readable.find({"$and": [{"_id": {"$in": list(ids)}}, *conditions]})
         return [archived_from(document) for document in found]
-
-    @store_call
-    def exists(self, id: JobId, session: ClientSession) -> bool:
-        """Inside the caller's own transaction, on the caller's own client."""
-        database = session.client.get_database(self.collection.database.name)
-        found = database.get_collection(NAME).find_one({"_id": id}, {"_id": 1}, session=session)
-        return found is not None
 
     @store_call
     def which_exist(self, ids: Iterable[JobId]) -> set[JobId]:

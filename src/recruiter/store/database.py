@@ -11,6 +11,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
+from weakref import WeakSet
 
 from pymongo import IndexModel, MongoClient, ReadPreference
 from pymongo.collection import Collection
@@ -91,6 +93,10 @@ class Store:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _client: MongoClient[Document] | None = field(default=None, repr=False)
     _process: int | None = field(default=None, repr=False)
+    application_client: MongoClient[Any] | None = field(default=None, repr=False)
+    """The application's own, which is used and not closed; without one it connects by itself."""
+    compared: WeakSet[Any] = field(default_factory=WeakSet, repr=False)
+    """Clients of the application that are connected to the same deployment."""
 
     @property
     def client(self) -> MongoClient[Document]:
@@ -102,6 +108,8 @@ class Store:
 
     def _connect(self) -> MongoClient[Document]:
         self._process = os.getpid()
+        if self.application_client is not None:
+            return self.application_client
         try:
             return connect(self.target.uri, self.patience)
         except ConfigurationError as error:
@@ -229,6 +237,11 @@ class Store:
         anybody, again and again; whoever may not goes on if everything is there."""
         return prepare(self.database, _COLLECTIONS, insist=insist)
 
+    @store_call
+    def is_prepared(self) -> bool:
+        """Whether all collections are there, as far as this user may see. Cheap; `differences` looks closely."""
+        return set(_COLLECTIONS) <= set(self.database.list_collection_names())
+
     def collections(self) -> list[str]:
         """The names of all that it keeps."""
         return list(_COLLECTIONS)
@@ -292,7 +305,7 @@ class Store:
                 self.__dict__.pop(name, None)
         if settlement is not None:
             settlement.close()
-        if client is not None:
+        if client is not None and client is not self.application_client:
             client.close()
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Collection as Ids
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, cast
@@ -30,7 +29,6 @@ from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.packing import Candidate
 from recruiter.domain.state import State
 from recruiter.domain.unreadable import Parsed, Unreadable
-from recruiter.errors import JobExists
 from recruiter.store import reading
 from recruiter.store.codec import (
     FOREIGN_FIELDS,
@@ -168,32 +166,19 @@ class Scheduled:
     # -- producing ---------------------------------------------------------------------------------------------
 
     @store_call
-    def insert(self, documents: Sequence[Any], session: ClientSession | None = None) -> dict[int, str]:
+    def insert(self, documents: Sequence[Any]) -> dict[int, str]:
         """Stores jobs; returns the errors by position. One bad or duplicate document does not stop the rest."""
-        collection = self.collection
-        if session is not None:
-            # The caller's transaction lives on the caller's own client, and so must this write.
-            concern = None if session.in_transaction else collection.write_concern
-            collection = session.client.get_database(collection.database.name).get_collection(
-                NAME, codec_options=collection.codec_options, write_concern=concern
-            )
         try:
-            with pymongo.timeout(_STORED_WITHIN) if session is None else nullcontext():
-                if len(documents) == 1:
-                    collection.insert_one(documents[0], session=session)
-                else:
-                    writes = [InsertOne(d) for d in documents]
-                    collection.bulk_write(writes, ordered=session is not None, session=session)
-        except DuplicateKeyError as error:
-            if session is not None:
-                taken = (error.details or {}).get("keyValue", {}).get("_id")
-                raise JobExists(f"a job with id {taken!r} exists already; it was left as it is") from error
+            if len(documents) == 1:
+                self.collection.insert_one(documents[0])
+            else:
+                self.collection.bulk_write([InsertOne(document) for document in documents], ordered=False)
+        except DuplicateKeyError:
             return {0: "duplicate"}
         except BulkWriteError as error:
             failures = error.details["writeErrors"]
-            of_documents = all(f["code"] == DUPLICATE_KEY or is_about_a_document(f["code"]) for f in failures)
-            if not failures or not of_documents or session is not None:
-                raise  # it passes; or one failure has ended the caller's whole transaction
+            if not failures:
+                raise
             return {f["index"]: "duplicate" if f["code"] == DUPLICATE_KEY else str(f["errmsg"]) for f in failures}
         return {}
 

@@ -42,7 +42,7 @@ from recruiter.domain.scheduler import Plan
 from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import Superseded
 from recruiter.store.archived import Archived
-from recruiter.store.codec import RAW, Document, decode_leniently, job_document
+from recruiter.store.codec import RAW, Document, decode, decode_leniently, job_document
 from recruiter.store.creations import Creations
 from recruiter.store.leases import Leases
 from recruiter.store.roster import Holding, LastEntry, Roster
@@ -282,9 +282,25 @@ class Settlement:
         return self._transaction(write)
 
     @store_call
-    def archive_new(self, id: JobId, raw: bytes) -> None:
-        """A job that never waited: it ran where it was made."""
-        self._without_archived(Movement({id: raw}), lambda session, movement: self._move(movement, session))
+    def archive_new(self, id: JobId, raw: bytes, *, own_id: bool = False) -> bool:
+        """A job that never waited: it ran where it was made. With an id of the user's own (`own_id`): false, with
+        nothing written, when another job has that id."""
+        if not own_id:
+            self._without_archived(Movement({id: raw}), lambda session, movement: self._move(movement, session))
+            return True
+
+        def write(session: ClientSession) -> None:
+            # For a moment it waits: so this and whoever stores a job of this id cannot both succeed.
+            self._scheduled.collection.insert_one({"_id": id}, session=session)
+            self._move(Movement({id: raw}), session)
+
+        try:
+            self._transaction(write)
+        except (BulkWriteError, DuplicateKeyError) as error:
+            if not _is_duplicate(error):
+                raise
+            return bool(self._archived.collection.find_one({"_id": id}) == decode(raw))  # ours, after a lost answer
+        return True
 
     @store_call
     def fold_statistics(self, now: datetime) -> int:

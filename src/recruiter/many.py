@@ -1,0 +1,172 @@
+"""Many jobs at once: the options that they share, and what became of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, get_args
+
+from recruiter.builder import JobBuilder
+from recruiter.domain.duration import DurationLike
+from recruiter.domain.job import Job, JobId
+from recruiter.errors import InvalidArguments, InvalidJob, JobsRefused, RecruiterError
+from recruiter.results import JobHandle
+from recruiter.store.in_session import (
+    Creation,
+    InSession,
+    Session,
+    Steps,
+    aperform,
+    in_own_transaction,
+    is_async,
+    perform,
+)
+from recruiter.store.patience import answered_within
+from recruiter.twins import in_a_thread
+
+if TYPE_CHECKING:
+    from recruiter.app import Recruiter
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+Call = tuple[Any, ...] | Mapping[str, Any]
+Errors = Literal["raise", "return"]
+_AT_ONCE = 500
+"""Jobs in one transaction of ours."""
+
+
+class ManyOptions(TypedDict, total=False):
+    """What all of them have in common, in the words of the builder."""
+
+    group: str
+    tags: Iterable[str]
+    priority: int | float
+    schedule_at: datetime
+    schedule_in: DurationLike
+    ids: Sequence[JobId]
+    """An id of your own for each, in the same order."""
+    session: Session | None
+    server_timeout: DurationLike | None
+
+
+def check_options(options: ManyOptions) -> None:
+    """Raises InvalidJob for an option that there is not."""
+    unknown = sorted(set(options) - set(ManyOptions.__annotations__))
+    if unknown:
+        raise InvalidJob(f"there is no option {', '.join(unknown)}; known are {', '.join(ManyOptions.__annotations__)}")
+
+
+class Many(Generic[R]):
+    """Jobs to be made together. One that cannot be made does not stop the others."""
+
+    def __init__(
+        self,
+        recruiter: Recruiter,
+        builders: Sequence[Callable[[], JobBuilder[R]]],
+        options: ManyOptions,
+        returns: Any = Any,
+    ) -> None:
+        self._recruiter = recruiter
+        self._builders = builders
+        self._options = options
+        self._returns = returns
+        self._session = options.get("session")
+        self._timeout = options.get("server_timeout")
+        self._ids = options.get("ids")
+        if self._ids is not None and len(self._ids) != len(builders):
+            raise InvalidArguments(f"there are {len(builders)} calls and {len(self._ids)} ids; each needs one")
+        self._answers: list[JobHandle[R] | RecruiterError | None] = [None] * len(builders)
+
+    def enqueue(self, errors: Errors) -> list[Any]:
+        with answered_within(self._timeout):
+            jobs = self._built(errors, lambda builder: builder.in_background().build())
+            if self._session is not None:
+                self._enqueued(jobs, perform(self._recruiter.store, self._session, self._steps(jobs)))
+            elif self._ids is not None:
+                for some in _batches(jobs):
+                    self._enqueued(some, in_own_transaction(self._recruiter.store, self._steps(some)))
+                self._recruiter.after_send()
+            else:
+                self._enqueued(jobs, self._recruiter.send_many([job for _, job in jobs]))
+        return self._answered(errors)
+
+    async def aenqueue(self, errors: Errors) -> list[Any]:
+        if self._session is None or not is_async(self._session):
+            return await in_a_thread(self.enqueue, errors)
+        with answered_within(self._timeout):
+            jobs = await in_a_thread(self._built, errors, lambda builder: builder.in_background().build())
+            self._enqueued(jobs, await aperform(self._recruiter.store, self._session, self._steps(jobs)))
+        return self._answered(errors)
+
+    def create(self, errors: Errors) -> list[Any]:
+        with answered_within(self._timeout):
+            wanted = self._built(errors, lambda builder: builder.creation())
+            if self._session is not None:
+                self._created(wanted, perform(self._recruiter.store, self._session, _creations(wanted)))
+            else:
+                for some in _batches(wanted):
+                    self._created(some, in_own_transaction(self._recruiter.store, _creations(some)))
+                self._recruiter.after_send()
+        return self._answered(errors)
+
+    async def acreate(self, errors: Errors) -> list[Any]:
+        if self._session is None or not is_async(self._session):
+            return await in_a_thread(self.create, errors)
+        with answered_within(self._timeout):
+            wanted = await in_a_thread(self._built, errors, lambda builder: builder.creation())
+            self._created(wanted, await aperform(self._recruiter.store, self._session, _creations(wanted)))
+        return self._answered(errors)
+
+    def _built(self, errors: Errors, build: Callable[[JobBuilder[R]], T]) -> list[tuple[int, T]]:
+        """What can be made, with its place; for the rest the error is noted."""
+        if errors not in get_args(Errors):
+            raise InvalidJob(f"errors is {errors!r}; it must be 'raise' or 'return'")
+        built = []
+        for place, builder in enumerate(self._builders):
+            try:
+                built.append((place, build(self._told(builder(), place))))
+            except RecruiterError as error:
+                if not isinstance(error, InvalidJob):
+                    raise
+                self._answers[place] = error
+        return built
+
+    def _told(self, job: JobBuilder[R], place: int) -> JobBuilder[R]:
+        options = self._options
+        if "group" in options:
+            job = job.in_group(options["group"])
+        if "tags" in options:
+            job = job.tagged_as(options["tags"])
+        if "priority" in options:
+            job = job.with_priority(options["priority"])
+        if "schedule_at" in options:
+            job = job.schedule_at(options["schedule_at"])
+        if "schedule_in" in options:
+            job = job.schedule_in(options["schedule_in"])
+        return job if self._ids is None else job.with_id(self._ids[place])
+
+    def _steps(self, jobs: list[tuple[int, Job]]) -> Callable[[InSession], Steps[list[RecruiterError | None]]]:
+        return lambda here: here.enqueue([job for _, job in jobs], own_ids=self._ids is not None)
+
+    def _enqueued(self, jobs: list[tuple[int, Job]], errors: list[RecruiterError | None]) -> None:
+        for (place, job), error in zip(jobs, errors, strict=True):
+            self._answers[place] = self._recruiter.handle(job.id, self._returns) if error is None else error
+
+    def _created(self, wanted: list[tuple[int, Creation]], answers: list[tuple[JobId, bool]]) -> None:
+        for (place, _), (id, created) in zip(wanted, answers, strict=True):
+            self._answers[place] = self._recruiter.handle(id, self._returns, created=created)
+
+    def _answered(self, errors: Errors) -> list[Any]:
+        refused = {place: each for place, each in enumerate(self._answers) if isinstance(each, RecruiterError)}
+        if refused and errors == "raise":
+            raise JobsRefused(refused, [None if place in refused else each for place, each in enumerate(self._answers)])
+        return self._answers
+
+
+def _creations(wanted: list[tuple[int, Creation]]) -> Callable[[InSession], Steps[list[tuple[JobId, bool]]]]:
+    return lambda here: here.create([creation for _, creation in wanted])
+
+
+def _batches(items: list[tuple[int, T]]) -> Iterable[list[tuple[int, T]]]:
+    return (items[start : start + _AT_ONCE] for start in range(0, len(items), _AT_ONCE))

@@ -1,0 +1,260 @@
+"""Jobs that are made in a session: in the caller's own transaction, on the caller's own client, or in one of ours.
+
+The client may be pymongo's MongoClient or its AsyncMongoClient. There is one implementation for both: a method yields
+the calls it wants made, and gets the answers back. `perform` makes the calls; `aperform` makes and awaits them.
+
+A session writes where its client is connected. If that is another deployment than the recruiter's, the job would be
+stored where no worker looks, so this is refused. Two clients are on the same deployment if they reach the same primary:
+MongoDB names each of its processes in the answer to `hello`, which needs no rights. Behind mongos this is not compared,
+since two clients may use two of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from pymongo import ReadPreference, WriteConcern
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.client_session import ClientSession
+from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
+
+from recruiter.domain.job import Job, JobId
+from recruiter.errors import InvalidJob, InvalidSession, JobExists, RecruiterError
+from recruiter.store import archived, creations, scheduled
+from recruiter.store.codec import LARGEST_JOB, OPTIONS, Document, encode_job
+from recruiter.store.sessions import DURABLE, run_transaction
+from recruiter.store.translate import store_call, translate
+from recruiter.twins import in_a_thread
+
+if TYPE_CHECKING:
+    from recruiter.store.database import Store
+
+T = TypeVar("T")
+
+Session: TypeAlias = ClientSession | AsyncClientSession
+"""A session of `MongoClient` or of `AsyncMongoClient`."""
+Steps: TypeAlias = Generator[Callable[[], Any], Any, T]
+
+_TRANSIENT = "TransientTransactionError"
+_DUPLICATE = 11000
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """A job to be created once, ever, and the ids that it would have had under former names of its task."""
+
+    job: Job
+    formerly: tuple[str, ...] = ()
+
+
+class _Ours:
+    """A call on our own connection, which blocks."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self._call = call
+
+    def __call__(self) -> Any:
+        return self._call()
+
+
+def is_session(value: object) -> bool:
+    return isinstance(value, ClientSession | AsyncClientSession)
+
+
+def is_async(session: object) -> bool:
+    """Whether it is a session of an AsyncMongoClient. Raises InvalidSession for what is no session at all."""
+    if session is not None and not is_session(session):
+        raise InvalidSession(f"session is a {type(session).__name__}; it must come from client.start_session()")
+    return isinstance(session, AsyncClientSession)
+
+
+def perform(store: Store, session: Session, write: Callable[[InSession], Steps[T]]) -> T:
+    """Makes the calls. Raises InvalidSession for a session that must be awaited."""
+    if is_async(session):
+        raise InvalidSession(
+            "this session is of an AsyncMongoClient, and a plain call cannot await it: use the call with an `a` in "
+            "front, as in `await task.job(…).aenqueue(session=session)`"
+        )
+    return drive(_guarded(store, session, write))
+
+
+def drive(steps: Steps[T]) -> T:
+    try:
+        call = next(steps)
+        while True:
+            try:
+                answer = call()
+            except BaseException as error:
+                call = steps.throw(error)
+            else:
+                call = steps.send(answer)
+    except StopIteration as finished:
+        answered: T = finished.value
+        return answered
+
+
+@store_call
+def in_own_transaction(store: Store, write: Callable[[InSession], Steps[T]]) -> T:
+    """The same in a transaction of our own, which is run again if it must be."""
+    with store.client.start_session() as session:
+        return run_transaction(session, lambda session: drive(write(InSession(store, session))))
+
+
+async def aperform(store: Store, session: Session, write: Callable[[InSession], Steps[T]]) -> T:
+    """Makes the calls and awaits their answers, in the loop of the session's client."""
+    steps = _guarded(store, session, write)
+    try:
+        call = next(steps)
+        while True:
+            try:
+                answer = await (in_a_thread(call) if isinstance(call, _Ours) else call())
+            except BaseException as error:
+                call = steps.throw(error)
+            else:
+                call = steps.send(answer)
+    except StopIteration as finished:
+        answered: T = finished.value
+        return answered
+
+
+def _guarded(store: Store, session: Session, write: Callable[[InSession], Steps[T]]) -> Steps[T]:
+    """What the driver raises leaves as our own error. One that ends the caller's transaction only for now leaves as it
+    is: `session.with_transaction` must see it to try again."""
+    try:
+        yield from _same_deployment(store, session)
+        return (yield from write(InSession(store, session)))
+    except (DuplicateKeyError, BulkWriteError) as error:
+        taken = _taken(error)
+        if taken is None:
+            raise translate(error) from error
+        raise JobExists(f"a job with id {taken!r} exists already; it was left as it is") from error
+    except PyMongoError as error:
+        if session.in_transaction and error.has_error_label(_TRANSIENT):
+            raise
+        raise translate(error) from error
+
+
+class InSession:
+    """What can be written in a session. Every method is steps for `perform` or `aperform`."""
+
+    def __init__(self, store: Store, session: Session) -> None:
+        self._session = session
+        concern: WriteConcern | None = None if session.in_transaction else DURABLE  # a transaction has its own
+        database = session.client.get_database(
+            store.target.database, OPTIONS, read_preference=ReadPreference.PRIMARY, write_concern=concern
+        )
+        self._collection: Callable[[str], Any] = database.get_collection
+
+    def enqueue(self, jobs: Sequence[Job], *, own_ids: bool) -> Steps[list[RecruiterError | None]]:
+        """Stores jobs; for each an error, or None when it is stored. Those with an id of the user's own (`own_ids`) are
+        compared with the archive too."""
+        taken: set[JobId] = set()
+        if own_ids:
+            self._needs_a_transaction("a job with an id of your own")
+            ids = [job.id for job in jobs]
+            taken = (yield from self._existing(scheduled.NAME, ids)) | (yield from self._existing(archived.NAME, ids))
+        errors: list[RecruiterError | None] = []
+        documents = []
+        for job in jobs:
+            try:
+                if job.id in taken:
+                    raise JobExists(f"a job with id {job.id!r} exists already; it was left as it is")
+                documents.append(encode_job(job))
+                taken.add(job.id)
+                errors.append(None)
+            except InvalidJob as error:
+                errors.append(error)
+        yield from self._insert(scheduled.NAME, documents)
+        return errors
+
+    def create(self, wanted: Sequence[Creation]) -> Steps[list[tuple[JobId, bool]]]:
+        """Stores those that were never created; for each the id of the job that there is, and whether it is new."""
+        self._needs_a_transaction("create")
+        ids = [id for each in wanted for id in (each.job.id, *each.formerly)]
+        known = {d["_id"]: d.get("job", d["_id"]) for d in (yield from self._find(creations.NAME, ids))}
+        for name in (scheduled.NAME, archived.NAME):
+            known |= {id: id for id in (yield from self._existing(name, [each.job.id for each in wanted]))}
+        answers: list[tuple[JobId, bool]] = []
+        jobs, remembered = [], []
+        for each in wanted:
+            names = (each.job.id, *each.formerly)
+            first = next((known[id] for id in names if id in known), None)
+            answers.append((each.job.id, True) if first is None else (first, False))
+            if first is None:
+                jobs.append(encode_job(each.job))
+                remembered.append({"_id": each.job.id, "at": each.job.created_at})
+                remembered += [{"_id": id, "at": each.job.created_at, "job": each.job.id} for id in each.formerly]
+                known |= dict.fromkeys(names, each.job.id)
+        yield from self._insert(creations.NAME, remembered)
+        yield from self._insert(scheduled.NAME, jobs)
+        return answers
+
+    def _needs_a_transaction(self, what: str) -> None:
+        if not self._session.in_transaction:
+            raise InvalidSession(f"{what} needs a transaction in its session: call session.start_transaction() first")
+
+    def _existing(self, name: str, ids: Sequence[JobId]) -> Steps[set[JobId]]:
+        return {document["_id"] for document in (yield from self._find(name, ids, {"_id": 1}))}
+
+    def _find(self, name: str, ids: Sequence[JobId], fields: Document | None = None) -> Steps[list[Document]]:
+        cursor = self._collection(name).find({"_id": {"$in": list(ids)}}, fields, session=self._session)
+        found: list[Document] = yield cursor.to_list
+        return found
+
+    def _insert(self, name: str, documents: Sequence[Any]) -> Steps[None]:
+        collection = self._collection(name)
+        for piece in _pieces(documents):
+            if len(piece) == 1:
+                yield lambda piece=piece: collection.insert_one(piece[0], session=self._session)  # type: ignore[misc]
+            else:
+                yield lambda piece=piece: collection.insert_many(piece, session=self._session)  # type: ignore[misc]
+
+
+def _same_deployment(store: Store, session: Session) -> Steps[None]:
+    """Raises InvalidSession when its client is connected to another deployment."""
+    client: Any = session.client
+    if client is store.client or client in store.compared:
+        return
+    for _ in range(2):  # once more, if the primary has moved in this moment
+        theirs: Document = yield lambda: client.admin.command("hello")
+        ours: Document = yield _Ours(lambda: store.client.admin.command("hello"))
+        if _process(theirs) == _process(ours) or "isdbgrid" in (theirs.get("msg"), ours.get("msg")):
+            store.compared.add(client)
+            return
+    raise InvalidSession(
+        f"the session's client is connected to {_place(theirs)}, and the recruiter to {_place(ours)}. A job in a "
+        "transaction is stored where the transaction is, and no worker would look there. Use a client with the same "
+        "address as the recruiter; in tests, that of the sandbox"
+    )
+
+
+def _process(hello: Mapping[str, Any]) -> Any:
+    return (hello.get("topologyVersion") or {}).get("processId")
+
+
+def _place(hello: Mapping[str, Any]) -> str:
+    return f"{hello.get('me', 'a server')} (replica set {hello.get('setName')})"
+
+
+def _pieces(documents: Sequence[Any]) -> list[list[Any]]:
+    """Not too much in one message."""
+    pieces: list[list[Any]] = []
+    room = 0
+    for document in documents:
+        size = len(document.raw) if hasattr(document, "raw") else 200
+        if not pieces or size > room or len(pieces[-1]) == 1000:
+            pieces.append([])
+            room = LARGEST_JOB
+        pieces[-1].append(document)
+        room -= size
+    return pieces
+
+
+def _taken(error: DuplicateKeyError | BulkWriteError) -> Any:
+    """The id that made it fail, if that was the reason."""
+    details = error.details or {}
+    if isinstance(error, BulkWriteError):
+        details = next((each for each in details.get("writeErrors", ()) if each["code"] == _DUPLICATE), {})
+    return details.get("keyValue", {}).get("_id")
