@@ -1,6 +1,7 @@
 """What happens, told to whoever listens. Code emits events; one listener writes the log, others are the user's.
 
-Process events: `process.started`, `process.stopping`, `leader.elected`, `leader.stept_back`, `recruiter.standing_by`,
+Process events: `process.started`, `process.failed`, `process.stopping`, `fleet.member_ended`,
+`leader.elected`, `leader.stept_back`, `recruiter.standing_by`,
 `cleaner.at_work`, `worker.joined`, `worker.left`, `worker.lost`, `worker.retired`, `worker.unreadable`,
 `child.started`, `child.died`, `child.broken`, `child.recycled`, `store.unreachable`, `store.silent`, `store.back`,
 `session.ended`, `session.not_ended`, `doorbell.failed`, `loop.failed`, `lane.unserved`, `lane.never_fits`,

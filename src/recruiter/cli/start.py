@@ -26,6 +26,7 @@ from recruiter.processes.loop import Stop
 from recruiter.processes.notify import ServiceManager
 from recruiter.processes.presence import Presence
 from recruiter.processes.recruiter import RecruiterOptions, RecruiterProcess
+from recruiter.processes.worker import resource_tracker
 from recruiter.processes.worker.child_pool import ForkServer
 from recruiter.processes.worker.process import WorkerOptions, WorkerProcess
 from recruiter.registry import BECAME_MASTER, STEPT_BACK
@@ -78,6 +79,7 @@ def start_worker(
     settings = settings_from(common, own, death)
     manager = ServiceManager.of(os.environ)
     # The supervisor runs no user code, so the application is not loaded here: a child is asked.
+    resource_tracker.start_quietly()
     fork_server = ForkServer.open(settings.bootstrap, _log_options("worker", settings))
     with _Process("worker", settings, fork_server.ask_address(), manager) as process:
         WorkerProcess(
@@ -145,7 +147,10 @@ def start_all(
 
 def run_fleet(settings: Settings, stop: Stop, when_ready: Callable[[], None] | None = None) -> int:
     """The three processes as children, told everything through the environment."""
-    fleet = Fleet(stop, _as_environment(settings), ServiceManager.of(os.environ), when_ready)
+    configure(_log_options("fleet", settings))
+    events = Events()
+    events.listen(log_events("fleet"))
+    fleet = Fleet(stop, _as_environment(settings), ServiceManager.of(os.environ), events, when_ready)
     stop.when_at_once(fleet.kill)
     for name in ("recruiter", "worker", "cleaner"):
         fleet.add(name, "start", name)

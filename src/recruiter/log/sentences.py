@@ -11,6 +11,10 @@ SENTENCES: dict[str, tuple[int, str]] = {
     "process.started": (logging.INFO, "{program} started on {target}"),
     "process.stopping": (logging.INFO, "asked to stop"),
     "process.failed": (logging.ERROR, "{error}"),
+    "fleet.member_ended": (
+        logging.ERROR,
+        "the {member} (pid {member_pid}) {how}. The other processes are stopped; start everything again",
+    ),
     "leader.elected": (logging.INFO, "leads now, term {term}"),
     "leader.stept_back": (logging.INFO, "leads no more"),
     "recruiter.standing_by": (logging.INFO, "stands by: another recruiter leads"),

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from recruiter.events import Events
 from recruiter.processes.loop import Stop
 from recruiter.processes.notify import ServiceManager
 from recruiter.processes.relay import Relay
@@ -25,52 +26,70 @@ class Fleet:
         stop: Stop,
         environment: Mapping[str, str],
         manager: ServiceManager,
+        events: Events,
         when_ready: Callable[[], None] | None = None,
     ) -> None:
         self._stop = stop
         self._relay = Relay(manager, when_ready)
         self._environment = {**os.environ, **environment, PARENT_VARIABLE: str(os.getpid())}
-        self._members: list[subprocess.Popen[bytes]] = []
+        self._events = events
+        self._members: dict[str, subprocess.Popen[bytes]] = {}
 
     def add(self, name: str, *arguments: str) -> None:
         """Starts `recruiter ARGUMENTS…`, in a group of its own: the terminal's Ctrl-C is for us to pass on."""
-        self._members.append(
-            subprocess.Popen(
-                [sys.executable, "-m", "recruiter.cli.main", *arguments],
-                env={**self._environment, **self._relay.environment(name)},
-                process_group=0,
-            )
+        self._members[name] = subprocess.Popen(
+            [sys.executable, "-m", "recruiter.cli.main", *arguments],
+            env={**self._environment, **self._relay.environment(name)},
+            process_group=0,
         )
 
     def run(self) -> int:
         """Waits until one ends or a stop is asked for, then stops the rest; returns the code to exit with."""
         try:
-            while not self._stop.asked and all(member.poll() is None for member in self._members):
+            while not self._stop.asked and all(member.poll() is None for member in self._members.values()):
                 self._relay.pass_on()
                 time.sleep(0.05)
+            self._say_who_ended()
         finally:
             self._relay.stopping()
             self.stop()
             self._relay.close()
-        return exit_code([member.returncode for member in self._members])
+        return exit_code([member.returncode for member in self._members.values()])
+
+    def _say_who_ended(self) -> None:
+        """Those that nobody has asked to: the others are stopped because of them."""
+        if not self._stop.asked:
+            for name, member in self._members.items():
+                if member.poll() is not None:
+                    how = how_it_ended(member.returncode)
+                    self._events.emit("fleet.member_ended", member=name, member_pid=member.pid, how=how)
 
     def stop(self) -> None:
-        for member in self._members:
+        for member in self._members.values():
             if member.poll() is None:
                 member.terminate()
-        for member in self._members:
+        for member in self._members.values():
             member.wait()
 
     def kill(self) -> None:
-        for member in self._members:
+        for member in self._members.values():
             if member.poll() is None:
                 member.terminate()  # the second signal: at once, but with their own children
 
 
 def exit_code(of_members: Sequence[int]) -> int:
-    """The first that is not 0; what a signal ended is told as a shell does.
+    """The first that is not 0; and 1 where a signal has ended a member, for the fleet itself was not killed.
 
     One that our own signal ended before it could listen had nothing to say.
     """
     code = next((code for code in of_members if code not in (0, -signal.SIGTERM)), 0)
-    return code if code >= 0 else 128 - code
+    return code if code >= 0 else 1
+
+
+def how_it_ended(code: int) -> str:
+    """In words."""
+    if code >= 0:
+        return f"ended by itself with exit code {code}"
+    names = {number.value: number.name for number in signal.Signals}
+    why = "; out of memory?" if -code == signal.SIGKILL else ""
+    return f"was killed from outside by {names.get(-code, f'signal {-code}')}{why}"
