@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from collections.abc import Callable, Iterator
 from io import StringIO
 
 import pytest
 
-from recruiter import Cron, Every, EveryMinutes, Recruiter
+from recruiter import Cron, Every, EveryMinutes, Recruiter, SchedulePolicy
 from recruiter.store.database import Store
 from tests.acceptance.test_command_line import run
 from tests.cli_here import here
@@ -69,6 +71,33 @@ def test_next(recruiter: Recruiter, command: Command) -> None:
     assert [row["run"] for row in json.loads(said)] == [
         f"{moment:%Y-%m-%dT%H:%M:%SZ}" for moment in recruiter.scheduler("often").next_runs(3)
     ]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "shown"),
+    [
+        (Cron("0 6 1 1 *", tz="Europe/Rome"), r"\d{4}-01-01 06:00:00 CET +\d{4}-01-01 05:00:00"),
+        (Cron("0 6 1 7 *", tz="Europe/Rome"), r"\d{4}-07-01 06:00:00 CEST +\d{4}-07-01 04:00:00"),
+        (Every("90 minutes"), r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d EST +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"),
+    ],
+)
+def test_the_next_runs_in_local_time_with_its_zone(
+    recruiter: Recruiter, target: str, schedule: SchedulePolicy, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of the schedule; or the computer's, where the schedule has none."""
+    recruiter.job("tick").repeat_with_policy(schedule).with_urn("zoned").create()
+    monkeypatch.setenv("TZ", "EST5")
+    time.tzset()
+    try:
+        code, said = here(target, "scheduler", "next", "zoned", "--count", "1")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+    assert code == 0
+    header, line = said.splitlines()
+    assert header.split() == ["run", "UTC"]
+    assert re.fullmatch(shown, line.strip())
 
 
 def test_pause_and_resume(recruiter: Recruiter, command: Command) -> None:

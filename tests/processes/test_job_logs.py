@@ -184,3 +184,16 @@ class TestFloods:
         eventually(lambda: sum(len(line["message"]) for line in lines_of(process, job.id)) >= 100_000)
         lines = lines_of(process, job.id)
         assert max(len(line["message"]) for line in lines) <= 8_000
+
+
+@pytest.mark.parametrize("role", ["worker", "recruiter", "cleaner"])
+def test_a_start_that_fails_is_a_document_too(start: Starter, tmp_path: Path, role: str) -> None:
+    application = tmp_path / "broken.py"
+    application.write_text("raise ValueError('no good')\n")
+
+    process = start("start", role, "--bootstrap", str(application), RECRUITER_LOG_FORMAT="json")
+
+    assert process.wait() == 3
+    (line,) = documents(process)
+    assert (line["event"], line["level"], line["program"]) == ("process.failed", "error", role)
+    assert "ValueError: no good" in line["message"]

@@ -94,10 +94,10 @@ def test_a_fleet_that_is_well(ward: Ward) -> None:
 
     assert {finding.level for finding in findings} <= {OK, NOTE}  # notes of the server: one node, an old version
     assert {finding.about for finding in findings} >= {"server", "schema", "fleet", "jobs"}
-    ward.finds(OK, "worker w1: 4 slots on every group, 1 tasks")
+    ward.finds(OK, "worker w1: 4 slots on every group, 1 task,")
     ward.finds(OK, "the cleaner on here (pid 9)")
     ward.finds(OK, "3 jobs wait or run")
-    ward.finds(OK, "the clock of this host agrees", "1 others")
+    ward.finds(OK, "the clock of this host agrees", "those of 1 other")
 
 
 class TestSchema:
@@ -250,18 +250,18 @@ class TestJobs:
     def test_of_a_group_that_nobody_serves(self, ward: Ward) -> None:
         ward.worker(groups=["mail"])
         ward.jobs(group="images")
-        ward.finds(PROBLEM, "one job of task add in group images", "--work-on images")
+        ward.finds(PROBLEM, "1 job of task add in group images", "--work-on images")
 
     def test_whose_workers_are_all_kept_idle(self, ward: Ward) -> None:
         ward.worker()
         ward.store.roster.keep_idle("w1", {"by": "ada"})
         ward.jobs()
-        ward.finds(PROBLEM, "one job of task add", "leaving, or are kept idle", "recruiter worker resume")
+        ward.finds(PROBLEM, "1 job of task add", "leaving, or are kept idle", "recruiter worker resume")
 
     def test_that_fit_nowhere(self, ward: Ward) -> None:
         ward.worker(resources="mem=8000,proc=8")
         ward.jobs(needs=Needs.of(proc=64))
-        ward.finds(PROBLEM, "one job of task add", "can never run", "needs 64 of proc", "--resources")
+        ward.finds(PROBLEM, "1 job of task add", "can never run", "needs 64 of proc", "--resources")
 
     def test_that_a_limit_stops(self, ward: Ward, target: str) -> None:
         ward.worker()

@@ -20,9 +20,12 @@ from recruiter.cli.records import COLUMNS, full_record, record, row
 from recruiter.cli.waiting import looking
 from recruiter.domain.filters import JobFilter
 from recruiter.domain.job import Job, JobId
+from recruiter.domain.lanes import Lane
 from recruiter.domain.pages import JobSummary, Page
+from recruiter.domain.state import State
 from recruiter.errors import SettingsError, StoreError
 from recruiter.jobs import MOST_LISTED
+from recruiter.steps.explain import waiting_reasons
 
 app = App(name="job", help="Find jobs, look at them, cancel, recover and remove them.")
 
@@ -63,9 +66,10 @@ def list_(
         for page in _pages(recruiter, wanted, limit, after, full):
             found, next_ = found + len(page), page.next
             now = recruiter.clock.now()
-            some = [
-                row(job, now) if output == "table" and isinstance(job, JobSummary) else _record(job) for job in page
-            ]
+            if output == "table":
+                some = _rows(recruiter, [job for job in page if isinstance(job, JobSummary)], now)
+            else:
+                some = [_record(job) for job in page]
             if output == "jsonl":  # as they come: there may be very many
                 show(some, (), output, empty="")
             else:
@@ -251,6 +255,14 @@ def _pages(
             if after is None or found == limit:
                 return
             tell(looked_at, found)
+
+
+def _rows(recruiter: Recruiter, jobs: list[JobSummary], now: datetime) -> list[dict[str, Any]]:
+    """For people, with why the due ones wait."""
+    due = {job.id: Lane(job.group, job.task, job.needs) for job in jobs if job.state is State.WAITING}
+    due = {job.id: due[job.id] for job in jobs if job.id in due and job.scheduled_at <= now}
+    reasons = waiting_reasons(recruiter.store, set(due.values()), now)
+    return [row(job, now, reasons.get(due[job.id]) if job.id in due else None) for job in jobs]
 
 
 def _record(job: Job | JobSummary) -> dict[str, Any]:

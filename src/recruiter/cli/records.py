@@ -46,6 +46,7 @@ def record(job: JobSummary) -> dict[str, Any]:
         "attempts": job.attempts,
         "why": job.why,
         "error": job.error,
+        "message": job.message,
         "worker": job.worker,
         "stage": job.stage,
         "progress": job.progress,
@@ -99,15 +100,15 @@ def full_record(job: Job) -> dict[str, Any]:
     return facts
 
 
-def row(job: JobSummary, now: datetime) -> dict[str, Any]:
-    """At a glance, for people."""
+def row(job: JobSummary, now: datetime, waits_for: str | None = None) -> dict[str, Any]:
+    """At a glance, for people; `waits_for` says why a due job has not started."""
     return {
         "id": job.id,
         "state": "cancelling" if job.cancelling else job.state.value,
         "task": job.task or "(no job)",
         "group": job.group,
         "when": _when(job, now),
-        "what": _what(job),
+        "what": _what(job, waits_for),
         "attempts": job.attempts or None,
         "took": _took(job, now),
         "time": job.ended_at or job.locked_at or job.scheduled_at,
@@ -127,13 +128,15 @@ def _when(job: JobSummary, now: datetime) -> str:
     return f"late {brief(now - job.scheduled_at)}"
 
 
-def _what(job: JobSummary) -> str | None:
+def _what(job: JobSummary, waits_for: str | None) -> str | None:
     """What a person would ask next."""
-    if job.ended_at is not None and job.state is State.FAILED:
-        return job.error or job.why
+    error = ": ".join(filter(None, (job.error, job.message)))
+    if job.ended_at is not None and job.state is not State.SUCCEEDED:
+        return error or job.why
     if job.state is State.RUNNING:
         return " ".join(filter(None, (job.stage, f"{job.progress:.0%}" if job.progress else "")))
-    return f"after {job.error}" if job.error and job.ended_at is None else None
+    told = (waits_for, f"after {error}" if job.error and job.ended_at is None else None)
+    return "; ".join(filter(None, told)) or None
 
 
 def _took(job: JobSummary, now: datetime) -> str | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import getpass
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Any
+from zoneinfo import ZoneInfo
 
 from cyclopts import App, Parameter
 
@@ -18,6 +19,7 @@ from recruiter.cli.options import settings_from
 from recruiter.cli.output import Output, ask, choose, say, show
 from recruiter.domain.duration import humanize
 from recruiter.domain.scheduler import Scheduler
+from recruiter.domain.text import plural
 
 app = App(name="scheduler", help="List and control repeatable jobs.")
 
@@ -50,7 +52,7 @@ def next_(
     common: given.ApplicationOptions = given.ApplicationOptions(),
     output: Output = "table",
 ) -> None:
-    """When it will run next.
+    """When it will run next: in the time zone of its schedule, or in this computer's where the schedule has none.
 
     Parameters
     ----------
@@ -58,8 +60,13 @@ def next_(
         How many runs to show.
     """
     with _recruiter(common) as recruiter:
-        runs = [{"urn": urn, "run": moment} for moment in recruiter.scheduler(urn).next_runs(count)]
-        show(runs, ("run",), output, empty=f"{urn} will not run again.")
+        handle = recruiter.scheduler(urn)
+        moments, zone = handle.next_runs(count), _zone(handle.find())
+        if output == "table":
+            runs = [{"run": _local(moment, zone), "UTC": moment} for moment in moments]
+        else:
+            runs = [{"urn": urn, "run": each, "local": each.astimezone(zone).isoformat()} for each in moments]
+        show(runs, ("run", "UTC"), output, empty=f"{urn} will not run again.")
 
 
 @app.command
@@ -92,7 +99,8 @@ def resume(urn: str, /, *, common: given.ApplicationOptions = given.ApplicationO
         scheduler = recruiter.scheduler(urn)
         scheduler.resume()
         runs = scheduler.next_runs(1)
-        say(f"{urn} goes on" + (f"; it runs next at {runs[0]:%Y-%m-%d %H:%M:%S} UTC" if runs else ""))
+        told = f"; it runs next at {_local(runs[0], _zone(scheduler.find()))}" if runs else ""
+        say(f"{urn} goes on{told}")
 
 
 @app.command
@@ -124,13 +132,30 @@ def remove(
             return 1
         scheduler = recruiter.scheduler(urn)
         row, waiting = _row(scheduler.find()), len(scheduler.waiting())
-        told = f"{urn}: task {row['task']}, {row['schedule']}; {waiting} of its jobs wait or run and will be cancelled."
+        told = f"{urn}: task {row['task']}, {row['schedule']}; {_waiting(waiting)}."
         if not ask(f"{told} Remove it?", yes):
             say("Nothing was removed.")
             return 1
         scheduler.remove()
         say(f"{urn} is removed.")
         return 0
+
+
+def _waiting(count: int) -> str:
+    return f"{plural(count, 'job of its waits or runs', 'jobs of its wait or run')} and will be cancelled"
+
+
+def _zone(scheduler: Scheduler) -> ZoneInfo | None:
+    """The time zone of its schedule; None for this computer's."""
+    name = (scheduler.schedule.get("parameters") or {}).get("tz")
+    try:
+        return ZoneInfo(name) if isinstance(name, str) else None
+    except (ValueError, OSError):  # there is no such zone
+        return None
+
+
+def _local(moment: datetime, zone: ZoneInfo | None) -> str:
+    return f"{moment.astimezone(zone):%Y-%m-%d %H:%M:%S %Z}"
 
 
 def _row(scheduler: Scheduler) -> dict[str, Any]:

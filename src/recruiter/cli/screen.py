@@ -43,6 +43,8 @@ class Pace:
 class Screen:
     overview: Overview
     analytics: Analytics
+    why: Mapping[tuple[str, str], str]
+    """Why jobs of a group and task wait, where something keeps them."""
     pace: float | None
     """Jobs a second since the last look."""
     plain: bool
@@ -95,12 +97,14 @@ class Screen:
 
     def _queues(self, kinds: Sequence[tuple[str, str]], wide: bool) -> Table:
         names = ["queued", "running", "postponed", "a minute", "failed", "latency", "time"]
-        table = _table("group/task", names if wide else [name for name in names if name != "postponed"])
+        names = names if wide else [name for name in names if name != "postponed"]
+        table = _table("group/task", names, ["waits because"] if wide and self.why else [])
         for kind in kinds:
             queue = self.analytics.queues.get(kind) or Queue(0, 0, 0, 0)
             flow = self.analytics.flows.get(kind)
             counts = [queue.queued, queue.running, *([queue.postponed] if wide else [])]
-            table.add_row(Text("/".join(kind)), *map(number, counts), *_flow(flow))
+            why = [Text(self.why.get(kind, ""))] if wide and self.why else []
+            table.add_row(Text("/".join(kind)), *map(number, counts), *_flow(flow), *why)
         return table
 
     def _workers(self, workers: Sequence[RosterEntry], wide: bool) -> Table:

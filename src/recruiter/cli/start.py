@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal
 
@@ -13,9 +15,11 @@ from cyclopts import App
 from recruiter.app import Recruiter
 from recruiter.application import Application, load_application
 from recruiter.cli import options as given
+from recruiter.cli.errors import exit_code
 from recruiter.cli.options import PATIENCE, settings_from
 from recruiter.domain.text import said_by
-from recruiter.events import Events
+from recruiter.errors import RecruiterError
+from recruiter.events import Event, Events
 from recruiter.log import LogOptions, configure, log_events
 from recruiter.processes.child.process_group import die_with_parent
 from recruiter.processes.cleaner import CleanerOptions, CleanerProcess
@@ -45,27 +49,28 @@ def start_recruiter(
 ) -> None:
     """Assigns jobs to workers. Any number may run; one of them leads."""
     settings = settings_from(common, own)
-    manager = ServiceManager.of(os.environ)
-    application = load_application(settings.bootstrap)
-    facade = _facade(application, settings)
-    with _Process("recruiter", settings, application.address, manager) as process:
-        RecruiterProcess(
-            process.store,
-            process.events,
-            process.stop,
-            RecruiterOptions(
-                lease_time=settings.lease_time.total_seconds(),
-                dead_after=settings.considered_dead_after.total_seconds(),
-                backoff_from=settings.backoff_from.total_seconds(),
-                backoff_to=settings.backoff_to.total_seconds(),
-            ),
-            policies=application.policies,
-            schedules=application.schedules,
-            became_master=[*_schedulers(application), *_hooks(application, facade, BECAME_MASTER)],
-            stept_back=_hooks(application, facade, STEPT_BACK),
-            presence=process.presence("recruiter"),
-            manager=manager,
-        ).run()
+    with _failures_logged("recruiter", settings):
+        manager = ServiceManager.of(os.environ)
+        application = load_application(settings.bootstrap)
+        facade = _facade(application, settings)
+        with _Process("recruiter", settings, application.address, manager) as process:
+            RecruiterProcess(
+                process.store,
+                process.events,
+                process.stop,
+                RecruiterOptions(
+                    lease_time=settings.lease_time.total_seconds(),
+                    dead_after=settings.considered_dead_after.total_seconds(),
+                    backoff_from=settings.backoff_from.total_seconds(),
+                    backoff_to=settings.backoff_to.total_seconds(),
+                ),
+                policies=application.policies,
+                schedules=application.schedules,
+                became_master=[*_schedulers(application), *_hooks(application, facade, BECAME_MASTER)],
+                stept_back=_hooks(application, facade, STEPT_BACK),
+                presence=process.presence("recruiter"),
+                manager=manager,
+            ).run()
 
 
 @app.command(name="worker")
@@ -77,31 +82,32 @@ def start_worker(
 ) -> None:
     """Runs jobs, in child processes that have the application loaded."""
     settings = settings_from(common, own, death)
-    manager = ServiceManager.of(os.environ)
-    # The supervisor runs no user code, so the application is not loaded here: a child is asked.
-    resource_tracker.start_quietly()
-    fork_server = ForkServer.open(settings.bootstrap, _log_options("worker", settings))
-    with _Process("worker", settings, fork_server.ask_address(), manager) as process:
-        WorkerProcess(
-            process.store,
-            process.events,
-            process.stop,
-            WorkerOptions(
-                groups=settings.work_on,
-                processes=settings.processes,
-                concurrency=settings.concurrency,
-                resources=settings.resources or measured_resources(),
-                host=settings.host,
-                heartbeat=settings.heartbeat.total_seconds(),
-                dead_after=settings.considered_dead_after.total_seconds(),
-                grace=settings.grace.total_seconds(),
-                memory_limit=settings.memory_limit,
-                memory_hard_limit=settings.memory_hard_limit,
-                tell_all=settings.log_level == "debug",
-            ),
-            fork_server,
-            manager=manager,
-        ).run()
+    with _failures_logged("worker", settings):
+        manager = ServiceManager.of(os.environ)
+        # The supervisor runs no user code, so the application is not loaded here: a child is asked.
+        resource_tracker.start_quietly()
+        fork_server = ForkServer.open(settings.bootstrap, _log_options("worker", settings))
+        with _Process("worker", settings, fork_server.ask_address(), manager) as process:
+            WorkerProcess(
+                process.store,
+                process.events,
+                process.stop,
+                WorkerOptions(
+                    groups=settings.work_on,
+                    processes=settings.processes,
+                    concurrency=settings.concurrency,
+                    resources=settings.resources or measured_resources(),
+                    host=settings.host,
+                    heartbeat=settings.heartbeat.total_seconds(),
+                    dead_after=settings.considered_dead_after.total_seconds(),
+                    grace=settings.grace.total_seconds(),
+                    memory_limit=settings.memory_limit,
+                    memory_hard_limit=settings.memory_hard_limit,
+                    tell_all=settings.log_level == "debug",
+                ),
+                fork_server,
+                manager=manager,
+            ).run()
 
 
 @app.command(name="cleaner")
@@ -110,24 +116,25 @@ def start_cleaner(
 ) -> None:
     """Removes old finished jobs, counts what waits where it is very much, and repairs what dead workers left behind."""
     settings = settings_from(common, own)
-    manager = ServiceManager.of(os.environ)
-    application = load_application(settings.bootstrap)
-    with _Process("cleaner", settings, application.address, manager) as process:
-        options = CleanerOptions(
-            clean_after=settings.clean_after,
-            wait_at_least=settings.wait_at_least.total_seconds(),
-            wait_at_most=settings.wait_at_most.total_seconds(),
-            dead_after=settings.considered_dead_after.total_seconds(),
-        )
-        CleanerProcess(
-            process.store,
-            process.events,
-            process.stop,
-            options,
-            application.policies,
-            presence=process.presence("cleaner"),
-            manager=manager,
-        ).run()
+    with _failures_logged("cleaner", settings):
+        manager = ServiceManager.of(os.environ)
+        application = load_application(settings.bootstrap)
+        with _Process("cleaner", settings, application.address, manager) as process:
+            options = CleanerOptions(
+                clean_after=settings.clean_after,
+                wait_at_least=settings.wait_at_least.total_seconds(),
+                wait_at_most=settings.wait_at_most.total_seconds(),
+                dead_after=settings.considered_dead_after.total_seconds(),
+            )
+            CleanerProcess(
+                process.store,
+                process.events,
+                process.stop,
+                options,
+                application.policies,
+                presence=process.presence("cleaner"),
+                manager=manager,
+            ).run()
 
 
 @app.command(name="all")
@@ -190,6 +197,19 @@ class _Process:
     def presence(self, role: Literal["recruiter", "cleaner"]) -> Presence:
         every = min(5.0, self._settings.considered_dead_after.total_seconds() / 3)
         return Presence(self.store, role, self._settings.host, every)
+
+
+@contextmanager
+def _failures_logged(name: str, settings: Settings) -> Iterator[None]:
+    """A process that fails says so in its log, where that is for machines; otherwise `main` says it."""
+    try:
+        yield
+    except RecruiterError as error:
+        if settings.log_format == "text" and settings.log_config is None:
+            raise
+        configure(_log_options(name, settings))
+        log_events(name)(Event("process.failed", {"error": str(error)}))
+        sys.exit(exit_code(error))
 
 
 def _log_options(name: str, settings: Settings) -> LogOptions:

@@ -21,11 +21,13 @@ from recruiter.cli.options import recruiter_on
 from recruiter.cli.output import Page, console, write
 from recruiter.cli.screen import Pace, Screen
 from recruiter.domain.duration import to_seconds
+from recruiter.domain.lanes import Lane
 from recruiter.errors import StoreUnreachable
+from recruiter.steps.explain import waiting_reasons
 from recruiter.steps.overview import overview
 
 _SERIES = timedelta(minutes=30)
-_MOST_RUNNING = 100
+_MOST_RUNNING, _MOST_EXPLAINED = 100, 100
 _REST = 4
 """Where a look takes long, so many times as long is waited for the next one: a screen must not keep MongoDB busy."""
 
@@ -57,8 +59,11 @@ def top(*, every: str = "1s", once: bool = False, common: given.TargetOptions = 
 
 
 def _look(recruiter: Recruiter, page: Page, pace: Pace, height: int | None) -> Screen:
-    seen = overview(recruiter.store, jobs=_MOST_RUNNING, within=_SERIES)
-    return Screen(seen, recruiter.analytics(), pace.since_last(seen), page.options.ascii_only, height)
+    seen, told = overview(recruiter.store, jobs=_MOST_RUNNING, within=_SERIES), recruiter.analytics()
+    due = [Lane(*kind) for kind, queue in told.queues.items() if queue.queued]
+    reasons = waiting_reasons(recruiter.store, due[:_MOST_EXPLAINED], seen.at)
+    why = {(lane.group, lane.task): reason for lane, reason in reasons.items()}
+    return Screen(seen, told, why, pace.since_last(seen), page.options.ascii_only, height)
 
 
 def _look_again(recruiter: Recruiter, page: Page, pace: Pace) -> RenderableType:

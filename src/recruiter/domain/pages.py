@@ -54,6 +54,8 @@ class JobSummary:
     why: str | None = None
     error: str | None = None
     """The class of the exception that its last attempt ended with."""
+    message: str | None = None
+    """What that exception said, or how the attempt ended."""
     worker: str | None = None
     """Who ran its last attempt."""
     stage: str | None = None

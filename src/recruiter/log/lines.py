@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from string import Formatter
 from typing import Any
 
-from recruiter.domain.text import head, json_safe, mask, one_line, printable, said_by
+from recruiter.domain.text import head, json_safe, mask, one_line, plural, printable, said_by
 from recruiter.events import Event
 from recruiter.log.context import context_of
 from recruiter.log.sentences import SENTENCES, UNKNOWN
@@ -90,7 +90,10 @@ class _Harmless(Formatter):
         return kwargs.get(key, "?")
 
     def format_field(self, value: Any, format_spec: str) -> str:
+        """`{jobs:#job}` is a number with its noun: 1 job, 2 jobs."""
         try:
+            if format_spec.startswith("#"):
+                return one_line(plural(value, format_spec[1:]))
             return one_line(format(value, format_spec))
         except Exception:
             return one_line(_text(value))

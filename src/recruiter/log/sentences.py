@@ -24,19 +24,19 @@ SENTENCES: dict[str, tuple[int, str]] = {
         "worker {worker} held a lock and showed no life: its session was ended, so that others get their jobs",
     ),
     "session.not_ended": (logging.WARNING, "{error}"),
-    "worker.joined": (logging.INFO, "worker {worker} joined the roster with {slots} slots"),
+    "worker.joined": (logging.INFO, "worker {worker} joined the roster with {slots:#slot}"),
     "worker.left": (logging.INFO, "worker {worker} left the roster"),
     "worker.lost": (
         logging.WARNING,
-        "worker {worker} is no longer on the roster; ended {running} running jobs, joining again under a new id",
+        "worker {worker} is no longer on the roster; ended {running:#running job}, joining again under a new id",
     ),
     "worker.retired": (
         logging.WARNING,
-        "worker {worker} fell silent and was retired; {released} jobs released, crashed: {crashed}",
+        "worker {worker} fell silent and was retired; {released:#job} released, crashed: {crashed}",
     ),
     "worker.unreadable": (
         logging.WARNING,
-        "worker {worker} could not be read on the roster ({unreadable}) and was retired; {released} jobs released, "
+        "worker {worker} could not be read on the roster ({unreadable}) and was retired; {released:#job} released, "
         "crashed: {crashed}",
     ),
     "child.started": (logging.DEBUG, "child {pid} is ready"),
@@ -54,10 +54,10 @@ SENTENCES: dict[str, tuple[int, str]] = {
         "start one that knows the task and works on the group",
     ),
     "lane.never_fits": (logging.ERROR, "jobs of task {task} in group {group} cannot run: each {reason}"),
-    "archive.cleaned": (logging.INFO, "removed {removed} old jobs from the archive"),
+    "archive.cleaned": (logging.INFO, "removed {removed:#old job} from the archive"),
     "hook.failed": (logging.ERROR, "hook {hook} failed: {error}"),
     "listener.failed": (logging.WARNING, "listener {listener} failed on {event}: {error}; nothing else is affected"),
-    "scheduler.repeated": (logging.DEBUG, "made {made} jobs of repeatable ones, skipped {skipped}"),
+    "scheduler.repeated": (logging.DEBUG, "made {made:#job} of repeatable ones, skipped {skipped}"),
     "scheduler.broken": (logging.ERROR, "scheduler {urn} cannot be repeated: {reason}"),
     "scheduler.overdue": (logging.ERROR, "scheduler {urn} {told}"),
     "progress.refused": (logging.WARNING, "what jobs say of themselves cannot be written until they end: {error}"),

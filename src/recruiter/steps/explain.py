@@ -5,6 +5,7 @@ It looks at the same facts as the leader and asks the same planner, for this one
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from recruiter.domain.duration import humanize
@@ -12,7 +13,7 @@ from recruiter.domain.job import ArchivedJob, JobId
 from recruiter.domain.lanes import Lane
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.observation import SILENT
-from recruiter.domain.obstacles import Circumstances
+from recruiter.domain.obstacles import Circumstances, Unserved
 from recruiter.errors import JobNotFound
 from recruiter.store.codec import lane_of
 from recruiter.store.database import Store
@@ -44,6 +45,25 @@ def explain(store: Store, id: JobId, now: datetime) -> str:
     if document.get("lane") is None:
         return f"was inserted by another program and is not adopted yet; {_leader(store, now) or 'that takes a moment'}"
     return _waiting(store, document, now)
+
+
+def waiting_reasons(store: Store, lanes: Collection[Lane], now: datetime) -> dict[Lane, str]:
+    """In a few words, why due jobs of these lanes do not start; nothing of those that only wait their turn."""
+    if not lanes:
+        return {}
+    rules = store.limits.read()
+    leaderless = "no recruiter leads" if _leader(store, now) else None
+    facts = Circumstances(store.roster.read(), store.roster.held(), rules.limits, rules.starts, now)
+    reasons: dict[Lane, str] = {}
+    for lane in lanes:
+        pause = rules.pauses(lane.group)
+        paused = "all starts are blocked" if rules.blocked else f"group {lane.group} is paused"
+        obstacle = facts.obstacle(lane) if pause is None and leaderless is None else None
+        told = obstacle.text if isinstance(obstacle, Unserved) else obstacle
+        reason = (paused if pause is not None else leaderless) or told
+        if reason is not None:
+            reasons[lane] = str(reason)
+    return reasons
 
 
 def _waiting(store: Store, document: dict[str, object], now: datetime) -> str:

@@ -24,6 +24,7 @@ FIELDS: Mapping[str, int] = {
     **ONLY_IDS,
     **dict.fromkeys(("task", "group", "tags", "urn", "username", "proc", "mem", "resources", "created_at"), 1),
     **dict.fromkeys(("attempts", "stage", "progress", "locked_by", "locked_at", "cancel", "done", "why"), 1),
+    "last_execution.message": 1,
     **dict.fromkeys(
         ("last_execution.started_at", "last_execution.ended_at", "last_execution.class", "last_execution.worker"), 1
     ),
@@ -53,6 +54,7 @@ def summary_from(document: Mapping[str, Any], hold: Hold | None = None) -> JobSu
         ended_at=_moment(ended),
         why=document.get("why") if ended is not None else None,
         error=_text(last.get("class")),
+        message=_text(last.get("message")),
         worker=hold.worker if hold else _text(last.get("worker")),
         stage=_text(document.get("stage")),
         progress=1.0 if ended is not None and document.get("done") else _number(document.get("progress")),

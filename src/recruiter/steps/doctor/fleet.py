@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from recruiter.domain.duration import humanize
 from recruiter.domain.finding import Finding, note, ok, problem
+from recruiter.domain.text import plural
 from recruiter.steps.doctor.thresholds import Thresholds
 from recruiter.store.database import ServerFacts, Store
 from recruiter.store.leases import Lease
@@ -70,7 +71,7 @@ def _judged(entry: RosterEntry, now: datetime, thresholds: Thresholds) -> Findin
     on = "every group" if worker.groups is None else ", ".join(sorted(worker.groups))
     who = f"worker {entry.id}"
     if silent > thresholds.silent:
-        text = f"{who} was last seen {humanize(silent)} ago, and holds {worker.holds} jobs"
+        text = f"{who} was last seen {humanize(silent)} ago, and holds {plural(worker.holds, 'job')}"
         todo = "The leader, or a cleaner, retires it and frees its jobs; if it stays here, neither runs"
         return problem("fleet", text, todo)
     if entry.kept_idle is not None:
@@ -78,8 +79,10 @@ def _judged(entry: RosterEntry, now: datetime, thresholds: Thresholds) -> Findin
         text = f"{who} is given nothing, because {by} said so: {why}"
         return note("fleet", text, f"Let it work again: recruiter worker resume {entry.id}")
     if entry.leaving:
-        return note("fleet", f"{who} was asked to stop, and finishes {worker.holds} jobs", "It leaves by itself")
-    text = f"{who}: {worker.slots} slots on {on}, {len(worker.tasks)} tasks, seen {humanize(silent)} ago"
+        jobs = plural(worker.holds, "job")
+        return note("fleet", f"{who} was asked to stop, and finishes {jobs}", "It leaves by itself")
+    offers = f"{plural(worker.slots, 'slot')} on {on}, {plural(len(worker.tasks), 'task')}"
+    text = f"{who}: {offers}, seen {humanize(silent)} ago"
     return ok("fleet", text)
 
 
@@ -107,7 +110,8 @@ def _clocks(store: Store, facts: ServerFacts, thresholds: Thresholds) -> Iterato
         yield problem("fleet", text, "Set it (NTP). Jobs run on time all the same; what they and logs tell is wrong")
     if not wrong:
         yield ok(
-            "fleet", f"the clock of this host agrees with the server's, and so do those of {len(offsets) - 1} others"
+            "fleet",
+            f"the clock of this host agrees with the server's, and so do those of {plural(len(offsets) - 1, 'other')}",
         )
 
 

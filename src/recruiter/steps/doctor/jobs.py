@@ -14,7 +14,7 @@ from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.obstacles import Circumstances, Unserved
 from recruiter.domain.packing import NeverFits
 from recruiter.domain.scheduler import Pause
-from recruiter.domain.text import head
+from recruiter.domain.text import head, plural
 from recruiter.errors import StoreUnreachable
 from recruiter.steps.doctor.thresholds import Thresholds
 from recruiter.store.database import ServerFacts, Store
@@ -39,8 +39,10 @@ def _lanes(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Fin
         more = f"and jobs of {told - thresholds.lanes_told} more kinds wait like these"
         yield problem("jobs", more, "recruiter group list shows the groups")
     if not told:
-        total = "many" if None in waiting.values() else f"{sum(filter(None, waiting.values())):,}"
-        yield ok("jobs", f"{total} jobs wait or run, and all of them can")
+        total = sum(filter(None, waiting.values()))
+        exact = None not in waiting.values()
+        jobs = plural(total, "job waits or runs", "jobs wait or run") if exact else "many jobs wait or run"
+        yield ok("jobs", f"{jobs}, and all of them can")
     yield from _pauses(rules, waiting)
 
 
@@ -62,7 +64,7 @@ def _waiting(store: Store, thresholds: Thresholds) -> dict[Lane, int | None]:
 
 def _judged(lane: Lane, count: int | None, reason: Reason) -> Finding | None:
     """None for what only waits its turn."""
-    jobs = f"{'jobs' if count is None else 'one job' if count == 1 else f'{count:,} jobs'} of task {lane.task}"
+    jobs = f"{'jobs' if count is None else plural(count, 'job')} of task {lane.task}"
     who = f"{jobs} in group {lane.group}"
     match reason:
         case Unserved():
@@ -84,8 +86,9 @@ def _pauses(rules: Rules, waiting: Mapping[Lane, int | None]) -> Iterator[Findin
         else:
             group = name.removeprefix("group:")
             lanes = [count for lane, count in waiting.items() if lane.group == group]
-            count = "many" if None in lanes else f"{sum(filter(None, lanes)):,}"
-            text = f"group {group} is paused, {count} jobs wait: {_by(pause)}"
+            total = sum(filter(None, lanes))
+            jobs = "many jobs wait" if None in lanes else plural(total, "job waits", "jobs wait")
+            text = f"group {group} is paused, {jobs}: {_by(pause)}"
             yield note("jobs", text, f"Let them start: recruiter group resume {group}")
 
 
@@ -105,8 +108,8 @@ def _set_aside(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator
 def _inbox(store: Store, _: ServerFacts, __: Thresholds) -> Iterator[Finding]:
     count = store.scheduled.count_inbox()
     if count:
-        documents = "1 document" if count == 1 else f"{count:,} documents"
-        text = f"{documents} of other programs wait to be adopted, or are locked by these"
+        documents = plural(count, "document of another program waits", "documents of other programs wait")
+        text = f"{documents} to be adopted, or {'is' if count == 1 else 'are'} locked by its program"
         yield note("jobs", text, "A leader adopts them within seconds. If there are more and more: look at its log")
 
 
