@@ -4,8 +4,8 @@ Process events: `process.started`, `process.failed`, `process.stopping`, `fleet.
 `leader.elected`, `leader.stept_back`, `recruiter.standing_by`,
 `cleaner.at_work`, `worker.joined`, `worker.left`, `worker.lost`, `worker.retired`, `worker.unreadable`,
 `child.started`, `child.died`, `child.broken`, `child.recycled`, `store.unreachable`, `store.silent`, `store.back`,
-`session.ended`, `session.not_ended`, `doorbell.failed`, `loop.failed`, `lane.unserved`, `lane.never_fits`,
-`archive.cleaned`, `hook.failed`, `listener.failed`, `scheduler.repeated`, `scheduler.broken`,
+`session.ended`, `session.not_ended`, `doorbell.failed`, `doorbell.back`, `loop.failed`, `lane.unserved`,
+`lane.never_fits`, `archive.cleaned`, `hook.failed`, `listener.failed`, `scheduler.repeated`, `scheduler.broken`,
 `scheduler.overdue`, `progress.refused`.
 
 Job events, told where the job runs, to the listeners of the application and to the workable: `job.started`, then

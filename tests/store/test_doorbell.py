@@ -31,12 +31,12 @@ Pair = tuple[Doorbell, Listener]
 
 
 @pytest.fixture
-def trouble() -> list[str]:
+def trouble() -> list[str | None]:
     return []
 
 
 @pytest.fixture(params=["collection", "database"])
-def bell(request: pytest.FixtureRequest, store: Store, trouble: list[str]) -> Iterator[Pair]:
+def bell(request: pytest.FixtureRequest, store: Store, trouble: list[str | None]) -> Iterator[Pair]:
     place = store.database["door"] if request.param == "collection" else store.database
     listener = Listener()
     bell = Doorbell(place, {"operationType": "insert"}, listener.hear, trouble.append)
@@ -94,7 +94,7 @@ def test_however_much_has_happened_it_rings_once(bell: Pair, store: Store) -> No
 
 
 def test_whoever_hangs_up_costs_nothing_and_listens_again_later(
-    bell: Pair, store: Store, target: str, trouble: list[str]
+    bell: Pair, store: Store, target: str, trouble: list[str | None]
 ) -> None:
     """Given a stream that waits for what never comes, when its owner hangs up, then the server forgets it with the next
     write; and what happens after it is armed again is told."""
@@ -115,7 +115,7 @@ def test_whoever_hangs_up_costs_nothing_and_listens_again_later(
 
 
 @pytest.mark.parametrize("bell", ["collection"], indirect=True)
-def test_a_stream_that_ends_is_opened_again(bell: Pair, store: Store, trouble: list[str]) -> None:
+def test_a_stream_that_ends_is_opened_again(bell: Pair, store: Store, trouble: list[str | None]) -> None:
     happens(store, "before")
     listens(bell)
     store.database["door"].drop()
@@ -126,3 +126,44 @@ def test_a_stream_that_ends_is_opened_again(bell: Pair, store: Store, trouble: l
     happens(store, "another")
     eventually(lambda: bell[1].heard[-1] == [Change("door", "another")])
     assert trouble == []
+
+
+@pytest.mark.parametrize("bell", ["collection"], indirect=True)
+def test_a_stream_that_is_lost_is_opened_again_without_a_word(
+    bell: Pair, store: Store, trouble: list[str | None]
+) -> None:
+    """Given somebody who listens, when the server forgets the stream, as a new primary does, then what happens later is
+    told, and nobody was bothered."""
+    happens(store, "before")
+    listens(bell)
+    stream = bell[0]._stream
+    assert stream is not None
+
+    store.database.command({"killCursors": "door", "cursors": [stream[0]]})
+    happens(store, "wakes the question that waits")
+    eventually(lambda: bell[0]._stream not in (None, stream))
+    listens(bell)
+    happens(store, "after")
+
+    eventually(lambda: Change("door", "after") in bell[1].heard[-1])
+    assert trouble == []
+
+
+@pytest.mark.parametrize("bell", ["collection"], indirect=True)
+def test_that_it_cannot_listen_is_said_once_and_that_it_listens_again_too(
+    bell: Pair, store: Store, trouble: list[str | None]
+) -> None:
+    # given a stream that the server refuses
+    happens(store, "before")
+    pipeline, bell[0]._watch["pipeline"] = bell[0]._watch["pipeline"], [{"$changeStream": {}}, {"$nonsense": {}}]
+    bell[0].arm()
+    eventually(lambda: trouble)
+
+    # when it no longer does
+    bell[0]._watch["pipeline"] = pipeline
+    listens(bell)
+
+    # then both were said, once each
+    assert trouble[0] is not None
+    assert "nonsense" in trouble[0]
+    assert trouble[1:] == [None]

@@ -47,6 +47,7 @@ class Fetching:
         self._listening = listen
         """Whether to open a doorbell when nothing comes; not worth it for somebody who will not wait for long."""
         self._loop = Loop("fetch", self._step, stop, events)
+        store.wakers.add(self._loop.ring)
         self._bell: Doorbell | None = None
         self._flowing_until = 0.0
 
@@ -136,5 +137,5 @@ class Fetching:
             self._bell = Doorbell(self._store.roster.collection, match, lambda _: self._loop.ring(), self._deaf)
         return self._bell
 
-    def _deaf(self, error: str) -> None:
-        self._events.emit("doorbell.failed", error=error)
+    def _deaf(self, error: str | None) -> None:
+        self._events.emit("doorbell.back") if error is None else self._events.emit("doorbell.failed", error=error)

@@ -55,6 +55,7 @@ class Heartbeat:
         """Which change of the pauses has been passed on, and to whom."""
         # A late heartbeat costs the registration: it must not wait longer than that when MongoDB comes back.
         self._loop = Loop("heartbeat", self._beat, stop, events, self._options.dead_after / 6)
+        store.wakers.add(self._loop.ring)
 
     def start(self) -> threading.Thread:
         return self._loop.start()

@@ -109,6 +109,8 @@ class RecruiterProcess:
         self._keeping_stop = Stop()
         self._keeping = Loop("lease", self._keep_the_lease, self._keeping_stop, events, self._leadership.interval)
         self._came_round_at = store.clock.monotonic()
+        store.wakers.add(self.ring)
+        store.wakers.add(self._keeping.ring)
         self._led = False
         self._stands_by = False
         self._flowing_until = 0.0
@@ -362,8 +364,8 @@ class RecruiterProcess:
         self._rung.set()
         self._loop.ring()
 
-    def _deaf(self, error: str) -> None:
-        self._events.emit("doorbell.failed", error=error)
+    def _deaf(self, error: str | None) -> None:
+        self._events.emit("doorbell.back") if error is None else self._events.emit("doorbell.failed", error=error)
 
     def _note_leadership(self, leading: bool) -> None:
         if leading and not self._led:

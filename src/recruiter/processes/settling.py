@@ -38,6 +38,7 @@ class Settling:
         self._settled = settled
         """Called after each batch: there may be new jobs to fetch."""
         self._loop = Loop("settle", self._step, stop, events)
+        store.wakers.add(self._loop.ring)
 
     def start(self) -> threading.Thread:
         return self._loop.start()

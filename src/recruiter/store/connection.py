@@ -16,6 +16,7 @@ tests/store/test_connection.py fails when that changes.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from pymongo import MongoClient
@@ -35,14 +36,30 @@ _SOCKET_TIMEOUT = 20.0
 """Seconds that a call waits for an answer at least: the last resort where no new primary is heard of."""
 
 
-def connect(uri: str, patience: float, **options: Any) -> MongoClient[Document]:
+class Wakers:
+    """Who is called when there is a new primary: there is no reason to wait any longer. Does not keep them alive."""
+
+    def __init__(self) -> None:
+        self._calls: list[weakref.WeakMethod[Callable[[], None]]] = []
+
+    def add(self, call: Callable[[], None]) -> None:
+        self._calls = [*(each for each in self._calls if each() is not None), weakref.WeakMethod(call)]
+
+    def wake(self) -> None:
+        for each in self._calls:
+            call = each()
+            if call is not None:
+                call()
+
+
+def connect(uri: str, patience: float, wakers: Wakers) -> MongoClient[Document]:
     """A client for this address. `patience` is how many seconds it waits for a server. Does not connect yet."""
-    given = uri.lower()
+    given, options = uri.lower(), dict[str, Any]()
     if "serverselectiontimeoutms" not in given:
         options["serverSelectionTimeoutMS"] = int(patience * 1000)
     if "sockettimeoutms" not in given:
         options["socketTimeoutMS"] = int(max(_SOCKET_TIMEOUT, patience) * 1000)
-    listener = _PrimaryListener()
+    listener = _PrimaryListener(wakers)
     client: MongoClient[Document] = MongoClient(
         uri,
         driver=DriverInfo("recruiter"),
@@ -68,7 +85,8 @@ def drop_connections(client: MongoClient[Any], address: Address | None = None, *
 class _PrimaryListener(TopologyListener):
     """Called on a thread of the driver, after each change that its monitors have seen."""
 
-    def __init__(self) -> None:
+    def __init__(self, wakers: Wakers) -> None:
+        self._wakers = wakers
         self.client: weakref.ref[MongoClient[Document]] | None = None
         self._primary: Address | None = None
 
@@ -87,6 +105,7 @@ class _PrimaryListener(TopologyListener):
         if last != now:
             drop_connections(client, last, interrupt=True)
         drop_connections(client, now)
+        self._wakers.wake()
 
 
 def _primary(description: Any) -> Address | None:

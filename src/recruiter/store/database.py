@@ -40,7 +40,7 @@ from recruiter.store import (
 )
 from recruiter.store.advice import unreached
 from recruiter.store.codec import LENIENT, OPTIONS, Document
-from recruiter.store.connection import connect
+from recruiter.store.connection import Wakers, connect
 from recruiter.store.ends import Ends
 from recruiter.store.held import Held
 from recruiter.store.preparation import Difference, differences, prepare
@@ -89,6 +89,8 @@ class Store:
     clock: SystemClock = field(default_factory=SystemClock)
     patience: float = 30.0
     """Seconds to wait for a server before saying that there is none."""
+    wakers: Wakers = field(default_factory=Wakers, repr=False)
+    """For those who wait before they try again."""
 
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _client: MongoClient[Document] | None = field(default=None, repr=False)
@@ -111,7 +113,7 @@ class Store:
         if self.application_client is not None:
             return self.application_client
         try:
-            return connect(self.target.uri, self.patience)
+            return connect(self.target.uri, self.patience, self.wakers)
         except ConfigurationError as error:
             raise InvalidTarget(f"cannot use the MongoDB address {self.target}: {_told(error, self.target)}") from None
         except PyMongoError as error:

@@ -25,7 +25,8 @@ from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
 from recruiter.store.codec import Document
-from recruiter.store.translate import translate
+from recruiter.store.connection import drop_connections
+from recruiter.store.translate import Meaning, meaning_of, translate
 
 _PATIENCE_MS = 10_000
 """How long the server holds a question open. Longer means fewer operations on an idle system."""
@@ -33,6 +34,10 @@ _PATIENCE_MS = 10_000
 FLOW, LULL = 16, 1.0
 """Work flows when so many jobs come at once; then, for so many seconds after the last of them, asking is cheaper than
 listening."""
+
+_QUIET = 30.0
+"""Seconds without a stream before it is said, if the reason is one that passes: a new primary costs a few."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 
 _STALE_AFTER = 10.0
 """A stream not read for this long has piled up history; a new one is cheaper than reading it."""
@@ -56,7 +61,7 @@ class Doorbell:
         place: Collection[Document] | Database[Document],
         match: Document,
         ring: Callable[[Sequence[Change]], None],
-        trouble: Callable[[str], None],
+        trouble: Callable[[str | None], None],
     ) -> None:
         self.match = match
         of: str | int
@@ -73,7 +78,10 @@ class Doorbell:
         }
         self._ring = ring
         self._trouble = trouble
+        """Told why it cannot listen, and None when it listens again after that."""
         self._troubled = False
+        self._deaf_since: float | None = None
+        self._pause = _FIRST_PAUSE
         self._armed = threading.Event()
         self._closed = False
         self._stale = False
@@ -114,15 +122,30 @@ class Doorbell:
             try:
                 self._wait_once()
             except PyMongoError as error:
-                self._drop()
-                if self._stale:
-                    continue
-                # The server is away, or the history is gone, or we may not listen. The owner polls meanwhile.
-                if not self._troubled and not self._closed:
-                    self._trouble(str(translate(error)))
-                self._troubled = True
-                time.sleep(1.0)
+                self._drop(kill=False)  # it is gone with its server, or with what the error is about
+                if not self._stale:
+                    self._bear(error)
         self._drop()
+
+    def _bear(self, error: PyMongoError) -> None:
+        """The stream is lost, or cannot be opened; the owner asks instead, and a new stream will be opened. That is
+        worth a word only if it does not pass by itself, for every process says when MongoDB does not answer."""
+        meaning, now = meaning_of(error), time.monotonic()
+        if meaning is Meaning.RECONNECT:
+            drop_connections(self._database.client)
+        self._deaf_since = now if self._deaf_since is None else self._deaf_since
+        passing = meaning is not Meaning.NOT_OURS and now - self._deaf_since < _QUIET
+        if not passing and not self._troubled and not self._closed:
+            self._troubled = True
+            self._trouble(str(translate(error)))
+        time.sleep(self._pause)
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+
+    def _heard(self) -> None:
+        self._deaf_since, self._pause = None, _FIRST_PAUSE
+        if self._troubled:
+            self._troubled = False
+            self._trouble(None)
 
     def _wait_once(self) -> None:
         if self._stale or time.monotonic() - self._read_at > _STALE_AFTER:
@@ -147,6 +170,7 @@ class Doorbell:
             raise
         self._stream = opened["cursor"]["id"], session
         self._read_at = time.monotonic()
+        self._heard()
 
     def _read(self) -> list[Change]:
         """What has happened; nothing, if it was nothing for a while."""
@@ -155,16 +179,16 @@ class Doorbell:
         question = {"getMore": id, "collection": self._cursors, "maxTimeMS": _PATIENCE_MS}
         cursor = self._database.command(question, session=session)["cursor"]
         self._read_at = time.monotonic()
-        self._troubled = False
         if not cursor["id"]:  # the collection is gone, say
             self._drop()
         return [_change(event) for event in cursor["nextBatch"]]
 
-    def _drop(self) -> None:
+    def _drop(self, *, kill: bool = True) -> None:
         stream, self._stream = self._stream, None
         if stream is not None:
             id, session = stream
-            self._kill(id)
+            if kill:
+                self._kill(id)
             session.end_session()
 
     def _kill(self, cursor: int) -> None:
