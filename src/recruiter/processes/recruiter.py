@@ -147,8 +147,9 @@ class RecruiterProcess:
 
     def _keep_the_lease(self) -> float:
         """On a thread of its own, so that a long round does not cost the lead; one that hangs does."""
-        if self._leadership.leading and self._clock.monotonic() - self._came_round_at < self._options.lease_time:
-            self._leadership.keep()
+        if self._clock.monotonic() - self._came_round_at < self._options.lease_time:
+            with suppress(StoreUnreachable):  # the main loop says so
+                self._leadership.keep()
         return self._leadership.interval
 
     def _step(self) -> float:

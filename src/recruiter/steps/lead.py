@@ -131,7 +131,7 @@ class Leadership:
             return []
         before, roster = self._seen, self._store.roster.read()
         self._seen = {worker.id: worker.beats for worker in roster}
-        silent = [worker for worker in roster if before.get(worker.id) == worker.beats and self._may_end(worker.id)]
+        silent = [w for w in roster if before.get(w.id, w.beats) == w.beats and self._may_end(w.id)]
         locked = [worker for worker in silent if self._store.settlement.is_locked(worker.id)]
         for worker in locked:
             self._ended_at[worker.id] = self._clock.monotonic()
