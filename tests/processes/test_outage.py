@@ -47,7 +47,7 @@ def test_everything_resumes_after_a_while_without_mongodb(
     own_server.stop()
     gone_at = time.monotonic()
     for process in (recruiter, worker):
-        process.says("does not answer")
+        process.says("trying again")
     eventually(lambda: time.monotonic() - gone_at > AWAY, within=AWAY + 5)
     assert own_server.start()
 
