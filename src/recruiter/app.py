@@ -119,6 +119,8 @@ class Recruiter(RegistryOwner):
         timeout: DurationLike | None = None,
         needs: Mapping[str, AmountLike] | None = None,
         max_crashes: int | None = None,
+        expires: DurationLike | None = None,
+        keep_failed: DurationLike | None = None,
         aliases: Iterable[str] = (),
         max_running: int | None = None,
         rate: str | None = None,
@@ -137,6 +139,8 @@ class Recruiter(RegistryOwner):
         timeout: DurationLike | None = None,
         needs: Mapping[str, AmountLike] | None = None,
         max_crashes: int | None = None,
+        expires: DurationLike | None = None,
+        keep_failed: DurationLike | None = None,
         aliases: Iterable[str] = (),
         max_running: int | None = None,
         rate: str | None = None,
@@ -145,11 +149,13 @@ class Recruiter(RegistryOwner):
 
         `name` is what is stored (the function's own name by default); `aliases` are names it had before, under which
         jobs may still be waiting. `max_running` jobs of it may run at once in the whole fleet, and `rate="5/1s"` says
-        how many may start in what time, unless an operator sets another limit. The other words are those of
-        `JobBuilder`. Raises TaskExists, and InvalidName, InvalidJob, InvalidDuration or SettingsError for words that
-        cannot be.
+        how many may start in what time, unless an operator sets another limit. A job that has not started within
+        `expires` after its time never starts; one that did not succeed is kept for `keep_failed` in the archive,
+        instead of as long as the cleaner says (`--keep-failed`). The other words are those of `JobBuilder`. Raises
+        TaskExists, and InvalidName, InvalidJob, InvalidDuration or SettingsError for words that cannot be.
         """
-        defaults = Defaults.of(group, priority, tags, retry, only, at_most_once, timeout, needs, max_crashes)
+        given = (group, priority, tags, retry, only, at_most_once, timeout, needs, max_crashes, expires, keep_failed)
+        defaults = Defaults.of(*given)
         decorator = AsTask(self, name, aliases, defaults, Ceiling.parse(max_running, rate))
         return decorator if function is None else decorator(function)
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from recruiter.domain.defaults import Defaults, seconds_to_run
+from recruiter.domain.defaults import Defaults, seconds_of, seconds_to_run
 from recruiter.domain.duration import DurationLike, to_timedelta
-from recruiter.domain.job import Job, JobId
+from recruiter.domain.job import Job, JobId, expiry
 from recruiter.domain.names import DEFAULT_METHOD, check_name, check_priority, check_tags, one_by_one
 from recruiter.domain.needs import AmountLike, Needs
 from recruiter.domain.retry import RetryPolicy, after, check_max_crashes
@@ -57,6 +57,9 @@ class Wishes:
     only: tuple[type[BaseException], ...] = ()
     at_most_once: bool | None = None
     timeout: float | None = None
+    expires_in: float | None = None
+    expires_at: datetime | None = None
+    keep_failed: float | None = None
     needs: Needs | None = None
     max_crashes: int | None = None
     key: str | None = None
@@ -151,6 +154,22 @@ class JobBuilder(Generic[R]):
     def max_crashes(self, count: int) -> Self:
         """How often its process may die under it before it is set aside (3 unless it is given). Raises InvalidJob."""
         return self._with(max_crashes=check_max_crashes(count))
+
+    def expires_in(self, duration: DurationLike) -> Self:
+        """Not started any more when this long has passed since the time it is scheduled for; then it is archived as
+        `expired`. An attempt that has begun goes on. Raises InvalidDuration."""
+        return self._with(expires_in=seconds_of("expires_in", duration), expires_at=None)
+
+    def expires_at(self, moment: datetime) -> Self:
+        """The same, at this moment, a datetime with a time zone. Raises InvalidJob."""
+        if not isinstance(moment, datetime) or moment.utcoffset() is None:
+            raise InvalidJob(f"expires_at needs a datetime with a time zone, not {moment!r}; add tzinfo=UTC or yours")
+        return self._with(expires_at=moment.astimezone(UTC), expires_in=None)
+
+    def keep_failed(self, duration: DurationLike) -> Self:
+        """How long to keep it in the archive if it does not succeed, instead of as long as the cleaner says. Raises
+        InvalidDuration."""
+        return self._with(keep_failed=seconds_of("keep_failed", duration))
 
     def needing(self, **resources: AmountLike) -> Self:
         """What it takes while it runs: `.needing(proc=2, mem="4GiB", gpu=1)`. It waits for a host that has it free.
@@ -266,12 +285,15 @@ class JobBuilder(Generic[R]):
         """The job as it would be stored. Nothing is."""
         wishes, defaults, now = self._wishes, self._wishes.defaults, self._recruiter.clock.now()
         policy, only = (wishes.retry, wishes.only) if wishes.retry is not None else (defaults.retry, defaults.only)
+        due = wishes.at or (now if wishes.delay is None else after(now, wishes.delay))
+        seconds = wishes.expires_in if wishes.expires_in is not None else defaults.expires
+        expires_in = None if wishes.expires_at is not None else seconds
         return Job(
             id=wishes.id if wishes.id is not None else new_id(),
             task=wishes.task,
             args=wishes.args,
             created_at=now,
-            scheduled_at=wishes.at or (now if wishes.delay is None else after(now, wishes.delay)),
+            scheduled_at=due,
             method=wishes.method,
             group=wishes.group or defaults.group,
             priority=wishes.priority if wishes.priority is not None else defaults.priority,
@@ -280,6 +302,9 @@ class JobBuilder(Generic[R]):
             username=wishes.username,
             at_most_once=wishes.at_most_once if wishes.at_most_once is not None else defaults.at_most_once,
             timeout=wishes.timeout if wishes.timeout is not None else defaults.timeout,
+            expires_in=expires_in,
+            expires_at=wishes.expires_at if expires_in is None else expiry(due, expires_in),
+            keep_failed=wishes.keep_failed if wishes.keep_failed is not None else defaults.keep_failed,
             needs=wishes.needs if wishes.needs is not None else defaults.needs,
             max_crashes=wishes.max_crashes if wishes.max_crashes is not None else defaults.max_crashes,
             key=wishes.key,

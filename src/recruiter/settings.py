@@ -118,6 +118,7 @@ class Settings(TargetSettings):
     host: str = ""
     grace: Duration = timedelta(seconds=30)
     clean_after: Duration = timedelta(days=5)
+    keep_failed: Duration | None = None
     wait_at_least: Duration = timedelta(minutes=1)
     wait_at_most: Duration = timedelta(minutes=3)
 

@@ -73,6 +73,8 @@ class Workable:
         timeout: DurationLike | None = None,
         needs: Mapping[str, AmountLike] | None = None,
         max_crashes: int | None = None,
+        expires: DurationLike | None = None,
+        keep_failed: DurationLike | None = None,
         max_running: int | None = None,
         rate: str | None = None,
         **others: Any,
@@ -85,7 +87,19 @@ class Workable:
             ceiling = Ceiling.parse(max_running, rate)
             if ceiling is not None:
                 cls.task_ceiling = ceiling
-            given = (group, priority, tags, retry, only, at_most_once, timeout, needs, max_crashes)
+            given = (
+                group,
+                priority,
+                tags,
+                retry,
+                only,
+                at_most_once,
+                timeout,
+                needs,
+                max_crashes,
+                expires,
+                keep_failed,
+            )
             cls._introduce(name, aliases, *given)
 
     @classmethod
@@ -102,6 +116,8 @@ class Workable:
         timeout: DurationLike | None,
         needs: Mapping[str, AmountLike] | None,
         max_crashes: int | None,
+        expires: DurationLike | None,
+        keep_failed: DurationLike | None,
     ) -> None:
         base = cls.task_defaults  # what it does not say is as in the class it extends
         cls.task_name = check_name("task", name or cls.__name__)
@@ -116,6 +132,8 @@ class Workable:
             base.timeout if timeout is None else timeout,
             base.needs.amounts() if needs is None else needs,
             base.max_crashes if max_crashes is None else max_crashes,
+            base.expires if expires is None else expires,
+            base.keep_failed if keep_failed is None else keep_failed,
         )
         names = (cls.task_name, *cls.task_aliases)
         for known_as in names:

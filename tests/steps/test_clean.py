@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from recruiter import Recruiter
 from recruiter.steps import clean as clean_step
 from recruiter.steps.clean import clean
 from recruiter.store.codec import encode
@@ -65,3 +66,62 @@ def test_every_way_to_end_is_cleaned(store: Store) -> None:
 
 def test_an_empty_archive(store: Store) -> None:
     assert clean(store, NOW, keep_for=DAY) == 0
+
+
+def ended(store: Store, id: str, age: timedelta, *, succeeded: bool, keep_failed: float | None = None) -> None:
+    own = {} if keep_failed is None else {"keep_failed": keep_failed}
+    why = "done" if succeeded else "tried-too-many-times"
+    store.archived.collection.insert_one({"_id": id, "done": succeeded, "why": why, "archived_at": NOW - age, **own})
+
+
+@pytest.mark.parametrize(
+    ("keep_failed", "expected"),
+    [(None, {"success 1", "failure 1"}), (30 * DAY, {"success 1", "failure 1", "failure 9"}), (DAY / 2, {"success 1"})],
+)
+def test_jobs_that_failed_may_be_kept_longer_or_shorter(
+    store: Store, keep_failed: timedelta | None, expected: set[str]
+) -> None:
+    for days in (1, 9, 40):
+        ended(store, f"success {days}", days * DAY, succeeded=True)
+        ended(store, f"failure {days}", days * DAY, succeeded=False)
+
+    clean(store, NOW, 5 * DAY, keep_failed)
+
+    assert left(store) == expected
+    assert clean(store, NOW, 5 * DAY, keep_failed) == 0
+
+
+def test_a_job_may_say_how_long_it_is_kept_if_it_fails(store: Store) -> None:
+    day = DAY.total_seconds()
+    for days in (1, 9, 40):
+        for keep in (2, 20, 365):
+            ended(store, f"{days} of {keep}", days * DAY, succeeded=False, keep_failed=keep * day)
+    ended(store, "success", 9 * DAY, succeeded=True, keep_failed=20 * day)
+    ended(store, "for ever", 9 * DAY, succeeded=False, keep_failed=1e300)
+
+    clean(store, NOW, 5 * DAY, DAY / 2)
+
+    kept = {f"{days} of {keep}" for days in (1, 9, 40) for keep in (2, 20, 365) if days < keep}
+    assert left(store) == {*kept, "for ever"}
+
+
+def test_the_batch_counts_all_of_them(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clean_step, "BATCH", 3)
+    for number in range(4):
+        ended(store, f"s{number}", 9 * DAY, succeeded=True)
+        ended(store, f"f{number}", 9 * DAY, succeeded=False)
+        ended(store, f"k{number}", 9 * DAY, succeeded=False, keep_failed=60 + number)
+
+    assert [clean(store, NOW, DAY) for _ in range(5)] == [3, 3, 3, 3, 0]
+
+
+def test_a_task_says_it_for_its_jobs(store: Store, target: str) -> None:
+    with Recruiter(target) as recruiter:
+        task = recruiter.task(name="kept", keep_failed="30 days")(lambda: 1 / 0)
+        job = task.enqueue()
+        recruiter.run("kept")
+
+        ended = store.archived.collection.find_one({"_id": job.id})
+        assert ended is not None
+        assert ended["keep_failed"] == 30 * DAY.total_seconds()
+        assert task.job().keep_failed("1 day").build().keep_failed == DAY.total_seconds()

@@ -65,7 +65,7 @@ class TestDurability:
         (seen,) = store.roster.read()
         store.settlement.retire("w1", seen.beats, lambda _, __: Movement({held.id: done(held)}))
         store.archived.get_many([ended.id])
-        store.archived.remove_older(NOW + timedelta(days=1), 10)
+        store.archived.remove_succeeded(NOW + timedelta(days=1), 10)
 
     def test_every_write_is_majority_and_journaled(self, careless: tuple[Store, Recorder]) -> None:
         store, recorder = careless

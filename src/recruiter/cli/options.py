@@ -92,6 +92,8 @@ class WorkerDeathOptions:
 class CleanerOptions:
     clean_after: str | None = None
     "How long finished jobs are kept (default 5 days)."
+    keep_failed: str | None = None
+    "How long finished jobs are kept that did not succeed (default as --clean-after)."
     wait_at_least: str | None = None
     "Shortest pause between two cleanings (default 1m)."
     wait_at_most: str | None = None

@@ -122,6 +122,7 @@ def start_cleaner(
         with _Process("cleaner", settings, application.address, manager) as process:
             options = CleanerOptions(
                 clean_after=settings.clean_after,
+                keep_failed=settings.keep_failed,
                 wait_at_least=settings.wait_at_least.total_seconds(),
                 wait_at_most=settings.wait_at_most.total_seconds(),
                 dead_after=settings.considered_dead_after.total_seconds(),

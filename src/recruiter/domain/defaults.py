@@ -26,6 +26,10 @@ class Defaults:
     """Seconds."""
     needs: Needs = NOTHING
     max_crashes: int | None = None
+    expires: float | None = None
+    """Seconds after the time a job is scheduled for in which it may start."""
+    keep_failed: float | None = None
+    """Seconds to keep a job that did not succeed."""
 
     @classmethod
     def of(
@@ -39,6 +43,8 @@ class Defaults:
         timeout: DurationLike | None = None,
         needs: Mapping[str, AmountLike] | None = None,
         max_crashes: int | None = None,
+        expires: DurationLike | None = None,
+        keep_failed: DurationLike | None = None,
     ) -> Defaults:
         if retry is not None and not isinstance(retry, RetryPolicy):
             raise InvalidJob(f"retry is a policy such as RetryManyTimes(3, '1 minute'), not {retry!r}")
@@ -54,7 +60,17 @@ class Defaults:
             None if timeout is None else seconds_to_run(timeout),
             Needs.of(needs),
             None if max_crashes is None else check_max_crashes(max_crashes),
+            None if expires is None else seconds_of("expires", expires),
+            None if keep_failed is None else seconds_of("keep_failed", keep_failed),
         )
+
+
+def seconds_of(name: str, duration: DurationLike) -> float:
+    """A duration in seconds; raises InvalidDuration for none at all."""
+    seconds = to_timedelta(duration).total_seconds()
+    if not seconds:
+        raise InvalidDuration(f"{name} must be longer than nothing; leave it out for no limit")
+    return seconds
 
 
 def seconds_to_run(timeout: DurationLike) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -14,6 +14,7 @@ from recruiter.domain.lanes import Lane
 from recruiter.domain.names import DEFAULT_GROUP, DEFAULT_METHOD
 from recruiter.domain.needs import NOTHING, Needs
 from recruiter.domain.progress import LogLine, StatusEntry
+from recruiter.domain.retry import after
 from recruiter.domain.state import State
 
 JobId = ObjectId | str | int | UUID
@@ -65,6 +66,12 @@ class Job:
     """Seconds that one attempt may take."""
     max_crashes: int | None = None
     """How often its process may die under it before it is set aside; None for the usual number."""
+    expires_in: float | None = None
+    """Seconds after the time it was scheduled for in which it may start, if that is how `expires_at` was said."""
+    expires_at: datetime | None = None
+    """It is not started at this moment or later."""
+    keep_failed: float | None = None
+    """Seconds to keep it in the archive if it does not succeed; None for as long as the cleaner says."""
     needs: Needs = NOTHING
     """What it takes of its host, or of the fleet, while it runs."""
     key: str | None = None
@@ -104,6 +111,10 @@ class Job:
             return f"{self.group}/{self.task}"  # nearly always, and it is asked for every job
         return str(Lane(self.group, self.task, self.needs, self.key, self.suspect))
 
+    def expiry(self, scheduled_at: datetime) -> datetime | None:
+        """When a job like this one expires that is scheduled for then."""
+        return None if self.expires_in is None else expiry(scheduled_at, self.expires_in)
+
     @property
     def state(self) -> State:
         """A job that somebody holds is running, or about to."""
@@ -113,6 +124,14 @@ class Job:
     def last_execution(self) -> Execution | None:
         """The last attempt that has ended, if there was one."""
         return self.executions[-1] if self.executions else None
+
+
+def expiry(scheduled_at: datetime, seconds: float) -> datetime:
+    """So many seconds later, or the last moment there is."""
+    return after(scheduled_at, timedelta(seconds=min(seconds, _LONGEST)))
+
+
+_LONGEST = 1e12
 
 
 @dataclass(frozen=True, slots=True)

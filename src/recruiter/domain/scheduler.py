@@ -84,7 +84,7 @@ class Scheduler:
         return self._definition() == other._definition()
 
     def _definition(self) -> tuple[Any, ...]:
-        template = replace(self.template, id="", created_at=_NEVER, scheduled_at=_NEVER)
+        template = replace(self.template, id="", created_at=_NEVER, scheduled_at=_NEVER, expires_at=None)
         return (template, self.schedule, self.overlap, self.late, self.window, self.must_succeed_within)
 
     def occurrence(self, instant: datetime, now: datetime) -> Job:
@@ -95,6 +95,7 @@ class Scheduler:
             urn=self.urn,
             created_at=now,
             scheduled_at=instant,
+            expires_at=self.template.expiry(instant),
         )
 
 

@@ -17,7 +17,7 @@ class State(StrEnum):
     FAILED = "failed"
     """It has ended, and will not be tried again."""
     CANCELLED = "cancelled"
-    """Somebody did not want it any more."""
+    """Somebody did not want it any more; or not after a time that has passed."""
     LOST = "lost"
     """It must not run twice, was started, and nobody knows how it ended."""
 
@@ -26,4 +26,4 @@ class State(StrEnum):
         """Of a job that has ended, for this reason."""
         if done:
             return cls.SUCCEEDED
-        return {"cancelled": cls.CANCELLED, "lost": cls.LOST}.get(why, cls.FAILED)
+        return {"cancelled": cls.CANCELLED, "expired": cls.CANCELLED, "lost": cls.LOST}.get(why, cls.FAILED)

@@ -13,6 +13,7 @@ class Why(StrEnum):
     NON_RETRIABLE_EXCEPTION = "non-retriable-exception"
     NOT_SCHEDULED_BY_RETRY_POLICY = "not-scheduled-by-retry-policy"
     CANCELLED = "cancelled"
+    EXPIRED = "expired"
     LOST = "lost"
     CRASHED_TOO_MANY_TIMES = "crashed-too-many-times"
     MALFORMED = "malformed"

@@ -80,5 +80,6 @@ SENTENCES: dict[str, tuple[int, str]] = {
     "job.taken_over": (logging.WARNING, "document {job} was locked by {holder} for too long and is taken over"),
     "job.cancelling": (logging.INFO, "job {job} is told that it was cancelled by {by}: {reason}"),
     "job.cancelled": (logging.INFO, "job {job} cancelled"),
+    "job.expired": (logging.INFO, "job {job} expired before it started"),
 }
 UNKNOWN = (logging.INFO, "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import asdict, dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.events import Events
@@ -18,11 +18,16 @@ from recruiter.steps.rescue import Rescue
 from recruiter.store.database import Store
 
 _REST_BETWEEN_BATCHES = 0.05
+_A_DAY = 86400.0
+_LATE = timedelta(hours=1)
+"""How late an outcome may be written."""
 
 
 @dataclass(frozen=True)
 class CleanerOptions:
     clean_after: timedelta = timedelta(days=5)
+    keep_failed: timedelta | None = None
+    """How long to keep jobs that did not succeed; None: as long as the others."""
     wait_at_least: float = 60.0
     wait_at_most: float = 180.0
     dead_after: float = 15.0
@@ -46,6 +51,8 @@ class CleanerProcess:
         # Patient: the leader rescues first; this is for when there is none.
         self._rescue = Rescue(store, store.clock, 2 * options.dead_after, policies)
         store.settlement.sessions.complain = lambda error: events.emit("session.not_ended", error=error)
+        self._gone_before: datetime | None = None
+        self._look_at_all_at = 0.0
         self._presence = presence
         self._loop = Loop("cleaner", self._step, stop, events, manager=manager)
         self._at_work = False
@@ -68,6 +75,18 @@ class CleanerProcess:
             self._events.emit("cleaner.at_work")
         return delay
 
+    def _remove_old(self) -> int:
+        """Failed jobs that are kept for longer are not walked past each time; but once a day, for an outcome may have
+        been written late."""
+        clock, options = self._store.clock, self._options
+        now, monotonic = clock.now(), clock.monotonic()
+        if monotonic >= self._look_at_all_at:
+            self._gone_before, self._look_at_all_at = None, monotonic + _A_DAY
+        removed = clean(self._store, now, options.clean_after, options.keep_failed, since=self._gone_before)
+        if removed < BATCH:
+            self._gone_before = now - options.clean_after - _LATE
+        return removed
+
     def _clean(self) -> float:
         clock = self._store.clock
         gauge(self._store)
@@ -77,7 +96,7 @@ class CleanerProcess:
                 "worker.retired" if retired.unreadable is None else "worker.unreadable", **asdict(retired)
             )
         if clock.monotonic() >= self._clean_at:
-            removed = clean(self._store, clock.now(), self._options.clean_after)
+            removed = self._remove_old()
             counts = clean_counts(self._store, clock.now(), self._options.clean_after)
             self._removed += removed
             if BATCH in (removed, counts):

@@ -19,7 +19,7 @@ from recruiter.domain.notices import Notices
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.schedule_registry import SchedulePolicyRegistry
 from recruiter.domain.seats import Spot
-from recruiter.domain.unreadable import Unreadable
+from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.errors import StoreError, StoreRefused, StoreUnreachable, Superseded
 from recruiter.events import Events
 from recruiter.processes.hooks import Hook, Hooks
@@ -30,6 +30,7 @@ from recruiter.processes.repeating import Repeating
 from recruiter.steps.adopt import adopt, set_jobs_aside
 from recruiter.steps.assign import Round, assign, lacks_takers, never_fitting, recount, unserved
 from recruiter.steps.cancel import FLAGS_AT_ONCE, archive_cancelled
+from recruiter.steps.expire import EXPIRED_AT_ONCE, archive_expired
 from recruiter.steps.lead import Leadership
 from recruiter.steps.rescue import Rescue
 from recruiter.store import limits, scheduled, schedulers
@@ -224,6 +225,7 @@ class RecruiterProcess:
         self._carefully(lambda: self._report_hopeless(round))
         self._carefully(lambda: self._retire_silent(round))
         self._carefully(self._adopt)
+        self._carefully(self._archive_expired)
         self._carefully(self._fold_statistics)
 
     def _carefully(self, step: Callable[[], None]) -> None:
@@ -249,14 +251,20 @@ class RecruiterProcess:
         self._repeating.step(self._leadership.term, self._leadership.holder)
 
     def _archive_cancelled(self) -> None:
+        self._archive(archive_cancelled, "job.cancelled", FLAGS_AT_ONCE)
+
+    def _archive_expired(self) -> None:
+        self._archive(archive_expired, "job.expired", EXPIRED_AT_ONCE)
+
+    def _archive(self, step: Callable[..., Parsed[JobId]], event: str, batch: int) -> None:
         """Batch by batch; if there are very many, the next round goes on at once."""
         until = self._clock.monotonic() + _CANCELLING
         while True:
-            ended = archive_cancelled(self._store, self._clock, self._leadership.term, self._leadership.holder)
+            ended = step(self._store, self._clock, self._leadership.term, self._leadership.holder)
             for id in ended:
-                self._events.emit("job.cancelled", job=id)
+                self._events.emit(event, job=id)
             self._set_aside(ended.unreadable)
-            if len(ended) + len(ended.unreadable) < FLAGS_AT_ONCE:
+            if len(ended) + len(ended.unreadable) < batch:
                 return
             if self._clock.monotonic() > until:
                 self.ring()

@@ -58,6 +58,8 @@ class Telling:
             self._events.emit("job.ended", job=id, task=ended["task"], seconds=seconds)
         elif ended["why"] == Why.CANCELLED:
             self._events.emit("job.cancelled", job=id)
+        elif ended["why"] == Why.EXPIRED:
+            self._events.emit("job.expired", job=id)
         else:
             facts = {"task": ended.get("task"), "attempt": ended.get("attempts"), "worker": last.get("worker")}
             error, trace = _error(last), last.get("trace")

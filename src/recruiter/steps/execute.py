@@ -140,6 +140,8 @@ class Executor:
             task = self._registry.find(document["task"])
             if task is None:
                 return moves.misplaced(document, started_at)
+            if "expires_at" in document and document["expires_at"] <= started_at:
+                return moves.expired(document, started_at)
         except Exception as error:
             return moves.unreadable(id_of(raw), raw, started_at, f"cannot be read: {error}")
         attempt = current.Attempt(document, started_at, self, tells)

@@ -44,7 +44,9 @@ def explain(store: Store, id: JobId, now: datetime) -> str:
         return f"another program has inserted and locked it: {told}; it is taken over at {until:%H:%M:%S} UTC"
     if document.get("lane") is None:
         return f"was inserted by another program and is not adopted yet; {_leader(store, now) or 'that takes a moment'}"
-    return _waiting(store, document, now)
+    told = _waiting(store, document, now)
+    until = document.get("expires_at")
+    return told if not isinstance(until, datetime) else f"{told}; not to be started after {until:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def waiting_reasons(store: Store, lanes: Collection[Lane], now: datetime) -> dict[Lane, str]:

@@ -48,4 +48,5 @@ def checked_moment(schedule_at: datetime | None) -> datetime | None:
 
 def _anew(ended: ArchivedJob, now: datetime, at: datetime) -> Job:
     kept = {field.name: getattr(ended, field.name) for field in fields(Job) if field.name not in _FRESH}
-    return Job(**{**kept, "id": new_id(), "created_at": now, "scheduled_at": at, "recovered_from": ended.id})
+    own = {"id": new_id(), "created_at": now, "scheduled_at": at, "expires_at": ended.expiry(at)}
+    return Job(**{**kept, **own, "recovered_from": ended.id})

@@ -13,10 +13,20 @@ from recruiter.errors import SchedulerNotFound
 from recruiter.store.codec import Document, job_document, new_id
 from recruiter.store.database import Store
 
-_OWN = ("_id", "created_at", "scheduled_at", "postponed", "attempts", "urn")
+_OWN = ("_id", "created_at", "scheduled_at", "postponed", "attempts", "urn", "expires_at")
 """What an occurrence has of its own, whatever its scheduler says."""
 _OPTIONAL = (
-    *("method", "tags", "username", "retry_policy", "timeout", "max_crashes", "at_most_once"),
+    *(
+        "method",
+        "tags",
+        "username",
+        "retry_policy",
+        "timeout",
+        "max_crashes",
+        "expires_in",
+        "keep_failed",
+        "at_most_once",
+    ),
     *("proc", "mem", "resources", "key"),
 )
 
@@ -64,7 +74,14 @@ def remove(store: Store, now: datetime, urn: str) -> int:
 
 def extra_job(scheduler: Scheduler, now: datetime) -> Job:
     """A job like an occurrence, now; its id is its own, so it takes no occurrence's place."""
-    return replace(scheduler.template, id=new_id(), urn=scheduler.urn, created_at=now, scheduled_at=now)
+    return replace(
+        scheduler.template,
+        id=new_id(),
+        urn=scheduler.urn,
+        created_at=now,
+        scheduled_at=now,
+        expires_at=scheduler.template.expiry(now),
+    )
 
 
 def next_runs(scheduler: Scheduler, policies: SchedulePolicyRegistry, now: datetime, count: int) -> list[datetime]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
 
 from pymongo import ASCENDING, DESCENDING, IndexModel
 from pymongo.collection import Collection
@@ -19,9 +19,12 @@ NAME = "archived"
 BY_AGE, BY_WHY = "by_end", "by_why"
 BY_URN, BY_TAG, BY_OWNER, BY_KEY = "end_by_urn", "end_by_tag", "end_by_owner", "end_by_key"
 BY_ERROR, BY_ATTEMPTS, SET_ASIDE = "end_by_error", "end_by_attempts", "set_aside"
+FAILED, KEPT = "failed", "kept_failed"
 _SET_ASIDE = {"why": {"$in": [Why.MALFORMED.value, Why.CRASHED_TOO_MANY_TIMES.value]}}
 _END = (("archived_at", ASCENDING), ("_id", ASCENDING))
 _TEXT: Document = {"$gt": ""}
+_LONGEST = 1e10
+"""Seconds, three hundred years: no job is older."""
 
 
 def _by_end(field: str, name: str, there: Document) -> IndexModel:
@@ -38,6 +41,13 @@ INDEXES = [
     _by_end("key", BY_KEY, _TEXT),
     _by_end("last_execution.class", BY_ERROR, _TEXT),
     _by_end("attempts", BY_ATTEMPTS, {"$gt": 1}),
+    IndexModel([("archived_at", ASCENDING)], name=FAILED, partialFilterExpression={"done": False}),
+    # Those that say how long to keep them if they do not succeed: a few lengths of time, each in order of age.
+    IndexModel(
+        [("keep_failed", ASCENDING), *_END],
+        name=KEPT,
+        partialFilterExpression={"done": False, "keep_failed": {"$gt": 0}},
+    ),
     # Few, and somebody has to look at each: they must be found among millions.
     IndexModel([("archived_at", DESCENDING)], name=SET_ASIDE, partialFilterExpression=_SET_ASIDE),
 ]
@@ -109,8 +119,41 @@ class Archived:
         return self.collection.delete_many({"$and": [{"_id": {"$in": list(ids)}}, *conditions]}).deleted_count
 
     @store_call
-    def remove_older(self, than: datetime, batch: int) -> int:
-        """Removes up to a batch of the oldest jobs; returns how many."""
-        old = self.collection.find({"archived_at": {"$lt": than}}, {"_id": 1}, hint=BY_AGE).sort("archived_at", 1)
-        ids = [document["_id"] for document in old.limit(batch)]
+    def remove_succeeded(self, than: datetime, batch: int, since: datetime | None = None) -> int:
+        """Removes up to a batch of the jobs that succeeded before then; returns how many. Those that did not succeed
+        may be kept for longer: `since` says from where on to look, past all of them."""
+        age = {"$lt": than} if since is None else {"$gte": since, "$lt": than}
+        return self._remove_some({"done": True, "archived_at": age}, BY_AGE, batch)
+
+    @store_call
+    def remove_failed(self, than: datetime, batch: int) -> int:
+        """The same for jobs that did not succeed, and do not say how long they are kept."""
+        return self._remove_some({"done": False, "keep_failed": None, "archived_at": {"$lt": than}}, FAILED, batch)
+
+    @store_call
+    def remove_kept(self, now: datetime, batch: int) -> int:
+        """The same for jobs that did not succeed and say how long they are kept."""
+        removed = 0
+        for seconds in self._lengths():
+            old = now - timedelta(seconds=min(seconds, _LONGEST))
+            query: Document = {"done": False, "keep_failed": seconds, "archived_at": {"$lt": old}}
+            removed += self._remove_some(query, KEPT, batch - removed)
+            if removed >= batch:
+                break
+        return removed
+
+    def _lengths(self) -> Iterator[float]:
+        """For how long jobs are to be kept: few different lengths, however many jobs."""
+        last: float = 0
+        while True:
+            query = {"done": False, "keep_failed": {"$gt": last}}
+            found = self.collection.find_one(query, {"keep_failed": 1}, sort=[("keep_failed", 1)], hint=KEPT)
+            if found is None:
+                return
+            last = found["keep_failed"]
+            yield last
+
+    def _remove_some(self, query: Document, index: str, batch: int) -> int:
+        old = self.collection.find(query, {"_id": 1}, hint=index).sort("archived_at", 1).limit(batch)
+        ids = [document["_id"] for document in old]
         return self.collection.delete_many({"_id": {"$in": ids}}).deleted_count if ids else 0

@@ -18,7 +18,7 @@ from bson.codec_options import DatetimeConversion
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 
-from recruiter.domain.job import EXECUTIONS_KEPT, ArchivedJob, Cancellation, Execution, Job, JobId
+from recruiter.domain.job import EXECUTIONS_KEPT, ArchivedJob, Cancellation, Execution, Job, JobId, expiry
 from recruiter.domain.lanes import Lane
 from recruiter.domain.names import CANCELLED_LANE, DEFAULT_GROUP, DEFAULT_METHOD, check_name
 from recruiter.domain.needs import Needs
@@ -147,7 +147,7 @@ def job_document(job: Job) -> Document:
         document["tags"] = list(job.tags)
     if job.at_most_once:
         document["at_most_once"] = True
-    for name in ("urn", "username", "retry_policy", "timeout", "max_crashes", "key", "recovered_from"):
+    for name in _OPTIONAL:
         value = getattr(job, name)
         if value is not None:
             document[name] = value
@@ -156,6 +156,12 @@ def job_document(job: Job) -> Document:
     if job.suspect:
         document["suspect"] = True
     return document
+
+
+_OPTIONAL = (
+    *("urn", "username", "retry_policy", "timeout", "max_crashes", "expires_in", "expires_at"),
+    *("keep_failed", "key", "recovered_from"),
+)
 
 
 def needs_document(needs: Needs) -> Document:
@@ -244,6 +250,9 @@ def _fields(document: Mapping[str, Any]) -> Document:
         "at_most_once": bool(field.truth(document, "at_most_once", None)),
         "timeout": field.number(document, "timeout", None),
         "max_crashes": field.whole(document, "max_crashes", None, least=1, most=MOST_CRASHES),
+        "expires_in": field.number(document, "expires_in", None),
+        "expires_at": field.moment(document, "expires_at", None),
+        "keep_failed": field.number(document, "keep_failed", None),
         "attempts": field.whole(document, "attempts", 0, most=MOST_ATTEMPTS),
         "crashes": field.whole(document, "crashes", 0, most=MOST_ATTEMPTS),
         "snoozes": field.whole(document, "snoozes", 0),
@@ -456,6 +465,9 @@ FOREIGN_FIELDS: dict[str, tuple[type, ...]] = {
     "snoozes": (int,),
     "timeout": (int, float),
     "max_crashes": (int,),
+    "expires_in": (int, float),
+    "expires_at": (datetime,),
+    "keep_failed": (int, float),
     "proc": (int, float),
     "mem": (int, float),
     "resources": (dict,),
@@ -528,8 +540,9 @@ def adopted_fields(document: Document, now: datetime) -> Document:
             continue
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
             raise InvalidJob(f"{name} is {type(value).__name__}; it must be {' or '.join(t.__name__ for t in types)}")
-    if isinstance(document.get("timeout"), int | float) and not 0 < document["timeout"] < float("inf"):
-        raise InvalidJob(f"timeout is {document['timeout']}; it must be a number of seconds above zero")
+    for name in ("timeout", "expires_in", "keep_failed"):
+        if isinstance(document.get(name), int | float) and not 0 < document[name] < float("inf"):
+            raise InvalidJob(f"{name} is {document[name]}; it must be a number of seconds above zero")
     if document.get("max_crashes") is not None:
         check_max_crashes(document["max_crashes"])
     if not all(isinstance(tag, str) for tag in document.get("tags") or ()):
@@ -551,5 +564,7 @@ def adopted_fields(document: Document, now: datetime) -> Document:
     }
     if field.moment(fields, "scheduled_at") > now:
         fields["postponed"] = True
+    if document.get("expires_in") is not None and document.get("expires_at") is None:
+        fields["expires_at"] = expiry(fields["scheduled_at"], document["expires_in"])
     job_from({name: value for name, value in {**document, **fields}.items() if name not in NOT_BELIEVED})
     return fields

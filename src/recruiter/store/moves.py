@@ -194,6 +194,13 @@ def cancelled(document: Document, at: datetime, execution: Execution | None = No
     return encode(archived_document(document, Why.CANCELLED, at, fields))
 
 
+def expired(document: Document, at: datetime) -> bytes:
+    """A job whose time to start is over."""
+    reason = f"it had not started by {document['expires_at'].isoformat(' ', 'seconds')}, and was not to start later"
+    fields = {"reason": reason, **_concluded(document, State.CANCELLED, at)}
+    return encode(archived_document(document, Why.EXPIRED, at, fields))
+
+
 def misplaced(document: Document, at: datetime) -> Rescheduled:
     """A job that came to a process which does not know its task: to the lane where it belongs, or to wait a while."""
     lane = lane_of(document)

@@ -51,7 +51,7 @@ from recruiter.store.translate import is_about_a_document, store_call
 
 NAME = "scheduled"
 
-DUE, POSTPONED, INBOX = "due", "postponed", "inbox"
+DUE, POSTPONED, INBOX, EXPIRING = "due", "postponed", "inbox", "expiring"
 BY_URN, BY_TAG, BY_OWNER = "turn_by_urn", "turn_by_tag", "turn_by_owner"
 _HAS_LANE = {"lane": {"$gt": ""}}
 LONGEST_LANE = 20_000
@@ -70,6 +70,7 @@ INDEXES = [
     _in_turn("lane", DUE, _TEXT),
     # Only for jobs that wait for their time: the many that are due at once need not pay for it twice.
     IndexModel([("scheduled_at", ASCENDING)], name=POSTPONED, partialFilterExpression={"postponed": True}),
+    IndexModel([("expires_at", ASCENDING)], name=EXPIRING, partialFilterExpression={"expires_at": {"$exists": True}}),
     IndexModel([("lane", ASCENDING)], name=INBOX, partialFilterExpression={"lane": None}),
     _in_turn("urn", BY_URN, _TEXT),
     _in_turn("tags", BY_TAG, {"$exists": True}),
@@ -424,6 +425,12 @@ class Scheduled:
         query = {"$and": [{"_id": {"$in": list(ids)}}, {"lane": {"$gt": "", "$ne": CANCELLED_LANE}}, *conditions]}
         update = {"$set": {"cancel": flag, "lane": CANCELLED_LANE}}
         return self.collection.update_many(query, update).modified_count
+
+    @store_call
+    def expired(self, now: datetime, limit: int, held: Ids[JobId] = ()) -> Parsed[Document]:
+        """Jobs that may not start any more and have not ended, all but those that somebody holds."""
+        query = {"expires_at": {"$lte": now}, **_HAS_LANE, "_id": {"$nin": list(held)}}
+        return parsed(NAME, self._raw.find(query, hint=EXPIRING, limit=limit), _with_an_id)
 
     @store_call
     def flagged(self, limit: int, held: Ids[JobId] = ()) -> Parsed[Document]:

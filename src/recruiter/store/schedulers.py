@@ -164,7 +164,7 @@ def _advance(plan: Plan) -> UpdateOne:
 
 def _document(scheduler: Scheduler) -> Document:
     template = job_document(scheduler.template)
-    for name in ("_id", "lane", "created_at", "scheduled_at", "attempts", "postponed", "urn"):
+    for name in ("_id", "lane", "created_at", "scheduled_at", "attempts", "postponed", "urn", "expires_at"):
         template.pop(name, None)
     within = scheduler.must_succeed_within
     return {
