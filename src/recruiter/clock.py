@@ -10,6 +10,15 @@ _TICK = timedelta(milliseconds=15)
 """How far behind a server's clock may be that is only set now and then."""
 
 
+def _steady() -> float:
+    """Seconds that nobody can set; unlike `time.monotonic`, they go on while the host sleeps, where there is such a
+    clock."""
+    return time.clock_gettime(_STEADY) if _STEADY is not None else time.monotonic()
+
+
+_STEADY: int | None = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
+
+
 class Clock(Protocol):
     """What time it is, and how long something took."""
 
@@ -25,14 +34,19 @@ class SystemClock:
 
     Hosts disagree about the time; the server is the one clock they all can see. Processes measure the offset when
     they connect and with every heartbeat, so a host that is a day off still neither runs jobs early nor late.
+
+    The host's clock is read once, and counted on from there by one that never jumps: whoever sets the host's clock
+    while the process runs changes nothing. A leader that believed a step of a day would take all occurrences of that
+    day for done.
     """
 
     def __init__(self) -> None:
         self.offset = timedelta()
+        self._began = time.time() - _steady()
 
     def now(self) -> datetime:
         """The moment, aware, in UTC."""
-        return datetime.now(UTC) + self.offset
+        return datetime.fromtimestamp(self._began + _steady(), UTC) + self.offset
 
     def monotonic(self) -> float:
         """Seconds that never jump."""

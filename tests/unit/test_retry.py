@@ -414,7 +414,7 @@ class TestRegistry:
 
 
 def test_every_word_of_why() -> None:
-    words = "done tried-too-many-times non-retriable-exception not-scheduled-by-retry-policy cancelled lost"
+    words = "done tried-too-many-times non-retriable-exception not-scheduled-by-retry-policy cancelled expired lost"
     assert {why.value for why in Why} == {
         *words.split(),
         "crashed-too-many-times",

@@ -29,7 +29,7 @@ TEMPORARY = "recruiter-mongod-"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Which mongod serves a folder. The start time tells it from a stranger that got the same pid later."""
+    """Which mongod serves a folder. When it was started tells it from a stranger that got the same pid later."""
 
     port: int
     pid: int
@@ -37,17 +37,29 @@ class Record:
 
     @classmethod
     def of(cls, pid: int, port: int) -> Record:
-        return cls(port=port, pid=pid, started=float(psutil.Process(pid).create_time()))
+        return cls(port=port, pid=pid, started=_started(pid))
 
     @property
     def running(self) -> bool:
         try:
-            process = psutil.Process(self.pid)
-            # The kernel counts from boot, so an adjusted system clock moves the start time a little.
-            same = abs(float(process.create_time()) - self.started) < 2.0
-            return same and process.status() != psutil.STATUS_ZOMBIE
+            same = _started(self.pid) == self.started
+            return same and psutil.Process(self.pid).status() != psutil.STATUS_ZOMBIE
         except psutil.Error:
             return False
+
+
+def _started(pid: int) -> float:
+    """When this process was started, by a clock that nobody can set: of the kernel, counted from its boot. psutil would
+    add the time of the boot, which moves with the clock of the host. Raises psutil.NoSuchProcess."""
+    try:
+        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return float(after_name[_START_TIME])
+    except (OSError, IndexError, ValueError):
+        return float(psutil.Process(pid).create_time())  # not Linux: there it is what was noted at the start
+
+
+_START_TIME = 19
+"""The 22nd field of /proc/PID/stat; the name of the program, which is the second, may hold spaces."""
 
 
 def read_record(folder: Path) -> Record | None:
