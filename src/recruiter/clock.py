@@ -6,6 +6,8 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+_A_STEP = 1.0
+"""Seconds by which a clock is set, and not only corrected."""
 _TICK = timedelta(milliseconds=15)
 """How far behind a server's clock may be that is only set now and then."""
 
@@ -61,6 +63,33 @@ class SystemClock:
         answered = self.now() - self.offset
         asked = answered - timedelta(seconds=took)
         self.offset = min(max(self.offset, theirs - answered), theirs + _TICK - asked)
+
+
+class SteadyClock:
+    """A clock of the host that does not jump when somebody sets it.
+
+    It goes on as before until the server has been asked again, and says how much of it is true (`offset`). In between,
+    a host that is set back by a day would make every retry due at once.
+    """
+
+    def __init__(self, source: SystemClock) -> None:
+        self._source = source
+        self._offset = source.offset
+        self._lead = self._measured()
+
+    def now(self) -> datetime:
+        """The moment, aware, in UTC."""
+        offset, measured = self._source.offset, self._measured()
+        if offset != self._offset or abs(measured - self._lead) < _A_STEP:
+            self._offset, self._lead = offset, measured
+        return datetime.fromtimestamp(self._source.monotonic() + self._lead, UTC)
+
+    def monotonic(self) -> float:
+        """Seconds that never jump."""
+        return self._source.monotonic()
+
+    def _measured(self) -> float:
+        return self._source.now().timestamp() - self._source.monotonic()
 
 
 class FollowingClock:

@@ -16,6 +16,7 @@ import sys
 import time
 from dataclasses import dataclass
 
+from recruiter.clock import SteadyClock
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.throughput import Throughput
 from recruiter.events import Events
@@ -73,7 +74,7 @@ class WorkerProcess:
         self._fetch_stop = Stop()
         self._dispatcher = Dispatcher(
             lambda worker, now: fork_server.spawn(worker, store.target.uri, options.concurrency, now),
-            store.clock,
+            SteadyClock(store.clock),
             events,
             PolicyRegistry(),
             children=options.processes,
