@@ -331,7 +331,7 @@ class Recruiter(RegistryOwner):
 
     def schedulers(self) -> list[Scheduler]:
         """All schedulers, by urn."""
-        return self.store.schedulers.all()
+        return list(self.store.schedulers.all())
 
     aschedulers = twin(schedulers)
 

@@ -20,6 +20,11 @@ from recruiter.cli.output import Output, ask, choose, say, show
 from recruiter.domain.duration import humanize
 from recruiter.domain.scheduler import Scheduler
 from recruiter.domain.text import plural
+from recruiter.domain.unreadable import Unreadable
+from recruiter.errors import UnreadableDocument
+
+_LONGEST = 1e9
+"""Seconds of an interval that is told in words."""
 
 app = App(name="scheduler", help="List and control repeatable jobs.")
 
@@ -40,7 +45,9 @@ _COLUMNS = (
 def list_(*, common: given.ApplicationOptions = given.ApplicationOptions(), output: Output = "table") -> None:
     """All schedulers, with their schedule, the next run and the last."""
     with _recruiter(common) as recruiter:
-        show([_row(each) for each in recruiter.schedulers()], _COLUMNS, output, empty="There are no schedulers.")
+        found = recruiter.store.schedulers.all()
+        rows = [*(_row(each) for each in found), *map(_unreadable, found.unreadable)]
+        show(rows, _COLUMNS, output, empty="There are no schedulers.")
 
 
 @app.command(name="next")
@@ -131,8 +138,12 @@ def remove(
             say("Nothing was removed.")
             return 1
         scheduler = recruiter.scheduler(urn)
-        row, waiting = _row(scheduler.find()), len(scheduler.waiting())
-        told = f"{urn}: task {row['task']}, {row['schedule']}; {_waiting(waiting)}."
+        try:
+            row = _row(scheduler.find())
+            what = f"task {row['task']}, {row['schedule']}"
+        except UnreadableDocument as error:
+            what = str(error)
+        told = f"{urn}: {what}; {_waiting(len(scheduler.waiting()))}."
         if not ask(f"{told} Remove it?", yes):
             say("Nothing was removed.")
             return 1
@@ -147,7 +158,8 @@ def _waiting(count: int) -> str:
 
 def _zone(scheduler: Scheduler) -> ZoneInfo | None:
     """The time zone of its schedule; None for this computer's."""
-    name = (scheduler.schedule.get("parameters") or {}).get("tz")
+    parameters = scheduler.schedule.get("parameters")
+    name = parameters.get("tz") if isinstance(parameters, dict) else None
     try:
         return ZoneInfo(name) if isinstance(name, str) else None
     except (ValueError, OSError):  # there is no such zone
@@ -156,6 +168,10 @@ def _zone(scheduler: Scheduler) -> ZoneInfo | None:
 
 def _local(moment: datetime, zone: ZoneInfo | None) -> str:
     return f"{moment.astimezone(zone):%Y-%m-%d %H:%M:%S %Z}"
+
+
+def _unreadable(document: Unreadable) -> dict[str, Any]:
+    return {"urn": document.id, "state": f"unreadable: {document.reason}"}
 
 
 def _row(scheduler: Scheduler) -> dict[str, Any]:
@@ -182,13 +198,14 @@ def _row(scheduler: Scheduler) -> dict[str, Any]:
 
 
 def _schedule(scheduler: Scheduler) -> str:
-    parameters = scheduler.schedule.get("parameters") or {}
+    parameters = scheduler.schedule.get("parameters")
+    parameters = parameters if isinstance(parameters, dict) else {}
     told = ", ".join(_parameter(name, value) for name, value in parameters.items())
     return f"{scheduler.schedule.get('class')}({told})"
 
 
 def _parameter(name: str, value: Any) -> str:
-    seconds = name == "interval" and isinstance(value, int | float)
+    seconds = name == "interval" and isinstance(value, int | float) and 0 <= value < _LONGEST
     return humanize(timedelta(seconds=value)) if seconds else str(value)
 
 

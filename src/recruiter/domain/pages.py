@@ -10,6 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 from recruiter.domain.job import JobId
 from recruiter.domain.needs import NOTHING, Needs
 from recruiter.domain.state import State
+from recruiter.domain.unreadable import Unreadable
 
 J = TypeVar("J", covariant=True)
 
@@ -24,6 +25,8 @@ class Page(Generic[J]):
     looked_at: int = 0
     """About how many documents were read for it. Where no index answers a condition, a page may be short, even empty,
     while `next` says that there is more to look at."""
+    unreadable: tuple[Unreadable, ...] = ()
+    """Documents that should have been on this page and cannot be read."""
 
     def __iter__(self) -> Iterator[J]:
         return iter(self.jobs)

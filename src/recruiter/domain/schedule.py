@@ -40,6 +40,10 @@ BOUND = 100
 """How many occurrences of one scheduler are made at once, at most; the newest are kept."""
 
 
+MOST_WALKED = 2_000
+"""So many occurrences of one scheduler are looked at, at most. The default window has as many seconds."""
+
+
 class SchedulePolicy(ABC):
     """When a repeatable job runs. A policy is a value: immutable, compared by content.
 
@@ -112,8 +116,9 @@ def late_occurrences(
     makes those that are still on time, LATEST the newest one, ALL all of them. Never one that is older than
     `window`, and of more than `bound` the oldest are dropped.
 
-    The work is that of walking through the window, however long the downtime was. A clock that stepped back before
-    `last` finds nothing to do: what was handled is not handled again.
+    The work is that of walking through the window, however long the downtime was; of a window with thousands of
+    occurrences only the last part is walked through, and what is before that is too old. A clock that stepped back
+    before `last` finds nothing to do: what was handled is not handled again.
     """
     if isinstance(bound, bool) or not isinstance(bound, int) or bound < 1:
         raise InvalidSchedule(f"the bound is a number of occurrences, 1 or more, not {said_by(bound, repr)}")
@@ -123,15 +128,25 @@ def late_occurrences(
     too_old = upcoming is not None and upcoming < horizon
     if too_old:
         upcoming = next_occurrence(policy, horizon - datetime.resolution)
-    missed: list[datetime] = []
-    while upcoming is not None and upcoming <= now:
-        missed.append(upcoming)
-        upcoming = next_occurrence(policy, upcoming)
+    missed, upcoming = _walk(policy, upcoming, now)
+    while upcoming is not None and upcoming <= now:  # too many: the same time before now, or half of what is left
+        too_old = True
+        horizon = max(now - (missed[-1] - missed[0]), upcoming + (now - upcoming) / 2)
+        missed, upcoming = _walk(policy, next_occurrence(policy, horizon), now)
     on_time_since = _back(now, to_timedelta(tolerance))
     was_down = too_old or (bool(missed) and missed[0] < on_time_since)
     made = (_made_late(late, missed, on_time_since) if was_down else missed)[-bound:]
     handled = missed[-1] if missed else horizon if too_old else last
     return Due(tuple(made), handled, upcoming, skipped=len(missed) - len(made), too_old=too_old)
+
+
+def _walk(policy: SchedulePolicy, upcoming: datetime | None, now: datetime) -> tuple[list[datetime], datetime | None]:
+    """The occurrences from here up to now, and the next one; not all if there are very many."""
+    missed: list[datetime] = []
+    while upcoming is not None and upcoming <= now and len(missed) < MOST_WALKED:
+        missed.append(upcoming)
+        upcoming = next_occurrence(policy, upcoming)
+    return missed, upcoming
 
 
 def next_occurrence(policy: SchedulePolicy, moment: datetime) -> datetime | None:

@@ -68,6 +68,8 @@ class Scheduler:
     skipped: int = 0
     succeeded_at: datetime | None = None
     """The last success anybody has noticed; kept when the archive has forgotten it."""
+    revision: int = 0
+    """How often its definition was changed."""
 
     def broken_promise(self, succeeded_at: datetime | None, now: datetime) -> str | None:
         """What it has promised (`must_succeed_within`) and not kept, given its last success."""

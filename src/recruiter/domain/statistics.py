@@ -242,7 +242,8 @@ def add_up(
     series: dict[datetime, Counts] = {begin: Counts() for begin in _steps(begin_of(since), until, step)}
     flows: dict[Kind, Counts] = {}
     for each in counted:  # there may be very many
-        series[begin_of(each.at)].merge(each.counts)
+        if (begin := begin_of(each.at)) in series:
+            series[begin].merge(each.counts)
         flows.setdefault((each.group, each.task), Counts()).merge(each.counts)
     total = Counts()
     groups: dict[str, Counts] = {}

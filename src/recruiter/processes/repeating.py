@@ -8,11 +8,13 @@ from recruiter.domain.schedule_registry import SchedulePolicyRegistry
 from recruiter.events import Events
 from recruiter.steps.overdue import overdue
 from recruiter.steps.repeat import repeat
+from recruiter.store.codec import key_of
 from recruiter.store.database import Store
 
 _BETWEEN_LOOKS = 1.0
 """Seconds until a scheduler that is new or changed is noticed by a busy leader; an idle one hears of it at once."""
 _BETWEEN_PROMISES = 60.0
+_UNREADABLE_FOR = 60.0
 
 
 class Repeating:
@@ -26,6 +28,8 @@ class Repeating:
         self._promises_at = 0.0
         self._broken: dict[str, str] = {}
         self._overdue: set[str] = set()
+        self._unreadable: dict[bytes, float] = {}
+        """The ids of schedulers that cannot be read, as bytes, and when to look at each again."""
 
     def seconds_left(self) -> float | None:
         """Until the next occurrence; None when there is none to come."""
@@ -42,7 +46,8 @@ class Repeating:
             return
         self._look_at = self._clock.monotonic() + _BETWEEN_LOOKS
         now = self._clock.now()
-        self._next_at = self._store.schedulers.next_at()
+        self._unreadable = {key: at for key, at in self._unreadable.items() if at > self._clock.monotonic()}
+        self._next_at = self._store.schedulers.next_at(self._unreadable)
         if self._next_at is not None and self._next_at <= now:
             self._make(term, holder, now)
         if self._clock.monotonic() >= self._promises_at:
@@ -50,14 +55,17 @@ class Repeating:
             self._keep_promises(now)
 
     def _make(self, term: int, holder: str, now: datetime) -> None:
-        repetition = repeat(self._store, self._policies, term, holder, now)
+        repetition = repeat(self._store, self._policies, term, holder, now, self._unreadable)
+        for document in repetition.unreadable:
+            self._unreadable[key_of(document.raw)] = self._clock.monotonic() + _UNREADABLE_FOR
         if repetition.made or repetition.skipped:
             self._events.emit("scheduler.repeated", made=repetition.made, skipped=repetition.skipped)
-        for urn, reason in repetition.broken:
+        unreadable = ((document.id, document.reason) for document in repetition.unreadable)
+        for urn, reason in (*repetition.broken, *unreadable):
             if self._broken.get(urn) != reason:
                 self._events.emit("scheduler.broken", urn=urn, reason=reason)
             self._broken[urn] = reason
-        self._next_at = now if repetition.more else self._store.schedulers.next_at()
+        self._next_at = now if repetition.more else self._store.schedulers.next_at(self._unreadable)
 
     def _keep_promises(self, now: datetime) -> None:
         late = {each.urn: each.told for each in overdue(self._store, now)}

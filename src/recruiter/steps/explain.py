@@ -14,8 +14,8 @@ from recruiter.domain.lanes import Lane
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.observation import SILENT
 from recruiter.domain.obstacles import Circumstances, Unserved
-from recruiter.errors import JobNotFound
-from recruiter.store.codec import lane_of
+from recruiter.errors import InvalidJob, JobNotFound, UnreadableDocument
+from recruiter.store.codec import job_from, lane_of
 from recruiter.store.database import Store
 from recruiter.store.foreign import LOCK_LASTS, is_locked
 from recruiter.store.limits import Rules
@@ -33,7 +33,7 @@ def explain(store: Store, id: JobId, now: datetime) -> str:
     held = _holder(store, id, now)
     flag = document.get("cancel")
     if document.get("lane") == CANCELLED_LANE:
-        by, reason = _by(flag), (flag or {}).get("reason") or "no reason given"
+        by, reason = _by(flag), (flag.get("reason") if isinstance(flag, dict) else None) or "no reason given"
         doing = f"; {held}" if held else f"; {_leader(store, now) or 'the leader archives it in a moment'}"
         return f"cancelled by {by}: {reason}{doing}"
     if held:
@@ -44,6 +44,10 @@ def explain(store: Store, id: JobId, now: datetime) -> str:
         return f"another program has inserted and locked it: {told}; it is taken over at {until:%H:%M:%S} UTC"
     if document.get("lane") is None:
         return f"was inserted by another program and is not adopted yet; {_leader(store, now) or 'that takes a moment'}"
+    try:
+        job_from(document)
+    except (UnreadableDocument, InvalidJob) as error:
+        return f"its document cannot be read: {error}; correct it, or remove it"
     told = _waiting(store, document, now)
     until = document.get("expires_at")
     return told if not isinstance(until, datetime) else f"{told}; not to be started after {until:%Y-%m-%d %H:%M:%S} UTC"

@@ -35,6 +35,7 @@ from contextlib import suppress
 from recruiter.clock import Clock
 from recruiter.domain.assignment import Registration
 from recruiter.domain.observation import Observation
+from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import StoreError
 from recruiter.store.database import Store
 from recruiter.store.leases import Lease
@@ -148,19 +149,20 @@ class Leadership:
     # -- the lease -------------------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        seen = self._store.leases.read()
-        if seen is None or seen.holder is None:
+        seen = self._store.leases.look()
+        if seen is None or (isinstance(seen, Lease) and seen.holder is None):
             self._acquire(seen)
             return
-        still = self._observation.still_for(_LEASE, (seen.term, seen.beats), self._clock.monotonic())
+        counter = seen.raw if isinstance(seen, Unreadable) else (seen.term, seen.beats)
+        still = self._observation.still_for(_LEASE, counter, self._clock.monotonic())
         if still >= self._silence:
             self._acquire(seen)
 
-    def _acquire(self, seen: Lease | None) -> None:
+    def _acquire(self, seen: Lease | Unreadable | None) -> None:
         attempt = secrets.token_hex(8)  # new each time: see store/leases.py
         who = {"host": socket.gethostname(), "pid": os.getpid(), "session": self._store.settlement.session_id}
         self._mine, self._raised, self._doubted = None, False, False
-        if seen is not None and seen.holder is not None:
+        if isinstance(seen, Lease) and seen.holder is not None:
             self._store.settlement.end_session_of(seen.session)  # it may have died in the middle of a transaction
         asked_at = self._clock.monotonic()
         above = self._highest_elsewhere()
@@ -182,8 +184,8 @@ class Leadership:
         self._raised = True
 
     def _take_a_new_term(self, mine: Lease) -> None:
-        seen = self._store.leases.read()
-        if seen is None or seen.holder != mine.holder:
+        seen = self._store.leases.look()
+        if not isinstance(seen, Lease) or seen.holder != mine.holder:
             self._step_back(mine)
         else:
             self._acquire(seen)

@@ -54,7 +54,7 @@ def overview(store: Store, *, jobs: int, within: timedelta) -> Overview:
     workers = store.roster.entries()
     runs = [(run["since"], run["job"], run["task"], entry.id) for entry in workers for run in entry.running]
     runs = sorted(runs, key=lambda run: run[0])[:jobs]
-    said = store.scheduled.get_many([id for _, id, _, _ in runs])
+    said = store.scheduled.get_many([id for _, id, _, _ in runs])  # one that cannot be read says nothing
     running = [_running(id, task, worker, since, said.get(id)) for since, id, task, worker in runs]
     since, until = window(now, within, now)
     minutes = add_up(store.statistics.read(since, until, None, None), {}, now, since, until).series

@@ -9,6 +9,7 @@ and no job with the id of this occurrence exists. Time only decides what is look
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,10 +18,15 @@ from recruiter.domain.schedule import Due, late_occurrences
 from recruiter.domain.schedule_registry import SchedulePolicyRegistry
 from recruiter.domain.scheduler import Plan, Scheduler, plan
 from recruiter.domain.text import cut
+from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import InvalidSchedule
 from recruiter.store.database import Store
 
 SCHEDULERS_AT_ONCE = 500
+OCCURRENCES_AT_ONCE = 1_000
+"""So many jobs are made in one transaction, near enough; the leader has other things to do between two."""
+_LONGEST_LOOK = 0.5
+"""Seconds for asking policies what is due; then those that have answered are served."""
 _LOOK_AT_BROKEN_AGAIN = timedelta(minutes=1)
 
 
@@ -34,17 +40,32 @@ class Repetition:
     """Urns and reasons."""
     more: bool = False
     """There may be others that are due: look again at once."""
+    unreadable: tuple[Unreadable, ...] = ()
+    """Schedulers that cannot be read: do not look at them again so soon."""
 
 
-def repeat(store: Store, policies: SchedulePolicyRegistry, term: int, holder: str, now: datetime) -> Repetition:
-    """Looks once. Only for the leader; raises Superseded when it is not any more."""
-    found = store.schedulers.due(now, SCHEDULERS_AT_ONCE)
+def repeat(
+    store: Store,
+    policies: SchedulePolicyRegistry,
+    term: int,
+    holder: str,
+    now: datetime,
+    but: Container[bytes] = (),
+) -> Repetition:
+    """Looks once, at all `but` those that are known to be unreadable. Only for the leader; raises Superseded when it is
+    not any more."""
+    found = store.schedulers.due(now, SCHEDULERS_AT_ONCE, but)
+    until = store.clock.monotonic() + _LONGEST_LOOK
+    occurrences = 0
     calendar = _Calendar(policies, now)
     dues: dict[str, tuple[Scheduler, Due]] = {}
     broken: list[tuple[str, str]] = []
     for scheduler in found:
+        if occurrences >= OCCURRENCES_AT_ONCE or store.clock.monotonic() > until:
+            break
         try:
             dues[scheduler.urn] = scheduler, calendar.due(scheduler)
+            occurrences += len(dues[scheduler.urn][1].occurrences)
         except InvalidSchedule as error:
             broken.append((scheduler.urn, cut(str(error))))
             store.schedulers.set_aside(scheduler, cut(str(error)), now + _LOOK_AT_BROKEN_AGAIN)
@@ -53,7 +74,8 @@ def repeat(store: Store, policies: SchedulePolicyRegistry, term: int, holder: st
         made=sum(len(each.instants) for each in plans),
         skipped=sum(each.skipped for each in plans),
         broken=tuple(broken),
-        more=len(found) == SCHEDULERS_AT_ONCE,
+        more=len(found) == SCHEDULERS_AT_ONCE or len(dues) + len(broken) < len(found),
+        unreadable=found.unreadable,
     )
 
 

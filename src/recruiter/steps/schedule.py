@@ -45,7 +45,7 @@ def put(store: Store, scheduler: Scheduler) -> Scheduler | None:
 def get(store: Store, urn: str) -> Scheduler:
     scheduler = store.schedulers.get(urn)
     if scheduler is None:
-        raise SchedulerNotFound(f"there is no scheduler {urn!r}; `recruiter scheduler list` shows those there are")
+        raise _not_found(urn)
     return scheduler
 
 
@@ -65,9 +65,19 @@ def resume(store: Store, policies: SchedulePolicyRegistry, now: datetime, urn: s
             return
 
 
+def _check_exists(store: Store, urn: str) -> None:
+    """Also of one that cannot be read."""
+    if not store.schedulers.exists(urn):
+        raise _not_found(urn)
+
+
+def _not_found(urn: str) -> SchedulerNotFound:
+    return SchedulerNotFound(f"there is no scheduler {urn!r}; `recruiter scheduler list` shows those there are")
+
+
 def remove(store: Store, now: datetime, urn: str) -> int:
     """Removes it, and asks for its jobs that have not ended to be cancelled; returns how many."""
-    get(store, urn)
+    _check_exists(store, urn)
     store.schedulers.remove(urn)
     return store.scheduled.flag_urn(urn, {"at": now, "by": "scheduler", "reason": "its scheduler was removed"})
 

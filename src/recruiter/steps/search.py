@@ -20,10 +20,14 @@ from recruiter.domain.filters import ENDED, JobFilter
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.pages import Count, JobSummary, Page
 from recruiter.domain.state import State
-from recruiter.errors import InvalidFilter
+from recruiter.domain.text import shown
+from recruiter.domain.unreadable import Unreadable
+from recruiter.errors import InvalidFilter, RecruiterError
+from recruiter.store import archived, scheduled
 from recruiter.store.codec import Document, archived_from, job_from
 from recruiter.store.cursors import Cursor, cursor_from
 from recruiter.store.database import Store
+from recruiter.store.fields import job_id
 from recruiter.store.held import Held
 from recruiter.store.roster import Hold
 from recruiter.store.scans import Position, Walk
@@ -98,7 +102,19 @@ def search(
         del entries[limit:]
         section, position = entries[-1].section, entries[-1].position
     following = Cursor(section, position, moment).written(filter) if section is not None else None
-    return Page(tuple(form.of(entry) for entry in entries), following, looked)
+    return _page(entries, form, following, looked)
+
+
+def _page(entries: Sequence[Entry], form: Form[T], following: str | None, looked: int) -> Page[T]:
+    jobs: list[T] = []
+    unreadable: list[Unreadable] = []
+    for entry in entries:
+        try:
+            jobs.append(form.of(entry))
+        except RecruiterError as error:
+            place = archived.NAME if entry.section == ENDS else scheduled.NAME
+            unreadable.append(Unreadable(place, shown(entry.document.get("_id")), str(error)))
+    return Page(tuple(jobs), following, looked, tuple(unreadable))
 
 
 def count(store: Store, filter: JobFilter, now: datetime, most: int | None) -> Count:
@@ -150,7 +166,7 @@ class Sections:
             found = walk.page(after, limit, window, fields)
         entries = [Entry(section, position, document) for position, document in found.documents]
         if section == RUNNING:
-            entries = [replace(entry, hold=self._holds[entry.document["_id"]]) for entry in entries]
+            entries = [replace(entry, hold=self._holds.get(entry.document["_id"])) for entry in entries]
         return entries, found.reached, found.looked_at
 
     def count(self, section: str, after: Position | None, most: int | None) -> tuple[int, Position | None, int]:
@@ -191,8 +207,7 @@ def _summary(entry: Entry) -> JobSummary:
 
 
 def _id(entry: Entry) -> JobId:
-    id: JobId = entry.document["_id"]
-    return id
+    return job_id("_id", entry.document["_id"])
 
 
 FULL = Form(None, _full)

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from bson import ObjectId
 from pymongo import ASCENDING, DESCENDING, IndexModel
 from pymongo.collection import Collection
 
-from recruiter.store.codec import Document
+from recruiter.domain.unreadable import Parsed
+from recruiter.store import fields as field
+from recruiter.store.codec import RAW, Document
+from recruiter.store.reading import parsed
 from recruiter.store.translate import store_call
 
 NAME = "actions"
@@ -66,11 +70,19 @@ class Actions:
         self.collection.update_one({"_id": id}, {"$set": {"outcome": outcome}})
 
     @store_call
-    def latest(self, limit: int) -> list[ActionEntry]:
+    def latest(self, limit: int) -> Parsed[ActionEntry]:
         """The newest first."""
-        return [_entry(document) for document in self.collection.find().sort("at", DESCENDING).limit(limit)]
+        raw: Collection[Any] = self.collection.with_options(codec_options=RAW)
+        return parsed(NAME, raw.find().sort("at", DESCENDING).limit(limit), _entry)
 
 
 def _entry(document: Document) -> ActionEntry:
-    names = ("at", "by", "verb", "subject", "reason", "outcome")
-    return ActionEntry(*(document.get(name) for name in names))  # type: ignore[arg-type]
+    """The parser."""
+    return ActionEntry(
+        at=field.moment(document, "at"),
+        by=field.text(document, "by"),
+        verb=field.text(document, "verb"),
+        subject=field.text(document, "subject"),
+        reason=field.text(document, "reason", None),
+        outcome=field.text(document, "outcome", None),
+    )

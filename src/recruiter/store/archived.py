@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from itertools import chain, islice
+from typing import Any
 
+from bson.raw_bson import RawBSONDocument
 from pymongo import ASCENDING, DESCENDING, IndexModel
 from pymongo.collection import Collection
 
 from recruiter.domain.job import ArchivedJob, JobId
 from recruiter.domain.state import State
+from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.domain.why import Why
-from recruiter.store.codec import LENIENT, Document, archived_from
+from recruiter.store.codec import RAW, Document, archived_from, decode_leniently
+from recruiter.store.fields import text
+from recruiter.store.reading import delete_these, parse_fields, parse_one, parsed, readable
 from recruiter.store.translate import store_call
 
 NAME = "archived"
@@ -25,6 +31,7 @@ _END = (("archived_at", ASCENDING), ("_id", ASCENDING))
 _TEXT: Document = {"$gt": ""}
 _LONGEST = 1e10
 """Seconds, three hundred years: no job is older."""
+_LOOKED_AT = 10_000
 
 
 def _by_end(field: str, name: str, there: Document) -> IndexModel:
@@ -67,23 +74,32 @@ VALIDATOR = {
 class Archived:
     def __init__(self, collection: Collection[Document]) -> None:
         self.collection = collection
-        # What was set aside is kept as it was, readable or not; looking at it must not fail.
-        self._readable = collection.with_options(codec_options=LENIENT)
+        self._raw: Collection[Any] = collection.with_options(codec_options=RAW)
 
     @store_call
     def get(self, id: JobId) -> ArchivedJob | None:
-        document = self._readable.find_one({"_id": id})
-        return archived_from(document) if document else None
+        """Raises UnreadableDocument."""
+        document = self._raw.find_one({"_id": id})
+        return readable(_parsed(document)) if document else None
 
     @store_call
     def get_many(self, ids: Iterable[JobId]) -> dict[JobId, ArchivedJob]:
-        return {d["_id"]: archived_from(d) for d in self._readable.find({"_id": {"$in": list(ids)}})}
+        """Raises UnreadableDocument if one of them cannot be read."""
+        found = (readable(_parsed(document)) for document in self._raw.find({"_id": {"$in": list(ids)}}))
+        return {job.id: job for job in found}
 
     @store_call
-    def get_some(self, ids: Iterable[JobId], conditions: Sequence[Document]) -> list[ArchivedJob]:
+    def get_some(self, ids: Iterable[JobId], conditions: Sequence[Document]) -> Parsed[ArchivedJob]:
         """Those of these jobs that fulfil the conditions."""
-        found = self._readable.find({"$and": [{"_id": {"$in": list(ids)}}, *conditions]})
-        return [archived_from(document) for document in found]
+        return _all(self._raw.find({"$and": [{"_id": {"$in": list(ids)}}, *conditions]}))
+
+    @store_call
+    def unreadable(self, since: datetime, limit: int) -> list[Unreadable]:
+        """Of those that ended since then, the newest first; up to so many, of ten thousand that are looked at."""
+        newest = self._raw.find({"archived_at": {"$gte": since}}, hint=BY_AGE).sort("archived_at", -1)
+        undated = self._raw.find({"archived_at": {"$not": {"$type": "date"}}}, hint=BY_AGE)
+        found = (_parsed(document) for document in chain(undated.limit(_LOOKED_AT), newest.limit(_LOOKED_AT)))
+        return list(islice((each for each in found if isinstance(each, Unreadable)), limit))
 
     @store_call
     def which_exist(self, ids: Iterable[JobId]) -> set[JobId]:
@@ -93,25 +109,25 @@ class Archived:
     def latest(self, urn: str, *, done: bool | None = None) -> ArchivedJob | None:
         """The job of this urn that ended last; or that succeeded, or failed, last."""
         query: Document = {"urn": urn} if done is None else {"urn": urn, "done": done}
-        document = self._readable.find_one(query, sort=[("archived_at", -1)], hint=BY_URN)
-        return archived_from(document) if document else None
+        newest = self._raw.find(query, sort=[("archived_at", -1)], hint=BY_URN)
+        found = (_parsed(document) for document in newest)
+        return next((job for job in found if not isinstance(job, Unreadable)), None)
 
     @store_call
     def count_by(self, field: str, since: datetime, until: datetime) -> list[tuple[str, State, int]]:
         """How many jobs of each value of this field have ended in that time, and how; for reports only."""
         ended = {"archived_at": {"$gte": since, "$lt": until}, field: {"$exists": True}}
         kind = {"name": f"${field}", "done": "$done", "why": "$why"}
-        rows = self.collection.aggregate(
+        rows = self._raw.aggregate(
             [{"$match": ended}, {"$unwind": f"${field}"}, {"$group": {"_id": kind, "jobs": {"$sum": 1}}}], hint=BY_AGE
         )
-        return [(r["_id"]["name"], State.at_the_end(r["_id"]["done"], r["_id"]["why"]), r["jobs"]) for r in rows]
+        return list(parsed(NAME, rows, _row))
 
     @store_call
-    def set_aside(self, limit: int, since: datetime | None = None) -> list[ArchivedJob]:
+    def set_aside(self, limit: int, since: datetime | None = None) -> Parsed[ArchivedJob]:
         """What could not become a job, or has taken its process down too often; newest first, each with its reason."""
         query = {**_SET_ASIDE, "archived_at": {"$gte": since}} if since is not None else _SET_ASIDE
-        found = self._readable.find(query, hint=SET_ASIDE).sort("archived_at", -1).limit(limit)
-        return [archived_from(document) for document in found]
+        return _all(self._raw.find(query, hint=SET_ASIDE).sort("archived_at", -1).limit(limit))
 
     @store_call
     def remove(self, ids: Sequence[JobId], conditions: Sequence[Document] = ()) -> int:
@@ -147,13 +163,35 @@ class Archived:
         last: float = 0
         while True:
             query = {"done": False, "keep_failed": {"$gt": last}}
-            found = self.collection.find_one(query, {"keep_failed": 1}, sort=[("keep_failed", 1)], hint=KEPT)
+            found = self.collection.find_one(query, {"_id": 0, "keep_failed": 1}, sort=[("keep_failed", 1)], hint=KEPT)
             if found is None:
                 return
             last = found["keep_failed"]
             yield last
 
     def _remove_some(self, query: Document, index: str, batch: int) -> int:
-        old = self.collection.find(query, {"_id": 1}, hint=index).sort("archived_at", 1).limit(batch)
-        ids = [document["_id"] for document in old]
-        return self.collection.delete_many({"_id": {"$in": ids}}).deleted_count if ids else 0
+        old = self._raw.find(query, {"_id": 1}, hint=index).sort("archived_at", 1).limit(batch)
+        return delete_these(self.collection, old)
+
+
+def _parsed(document: RawBSONDocument) -> ArchivedJob | Unreadable:
+    """What was set aside is kept as it was, in any form: looking at the record of it must not fail."""
+    raw = bytes(document.raw)
+    found = parse_one(NAME, raw, archived_from)
+    if isinstance(found, Unreadable):
+        fields, wrong = decode_leniently(raw)
+        if not wrong:
+            return parse_fields(NAME, raw, fields, archived_from)
+    return found
+
+
+def _all(found: Iterable[RawBSONDocument]) -> Parsed[ArchivedJob]:
+    jobs = [_parsed(document) for document in found]
+    return Parsed(
+        [job for job in jobs if not isinstance(job, Unreadable)], [job for job in jobs if isinstance(job, Unreadable)]
+    )
+
+
+def _row(row: Document) -> tuple[str, State, int]:
+    kind = row["_id"]
+    return text(kind, "name"), State.at_the_end(bool(kind.get("done")), str(kind.get("why"))), row["jobs"]

@@ -42,7 +42,12 @@ LARGEST_JOB = 15 * 1024 * 1024
 
 MOST_ATTEMPTS = 1_000_000
 
-RAW: CodecOptions[RawBSONDocument] = CodecOptions(RawBSONDocument)
+RAW: CodecOptions[RawBSONDocument] = CodecOptions(
+    RawBSONDocument,
+    tz_aware=True,
+    uuid_representation=UuidRepresentation.STANDARD,
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO,
+)
 """For documents that are parsed one by one (reading.py): a cursor that decodes stops at the first that it cannot."""
 _LENGTH = struct.Struct("<i")
 
@@ -86,6 +91,11 @@ def this_document(raw: bytes, name: str = "_id") -> RawBSONDocument:
     inner = _LENGTH.pack(len(value) + 5) + value + b"\x00"
     outer = b"\x03" + name.encode() + b"\x00" + inner
     return RawBSONDocument(_LENGTH.pack(len(outer) + 5) + outer + b"\x00", RAW)
+
+
+def key_of(raw: bytes) -> bytes:
+    """The `_id` as bytes, whatever it is."""
+    return next(_elements(raw))[1]
 
 
 def decode_leniently(raw: bytes) -> tuple[Document, dict[str, str]]:

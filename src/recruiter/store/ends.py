@@ -19,6 +19,7 @@ from recruiter.domain.why import Why
 from recruiter.store import matching
 from recruiter.store.archived import BY_AGE, BY_ATTEMPTS, BY_ERROR, BY_KEY, BY_OWNER, BY_TAG, BY_URN, BY_WHY
 from recruiter.store.codec import Document
+from recruiter.store.fields import is_text
 from recruiter.store.scans import MOST_MERGED, Scan, Walk
 from recruiter.store.translate import store_call
 
@@ -84,7 +85,8 @@ class Ends:
         if filter.tag:
             return BY_TAG, ({"tags": filter.tag[0]},), ("tag",) if len(filter.tag) == 1 else ()
         if filter.attempts is not None and filter.attempts >= _RETRIED:
-            numbers = self._archived.distinct("attempts", {"attempts": {"$gte": filter.attempts, "$gt": 1}})
+            some = self._archived.distinct("attempts", {"attempts": {"$gte": filter.attempts, "$gt": 1}})
+            numbers = [number for number in some if isinstance(number, int | float)]
             return BY_ATTEMPTS, tuple(_in_chunks("attempts", numbers, {"$gt": 1})), ("attempts",)
         if filter.group or filter.task or "why" in conditions:
             alternatives = self._by_why(filter, conditions)
@@ -112,14 +114,15 @@ class Ends:
 
     def _texts(self, field: str, query: Document) -> list[str]:
         """The values there are, by one index seek each; of what is no job there are none."""
-        return [value for value in self._archived.distinct(field, query) if isinstance(value, str)]
+        texts = {"$and": [query, {field: {"$gte": ""}}]} if query else {field: {"$gte": ""}}
+        return [value for value in self._archived.distinct(field, texts) if is_text(value)]
 
     def _errors(self, filter: JobFilter) -> list[str]:
         """The full names of classes that are meant."""
         known = self._archived.aggregate(
             [{"$match": {_CLASS: {"$gt": ""}}}, {"$group": {"_id": f"${_CLASS}"}}], hint=BY_ERROR
         )
-        names = [row["_id"] for row in known if isinstance(row["_id"], str)]
+        names = [row["_id"] for row in known if is_text(row["_id"])]
         wanted = set(filter.error)
         return [name for name in names if name in wanted or name.rpartition(".")[2] in wanted]
 

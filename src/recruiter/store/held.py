@@ -16,7 +16,8 @@ from pymongo.collection import Collection
 from recruiter.domain.filters import JobFilter
 from recruiter.domain.job import JobId
 from recruiter.store import matching
-from recruiter.store.codec import Document
+from recruiter.store.codec import RAW, Document, decode_leniently
+from recruiter.store.fields import is_job_id
 from recruiter.store.roster import Hold
 from recruiter.store.scans import Found, Order, Position, compare, sort_key
 from recruiter.store.translate import store_call
@@ -66,11 +67,13 @@ class Held:
         """Whether it is there, and as late as is asked for."""
         if document is None or self.filter.delayed is None:
             return document is not None
-        began = self.holds[document["_id"]].since or self.now
-        return bool(began - document["scheduled_at"] >= self.filter.delayed)
+        began, scheduled_at = self.holds[document["_id"]].since or self.now, document.get("scheduled_at")
+        return isinstance(scheduled_at, datetime) and began - scheduled_at >= self.filter.delayed
 
     def _fetch(self, ids: list[JobId], fields: Mapping[str, Any] | None) -> dict[JobId, Document]:
         conditions = matching.residual(matching.of_waiting(self.filter, self.now), "worker", "slow")
         due = matching.due_between(self.filter, self.now)
         query = {"$and": [{"_id": {"$in": ids}}, {"lane": {"$gt": ""}}, *conditions, *due, *self.also]}
-        return {document["_id"]: document for document in self.scheduled.find(query, fields)}
+        raw: Collection[Any] = self.scheduled.with_options(codec_options=RAW)
+        found = (decode_leniently(bytes(document.raw))[0] for document in raw.find(query, fields))
+        return {document["_id"]: document for document in found if is_job_id(document["_id"])}

@@ -9,37 +9,47 @@ wants the lease watches that counter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import pymongo
+from bson.raw_bson import RawBSONDocument
 from pymongo import ReturnDocument
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
 from pymongo.read_concern import ReadConcern
 
-from recruiter.store.codec import Document
-from recruiter.store.sessions import SessionId
+from recruiter.domain.unreadable import Unreadable
+from recruiter.errors import StoreError, UnreadableDocument
+from recruiter.store import fields as field
+from recruiter.store.codec import RAW, Document, decode_leniently
+from recruiter.store.fields import MOST
+from recruiter.store.reading import parse_one, parsed, readable
+from recruiter.store.sessions import SessionId, session_id
 from recruiter.store.translate import store_call
 
 NAME = "leases"
 LEADER = "leader"
 MOST_TAKEOVERS = 20
-HIGHEST_TERM = 2**53
+HIGHEST_TERM = MOST
 """No fleet gets there; a term above it was written by hand."""
 _WITHIN = 5.0
 """Seconds for a look at the lease or a write on it, retries of the driver included."""
+
+_COUNTS: Document = {"$type": ["int", "long"], "$lt": MOST}
+"""What can be counted on from; a lease with other beats cannot be read, and is written anew."""
 
 VALIDATOR = {
     "$jsonSchema": {
         "required": ["term", "holder", "beats"],
         "properties": {
-            "term": {"bsonType": ["int", "long"]},
+            "term": {"bsonType": ["int", "long"], "minimum": 0, "maximum": MOST},
             "holder": {"bsonType": ["null", "string"]},
-            "beats": {"bsonType": ["int", "long"]},
+            "beats": {"bsonType": ["int", "long"], "minimum": 0, "maximum": MOST},
+            "takeovers": {"bsonType": "array"},
         },
     }
 }
@@ -58,40 +68,60 @@ class Lease:
     """Where its transactions run; see settlement.py."""
     takeovers: tuple[datetime, ...] = ()
     """When the last terms began."""
+    odd: tuple[str, ...] = ()
+    """What is wrong with fields that only people read; the next leader writes them anew."""
 
 
 class Leases:
     def __init__(self, collection: Collection[Document]) -> None:
         self.collection = collection
+        self._raw: Collection[Any] = collection.with_options(codec_options=RAW)
         # A joining worker must not learn an old term from a primary that has been deposed without knowing.
-        self._linearizable = collection.with_options(read_concern=ReadConcern("linearizable"))
+        self._linearizable: Collection[Any] = self._raw.with_options(read_concern=ReadConcern("linearizable"))
 
     @store_call
     def read(self) -> Lease | None:
+        """For people: one that cannot be read is none, and `unreadable` tells of it."""
+        seen = self.look()
+        return None if isinstance(seen, Unreadable) else seen
+
+    @store_call
+    def look(self) -> Lease | Unreadable | None:
         with pymongo.timeout(_WITHIN):
-            found = self.collection.find_one({"_id": LEADER})
-        return _lease(found) if found else None
+            found = self._raw.find_one({"_id": LEADER})
+        return parse_one(NAME, bytes(found.raw), _lease) if found else None
+
+    @store_call
+    def unreadable(self) -> Sequence[Unreadable]:
+        """Also what is no lease at all."""
+        return parsed(NAME, self._raw.find({}), _whole_lease).unreadable
 
     @store_call
     def term(self) -> int:
-        """The newest term anybody leads or led with, certainly."""
-        found = self._linearizable.find_one({"_id": LEADER}, {"term": 1}, max_time_ms=10_000)
-        return int(found["term"]) if found else 0
+        """The newest term anybody leads or led with, certainly. Raises StoreError while the lease cannot be read: the
+        next leader writes it anew."""
+        found = self._linearizable.find_one({"_id": LEADER}, max_time_ms=10_000)
+        lease = parse_one(NAME, bytes(found.raw), _lease) if found else None
+        if isinstance(lease, Unreadable):
+            raise StoreError(f"{lease}; waits for a leader that writes it anew")
+        return lease.term if lease else 0
 
     @store_call
     def acquire(
         self,
-        seen: Lease | None,
+        seen: Lease | Unreadable | None,
         holder: str,
         who: Mapping[str, Any],
         above: int = 0,
         at: datetime | None = None,
     ) -> Lease | None:
         """Takes the lease if it still is what was seen; None when somebody was faster. The new term is above the last
-        one, and above `above`."""
-        term = max(above, seen.term if seen is not None else 0) + 1
+        one, and above `above`. One that cannot be read is written anew."""
         takeovers = [at] if at is not None else []
         fresh = {"holder": holder, **who}
+        if isinstance(seen, Unreadable):
+            return self._replace(seen, {**fresh, "takeovers": takeovers}, above)
+        term = max(above, seen.term if seen is not None else 0) + 1
         if seen is None:
             try:
                 first = {"_id": LEADER, "term": term, "beats": 0, "takeovers": takeovers}
@@ -101,17 +131,26 @@ class Leases:
                 return None
             return Lease(term, holder, 0)
         with pymongo.timeout(_WITHIN):
-            found = self.collection.find_one_and_update(
+            found = self._raw.find_one_and_update(
                 {"_id": LEADER, "term": seen.term, "beats": seen.beats, "holder": seen.holder},
                 {
-                    "$set": {**fresh, "term": term},
+                    "$set": {**fresh, "term": term, "takeovers": [*seen.takeovers, *takeovers][-MOST_TAKEOVERS:]},
                     "$inc": {"beats": 1},
                     "$currentDate": {"since": True, "renewed_at": True},
-                    "$push": {"takeovers": {"$each": takeovers, "$slice": -MOST_TAKEOVERS}},
                 },
                 return_document=ReturnDocument.AFTER,
             )
-        return _lease(found) if found else None
+        return readable(parse_one(NAME, bytes(found.raw), _lease)) if found else None
+
+    def _replace(self, seen: Unreadable, fresh: Mapping[str, Any], above: int) -> Lease | None:
+        """Nobody can renew a lease that cannot be read, so whoever held it leads no more."""
+        stored = decode_leniently(seen.raw)[0].get("term")
+        last = stored if isinstance(stored, int) and 0 <= stored < HIGHEST_TERM else 0
+        document = {"_id": LEADER, "term": max(above, last) + 1, "beats": 0, **fresh}
+        same = {"_id": LEADER, "$expr": {"$eq": ["$$ROOT", {"$literal": RawBSONDocument(seen.raw, RAW)}]}}
+        with pymongo.timeout(_WITHIN):
+            replaced = self.collection.replace_one(same, document).matched_count == 1
+        return Lease(document["term"], str(document["holder"]), 0) if replaced else None
 
     @store_call
     def renew(self, term: int, holder: str) -> bool:
@@ -124,7 +163,7 @@ class Leases:
         the next one to end: this process lives, and may have more to write."""
         update = {"$set": {"holder": None}, "$unset": {"session": ""}, "$inc": {"beats": 1}}
         with pymongo.timeout(_WITHIN):
-            query = {"_id": LEADER, "term": term, "holder": holder}
+            query = {"_id": LEADER, "term": term, "holder": holder, "beats": _COUNTS}
             return self.collection.update_one(query, update).matched_count == 1
 
     def fence(self, term: int, holder: str, session: ClientSession) -> bool:
@@ -133,19 +172,39 @@ class Leases:
 
     def _touch(self, term: int, holder: str, session: ClientSession | None) -> bool:
         update = {"$inc": {"beats": 1}, "$currentDate": {"renewed_at": True}}
-        query = {"_id": LEADER, "term": term, "holder": holder}
+        query = {"_id": LEADER, "term": term, "holder": holder, "beats": _COUNTS}
         return self.collection.update_one(query, update, session=session).matched_count == 1
 
 
 def _lease(document: Document) -> Lease:
+    """The parser. Without its term, its holder and its beats it is no lease."""
+    odd: list[str] = []
+
+    def perhaps(take: Callable[[], Any], otherwise: Any = None) -> Any:
+        try:
+            return take()
+        except UnreadableDocument as error:
+            odd.append(str(error))
+            return otherwise
+
     return Lease(
-        term=document["term"],
-        holder=document["holder"],
-        beats=document["beats"],
-        host=document.get("host", ""),
-        pid=document.get("pid", 0),
-        since=document.get("since"),
-        renewed_at=document.get("renewed_at"),
-        session=document.get("session"),
-        takeovers=tuple(document.get("takeovers") or ()),
+        term=field.whole(document, "term", most=MOST - 1),
+        holder=field.text(document, "holder", None),
+        beats=field.whole(document, "beats", most=MOST - 1),
+        host=perhaps(lambda: field.text(document, "host", ""), ""),
+        pid=perhaps(lambda: field.whole(document, "pid", 0), 0),
+        since=perhaps(lambda: field.moment(document, "since", None)),
+        renewed_at=perhaps(lambda: field.moment(document, "renewed_at", None)),
+        session=perhaps(lambda: session_id("session", document.get("session"))),
+        takeovers=tuple(perhaps(lambda: field.array(document, "takeovers", field.as_moment, ()), ())),
+        odd=tuple(odd),
     )
+
+
+def _whole_lease(document: Document) -> Lease:
+    if document["_id"] != LEADER:
+        raise UnreadableDocument(f"nobody reads it: the lease has the _id {LEADER!r}")
+    lease = _lease(document)
+    if lease.odd:
+        raise UnreadableDocument("; ".join(lease.odd))
+    return lease

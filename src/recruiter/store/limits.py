@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from pymongo.collection import Collection
@@ -21,9 +21,13 @@ from pymongo.errors import DuplicateKeyError
 
 from recruiter.domain.limits import TASK, Limit, Rate, Start
 from recruiter.domain.scheduler import Pause
-from recruiter.errors import RecruiterError, Superseded
-from recruiter.store.codec import Document
+from recruiter.domain.text import shown
+from recruiter.domain.unreadable import Unreadable
+from recruiter.errors import Superseded, UnreadableDocument
+from recruiter.store import fields
+from recruiter.store.codec import RAW, Document, decode_leniently
 from recruiter.store.leases import HIGHEST_TERM
+from recruiter.store.reading import parsed
 from recruiter.store.translate import store_call
 
 NAME = "limits"
@@ -44,6 +48,7 @@ _PAUSED, _STARTS, _DECLARED = "paused:", "starts:", "declared:"
 LEARNT_WITHIN = 1.5
 """Seconds after which every leader that leads has read what is in force."""
 _AFTER_PAUSED = "paused;"
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,8 @@ class Rules:
     paused: Mapping[str, Pause] = field(default_factory=dict)
     """By `group:NAME`, or `fleet` for all."""
     starts: Mapping[str, Sequence[Start]] = field(default_factory=dict)
+    unreadable: Sequence[Unreadable] = ()
+    """What somebody wrote by hand and makes no sense."""
 
     @property
     def blocked(self) -> bool:
@@ -75,44 +82,39 @@ class Limits:
 
     @store_call
     def read(self) -> Rules:
-        """Everything that is in force; what somebody wrote by hand and makes no sense is passed over."""
-        limits: dict[str, Limit] = {}
-        declared: dict[str, Limit] = {}
-        set_by: dict[str, str | None] = {}
-        paused: dict[str, Pause] = {}
-        starts: dict[str, Sequence[Start]] = {}
-        for document in self.collection.find():
-            name = str(document["_id"])
-            if name.startswith(_PAUSED):
-                paused[name.removeprefix(_PAUSED)] = _pause(document)
-            elif name.startswith(_STARTS):
-                starts[name.removeprefix(_STARTS)] = _log(document)
-            elif name.startswith(_DECLARED):
-                if (limit := limit_of(document, name.removeprefix(_DECLARED))) is not None:
-                    declared[limit.subject] = limit
-            elif (limit := limit_of(document, name)) is not None:
-                limits[limit.subject] = limit
-                set_by[limit.subject] = document.get("by")
-        return Rules(tuple({**declared, **limits}.values()), declared, set_by, paused, starts)
+        """Everything that is in force. What cannot be read is not, but for pauses: nothing starts that may be."""
+        raw: Collection[Any] = self.collection.with_options(codec_options=RAW)
+        found = parsed(NAME, raw.find(), _rule)
+        limits = {rule.limit.subject: rule for rule in found if isinstance(rule, _Limited) and not rule.declared}
+        declared = {rule.limit.subject: rule.limit for rule in found if isinstance(rule, _Limited) and rule.declared}
+        paused = {rule.what: rule.pause for rule in found if isinstance(rule, _Paused)}
+        paused |= {what: Pause(_LONG_AGO) for what in map(_paused_by, found.unreadable) if what is not None}
+        starts = {rule.bucket: rule.log for rule in found if isinstance(rule, _Starts)}
+        in_force = {**declared, **{subject: rule.limit for subject, rule in limits.items()}}
+        set_by = {subject: rule.by for subject, rule in limits.items()}
+        return Rules(tuple(in_force.values()), declared, set_by, paused, starts, found.unreadable)
 
     @store_call
     def paused(self) -> frozenset[str]:
         """What may not start now: `group:NAME`, or `fleet` for everything."""
-        found = self.collection.find({"_id": {"$gte": _PAUSED, "$lt": _AFTER_PAUSED}}, {"_id": 1})
-        return frozenset(str(document["_id"]).removeprefix(_PAUSED) for document in found)
+        raw: Collection[Any] = self.collection.with_options(codec_options=RAW)
+        found = raw.find({"_id": {"$gte": _PAUSED, "$lt": _AFTER_PAUSED}}, {"_id": 1})
+        ids = (str(decode_leniently(bytes(document.raw))[0]["_id"]) for document in found)
+        return frozenset(id.removeprefix(_PAUSED) for id in ids)
 
     @store_call
     def set(self, limit: Limit, by: str | None, at: datetime) -> None:
-        fields = {**limit_fields(limit), "by": by, "at": at}
-        self.collection.update_one({"_id": limit.subject}, {"$set": fields}, upsert=True)
+        changes = {**limit_fields(limit), "by": by, "at": at}
+        self.collection.update_one({"_id": limit.subject}, {"$set": changes}, upsert=True)
 
     @store_call
     def declare(self, tasks: Iterable[str], limits: Iterable[Limit], at: datetime) -> bool:
         """Writes down what an application that knows these tasks says of them: the limits it declares, and that the
         others have none. True when that is news."""
         wanted = {f"{_DECLARED}{limit.subject}": limit for limit in limits}
-        found = self.collection.find({"_id": {"$regex": f"^{_DECLARED}"}})
-        known = {document["_id"]: limit_of(document, document["_id"].removeprefix(_DECLARED)) for document in found}
+        raw: Collection[Any] = self.collection.with_options(codec_options=RAW)
+        rules = (rule for rule in parsed(NAME, raw.find({"_id": {"$regex": f"^{_DECLARED}"}}), _rule))
+        known = {f"{_DECLARED}{rule.limit.subject}": rule.limit for rule in rules if isinstance(rule, _Limited)}
         news = {id: limit for id, limit in wanted.items() if known.get(id) != limit}
         gone = [id for task in tasks if (id := f"{_DECLARED}{TASK}:{task}") in known and id not in wanted]
         for id, limit in news.items():
@@ -128,8 +130,8 @@ class Limits:
     @store_call
     def pause(self, what: str, pause: Pause) -> None:
         """`group:NAME` or `fleet`."""
-        fields = {"at": pause.at, "by": pause.by, "reason": pause.reason}
-        self.collection.update_one({"_id": f"{_PAUSED}{what}"}, {"$set": fields}, upsert=True)
+        changes = {"at": pause.at, "by": pause.by, "reason": pause.reason}
+        self.collection.update_one({"_id": f"{_PAUSED}{what}"}, {"$set": changes}, upsert=True)
 
     @store_call
     def resume(self, what: str) -> bool:
@@ -139,7 +141,7 @@ class Limits:
     def highest_term(self) -> int:
         """The highest term of a leader that has counted starts here; what no leader can have written is passed over."""
         query = {"_id": {"$gt": _STARTS, "$lt": f"{_STARTS}\U0010ffff"}, **_OF_A_LEADER}
-        found = self.collection.find_one(query, {"term": 1}, sort=[("term", -1)])
+        found = self.collection.find_one(query, {"_id": 0, "term": 1}, sort=[("term", -1)])
         return int(found["term"]) if found else 0
 
     @store_call
@@ -162,24 +164,57 @@ def limit_fields(limit: Limit) -> Document:
     return {"at_once": limit.at_once, "rate": rate, "floating": limit.floating}
 
 
-def limit_of(document: Document, subject: str) -> Limit | None:
-    """None for one that somebody wrote by hand and that makes no sense."""
-    rate = document.get("rate") or {}
-    try:
-        return Limit(
-            subject,
-            document.get("at_once"),
-            Rate(rate["count"], rate["seconds"]) if rate else None,
-            bool(document.get("floating")),
-        )
-    except (RecruiterError, KeyError, TypeError):
-        return None
+def limit_of(document: Document, subject: str) -> Limit:
+    """The parser of a limit, wherever it is written. Raises UnreadableDocument, or SettingsError."""
+    rate = fields.mapping(document, "rate", None)
+    return Limit(
+        subject,
+        fields.number(document, "at_once", None),
+        Rate(rate.get("count"), rate.get("seconds")) if rate else None,
+        bool(fields.truth(document, "floating", None)),
+    )
 
 
-def _pause(document: Mapping[str, Any]) -> Pause:
-    return Pause(document.get("at"), document.get("by"), document.get("reason"))  # type: ignore[arg-type]
+@dataclass(frozen=True, slots=True)
+class _Limited:
+    limit: Limit
+    by: str | None
+    declared: bool
 
 
-def _log(document: Mapping[str, Any]) -> list[Start]:
-    entries = (entry for entry in document.get("log") or () if isinstance(entry, list) and len(entry) == 2)
-    return [(moment, count) for moment, count in entries if isinstance(moment, datetime) and isinstance(count, int)]
+@dataclass(frozen=True, slots=True)
+class _Paused:
+    what: str
+    pause: Pause
+
+
+@dataclass(frozen=True, slots=True)
+class _Starts:
+    bucket: str
+    log: list[Start]
+
+
+def _rule(document: Document) -> _Limited | _Paused | _Starts:
+    """The parser."""
+    name = fields.text(document, "_id")
+    if name.startswith(_PAUSED):
+        by, reason = fields.text(document, "by", None), fields.text(document, "reason", None)
+        return _Paused(name.removeprefix(_PAUSED), Pause(fields.moment(document, "at", _LONG_AGO), by, reason))
+    if name.startswith(_STARTS):
+        fields.whole(document, "term", None, most=HIGHEST_TERM)
+        return _Starts(name.removeprefix(_STARTS), fields.array(document, "log", _start, []))
+    declared = name.startswith(_DECLARED)
+    limit = limit_of(document, name.removeprefix(_DECLARED))
+    return _Limited(limit, fields.text(document, "by", None), declared)
+
+
+def _start(place: str, value: Any) -> Start:
+    if not isinstance(value, list) or len(value) != 2:
+        raise UnreadableDocument(f"{place} is {shown(value, 60)}; it must be a date and a number")
+    return fields.as_moment(place, value[0]), fields.whole({place: value[1]}, place)
+
+
+def _paused_by(document: Unreadable) -> str | None:
+    """What a pause is about of which nothing else can be read."""
+    name = decode_leniently(document.raw)[0].get("_id")
+    return name.removeprefix(_PAUSED) if isinstance(name, str) and name.startswith(_PAUSED) else None

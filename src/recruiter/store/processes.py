@@ -16,7 +16,10 @@ import pymongo
 from pymongo import ASCENDING, IndexModel, ReturnDocument
 from pymongo.collection import Collection
 
-from recruiter.store.codec import Document
+from recruiter.domain.unreadable import Parsed
+from recruiter.store import fields as field
+from recruiter.store.codec import RAW, Document
+from recruiter.store.reading import parsed
 from recruiter.store.translate import store_call
 
 NAME = "processes"
@@ -75,8 +78,19 @@ class Processes:
         self.collection.delete_one({"_id": id})
 
     @store_call
-    def entries(self) -> list[ProcessEntry]:
-        return [
-            ProcessEntry(d["_id"], d["role"], d["host"], d["pid"], d["seen_at"], d.get("since"), d.get("clock_offset"))
-            for d in self.collection.find().sort("_id", 1)
-        ]
+    def entries(self) -> Parsed[ProcessEntry]:
+        raw: Collection[Any] = self.collection.with_options(codec_options=RAW)
+        return parsed(NAME, raw.find().sort("_id", 1), _entry)
+
+
+def _entry(document: Document) -> ProcessEntry:
+    """The parser."""
+    return ProcessEntry(
+        id=field.text(document, "_id"),
+        role=field.text(document, "role"),
+        host=field.text(document, "host"),
+        pid=field.whole(document, "pid"),
+        seen_at=field.moment(document, "seen_at"),
+        since=field.moment(document, "since", None),
+        clock_offset=field.number(document, "clock_offset", None, least=-1e9, most=1e9),
+    )

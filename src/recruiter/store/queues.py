@@ -8,18 +8,22 @@ so that a screen that is looked at for hours, or ten of them, do not keep the da
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
+from typing import Any
 
 from pymongo.collection import Collection
 
 from recruiter.domain.lanes import Lane
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.statistics import Kind, Pile
-from recruiter.store.codec import Document
+from recruiter.domain.unreadable import Unreadable
+from recruiter.store import fields as field
+from recruiter.store.codec import RAW, Document
+from recruiter.store.reading import parse_one
 from recruiter.store.scheduled import DUE, Scheduled
+from recruiter.store.statistics import NAME
 from recruiter.store.translate import store_call
 
 _KEPT = {"_id": {"queues": "waiting"}}
@@ -79,13 +83,22 @@ class Queues:
     @store_call
     def kept(self, at: datetime, group: str | None = None, task: str | None = None) -> Piles | None:
         """What somebody has counted not long before this."""
-        found = self._statistics.find_one({**_KEPT, "at": {"$lte": at}, "until": {"$gte": at}})
-        if found is None:
+        raw: Collection[Any] = self._statistics.with_options(codec_options=RAW)
+        found = raw.find_one({**_KEPT, "at": {"$lte": at}, "until": {"$gte": at}})
+        kept = parse_one(NAME, bytes(found.raw), _piles) if found is not None else None
+        if kept is None or isinstance(kept, Unreadable):
             return None
-        kinds: Iterable[Document] = found["kinds"]
-        piles = {
-            (each["group"], each["task"]): Pile(each["due"], each["postponed"], each["suspects"])
-            for each in kinds
-            if group in (None, each["group"]) and task in (None, each["task"])
-        }
-        return Piles(piles, found["at"], found["next_at"])
+        of = {kind: pile for kind, pile in kept.of.items() if group in (None, kind[0]) and task in (None, kind[1])}
+        return replace(kept, of=of)
+
+
+def _piles(document: Document) -> Piles:
+    """The parser."""
+    piles = dict(field.array(document, "kinds", _pile))
+    return Piles(piles, field.moment(document, "at"), field.moment(document, "next_at"))
+
+
+def _pile(place: str, value: Any) -> tuple[Kind, Pile]:
+    each = field.mapping({place: value}, place)
+    counts = (field.whole(each, name) for name in ("due", "postponed", "suspects"))
+    return (field.text(each, "group"), field.text(each, "task")), Pile(*counts)

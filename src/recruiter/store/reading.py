@@ -9,14 +9,15 @@ decides: set aside, retire, show.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from bson.raw_bson import RawBSONDocument
+from pymongo.collection import Collection
 
 from recruiter.domain.text import cut, shown
 from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.errors import RecruiterError, UnreadableDocument
-from recruiter.store.codec import Document, decode, decode_leniently
+from recruiter.store.codec import Document, decode, decode_leniently, this_document
 
 T = TypeVar("T")
 
@@ -43,6 +44,14 @@ def parse_one(collection: str, raw: bytes, parse: Callable[[Document], T]) -> T 
         return unreadable(collection, raw, error)
 
 
+def parse_fields(collection: str, raw: bytes, document: Document, parse: Callable[[Document], T]) -> T | Unreadable:
+    """The same of what could be decoded of it leniently."""
+    try:
+        return parse(document)
+    except Exception as error:
+        return unreadable(collection, raw, error)
+
+
 def unreadable(collection: str, raw: bytes, error: Exception | str) -> Unreadable:
     return Unreadable(collection, shown(decode_leniently(raw)[0].get("_id")), _reason(error), raw)
 
@@ -50,6 +59,19 @@ def unreadable(collection: str, raw: bytes, error: Exception | str) -> Unreadabl
 def _reason(error: Exception | str) -> str:
     told = str(error) if isinstance(error, str | RecruiterError) else f"{type(error).__name__}: {error}"
     return " ".join(cut(told, _LONGEST_REASON).split())
+
+
+def delete_these(collection: Collection[Document], found: Iterable[RawBSONDocument]) -> int:
+    """Deletes documents by their `_id`s, whatever these are; returns how many there were."""
+    ids: list[Any] = []
+    deleted = 0
+    for document in found:
+        id = parse_one(collection.name, bytes(document.raw), lambda fields: fields["_id"])
+        if isinstance(id, Unreadable):
+            deleted += collection.delete_one(this_document(id.raw)).deleted_count
+        else:
+            ids.append(id)
+    return deleted + (collection.delete_many({"_id": {"$in": ids}}).deleted_count if ids else 0)
 
 
 def readable(value: T | Unreadable) -> T:

@@ -29,7 +29,7 @@ from bson.datetime_ms import DatetimeMS
 from pymongo import ASCENDING
 from pymongo.collection import Collection
 
-from recruiter.store.codec import OPTIONS, Document
+from recruiter.store.codec import OPTIONS, RAW, Document, decode_leniently
 from recruiter.store.translate import store_call
 
 MOST_MERGED = 200
@@ -123,8 +123,12 @@ class Walk:
     ) -> list[Document]:
         query = self.scan.query(alternative, stretch)
         # batch_size: without it the server answers with 101 and has to be asked again
-        cursor = self.collection.find(query, fields, limit=limit, batch_size=limit + 1, hint=self.scan.index)
-        return list(cursor.sort(list(stretch.order)))
+        cursor = self._raw.find(query, fields, limit=limit, batch_size=limit + 1, hint=self.scan.index)
+        return [decode_leniently(bytes(document.raw))[0] for document in cursor.sort(list(stretch.order))]
+
+    @property
+    def _raw(self) -> Collection[Any]:
+        return self.collection.with_options(codec_options=RAW)
 
     def _end_of_window(self, after: Position | None, window: int) -> Position | None:
         """The position so many documents further on, from the index alone; None if there are not so many."""
@@ -134,8 +138,9 @@ class Walk:
             ends = []
             for alternative in self.scan.alternatives:
                 query = self.scan.query(alternative, stretch, residual=False)
-                cursor = self.collection.find(query, fields, skip=each - 1, limit=1, hint=self.scan.index)
-                ends.append(list(cursor.sort(list(stretch.order))))
+                cursor = self._raw.find(query, fields, skip=each - 1, limit=1, hint=self.scan.index)
+                found = cursor.sort(list(stretch.order))
+                ends.append([decode_leniently(bytes(document.raw))[0] for document in found])
             for nearest in _merged(ends, self.scan.order):
                 return position(self.scan.order, nearest)
         return None

@@ -10,10 +10,11 @@ condition that `handled` is what they saw, and the leader moves it in the same t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from bson.raw_bson import RawBSONDocument
 from pymongo import ASCENDING, IndexModel, UpdateOne
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
@@ -23,8 +24,12 @@ from recruiter.domain.job import Job
 from recruiter.domain.names import DEFAULT_GROUP
 from recruiter.domain.schedule import Late
 from recruiter.domain.scheduler import Overlap, Pause, Plan, Scheduler
+from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.errors import RecruiterError
-from recruiter.store.codec import Document, adopted_fields, job_document, job_from
+from recruiter.store import fields as field
+from recruiter.store.codec import RAW, Document, adopted_fields, decode_leniently, job_document, job_from, key_of
+from recruiter.store.fields import LAST_MOMENT
+from recruiter.store.reading import parse_one, parsed, readable
 from recruiter.store.translate import store_call
 
 NAME = "schedulers"
@@ -32,6 +37,8 @@ NAME = "schedulers"
 NEXT = "next"
 INDEXES = [IndexModel([("paused", ASCENDING), ("next_at", ASCENDING)], name=NEXT)]
 
+_LONGEST = 1e10
+"""Seconds: three hundred years."""
 VALIDATOR = {
     "$jsonSchema": {
         "required": ["job", "schedule", "overlap", "late", "window", "created_at", "handled", "next_at"],
@@ -41,12 +48,14 @@ VALIDATOR = {
             "schedule": {"bsonType": "object"},
             "overlap": {"enum": [each.value for each in Overlap]},
             "late": {"enum": [each.value for each in Late]},
-            "window": {"bsonType": ["int", "long", "double"]},
+            "window": {"bsonType": ["int", "long", "double"], "minimum": 0, "maximum": _LONGEST},
             "created_at": {"bsonType": "date"},
             "handled": {"bsonType": "date"},
             "next_at": {"bsonType": ["date", "null"]},
             "must_succeed_within": {"bsonType": ["int", "long", "double", "null"]},
             "paused": {"bsonType": ["object", "null"]},
+            "made": {"bsonType": ["int", "long"]},
+            "skipped": {"bsonType": ["int", "long"]},
         },
     }
 }
@@ -57,17 +66,22 @@ _DEFINITION = ("job", "schedule", "overlap", "late", "window", "must_succeed_wit
 class Schedulers:
     def __init__(self, collection: Collection[Document]) -> None:
         self.collection = collection
+        self._raw: Collection[Any] = collection.with_options(codec_options=RAW)
 
     @store_call
     def put(self, scheduler: Scheduler) -> Scheduler | None:
         """Creates it, or changes the one of this urn; returns the one that was there before, changed or not.
 
         Safe when many do it at once: one creates, the others find it as they want it. A changed one begins anew: its
-        next occurrence is the first after now.
+        next occurrence is the first after now. One that cannot be read is replaced.
         """
         document = _document(scheduler)
         while True:
-            found = self.get(scheduler.urn)
+            found = self._look(scheduler.urn)
+            if isinstance(found, Unreadable):
+                if self._replace(found, document):
+                    return None
+                continue
             if found is None:
                 try:
                     self.collection.insert_one(document)
@@ -78,18 +92,30 @@ class Schedulers:
                 return found
             changes = {name: document[name] for name in (*_DEFINITION, "next_at")}
             changes["handled"] = max(found.handled, scheduler.handled)
-            unchanged = {"_id": scheduler.urn, "handled": found.handled}
-            if self.collection.update_one(unchanged, {"$set": changes, "$unset": {"broken": ""}}).matched_count:
+            update = {"$set": changes, "$unset": {"broken": ""}, "$inc": {"revision": 1}}
+            if self.collection.update_one(_as(found), update).matched_count:
                 return found
+
+    def _replace(self, seen: Unreadable, document: Document) -> bool:
+        same = {"$expr": {"$eq": ["$$ROOT", {"$literal": RawBSONDocument(seen.raw, RAW)}]}}
+        return self.collection.replace_one({"_id": document["_id"], **same}, document).matched_count == 1
+
+    def _look(self, urn: str) -> Scheduler | Unreadable | None:
+        document = self._raw.find_one({"_id": urn})
+        return parse_one(NAME, bytes(document.raw), _scheduler) if document else None
 
     @store_call
     def get(self, urn: str) -> Scheduler | None:
-        document = self.collection.find_one({"_id": urn})
-        return _scheduler(document) if document else None
+        """Raises UnreadableDocument."""
+        return readable(self._look(urn))
 
     @store_call
-    def all(self) -> list[Scheduler]:
-        return [_scheduler(document) for document in self.collection.find().sort("_id", 1)]
+    def exists(self, urn: str) -> bool:
+        return self._raw.find_one({"_id": urn}, {"_id": 1}) is not None
+
+    @store_call
+    def all(self) -> Parsed[Scheduler]:
+        return parsed(NAME, self._raw.find().sort("_id", 1), _scheduler)
 
     @store_call
     def remove(self, urn: str) -> bool:
@@ -105,34 +131,49 @@ class Schedulers:
     def resume(self, seen: Scheduler, handled: datetime, next_at: datetime | None) -> bool:
         """Goes on from here; what was missed during the pause was meant to be. False when it changed meanwhile."""
         update = {"$set": {"paused": None, "handled": handled, "next_at": next_at}}
-        return self.collection.update_one({"_id": seen.urn, "handled": seen.handled}, update).matched_count == 1
+        return self.collection.update_one(_as(seen), update).matched_count == 1
 
     # -- the leader's side -------------------------------------------------------------------------------------
 
     @store_call
-    def due(self, now: datetime, limit: int) -> list[Scheduler]:
-        """Those with an occurrence to deal with, the longest due first."""
+    def due(self, now: datetime, limit: int, but: Container[bytes] = ()) -> Parsed[Scheduler]:
+        """Those with an occurrence to deal with, the longest due first; without those whose ids, as bytes, are known
+        to be of documents that cannot be read."""
         query = {"paused": None, "next_at": {"$lte": now}}
-        found = self.collection.find(query, hint=NEXT).sort("next_at", 1).limit(limit)
-        return [_scheduler(document) for document in found]
+        found = self._raw.find(query, hint=NEXT).sort("next_at", 1)
+        values: list[Scheduler] = []
+        wrong: list[Unreadable] = []
+        for document in found:
+            raw = bytes(document.raw)
+            if len(values) == limit:
+                break
+            if key_of(raw) not in but:
+                each = parse_one(NAME, raw, _scheduler)
+                if isinstance(each, Unreadable):
+                    wrong.append(each)
+                else:
+                    values.append(each)
+        return Parsed(values, wrong)
 
     @store_call
-    def next_at(self) -> datetime | None:
-        """When the next occurrence of any of them is due."""
-        query = {"paused": None, "next_at": {"$gt": _EARLIEST}}
-        found = self.collection.find_one(query, {"next_at": 1}, sort=[("next_at", 1)], hint=NEXT)
-        return found["next_at"] if found else None
+    def next_at(self, but: Container[bytes] = ()) -> datetime | None:
+        """When the next occurrence of any of them is due, likewise."""
+        query = {"paused": None, "next_at": {"$gt": _EARLIEST, "$lte": LAST_MOMENT}}
+        for document in self._raw.find(query, {"next_at": 1}, sort=[("next_at", 1)], hint=NEXT):
+            if key_of(bytes(document.raw)) not in but:
+                next_at: datetime = decode_leniently(bytes(document.raw))[0]["next_at"]
+                return next_at
+        return None
 
     @store_call
     def set_aside(self, seen: Scheduler, reason: str, until: datetime) -> None:
         """Its policy cannot be asked: to be looked at again then, with nothing lost."""
-        query = {"_id": seen.urn, "handled": seen.handled}
-        self.collection.update_one(query, {"$set": {"broken": reason, "next_at": until}})
+        self.collection.update_one(_as(seen), {"$set": {"broken": reason, "next_at": until}})
 
     @store_call
-    def promising(self) -> list[Scheduler]:
+    def promising(self) -> Parsed[Scheduler]:
         """Those that must succeed within some time."""
-        return [_scheduler(document) for document in self.collection.find({"must_succeed_within": {"$gt": 0}})]
+        return parsed(NAME, self._raw.find({"must_succeed_within": {"$gt": 0}}), _scheduler)
 
     @store_call
     def note_success(self, urn: str, at: datetime) -> None:
@@ -148,12 +189,17 @@ class Schedulers:
 _EARLIEST = datetime.min.replace(year=1970)
 
 
+def _as(seen: Scheduler) -> Document:
+    """The query for the scheduler as it was seen: nobody has changed it, or dealt with its occurrences, since."""
+    return {"_id": seen.urn, "handled": seen.handled, "revision": seen.revision or {"$in": [None, 0]}}
+
+
 def _advance(plan: Plan) -> UpdateOne:
     fields: Document = {"handled": plan.handled, "next_at": plan.next_at}
     if plan.instants:
         fields["last_at"] = plan.instants[-1]
     return UpdateOne(
-        {"_id": plan.scheduler.urn, "handled": plan.scheduler.handled, "paused": None},
+        {**_as(plan.scheduler), "paused": None},
         {
             "$set": fields,
             "$inc": {"made": len(plan.instants), "skipped": plan.skipped},
@@ -185,27 +231,34 @@ def _document(scheduler: Scheduler) -> Document:
 
 
 def _scheduler(document: Mapping[str, Any]) -> Scheduler:
-    moment = document["created_at"]
-    within, paused = document.get("must_succeed_within"), document.get("paused")
+    """The parser. What is wrong with the job alone makes it a broken scheduler, not an unreadable one."""
+    moment = field.moment(document, "created_at")
+    within = field.number(document, "must_succeed_within", None, least=0, most=_LONGEST)
+    paused = field.mapping(document, "paused", None)
     template, broken = _template(document, moment)
     return Scheduler(
-        urn=document["_id"],
+        urn=field.text(document, "_id"),
         template=template,
-        schedule=document["schedule"],
+        schedule=field.mapping(document, "schedule"),
         created_at=moment,
-        handled=document["handled"],
-        next_at=document["next_at"],
-        overlap=Overlap(document["overlap"]),
-        late=Late(document["late"]),
-        window=timedelta(seconds=document["window"]),
+        handled=field.moment(document, "handled"),
+        next_at=field.moment(document, "next_at", None),
+        overlap=Overlap(field.text(document, "overlap")),
+        late=Late(field.text(document, "late")),
+        window=timedelta(seconds=field.number(document, "window", least=0, most=_LONGEST)),
         must_succeed_within=timedelta(seconds=within) if within is not None else None,
-        paused=Pause(paused.get("at", moment), paused.get("by"), paused.get("reason")) if paused else None,
-        broken=broken or document.get("broken"),
-        last_at=document.get("last_at"),
-        made=document.get("made", 0),
-        skipped=document.get("skipped", 0),
-        succeeded_at=document.get("succeeded_at"),
+        paused=_pause(paused, moment) if paused else None,
+        broken=broken or field.text(document, "broken", None),
+        last_at=field.moment(document, "last_at", None),
+        made=field.whole(document, "made", 0),
+        skipped=field.whole(document, "skipped", 0),
+        succeeded_at=field.moment(document, "succeeded_at", None),
+        revision=field.whole(document, "revision", 0),
     )
+
+
+def _pause(paused: Document, moment: datetime) -> Pause:
+    return Pause(field.moment(paused, "at", moment), field.text(paused, "by", None), field.text(paused, "reason", None))
 
 
 def _template(document: Mapping[str, Any], moment: datetime) -> tuple[Job, str | None]:
@@ -213,6 +266,7 @@ def _template(document: Mapping[str, Any], moment: datetime) -> tuple[Job, str |
     place = {"_id": document["_id"], "urn": document["_id"], "created_at": moment, "scheduled_at": moment}
     defaults = {"group": DEFAULT_GROUP, "priority": 0}
     try:
+        field.mapping(document, "job")
         adopted_fields({**document["job"], "_id": document["_id"]}, moment)
         return job_from({**defaults, **document["job"], **place}), None
     except (RecruiterError, KeyError, TypeError) as error:

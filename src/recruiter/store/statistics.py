@@ -16,17 +16,23 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 from uuid import UUID
 
 from bson.errors import BSONError
+from bson.raw_bson import RawBSONDocument
 from pymongo import ASCENDING, IndexModel, UpdateOne
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 
 from recruiter.domain.state import State
 from recruiter.domain.statistics import Counted, Counts, Spread, hour_of, minute_of, whole_hours
-from recruiter.store.codec import Document, decode
+from recruiter.domain.unreadable import Parsed, Unreadable
+from recruiter.errors import UnreadableDocument
+from recruiter.store import fields as field
+from recruiter.store.codec import RAW, Document, decode
+from recruiter.store.reading import delete_these, parse_one, parsed
 from recruiter.store.translate import store_call
 
 NAME = "statistics"
@@ -53,6 +59,7 @@ _NAMES = (b"\x09archived_at\x00", b"\x01latency\x00", b"\x01execution_time\x00")
 class Statistics:
     def __init__(self, collection: Collection[Document]) -> None:
         self.collection = collection
+        self._raw: Collection[Any] = collection.with_options(codec_options=RAW)
 
     def count(self, documents: Iterable[bytes | Document], writer: UUID, session: ClientSession) -> None:
         """Inside the transaction that archives these: counts them."""
@@ -67,12 +74,16 @@ class Statistics:
         """Inside a transaction: adds up what processes have counted in minutes that are over; returns how many of
         their documents are gone."""
         query = {"_id.writer": {"$exists": True}, "_id.at": {"$lt": minute_of(now - _LATE)}}
-        found = list(self.collection.find(query, hint=TO_FOLD, session=session).limit(FOLDED_AT_ONCE))
+        # What cannot be read stays where it is, and keeps nobody from the rest.
+        all_ = (
+            parse_one(NAME, bytes(document.raw), _with_id)
+            for document in self._raw.find(query, hint=TO_FOLD, session=session)
+        )
+        found = list(islice((each for each in all_ if not isinstance(each, Unreadable)), FOLDED_AT_ONCE))
         if not found:
             return 0
         sums: dict[tuple[str, datetime, str, str], Counts] = {}
-        for document in found:
-            each = _counted(document)
+        for _, each in found:
             for span, at in (("at", each.at), ("hour", hour_of(each.at))):
                 sums.setdefault((span, at, each.group, each.task), Counts()).merge(each.counts)
         writes = [
@@ -80,17 +91,24 @@ class Statistics:
             for (span, at, group, task), counts in sums.items()
         ]
         self.collection.bulk_write(writes, ordered=False, session=session)
-        self.collection.delete_many({"_id": {"$in": [document["_id"] for document in found]}}, session=session)
+        self.collection.delete_many({"_id": {"$in": [id for id, _ in found]}}, session=session)
         return len(found)
 
     @store_call
-    def read(self, since: datetime, until: datetime, group: str | None, task: str | None) -> list[Counted]:
+    def read(self, since: datetime, until: datetime, group: str | None, task: str | None) -> Parsed[Counted]:
         """What was counted in these minutes, of all groups and tasks or of this; if it is long ago, by the hour."""
         only: Document = {} if group is None else {"_id.group": group}
         only |= {} if task is None else {"_id.task": task}
-        return [_counted(document) for document in self._read(since, until, only)]
+        return parsed(NAME, self._read(since, until, only), _counted)
 
-    def _read(self, since: datetime, until: datetime, only: Document) -> Iterator[Document]:
+    @store_call
+    def unreadable(self, limit: int) -> list[Unreadable]:
+        """Up to so many; it reads all of the collection, which is a month of counts."""
+        query = {"_id.queues": {"$exists": False}}
+        all_ = (parse_one(NAME, bytes(document.raw), _counted) for document in self._raw.find(query))
+        return list(islice((each for each in all_ if isinstance(each, Unreadable)), limit))
+
+    def _read(self, since: datetime, until: datetime, only: Document) -> Iterator[RawBSONDocument]:
         first, last = whole_hours(since, until)
         queries = [(_span("at", since, until), "_id_")]
         if first < last:
@@ -100,16 +118,16 @@ class Statistics:
         # All of one moment: what is folded meanwhile would be told twice, or not at all.
         with self.collection.database.client.start_session(snapshot=True) as session:
             for query, index in queries:
-                yield from self.collection.find({**query, **only}, hint=index, session=session)
+                yield from self._raw.find({**query, **only}, hint=index, session=session)
 
     @store_call
     def remove_older(self, than: datetime, batch: int) -> int:
         """Removes up to a batch of the oldest counts; returns how many."""
-        ids: list[Document] = []
+        old: list[RawBSONDocument] = []
         for span in ("at", "hour"):
-            old = self.collection.find(_span(span, _EPOCH, than), {"_id": 1}, hint="_id_").sort("_id", 1)
-            ids += [document["_id"] for document in old.limit(batch - len(ids))] if len(ids) < batch else []
-        return self.collection.delete_many({"_id": {"$in": ids}}).deleted_count if ids else 0
+            found = self._raw.find(_span(span, _EPOCH, than), {"_id": 1}, hint="_id_").sort("_id", 1)
+            old += found.limit(batch - len(old)) if len(old) < batch else []
+        return delete_these(self.collection, old)
 
 
 def tally(documents: Iterable[bytes | Document]) -> dict[_Key, Counts]:
@@ -194,16 +212,31 @@ def _increment(counts: Counts) -> Document:
     return {"$inc": increments, "$max": longest} if longest else {"$inc": increments}
 
 
+def _with_id(document: Document) -> tuple[Document, Counted]:
+    return document["_id"], _counted(document)
+
+
 def _counted(document: Document) -> Counted:
-    id = document["_id"]
-    counts = Counts(
-        document.get("ended", {}), _spread(document.get("latency")), _spread(document.get("execution_time"))
-    )
-    return Counted(id.get("at") or id["hour"], id["group"], id["task"], counts)
+    """The parser."""
+    id = field.mapping(document, "_id")
+    at = field.moment(id, "at", None) or field.moment(id, "hour")
+    ended = field.mapping(document, "ended", {})
+    for state in ended:
+        field.whole(ended, State(state))
+    counts = Counts(dict(ended), _spread(document, "latency"), _spread(document, "execution_time"))
+    return Counted(at, field.text(id, "group"), field.text(id, "task"), counts)
 
 
-def _spread(stored: Document | None) -> Spread:
+def _spread(document: Document, name: str) -> Spread:
+    stored = field.mapping(document, name, None)
     if stored is None:
         return Spread()
-    buckets = {int(bucket): count for bucket, count in stored["spread"].items()}
-    return Spread(stored["count"], stored["total"], stored["longest"], buckets)
+    buckets = field.mapping(stored, "spread")
+    counts = {int(bucket): field.whole(buckets, bucket) for bucket in buckets}
+    total, longest = field.number(stored, "total"), field.number(stored, "longest")
+    if any(abs(bucket) > _LAST_BUCKET for bucket in counts):
+        raise UnreadableDocument(f"{name}.spread has a bucket that nobody counts in")
+    return Spread(field.whole(stored, "count"), total, longest, counts)
+
+
+_LAST_BUCKET = 10_000

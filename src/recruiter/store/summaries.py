@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 from recruiter.domain.needs import NOTHING, Needs
 from recruiter.domain.pages import JobSummary
 from recruiter.domain.state import State
-from recruiter.errors import InvalidJob
+from recruiter.errors import InvalidJob, UnreadableDocument
 from recruiter.store.codec import needs_of
+from recruiter.store.fields import as_moment, is_text
 from recruiter.store.roster import Hold
 
 _BEYOND = datetime(9999, 12, 31, tzinfo=UTC)
@@ -44,20 +46,20 @@ def summary_from(document: Mapping[str, Any], hold: Hold | None = None) -> JobSu
         state=_state(document, hold),
         created_at=_moment(document.get("created_at")) or moment,
         scheduled_at=_moment(document.get("scheduled_at")) or moment,
-        priority=document.get("priority") or 0,
-        tags=tuple(document.get("tags") or ()),
+        priority=_any_number(document.get("priority")),
+        tags=tuple(tag for tag in _list(document.get("tags")) if is_text(tag)),
         urn=_text(document.get("urn")),
         username=_text(document.get("username")),
         needs=_needs(document),
-        attempts=document.get("attempts") or 0,
+        attempts=int(_any_number(document.get("attempts"))),
         started_at=runs_since(document, hold) or _moment(last.get("started_at")),
         ended_at=_moment(ended),
-        why=document.get("why") if ended is not None else None,
+        why=_text(document.get("why")) if ended is not None else None,
         error=_text(last.get("class")),
         message=_text(last.get("message")),
         worker=hold.worker if hold else _text(last.get("worker")),
         stage=_text(document.get("stage")),
-        progress=1.0 if ended is not None and document.get("done") else _number(document.get("progress")),
+        progress=1.0 if ended is not None and document.get("done") is True else _number(document.get("progress")),
         locked_by=hold.worker if hold else None,
         locked_at=locked_at(document, hold),
         cancelling=ended is None and isinstance(document.get("cancel"), dict),
@@ -78,7 +80,7 @@ def runs_since(document: Mapping[str, Any], hold: Hold | None) -> datetime | Non
 
 def _state(document: Mapping[str, Any], hold: Hold | None) -> State:
     if "archived_at" in document:
-        return State.at_the_end(bool(document.get("done")), str(document.get("why")))
+        return State.at_the_end(document.get("done") is True, str(document.get("why")))
     return State.WAITING if hold is None else State.RUNNING
 
 
@@ -89,11 +91,22 @@ def _needs(document: Mapping[str, Any]) -> Needs:
 
 
 def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
+    return value if is_text(value) else None
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _any_number(value: Any) -> int | float:
+    return value if isinstance(value, int | float) and math.isfinite(value) else 0
 
 
 def _moment(value: Any) -> datetime | None:
-    return value if isinstance(value, datetime) else None
+    try:
+        return None if value is None else as_moment("", value)
+    except UnreadableDocument:
+        return None
 
 
 def _number(value: Any) -> float:

@@ -5,6 +5,7 @@
     fleet       who leads, who works, whose clock is wrong
     jobs        what waits and will not run, what is paused, what was set aside
     schedulers  repeatable jobs that are broken or late
+    documents   what cannot be read, in every collection
 
 A question that this user may not ask becomes a note, and the next one is asked.
 """
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from recruiter.domain.finding import Finding, note, problem
 from recruiter.domain.text import head
 from recruiter.errors import StoreError, StoreRefused, StoreUnreachable
-from recruiter.steps.doctor import fleet, jobs, schedulers, schema, server
+from recruiter.steps.doctor import documents, fleet, jobs, schedulers, schema, server
 from recruiter.steps.doctor.thresholds import Thresholds
 from recruiter.store.database import ServerFacts, Store
 
@@ -42,7 +43,8 @@ def examine(store: Store, thresholds: Thresholds | None = None) -> list[Finding]
         return findings
     findings += _ask("fleet", fleet.CHECKS, store, facts, thresholds)
     findings += _ask("jobs", jobs.CHECKS, store, facts, thresholds)
-    return [*findings, *_ask("schedulers", schedulers.CHECKS, store, facts, thresholds)]
+    findings += _ask("schedulers", schedulers.CHECKS, store, facts, thresholds)
+    return [*findings, *_ask("documents", documents.CHECKS, store, facts, thresholds)]
 
 
 def _ask(

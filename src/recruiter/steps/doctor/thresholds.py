@@ -29,5 +29,9 @@ class Thresholds:
     set_aside: timedelta = timedelta(days=1)
     """What was set aside before that, somebody has had the time to look at."""
     set_aside_told: int = 10
+    unreadable_told: int = 20
+    """Of each collection."""
+    unreadable_since: timedelta = timedelta(days=7)
+    """What ended before that is not looked at again."""
     late: timedelta = timedelta(minutes=1)
     """An occurrence may be made so late."""
