@@ -36,6 +36,7 @@ from recruiter.log import log_events
 from recruiter.processes.caller import CallingOptions
 from recruiter.processes.calling import Calling, StopWish
 from recruiter.processes.flushing import MOST_FLUSHED, Flushing
+from recruiter.processes.host import measured_resources
 from recruiter.processes.seat import Crew
 from recruiter.registry import BECAME_MASTER, STEPT_BACK, RegistryOwner, TaskDefinition
 from recruiter.repeatable import RepeatableJob, SchedulerHandle
@@ -598,6 +599,8 @@ class Recruiter(RegistryOwner):
             heartbeat=settings.heartbeat.total_seconds(),
             backoff_from=settings.backoff_from.total_seconds(),
             backoff_to=settings.backoff_to.total_seconds(),
+            resources=settings.resources or measured_resources(),
+            host=settings.host,
         )
 
 

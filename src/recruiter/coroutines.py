@@ -6,6 +6,9 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 
@@ -35,8 +38,13 @@ class Loops:
             _close(runners)
 
     def _run(self, coroutine: Coroutine[Any, Any, Any], context: contextvars.Context) -> Any:
-        loop = self._runner().get_loop()
-        task = loop.create_task(coroutine, context=context)
+        return self._finish(self._task(coroutine, context))
+
+    def _task(self, coroutine: Coroutine[Any, Any, Any], context: contextvars.Context) -> asyncio.Task[Any]:
+        return self._runner().get_loop().create_task(coroutine, context=context)
+
+    def _finish(self, task: asyncio.Task[Any]) -> Any:
+        loop = task.get_loop()
         while not task.done():
             try:
                 return loop.run_until_complete(task)
@@ -50,26 +58,34 @@ class Loops:
         return task.result()
 
     def _elsewhere(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """This thread's loop is running, and waits for us: the coroutine needs another thread."""
+        """This thread's loop is running, and waits for us: the coroutine needs another thread.
+
+        Whoever interrupts us, with Ctrl-C for example, interrupts the coroutine too: it must not go on when its job is
+        somebody else's.
+        """
         context = contextvars.copy_context()
-        outcome: list[Any] = []
-        error: list[BaseException] = []
+        loops, answer = Loops(), Future[Any]()
+        task = loops._task(coroutine, context)
 
         def run() -> None:
-            loops = Loops()
             try:
-                outcome.append(loops._run(coroutine, context))
+                outcome = partial(answer.set_result, loops._finish(task))
             except BaseException as raised:
-                error.append(raised)
-            finally:
-                loops.close()
+                outcome = partial(answer.set_exception, raised)
+            loops.close()
+            outcome()
 
         thread = threading.Thread(target=run, name="coroutine")
-        thread.start()
-        thread.join()
-        if error:
-            raise error[0]
-        return outcome[0]
+        try:
+            thread.start()
+            wait([answer])  # not for the thread: once that was interrupted, Python believes that the thread has ended
+        except BaseException:
+            with suppress(RuntimeError):  # its loop is closed: it has ended in this moment
+                task.get_loop().call_soon_threadsafe(task.cancel)
+            if thread.ident is not None:
+                wait([answer])
+            raise
+        return answer.result()
 
     def _runner(self) -> asyncio.Runner:
         runner: asyncio.Runner | None = getattr(self._here, "runner", None)

@@ -46,6 +46,9 @@ class CallingOptions:
     heartbeat: float = 1.0
     backoff_from: float = 0.005
     backoff_to: float = 5.0
+    resources: str = ""
+    """What this host has, as a text; workers of the same host share it with the caller."""
+    host: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,12 @@ class Caller:
             let_go=lambda: self._settling.ring(),
         )
         self.signals = self._seat.signals
-        roster = MembershipOptions(heartbeat=options.heartbeat, dead_after=options.dead_after)
+        roster = MembershipOptions(
+            resources=options.resources,
+            host=options.host,
+            heartbeat=options.heartbeat,
+            dead_after=options.dead_after,
+        )
         self._membership = membership = Membership(store.clock, roster, self._seat.wake)
         throughput = Throughput(MOST_PREFETCHED if manner.prefetch else 0)
         self._settling = Settling(store, events, self._threads_stop, membership, throughput, settled=self._room_made)

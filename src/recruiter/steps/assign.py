@@ -19,7 +19,7 @@ from recruiter.domain.limits import Meter
 from recruiter.domain.names import CANCELLED_LANE, group_and_task
 from recruiter.domain.needs import Needs
 from recruiter.domain.packing import Candidate, Held, NeverFits, Packing, never_fit, pack
-from recruiter.domain.seats import Place, Spot
+from recruiter.domain.seats import Place, Spot, largest_of
 from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.store.database import Store
 from recruiter.store.limits import Rules
@@ -250,7 +250,16 @@ def never_fitting(round: Round, rules: Rules) -> dict[Lane, NeverFits]:
 
 
 def _capacities(roster: Iterable[Registration]) -> dict[str, Needs]:
-    return {worker.host: worker.resources for worker in roster}
+    """What each host has: of each resource as much as the worker says that knows of most. A process that joins from
+    there for a moment, and says less, must not take it away from the others."""
+    hosts: dict[str, list[Needs]] = {}
+    for worker in roster:
+        hosts.setdefault(worker.host, []).append(worker.resources)
+    return {host: said[0] if len(said) == 1 else _largest(said) for host, said in hosts.items()}
+
+
+def _largest(said: Iterable[Needs]) -> Needs:
+    return Needs(tuple(sorted(largest_of(dict(needs.thousandths) for needs in said).items())))
 
 
 def _place(worker: Registration) -> Place:
