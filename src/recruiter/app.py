@@ -49,6 +49,7 @@ from recruiter.steps.enqueue import Enqueuer
 from recruiter.steps.execute import Executor
 from recruiter.steps.explain import explain
 from recruiter.steps.find import find
+from recruiter.steps.identify import check_id, meant
 from recruiter.steps.recover import checked_moment, recover
 from recruiter.steps.remove import remove
 from recruiter.steps.run_here import run_here
@@ -213,11 +214,11 @@ class Recruiter(RegistryOwner):
 
     def handle(self, id: JobId, returns: Any = Any, *, created: bool = True) -> JobHandle[Any]:
         """A handle of a job by its id, to wait for its result; `returns` is the type that this will have."""
-        return JobHandle(id, self._results, returns, created=created)
+        return JobHandle(check_id(id), self._results, returns, created=created)
 
     def find(self, id: JobId) -> Job:
-        """The job; an ArchivedJob when it has ended. Raises JobNotFound."""
-        found = find(self.store, id)
+        """The job; an ArchivedJob when it has ended. The id may be given as text. Raises JobNotFound."""
+        found = find(self.store, meant(self.store, id))
         if found is None:
             raise JobNotFound(f"there is no job {id!r}")
         return found
@@ -229,7 +230,7 @@ class Recruiter(RegistryOwner):
 
         Raises JobNotFound when it has ended, or never was.
         """
-        cancel(self.store, self.clock, id, by, reason)
+        cancel(self.store, self.clock, meant(self.store, id), by, reason)
 
     acancel = twin(cancel)
 
@@ -238,7 +239,7 @@ class Recruiter(RegistryOwner):
 
         What became of the old one stays in the archive. Raises JobNotFound when it has not ended, or never was.
         """
-        job = recover(self.store, id, self.clock.now(), checked_moment(schedule_at))
+        job = recover(self.store, meant(self.store, id), self.clock.now(), checked_moment(schedule_at))
         self.after_send()
         return self.handle(job.id)
 
@@ -246,13 +247,13 @@ class Recruiter(RegistryOwner):
 
     def remove(self, id: JobId) -> None:
         """Removes a job that has ended, for good. Raises JobNotFound when it waits, runs, or never was."""
-        remove(self.store, id)
+        remove(self.store, meant(self.store, id))
 
     aremove = twin(remove)
 
     def explain(self, id: JobId) -> str:
         """Why this job is not running, in words; or where it runs, or how it ended. Raises JobNotFound."""
-        return explain(self.store, id, self.clock.now())
+        return explain(self.store, meant(self.store, id), self.clock.now())
 
     aexplain = twin(explain)
 

@@ -15,13 +15,13 @@ from recruiter.domain.needs import AmountLike, Needs
 from recruiter.domain.retry import RetryPolicy, after, check_max_crashes
 from recruiter.domain.schedule import SchedulePolicy
 from recruiter.domain.scheduler import Overlap
-from recruiter.domain.text import shown
+from recruiter.domain.text import is_unicode
 from recruiter.errors import InvalidArguments, InvalidJob, RecruiterError
 from recruiter.repeatable import RepeatableJob
 from recruiter.results import JobHandle
+from recruiter.steps.identify import check_id
 from recruiter.store.codec import new_id
 from recruiter.store.creations import content_id
-from recruiter.store.fields import is_job_id
 from recruiter.store.in_session import Creation, InSession, Session, Steps, aperform, is_async, perform
 from recruiter.store.patience import answered_within
 from recruiter.twins import in_a_thread, in_its_own_thread
@@ -118,12 +118,7 @@ class JobBuilder(Generic[R]):
     def with_id(self, id: JobId) -> Self:
         """An id of your own; a second job with it is refused with JobExists, as long as the first is known. Raises
         InvalidJob for what is no ObjectId, text of up to 1,000 characters, integer or UUID."""
-        if not is_job_id(id):
-            told = shown(id)
-            raise InvalidJob(
-                f"a job id is an ObjectId, a text of up to 1,000 characters, an integer or a UUID, not {told}"
-            )
-        return self._with(id=id)
+        return self._with(id=check_id(id))
 
     def with_urn(self, urn: str) -> Self:
         """Where it comes from, in words of your own."""
@@ -351,6 +346,6 @@ class WorkableJob(JobBuilder[Any], Generic[W]):
 
 
 def _text(kind: str, value: object) -> str:
-    if not isinstance(value, str) or not value:
+    if not isinstance(value, str) or not value or not is_unicode(value):
         raise InvalidJob(f"{kind} must be a text, not {value!r:.80}")
     return value

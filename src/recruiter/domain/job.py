@@ -120,6 +120,38 @@ class Job:
         """A job that somebody holds is running, or about to."""
         return State.WAITING if self.locked_by is None else State.RUNNING
 
+    # -- how it ended: of a job that has not, nothing
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended, well or not."""
+        return False
+
+    @property
+    def done(self) -> bool:
+        """Whether it has succeeded."""
+        return False
+
+    @property
+    def why(self) -> str | None:
+        """Why it ended, one of `Why`."""
+        return None
+
+    @property
+    def result(self) -> Any:
+        """As it is stored; `handle.result()` gives the value the task returned."""
+        return None
+
+    @property
+    def reason(self) -> str | None:
+        """Why it ended, in words, where there is more to say."""
+        return None
+
+    @property
+    def archived_at(self) -> datetime | None:
+        """When it ended."""
+        return None
+
     @property
     def last_execution(self) -> Execution | None:
         """The last attempt that has ended, if there was one."""
@@ -150,6 +182,10 @@ class ArchivedJob(Job):
     """Seconds that its last attempt took."""
     recovered_as: JobId | None = field(kw_only=True, default=None)
     """The job that repeats it, if somebody has recovered it; of several, the last."""
+
+    @property
+    def ended(self) -> bool:
+        return True
 
     @property
     def state(self) -> State:

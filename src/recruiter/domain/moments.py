@@ -37,6 +37,15 @@ def resolved(moment: Moment, now: datetime) -> datetime:
         return EARLIEST
 
 
+def not_before(moment: datetime) -> datetime:
+    """The first whole millisecond that is not before it: MongoDB cuts what is finer, which would be too early."""
+    finer = moment.microsecond % 1000
+    try:
+        return moment + timedelta(microseconds=1000 - finer) if finer else moment
+    except OverflowError:
+        return moment
+
+
 def told(moment: Moment) -> str:
     """For people."""
     if isinstance(moment, timedelta):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from recruiter.domain.text import said_by
+from recruiter.domain.text import is_unicode, said_by
 from recruiter.errors import InvalidJob, InvalidName
 
 DEFAULT_GROUP = "generic"
@@ -24,7 +24,7 @@ def check_name(kind: str, value: object) -> str:
     """The name itself, or an error that says what a name may be."""
     if not isinstance(value, str):
         raise InvalidName(f"{kind} must be one text, not {type(value).__name__}: {said_by(value, repr)[:200]}")
-    if not _NAME.fullmatch(value):
+    if not _NAME.fullmatch(value) or not is_unicode(value):
         raise InvalidName(
             f"{kind} {value[:80]!r} is not a name: 1 to 200 characters, no white space, no '/', not starting with '$'"
         )
@@ -37,7 +37,7 @@ def check_tags(tags: Iterable[object]) -> tuple[str, ...]:
         raise InvalidName(f"tags are a list of texts, as in [{tags!r}], not one text")
     checked: dict[str, None] = {}
     for tag in tags:
-        if not isinstance(tag, str) or not tag:
+        if not isinstance(tag, str) or not tag or not is_unicode(tag):
             several = (
                 "; write them one by one, as in tagged_as('a', 'b')" if isinstance(tag, list | tuple | set) else ""
             )
@@ -62,8 +62,10 @@ def check_aliases(aliases: Iterable[object]) -> tuple[str, ...]:
 
 
 def check_priority(priority: object) -> int | float:
-    if isinstance(priority, bool) or not isinstance(priority, int | float) or priority != priority:
-        raise InvalidJob(f"a priority is a number, not {said_by(priority, repr)[:200]}")
+    number = isinstance(priority, int | float) and not isinstance(priority, bool) and priority == priority
+    if not number or (isinstance(priority, int) and not -(2**63) <= priority < 2**63):
+        raise InvalidJob(f"a priority is a number of at most 64 bits, not {said_by(priority, repr)[:200]}")
+    assert isinstance(priority, int | float)
     return priority
 
 

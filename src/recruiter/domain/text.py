@@ -25,6 +25,17 @@ _CONTROL = re.compile(f"[{_UNSAFE}]")
 _CONTROL_OR_LINE = re.compile(f"[{_UNSAFE}\t\n]")
 
 
+def is_unicode(text: str) -> bool:
+    """Whether it can be stored: Python's texts may hold halves of a character, and MongoDB's may not."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def printable(text: str) -> str:
     """The same text with everything written out that a terminal would obey or hide; lines and tabs stay."""
     return _CONTROL.sub(_written_out, text)

@@ -15,9 +15,10 @@ from uuid import UUID
 from bson import ObjectId
 
 from recruiter.domain.job import JobId
-from recruiter.domain.text import shown
-from recruiter.errors import InvalidFilter, JobNotFound
+from recruiter.domain.text import is_unicode, shown
+from recruiter.errors import InvalidFilter, InvalidJob, JobNotFound
 from recruiter.store.database import Store
+from recruiter.store.fields import is_job_id
 
 _LARGEST_NUMBER = 2**63
 
@@ -33,6 +34,26 @@ def ids_written(text: str) -> list[JobId]:
         with contextlib.suppress(ValueError):
             ids.append(UUID(text))
     return ids
+
+
+def meant(store: Store, id: JobId) -> JobId:
+    """The id of the job that is meant: an id as text may be of another kind, unless a job has this very text as its id.
+    Raises JobNotFound when there is none, or more than one, and InvalidJob for what can be no id."""
+    check_id(id)
+    ids = ids_written(id) if isinstance(id, str) else [id]
+    if len(ids) == 1 or store.scheduled.exists(id) or store.archived.which_exist([id]):
+        return id
+    return identify(store, str(id))
+
+
+def check_id(id: object) -> JobId:
+    """The id itself. Raises InvalidJob for what can be none."""
+    if not is_job_id(id) or (isinstance(id, str) and not is_unicode(id)):
+        raise InvalidJob(
+            "a job id is an ObjectId, a text of up to 1,000 characters, an integer of 64 bits or a UUID, "
+            f"not {shown(id)}"
+        )
+    return id
 
 
 def identify(store: Store, text: str) -> JobId:

@@ -20,11 +20,12 @@ from bson.raw_bson import RawBSONDocument
 
 from recruiter.domain.job import EXECUTIONS_KEPT, ArchivedJob, Cancellation, Execution, Job, JobId, expiry
 from recruiter.domain.lanes import Lane
+from recruiter.domain.moments import not_before
 from recruiter.domain.names import CANCELLED_LANE, DEFAULT_GROUP, DEFAULT_METHOD, check_name
 from recruiter.domain.needs import Needs
 from recruiter.domain.progress import LINES_KEPT, STATUS_KEPT, LogLine, Progress, StatusEntry, between_0_and_1
 from recruiter.domain.retry import MOST_CRASHES, check_max_crashes
-from recruiter.errors import InvalidJob, InvalidName, JobTooLarge, UnreadableDocument
+from recruiter.errors import InvalidJob, InvalidName, JobTooLarge, UnreadableDocument, UnsupportedValue
 from recruiter.store import fields as field
 from recruiter.store.fields import is_job_id, is_text
 
@@ -151,6 +152,7 @@ def job_document(job: Job) -> Document:
     }
     if job.scheduled_at > job.created_at:
         document["postponed"] = True
+        document["scheduled_at"] = not_before(job.scheduled_at)
     if job.method != DEFAULT_METHOD:
         document["method"] = job.method
     if job.tags:
@@ -203,7 +205,10 @@ def encode_job(job: Job) -> RawBSONDocument:
 
 
 def checked_size(job: Job) -> bytes:
-    raw = encode(job_document(job))
+    try:
+        raw = encode(job_document(job))
+    except (BSONError, OverflowError, UnicodeError, RecursionError, TypeError, ValueError) as error:
+        raise UnsupportedValue(f"job of task {job.task!r} cannot be stored: {error}") from error
     if len(raw) > LARGEST_JOB:
         raise JobTooLarge(
             f"job of task {job.task!r} has {len(raw):,} bytes; at most {LARGEST_JOB:,} can be stored. "

@@ -1,0 +1,332 @@
+"""What producers say and are told: enqueue and here, many at once, ids, the shape of a job, silence, first use."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from bson import ObjectId
+from pymongo import MongoClient, WriteConcern
+
+import recruiter as package
+from recruiter import ArchivedJob, Recruiter, RetryManyTimes, Task, Workable, errors
+from recruiter.errors import (
+    InvalidArguments,
+    InvalidJob,
+    InvalidTarget,
+    JobExists,
+    JobNotFound,
+    JobsRefused,
+    StoreUnreachable,
+)
+from recruiter.results import JobHandle
+from tests.commands import Recorder
+from tests.conftest import eventually
+
+Add = Task[[int, int], int, int]
+ran: list[tuple[int, int]] = []
+
+
+def add(a: int, b: int) -> int:
+    ran.append((a, b))
+    return a + b
+
+
+class Parcel(Workable, name="producing.Parcel"):
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def execute(self) -> int:
+        return self.number
+
+
+@pytest.fixture
+def task(recruiter: Recruiter) -> Add:
+    ran.clear()
+    return recruiter.task(add)
+
+
+class TestEnqueueAndHere:
+    def test_a_task_goes_to_the_background_whatever_is_said_of_it(self, recruiter: Recruiter, task: Add) -> None:
+        for handle in (task.job(1, 2).enqueue(), task.job(1, 2).in_group("mail").execute()):
+            assert recruiter.find(handle.id).state == "waiting"
+
+        assert ran == []
+
+    def test_to_run_here_must_be_asked_for(self, recruiter: Recruiter, task: Add) -> None:
+        handle = task.job(1, 2).here().execute()
+
+        assert ran == [(1, 2)]
+        assert recruiter.find(handle.id).done
+        with pytest.raises(InvalidJob, match="execute"):
+            task.job(1, 2).here().enqueue()
+
+    def test_the_last_word_on_where_counts(self, recruiter: Recruiter, task: Add) -> None:
+        assert recruiter.find(task.job(1, 2).here().in_background().execute().id).state == "waiting"
+        assert recruiter.find(task.job(1, 2).schedule_in("1 hour").here().execute().id).done
+
+    def test_a_workable_is_optimistic_unless_it_is_enqueued(self, recruiter: Recruiter) -> None:
+        job = Parcel(4).as_job_of(recruiter)
+
+        assert recruiter.find(job.execute().id).done
+        assert recruiter.find(job.in_background().execute().id).state == "waiting"
+        assert recruiter.find(job.enqueue().id).state == "waiting"
+
+
+class TestMany:
+    def test_what_is_refused_is_raised_together_and_the_rest_is_stored(self, recruiter: Recruiter, task: Add) -> None:
+        with pytest.raises(JobsRefused, match=r"number 1: .*b") as refused:
+            task.enqueue_many([(1, 2), (1,), (3, 4)])
+
+        assert {place: type(error) for place, error in refused.value.errors.items()} == {1: InvalidArguments}
+        first, nothing, last = refused.value.handles
+        assert nothing is None
+        assert [recruiter.find(handle.id).args for handle in (first, last)] == [{"a": 1, "b": 2}, {"a": 3, "b": 4}]
+
+    def test_on_request_it_stands_in_its_place(self, task: Add) -> None:
+        answers = task.enqueue_many([(1, 2), (1,)], errors="return")
+
+        assert [type(answer) for answer in answers] == [JobHandle, InvalidArguments]
+
+    def test_they_have_the_options_of_a_job(self, recruiter: Recruiter, task: Add) -> None:
+        when = datetime(2040, 1, 1, tzinfo=UTC)
+        handles = task.enqueue_many(
+            [(1, 2), (3, 4)], group="g", tags=["t"], priority=3, schedule_at=when, ids=["one", "two"]
+        )
+
+        assert [handle.id for handle in handles] == ["one", "two"]
+        job = recruiter.find("two")
+        assert (job.group, job.tags, job.priority, job.scheduled_at, job.args) == (
+            "g",
+            ("t",),
+            3,
+            when,
+            {"a": 3, "b": 4},
+        )
+
+    def test_ids_that_are_taken_are_named(self, recruiter: Recruiter, task: Add) -> None:
+        task.job(1, 1).with_id("waits").enqueue()
+        task.job(1, 1).with_id("ended").here().execute()
+
+        with pytest.raises(JobsRefused) as refused:
+            task.enqueue_many([(1, 1)] * 4, ids=["waits", "new", "ended", "new"])
+
+        assert {place: type(error) for place, error in refused.value.errors.items()} == dict.fromkeys(
+            (0, 2, 3), JobExists
+        )
+        assert recruiter.find("new").state == "waiting"
+
+    def test_as_many_ids_as_calls(self, task: Add) -> None:
+        with pytest.raises(InvalidArguments, match="2 calls and 1 ids"):
+            task.enqueue_many([(1, 1), (2, 2)], ids=["x"])
+
+    def test_each_once_ever(self, task: Add) -> None:
+        before = task.create(1, 1)
+
+        handles = task.create_many([(1, 1), (2, 2), (2, 2), (3, 3)])
+
+        assert [handle.created for handle in handles] == [False, True, False, True]
+        assert handles[0].id == before.id
+        assert handles[1].id == handles[2].id
+
+    def test_a_thousand_once_ever(self, recruiter: Recruiter, task: Add) -> None:
+        calls = [(number, 0) for number in range(1200)]
+
+        assert all(handle.created for handle in task.create_many(calls))
+        assert not any(handle.created for handle in task.create_many(calls))
+        assert recruiter.store.scheduled.collection.count_documents({}) == 1200
+
+
+class TestIds:
+    @pytest.mark.parametrize("id", [ObjectId(), uuid4(), 42, "text"], ids=lambda id: type(id).__name__)
+    def test_an_id_may_be_given_as_text_everywhere(self, recruiter: Recruiter, task: Add, id: Any) -> None:
+        task.job(1, 2).with_id(id).enqueue()
+        text = str(id)
+
+        assert recruiter.find(text).id == id
+        assert "recruiter" in recruiter.explain(text)
+        recruiter.cancel(text)
+        recruiter.flush_jobs_synchronously()
+        eventually(lambda: recruiter.find(text).ended)
+        assert recruiter.find(recruiter.recover(text).id).recovered_from == id
+        recruiter.remove(text)
+        with pytest.raises(JobNotFound):
+            recruiter.find(text)
+
+    def test_the_text_itself_comes_first(self, recruiter: Recruiter, task: Add) -> None:
+        id = ObjectId()
+        task.job(1, 1).with_id(id).enqueue()
+        task.job(2, 2).with_id(str(id)).enqueue()
+
+        assert recruiter.find(str(id)).args == {"a": 2, "b": 2}
+        assert recruiter.find(id).args == {"a": 1, "b": 1}
+
+
+def test_a_job_has_one_shape_whether_it_has_ended_or_not(recruiter: Recruiter, task: Add) -> None:
+    waiting = recruiter.find(task.enqueue(1, 2).id)
+    ended = recruiter.find(task.job(1, 2).here().execute().id)
+
+    assert (waiting.ended, waiting.done, waiting.why, waiting.result, waiting.reason) == (
+        False,
+        False,
+        None,
+        None,
+        None,
+    )
+    assert waiting.archived_at is None
+    assert (ended.ended, ended.done, ended.why, ended.result) == (True, True, "done", 3)
+    assert isinstance(ended, ArchivedJob)
+
+
+def test_every_exception_can_be_imported_from_the_package() -> None:
+    classes = {
+        name for name, value in vars(errors).items() if isinstance(value, type) and value.__module__ == errors.__name__
+    }
+
+    assert classes - set(package.__all__) == set()
+    assert all(hasattr(package, name) for name in package.__all__)
+
+
+class TestAFreshDatabase:
+    def test_the_first_use_prepares_it(self, target: str) -> None:
+        with Recruiter(target) as recruiter:
+            handle = recruiter.task(add).enqueue(1, 2)
+
+            assert [job.id for job in recruiter.jobs.list()] == [handle.id]
+            assert recruiter.store.differences() == []
+
+    def test_one_that_is_prepared_is_only_looked_at(self, recruiter: Recruiter, target: str) -> None:
+        assert recruiter.store.differences() == []
+        recorder = Recorder()
+        with MongoClient[dict[str, Any]](target, event_listeners=[recorder]) as client, pytest.raises(JobNotFound):
+            Recruiter(client).find("x")
+
+        assert recorder.named("create", "createIndexes", "listIndexes", "collMod") == []
+
+
+class TestAClientOfTheApplication:
+    @pytest.fixture
+    def recorder(self) -> Recorder:
+        return Recorder()
+
+    @pytest.fixture
+    def client(self, target: str, recorder: Recorder) -> Iterator[MongoClient[dict[str, Any]]]:
+        with MongoClient[dict[str, Any]](target, w=1, event_listeners=[recorder]) as client:
+            yield client
+
+    def test_it_is_used_durably_and_left_open(
+        self, client: MongoClient[dict[str, Any]], store: Any, recorder: Recorder
+    ) -> None:
+        with Recruiter(client) as recruiter:
+            handle = recruiter.task(add).enqueue(1, 2)
+        (insert,) = recorder.named("insert")
+
+        assert insert["writeConcern"] == {"w": "majority", "j": True}
+        assert store.scheduled.get(handle.id).args == {"a": 1, "b": 2}
+        assert client.admin.command("ping")["ok"] == 1
+
+    def test_a_database_of_it_too(self, client: MongoClient[dict[str, Any]], store: Any) -> None:
+        database = client.get_database(store.target.database, write_concern=WriteConcern(1))
+        recruiter = Recruiter(database)
+
+        assert recruiter.target.database == store.target.database
+        assert recruiter.run(recruiter.task(add)) is None
+        recruiter.close()
+
+    def test_what_is_neither_is_refused(self) -> None:
+        with pytest.raises(InvalidTarget, match="MongoClient"):
+            Recruiter(5).find("x")  # type: ignore[arg-type]
+
+
+class TestSilence:
+    def test_it_is_told_after_a_second_and_given_up_in_time(self, caplog: pytest.LogCaptureFixture) -> None:
+        """Given no server and two seconds of patience, then the log says so before the call gives up."""
+        recruiter = Recruiter("127.0.0.1:1", server_timeout="2s")
+        task = recruiter.task(add)
+        began = time.monotonic()
+
+        with caplog.at_level(logging.WARNING, "recruiter"), pytest.raises(StoreUnreachable):
+            task.enqueue(1, 2)
+
+        assert time.monotonic() - began < 15
+        assert "has not answered for a second" in caplog.text
+
+    def test_one_call_may_have_less_time(self, task: Add) -> None:
+        assert task.job(1, 2).enqueue(server_timeout="20s").id is not None
+        began = time.monotonic()
+
+        with pytest.raises(StoreUnreachable):
+            Recruiter("127.0.0.1:1").task(add).job(1, 2).enqueue(server_timeout="300ms")
+
+        assert time.monotonic() - began < 10
+
+    def test_the_environment_says_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("RECRUITER_SERVER_TIMEOUT", "200ms")
+        began = time.monotonic()
+
+        with pytest.raises(StoreUnreachable):
+            Recruiter("127.0.0.1:1").task(add).enqueue(1, 2)
+
+        assert time.monotonic() - began < 10
+
+
+def test_a_job_is_never_due_before_its_time(recruiter: Recruiter, task: Add) -> None:
+    """Given moments that are finer than MongoDB's, then what is stored is not earlier."""
+    moment = datetime(2040, 1, 1, 12, 0, 0, 123_456, tzinfo=UTC)
+
+    stored = recruiter.find(task.job(1, 2).schedule_at(moment).enqueue().id).scheduled_at
+
+    assert moment <= stored <= moment + timedelta(milliseconds=1)
+
+
+def test_tags_may_be_given_in_a_list(recruiter: Recruiter, task: Add) -> None:
+    job = task.job(1, 2).tagged_as(["a", "b"]).tagged_as("c", "d")
+
+    assert recruiter.find(job.enqueue().id).tags == ("a", "b", "c", "d")
+
+
+class Blocker:
+    began = threading.Event()
+    go_on = threading.Event()
+
+
+def wait_for_it(fails: bool) -> str:
+    Blocker.began.set()
+    assert Blocker.go_on.wait(30)
+    if fails:
+        raise ConnectionError("not yet")
+    return "here"
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["it succeeds", "it is to be retried"])
+def test_an_optimistic_job_leaves_another_that_took_its_id_meanwhile(recruiter: Recruiter, fails: bool) -> None:
+    """Given an optimistic job X that runs, when a background job X is accepted, then that one stays."""
+    task, other = recruiter.task(wait_for_it), recruiter.task(add)
+    Blocker.began.clear()
+    Blocker.go_on.clear()
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        job = task.job(fails).with_id("X").retry_with_policy(RetryManyTimes(3, "1 hour"))
+        try:
+            job.here().execute()
+        except BaseException as error:
+            raised.append(error)
+
+    running = threading.Thread(target=run)
+    running.start()
+    assert Blocker.began.wait(20)
+    accepted = other.job(1, 2).with_id("X").enqueue()
+    Blocker.go_on.set()
+    running.join(30)
+
+    assert [type(error) for error in raised] == [JobExists]
+    assert recruiter.find("X").task == "add"
+    recruiter.flush_jobs_synchronously()
+    assert accepted.result(timeout="20s") == 3
