@@ -7,7 +7,7 @@ AT_ONCE ?= 4
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check docs bench chaos clean
+.PHONY: help install demo test check reference docs bench chaos clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -32,6 +32,9 @@ check: $(STAMP) ## format, lint, types, import direction, tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n $(AT_ONCE) --dist loadscope
+
+reference: $(STAMP) ## write the generated pages of docs/reference from the code; a test says when they are old
+	$(BIN)/python docs/_site/reference.py
 
 docs: $(STAMP) ## build the documentation site into build/site; a warning is an error
 	rm -rf build/site

@@ -106,7 +106,7 @@ def _job(chance: random.Random, number: int, at: datetime) -> Job:
         group=chance.choice(["mail", "mail", "mail2", "shop"]),
         priority=chance.choice([0, 0, 0, 5, -2.5]),
         tags=chance.choice([(), (), ("eu",), ("eu", "new"), ("new",)]),
-        username=chance.choice([None, None, "ada", "bob"]),
+        owner=chance.choice([None, None, "ada", "bob"]),
         urn=chance.choice([None, None, None, "report:1"]),
         key=chance.choice([None, None, "customer:1", "customer:2"]),
         recovered_from=chance.choice([None, None, None, "text-1"]),

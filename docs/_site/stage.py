@@ -1,12 +1,14 @@
 """The pages as the generator gets them: those of the repository, with everything filled in that comes from the code.
 
-A page says `<!-- generated: NAME -->` where something generated belongs; in the repository that is all there is to see.
+A page says `<!-- generated: NAME -->` where something generated belongs, and `<!-- end of NAME -->` where it ends. What
+is between them, and the pages of the API, are in the repository for its readers: `reference.py` writes them.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from api_pages import FOLDER, Api
@@ -24,7 +26,7 @@ FROM_THE_ROOT = {
 }
 """Files of the repository that are pages of the site too."""
 
-_MARK = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
+_MARK = re.compile(r"^<!-- generated: (\w+) -->\n.*?^<!-- end of \1 -->$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(((?:\.\./)*)([A-Z]+\.md|docs/[^)#]+\.md)(#[^)]*)?\)")
 
 
@@ -39,10 +41,34 @@ def stage(docs: Path, folder: Path) -> list[str]:
     return api.complaints()
 
 
+def generators(api: Api) -> dict[str, Callable[[], str]]:
+    """What makes each generated part, by its name."""
+    return {"names": api.index, "commands": commands, "settings": settings}
+
+
+def written(docs: Path, api: Api) -> dict[Path, str]:
+    """The pages of the repository that have generated parts, as they should be."""
+
+    def part(match: re.Match[str]) -> str:
+        text = generators(api)[match[1]]().strip()
+        return f"<!-- generated: {match[1]} -->\n\n{text}\n\n<!-- end of {match[1]} -->"
+
+    pages = {docs / path: _clean(text) for path, text in api.pages().items()}
+    for path in sorted(docs.rglob("*.md")):
+        if _MARK.search(path.read_text()):
+            pages[path] = _clean(_MARK.sub(part, path.read_text()))
+    return pages
+
+
+def _clean(text: str) -> str:
+    """Without blanks at the ends of lines, which editors remove."""
+    return "\n".join(line.rstrip() for line in text.strip().splitlines()) + "\n"
+
+
 def assembled(docs: Path, api: Api) -> dict[str, str]:
     """The text of every page, by its path in the site."""
     below = api.pages()
-    generated = {"names": api.index, "commands": commands, "settings": settings}
+    generated = generators(api)
     pages = {str(path.relative_to(docs)): path.read_text() for path in sorted(docs.rglob("*.md"))}
     pages |= {path: (ROOT / source).read_text() for source, path in FROM_THE_ROOT.items()}
     pages = {path: _MARK.sub(lambda match: generated[match[1]](), text) for path, text in pages.items()}

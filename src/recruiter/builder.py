@@ -52,7 +52,7 @@ class Wishes:
     priority: int | float | None = None
     tags: tuple[str, ...] = ()
     urn: str | None = None
-    username: str | None = None
+    owner: str | None = None
     retry: RetryPolicy | None = None
     only: tuple[type[BaseException], ...] = ()
     at_most_once: bool | None = None
@@ -124,9 +124,9 @@ class JobBuilder(Generic[R]):
         """Where it comes from, in words of your own."""
         return self._with(urn=_text("urn", urn))
 
-    def owned_by(self, username: str) -> Self:
+    def owned_by(self, owner: str) -> Self:
         """Whose job it is."""
-        return self._with(username=_text("an owner", username))
+        return self._with(owner=_text("an owner", owner))
 
     def retry_with_policy(self, policy: RetryPolicy, only: Iterable[type[BaseException]] = ()) -> Self:
         """How to try again after a failure; `only` on these exceptions and their subclasses. Raises InvalidJob for a
@@ -294,7 +294,7 @@ class JobBuilder(Generic[R]):
             priority=wishes.priority if wishes.priority is not None else defaults.priority,
             tags=tuple(dict.fromkeys((*defaults.tags, *wishes.tags))),
             urn=wishes.urn,
-            username=wishes.username,
+            owner=wishes.owner,
             at_most_once=wishes.at_most_once if wishes.at_most_once is not None else defaults.at_most_once,
             timeout=wishes.timeout if wishes.timeout is not None else defaults.timeout,
             expires_in=expires_in,

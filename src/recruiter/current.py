@@ -172,7 +172,7 @@ class CurrentJob:
     @property
     def owner(self) -> str | None:
         """Whose job it is, as `owned_by` said."""
-        return self.job.username
+        return self.job.owner
 
     @property
     def worker(self) -> str:

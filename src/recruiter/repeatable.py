@@ -64,9 +64,9 @@ class RepeatableJob:
         """Its occurrences have this priority."""
         return self._as(self._job.with_priority(priority))
 
-    def owned_by(self, username: str) -> Self:
+    def owned_by(self, owner: str) -> Self:
         """Its occurrences belong to this user."""
-        return self._as(self._job.owned_by(username))
+        return self._as(self._job.owned_by(owner))
 
     def retry_with_policy(self, policy: RetryPolicy, only: Iterable[type[BaseException]] = ()) -> Self:
         """How to try an occurrence again after a failure; the next occurrence does not wait for it."""

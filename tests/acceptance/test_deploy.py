@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from configparser import RawConfigParser
 from contextlib import closing
 from pathlib import Path
@@ -135,8 +136,21 @@ class TestDocker:
         assert {name.lower() for name in names} <= set(Settings.model_fields)
 
     def test_what_it_copies_is_there(self) -> None:
-        for source in re.findall(r"^COPY (\S+) ", (DEPLOY / "docker" / "Dockerfile").read_text(), re.MULTILINE):
-            assert (DEPLOY / "docker" / source).is_file()
+        """In the folder that the build is given, which the compose file names."""
+        build = COMPOSE["x-process"]["build"]
+        context = (DEPLOY / "docker" / build["context"]).resolve()
+        assert (context / build["dockerfile"]).resolve() == DEPLOY / "docker" / "Dockerfile"
+        copied = re.findall(r"^COPY (.+) \S+$", (DEPLOY / "docker" / "Dockerfile").read_text(), re.MULTILINE)
+        sources = [source for line in copied for source in line.split()]
+        assert {"pyproject.toml", "src"} <= {*sources}
+        for source in sources:
+            assert (context / source).exists(), source
+
+    def test_everything_that_the_package_is_built_from_is_copied(self) -> None:
+        project = tomllib.loads((DEPLOY.parents[1] / "pyproject.toml").read_text())["project"]
+        dockerfile = (DEPLOY / "docker" / "Dockerfile").read_text()
+        for file in (project["readme"], *project["license-files"]):
+            assert f" {file} " in dockerfile
 
 
 class TestCompose:

@@ -149,7 +149,7 @@ class Curious(Workable):
 class TestCurrentJob:
     @pytest.mark.parametrize("function", both_colours(everything))
     def test_it_knows_everything_about_itself(self, bench: Bench, function: Callable[[], Any]) -> None:
-        job = a_task(bench, function, id="me", group="night", tags=("a", "b"), urn="u:1", username="ada", attempts=4)
+        job = a_task(bench, function, id="me", group="night", tags=("a", "b"), urn="u:1", owner="ada", attempts=4)
 
         known = ended(bench.of_job(job))["result"]
 

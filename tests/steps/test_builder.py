@@ -70,7 +70,7 @@ def test_what_is_said_of_a_job_is_stored(recruiter: Recruiter) -> None:
     found = recruiter.find(handle.execute().id)
 
     assert isinstance(found, Job)
-    assert (found.group, found.tags, found.username) == ("maths", ("slow", "a"), "ada")
+    assert (found.group, found.tags, found.owner) == ("maths", ("slow", "a"), "ada")
     assert (found.urn, found.priority) == ("u:1", 2)
 
 

@@ -38,7 +38,7 @@ def watched(target: str, store: Store, recorder: Recorder) -> Iterator[Store]:
 
 def test_a_lone_job_goes_straight_through(watched: Store, recorder: Recorder) -> None:
     """Given nobody else, when a job is enqueued, then one insert makes it durable."""
-    job = a_job(tags=("a", "b"), urn="u", username="ada", priority=2.5, at_most_once=True)
+    job = a_job(tags=("a", "b"), urn="u", owner="ada", priority=2.5, at_most_once=True)
 
     with recorder.only_these():
         Enqueuer(watched).one(job)

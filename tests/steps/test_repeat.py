@@ -95,7 +95,7 @@ class TestOccurrences:
 
         (made,) = leading.recruiter.store.scheduled.waiting()
         assert (made.id, made.urn, made.task) == ("tick@2030-01-01T06:10:00Z", "tick", "tick")
-        assert (made.group, made.tags, made.priority, made.username, made.timeout) == ("g", ("a", "b"), 3, "ada", 60)
+        assert (made.group, made.tags, made.priority, made.owner, made.timeout) == ("g", ("a", "b"), 3, "ada", 60)
 
     def test_a_leader_that_was_deposed_makes_none(self, leading: Leading) -> None:
         leading.job().create()

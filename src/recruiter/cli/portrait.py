@@ -75,7 +75,7 @@ def _facts(job: Job) -> Iterator[tuple[str, Any]]:
     yield "group", job.group
     yield "priority", job.priority or None
     yield "tags", job.tags
-    yield "owner", job.username
+    yield "owner", job.owner
     yield "urn", job.urn
     yield "key", job.key
     yield "needs", job.needs.described() if job.needs else None

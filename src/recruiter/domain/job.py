@@ -60,7 +60,7 @@ class Job:
     priority: int | float = 0
     tags: tuple[str, ...] = ()
     urn: str | None = None
-    username: str | None = None
+    owner: str | None = None
     at_most_once: bool = False
     timeout: float | None = None
     """Seconds that one attempt may take."""

@@ -48,7 +48,7 @@ class JobSummary:
     priority: int | float = 0
     tags: tuple[str, ...] = ()
     urn: str | None = None
-    username: str | None = None
+    owner: str | None = None
     needs: Needs = NOTHING
     attempts: int = 0
     started_at: datetime | None = None

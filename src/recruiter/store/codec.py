@@ -159,6 +159,8 @@ def job_document(job: Job) -> Document:
         document["tags"] = list(job.tags)
     if job.at_most_once:
         document["at_most_once"] = True
+    if job.owner is not None:
+        document["username"] = job.owner
     for name in _OPTIONAL:
         value = getattr(job, name)
         if value is not None:
@@ -171,7 +173,7 @@ def job_document(job: Job) -> Document:
 
 
 _OPTIONAL = (
-    *("urn", "username", "retry_policy", "timeout", "max_crashes", "expires_in", "expires_at"),
+    *("urn", "retry_policy", "timeout", "max_crashes", "expires_in", "expires_at"),
     *("keep_failed", "key", "recovered_from"),
 )
 
@@ -261,7 +263,7 @@ def _fields(document: Mapping[str, Any]) -> Document:
         "priority": priority_of(document),
         "tags": tuple(field.texts(document, "tags", None) or ()),
         "urn": field.text(document, "urn", None),
-        "username": field.text(document, "username", None),
+        "owner": field.text(document, "username", None),
         "at_most_once": bool(field.truth(document, "at_most_once", None)),
         "timeout": field.number(document, "timeout", None),
         "max_crashes": field.whole(document, "max_crashes", None, least=1, most=MOST_CRASHES),

@@ -145,7 +145,8 @@ class Page:
                         yield block.line, line
 
 
-PAGES = [Page(path) for path in sorted(DOCS.rglob("*.md"))]
+GENERATED = DOCS / "reference" / "api"
+PAGES = [Page(path) for path in sorted(DOCS.rglob("*.md")) if path.parent != GENERATED]
 
 
 def page(name: str) -> Page:
