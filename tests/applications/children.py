@@ -138,6 +138,15 @@ async def wait_async(folder: str, name: str) -> str:
 
 
 @recruiter.task
+def grow_and_wait(folder: str) -> int:
+    """Uses so much memory that its child is replaced, and stays."""
+    large = bytearray(os.urandom(1) * 250_000_000)
+    Path(folder, "grown").touch()
+    _wait_for(Path(folder, "gate"))
+    return len(large)
+
+
+@recruiter.task
 def wait_in_a_file(folder: str) -> None:
     """Until its clock has been set by more than a day."""
     began = current_job.started_at

@@ -149,6 +149,27 @@ class TestDeath:
         assert timedelta() <= crash.ended_at - crash.started_at < timedelta(seconds=WITHIN)
 
 
+class TestRecycling:
+    def test_one_long_job_keeps_no_other_slot_empty_and_the_worker_stops_well(
+        self, worker: WorkerOf, tmp_path: Path
+    ) -> None:
+        # given a child that has grown too large, and a job that goes on in it
+        process = worker("--concurrency", "4", "--memory-limit", "200MB", "--grace", "60s")
+        (old,) = process.children()
+        long = jobs.grow_and_wait.enqueue(str(tmp_path))
+        process.says("will be replaced")
+
+        # then others run meanwhile, in its successor
+        assert {jobs.my_pid.enqueue().result(WITHIN) for _ in range(3)}.isdisjoint({old})
+        assert not is_gone(old)
+
+        # and when the worker stops, the long one may finish
+        process.signal(signal.SIGTERM)
+        (tmp_path / "gate").touch()
+        assert long.result(WITHIN) == 250_000_000
+        assert process.wait(WITHIN) == 0
+
+
 class TestForks:
     @pytest.mark.parametrize("concurrency", ["1", "2"])
     @pytest.mark.parametrize("task", [jobs.fork_and_return, jobs.fork_and_return_async], ids=lambda task: task.name)
