@@ -271,8 +271,11 @@ class JobBuilder(Generic[R]):
         return Creation(self._in_the_background()._with(id=id).build(), tuple(formerly))
 
     def repeat_with_policy(self, policy: SchedulePolicy) -> RepeatableJob:
-        """This job again and again: `.repeat_with_policy(Cron("0 6 * * *", tz="Europe/Rome")).create()`."""
+        """This job again and again: `.repeat_with_policy(Cron("0 6 * * *", tz="Europe/Rome")).create()`. Raises
+        InvalidJob for one that expires at a moment: its occurrences do so some time after theirs (`expires_in`)."""
         wishes = self._wishes
+        if wishes.expires_at is not None:
+            raise InvalidJob(f"{wishes.task}: a job that repeats cannot expire at one moment; say expires_in instead")
         overlap = Overlap.UNIQUE if wishes.unique else Overlap.ALLOW
         return RepeatableJob(self._recruiter, self, policy, wishes.urn or wishes.task, overlap)
 

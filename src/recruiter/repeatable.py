@@ -88,6 +88,14 @@ class RepeatableJob:
         """How long one attempt at an occurrence may take."""
         return self._as(self._job.timeout(duration))
 
+    def expires_in(self, duration: DurationLike) -> Self:
+        """An occurrence is not started any more when this long has passed since its time. Raises InvalidDuration."""
+        return self._as(self._job.expires_in(duration))
+
+    def keep_failed(self, duration: DurationLike) -> Self:
+        """How long to keep occurrences in the archive that did not succeed. Raises InvalidDuration."""
+        return self._as(self._job.keep_failed(duration))
+
     def _as(self, job: JobBuilder[Any]) -> Self:
         return replace(self, _job=job)
 

@@ -95,6 +95,14 @@ class TestWhen:
         recruiter.create_schedulers()
         assert recruiter.find(recruiter.scheduler("daily").run_now().id).expires_at == NOW + HOUR
 
+    def test_a_repeatable_job_says_how_long(self, recruiter: Recruiter) -> None:
+        job = recruiter.job("work").repeat_with_policy(Every("1 day")).expires_in("5 minutes").keep_failed("1 day")
+
+        template = job.build().template
+        assert (template.expires_in, template.keep_failed) == (300, 86400)
+        with pytest.raises(InvalidJob, match="expires_in instead"):
+            recruiter.job("work").expires_at(NOW).repeat_with_policy(Every("1 day"))
+
 
 class TestNeverStarted:
     def test_by_whoever_runs_it(self, recruiter: Recruiter, sandbox: Sandbox) -> None:
