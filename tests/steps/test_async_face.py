@@ -43,7 +43,7 @@ TALKING: dict[type, set[str]] = {
 
 _SAYING = {
     *("at_most_once", "in_background", "in_group", "owned_by", "repeat_with_policy", "retry_with_policy"),
-    *("needing", "limited_by", "here", "creation", "max_crashes"),
+    *("needing", "limited_by", "here", "creation", "max_crashes", "expires_at", "expires_in", "keep_failed"),
     *("schedule_at", "schedule_in", "tagged_as", "timeout", "with_id", "with_priority", "with_urn"),
 }
 SILENT: dict[type, set[str]] = {
