@@ -27,8 +27,17 @@ from recruiter.domain.schedule import WINDOW, Late, SchedulePolicy
 from recruiter.domain.schedule_registry import schedule_policy
 from recruiter.domain.scheduler import Scheduler
 from recruiter.domain.statistics import Analytics
+from recruiter.domain.text import shown
 from recruiter.domain.values import to_bson
-from recruiter.errors import InvalidJob, JobExists, JobNotFound, RecruiterError, StoreUnreachable, UnknownTask
+from recruiter.errors import (
+    InvalidArguments,
+    InvalidJob,
+    JobExists,
+    JobNotFound,
+    RecruiterError,
+    StoreUnreachable,
+    UnknownTask,
+)
 from recruiter.events import Event, Listener
 from recruiter.first_use import cached_property
 from recruiter.jobs import Jobs
@@ -173,6 +182,8 @@ class Recruiter(RegistryOwner):
         Raises InvalidName, InvalidArguments, UnsupportedValue.
         """
         definition = self.registry.find(check_name("task", task))
+        if isinstance(data, str | bytes) or not isinstance(data, Mapping | Sequence):
+            raise InvalidArguments(f"{task}: data is a mapping of named arguments or a list of them, not {shown(data)}")
         if definition is None:
             plain = dict(data) if isinstance(data, Mapping) else list(data)
             return JobBuilder(self, Wishes(task, to_bson(plain, "data"), Defaults()))
@@ -281,7 +292,7 @@ class Recruiter(RegistryOwner):
     def counts(self, by: By, *, within: DurationLike = "1 hour") -> dict[str, dict[str, int]]:
         """How many jobs wait and run, and how many have ended of late, in each state: by group, task, owner or tag."""
         if by not in get_args(By):
-            raise InvalidJob(f"jobs are counted by {', '.join(get_args(By))}, not by {by!r}")
+            raise InvalidJob(f"jobs are counted by {', '.join(get_args(By))}, not by {shown(by)}")
         return count(self.store, by, self.clock.now(), to_timedelta(within))
 
     acounts = twin(counts)

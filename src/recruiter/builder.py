@@ -15,7 +15,7 @@ from recruiter.domain.needs import AmountLike, Needs
 from recruiter.domain.retry import RetryPolicy, after, check_max_crashes
 from recruiter.domain.schedule import SchedulePolicy
 from recruiter.domain.scheduler import Overlap
-from recruiter.domain.text import is_unicode
+from recruiter.domain.text import is_unicode, shown
 from recruiter.errors import InvalidArguments, InvalidJob, RecruiterError
 from recruiter.repeatable import RepeatableJob
 from recruiter.results import JobHandle
@@ -95,7 +95,9 @@ class JobBuilder(Generic[R]):
     def schedule_at(self, moment: datetime) -> Self:
         """Not before this moment, a datetime with a time zone; implies the background. Raises InvalidJob."""
         if not isinstance(moment, datetime) or moment.utcoffset() is None:
-            raise InvalidJob(f"schedule_at needs a datetime with a time zone, not {moment!r}; add tzinfo=UTC or yours")
+            raise InvalidJob(
+                f"schedule_at needs a datetime with a time zone, not {shown(moment)}; add tzinfo=UTC or yours"
+            )
         return self._with(at=moment.astimezone(UTC), delay=None, background=True, here=False)
 
     def schedule_in(self, delay: DurationLike) -> Self:
@@ -132,7 +134,7 @@ class JobBuilder(Generic[R]):
         """How to try again after a failure; `only` on these exceptions and their subclasses. Raises InvalidJob for a
         policy that cannot be stored."""
         if not isinstance(policy, RetryPolicy):
-            raise InvalidJob(f"a retry policy is needed, as in RetryManyTimes(3, '1 minute'), not {policy!r:.80}")
+            raise InvalidJob(f"a retry policy is needed, as in RetryManyTimes(3, '1 minute'), not {shown(policy)}")
         classes = only if isinstance(only, str | type) else tuple(only)
         self._recruiter.policies.dump(policy, classes)  # what cannot be stored is refused here, where it is said
         return self._with(retry=policy, only=classes)
@@ -158,7 +160,9 @@ class JobBuilder(Generic[R]):
     def expires_at(self, moment: datetime) -> Self:
         """The same, at this moment, a datetime with a time zone. Raises InvalidJob."""
         if not isinstance(moment, datetime) or moment.utcoffset() is None:
-            raise InvalidJob(f"expires_at needs a datetime with a time zone, not {moment!r}; add tzinfo=UTC or yours")
+            raise InvalidJob(
+                f"expires_at needs a datetime with a time zone, not {shown(moment)}; add tzinfo=UTC or yours"
+            )
         return self._with(expires_at=moment.astimezone(UTC), expires_in=None)
 
     def keep_failed(self, duration: DurationLike) -> Self:
@@ -350,5 +354,5 @@ class WorkableJob(JobBuilder[Any], Generic[W]):
 
 def _text(kind: str, value: object) -> str:
     if not isinstance(value, str) or not value or not is_unicode(value):
-        raise InvalidJob(f"{kind} must be a text, not {value!r:.80}")
+        raise InvalidJob(f"{kind} must be a text, not {shown(value)}")
     return value

@@ -10,6 +10,7 @@ from recruiter.domain.conditions import Conditions
 from recruiter.domain.filters import JobFilter, filter_of
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.pages import Count, JobSummary, Page
+from recruiter.domain.text import shown
 from recruiter.errors import InvalidFilter
 from recruiter.steps.cancel import cancel_some, latecomers
 from recruiter.steps.identify import identify
@@ -71,7 +72,7 @@ class Jobs:
         first. `after` is the `next` of the page before. `minimal` gives short records, which are quicker to read."""
         wanted = filter_of(filter, conditions)
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST_LISTED:
-            raise InvalidFilter(f"limit is {limit!r}; a page has 1 to {MOST_LISTED:,} jobs")
+            raise InvalidFilter(f"limit is {shown(limit)}; a page has 1 to {MOST_LISTED:,} jobs")
         store = self._store()
         if minimal:
             return search(store, wanted, store.clock.now(), SHORT, limit=limit, after=after)

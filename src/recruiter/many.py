@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, get
 from recruiter.builder import JobBuilder
 from recruiter.domain.duration import DurationLike
 from recruiter.domain.job import Job, JobId
+from recruiter.domain.text import shown
 from recruiter.errors import InvalidArguments, InvalidJob, JobsRefused, RecruiterError
 from recruiter.results import JobHandle
 from recruiter.store.in_session import (
@@ -74,6 +75,8 @@ class Many(Generic[R]):
         self._session = options.get("session")
         self._timeout = options.get("server_timeout")
         self._ids = options.get("ids")
+        if self._ids is not None and (isinstance(self._ids, str) or not isinstance(self._ids, Sequence)):
+            raise InvalidArguments(f"ids is a list with an id for each call, not {shown(self._ids)}")
         if self._ids is not None and len(self._ids) != len(builders):
             raise InvalidArguments(f"there are {len(builders)} calls and {len(self._ids)} ids; each needs one")
         self._answers: list[JobHandle[R] | RecruiterError | None] = [None] * len(builders)

@@ -7,7 +7,7 @@ from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from recruiter.builder import JobBuilder, Wishes
-from recruiter.domain.text import said_by
+from recruiter.domain.text import said_by, shown
 from recruiter.errors import InvalidArguments, RecruiterError
 from recruiter.many import Call, Errors, Many, ManyOptions, check_options
 from recruiter.registry import FunctionTask
@@ -159,6 +159,8 @@ class Task(Generic[P, C, R]):
 
     def _many(self, calls: Iterable[Call], options: ManyOptions) -> Many[R]:
         check_options(options)
+        if not isinstance(calls, Iterable):
+            raise InvalidArguments(f"{self.name}: calls are a list of tuples or mappings, not {shown(calls)}")
         builders = [partial(self._job_of, call) for call in calls]
         return Many(self._recruiter, builders, options, self._definition.signature.returns)
 

@@ -133,7 +133,10 @@ def _several(name: str, value: object, kind: Any) -> tuple[Any, ...]:
     """One, or each of several once."""
     if isinstance(value, kind) or not isinstance(value, Iterable) or isinstance(value, Mapping | bytes):
         return (value,)
-    several = tuple(dict.fromkeys(value))
+    try:
+        several = tuple(dict.fromkeys(value))
+    except TypeError:
+        raise InvalidFilter(f"{name} is {shown(value)}; give one value, or a list of plain ones") from None
     if not 0 < len(several) <= _MOST:
         raise InvalidFilter(f"{name} has {len(several)} values; give 1 to {_MOST}, or leave it out")
     return several

@@ -9,6 +9,7 @@ from recruiter.domain.duration import DurationLike, humanize, to_timedelta
 from recruiter.domain.names import DEFAULT_GROUP, check_name, check_priority, check_tags
 from recruiter.domain.needs import NOTHING, AmountLike, Needs
 from recruiter.domain.retry import RetryPolicy, check_max_crashes, checked_names
+from recruiter.domain.text import shown
 from recruiter.errors import InvalidDuration, InvalidJob
 
 
@@ -48,6 +49,8 @@ class Defaults:
     ) -> Defaults:
         if retry is not None and not isinstance(retry, RetryPolicy):
             raise InvalidJob(f"retry is a policy such as RetryManyTimes(3, '1 minute'), not {retry!r}")
+        if not isinstance(only, Iterable | type):
+            raise InvalidJob(f"only must be a list of exception classes, not {shown(only)}")
         only = only if isinstance(only, str | type) else tuple(only)
         checked_names(only)
         return cls(

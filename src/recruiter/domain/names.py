@@ -35,6 +35,8 @@ def check_tags(tags: Iterable[object]) -> tuple[str, ...]:
     """The tags, each once, in order."""
     if isinstance(tags, str):
         raise InvalidName(f"tags are a list of texts, as in [{tags!r}], not one text")
+    if not isinstance(tags, Iterable):
+        raise InvalidName(f"tags are a list of texts, not {said_by(tags, repr)[:200]}")
     checked: dict[str, None] = {}
     for tag in tags:
         if not isinstance(tag, str) or not tag or not is_unicode(tag):

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from recruiter.domain.duration import DurationLike, humanize, to_timedelta
 from recruiter.domain.retry import Archive, Decision, Failure, Retry, RetryPolicy, after, checked_names, only_names
+from recruiter.domain.text import shown
 from recruiter.domain.why import Why
 from recruiter.errors import InvalidJob
 
@@ -157,7 +158,7 @@ class TimeTable(RetryPolicy):
         if isinstance(time_table, Mapping):
             rows = [(_age(text), to_timedelta(delay)) for text, delay in time_table.items()]
         else:
-            rows = [(to_timedelta(age), to_timedelta(delay)) for age, delay in time_table]
+            rows = [(to_timedelta(age), to_timedelta(delay)) for age, delay in _pairs("a time table", time_table)]
         object.__setattr__(self, "rows", _checked_rows(rows))
 
     def decide(self, failure: Failure) -> Decision:
@@ -183,7 +184,7 @@ class SelectByException(RetryPolicy):
     default: RetryPolicy = field(default_factory=DoNotDoItAgain)
 
     def __post_init__(self) -> None:
-        cases = tuple((_names(classes), _policy(policy)) for classes, policy in self.cases)
+        cases = tuple((_names(classes), _policy(policy)) for classes, policy in _pairs("cases", self.cases))
         object.__setattr__(self, "cases", cases)
         _policy(self.default)
 
@@ -284,3 +285,10 @@ def _checked_rows(rows: list[tuple[timedelta, timedelta]]) -> tuple[tuple[timede
         if age == next_age:
             raise InvalidJob(f"two rows of the TimeTable have the same age, {humanize(age)} ago")
     return tuple(sorted(rows))
+
+
+def _pairs(what: str, value: Iterable[Any]) -> list[tuple[Any, Any]]:
+    try:
+        return [(first, second) for first, second in value]
+    except (TypeError, ValueError):
+        raise InvalidJob(f"{what} must be a list of pairs, not {shown(value)}") from None
