@@ -15,6 +15,7 @@ from recruiter.cli.figures import bar, number, seconds, sparkline
 from recruiter.cli.worker import state_of
 from recruiter.domain.state import State
 from recruiter.domain.statistics import Analytics, Flow, Queue
+from recruiter.domain.text import one_line
 from recruiter.steps.overview import Overview, Running
 from recruiter.store.roster import RosterEntry
 
@@ -103,8 +104,8 @@ class Screen:
             queue = self.analytics.queues.get(kind) or Queue(0, 0, 0, 0)
             flow = self.analytics.flows.get(kind)
             counts = [queue.queued, queue.running, *([queue.postponed] if wide else [])]
-            why = [Text(self.why.get(kind, ""))] if wide and self.why else []
-            table.add_row(Text("/".join(kind)), *map(number, counts), *_flow(flow), *why)
+            why = [Text(one_line(self.why.get(kind, "")))] if wide and self.why else []
+            table.add_row(Text(one_line("/".join(kind))), *map(number, counts), *_flow(flow), *why)
         return table
 
     def _workers(self, workers: Sequence[RosterEntry], wide: bool) -> Table:
@@ -116,7 +117,13 @@ class Screen:
             seen = seconds(max(0.0, (self.overview.at - entry.seen_at).total_seconds()))
             counts = map(number, (worker.slots, worker.holds, len(entry.running)))
             words = [*([groups] if wide else []), state]
-            table.add_row(Text(entry.id), *counts, seen, *map(Text, words), style="red" if state == "silent" else None)
+            table.add_row(
+                Text(one_line(entry.id)),
+                *counts,
+                seen,
+                *map(Text, map(one_line, words)),
+                style="red" if state == "silent" else None,
+            )
         return table
 
     def _running(self, running: Sequence[Running], wide: bool) -> Table:
@@ -125,7 +132,7 @@ class Screen:
             lasted = seconds(max(0.0, (self.overview.at - job.since).total_seconds()))
             told = f"{bar(job.progress, _BAR, plain=self.plain)} {job.progress:4.0%} {job.stage or ''}".rstrip()
             words = [job.task, *([job.worker] if wide else []), told if job.stage or job.progress else ""]
-            table.add_row(Text(str(job.id)), lasted, *map(Text, words))
+            table.add_row(Text(one_line(str(job.id))), lasted, *map(Text, map(one_line, words)))
         return table
 
     def _business(self, kind: tuple[str, str]) -> tuple[float, ...]:
@@ -155,7 +162,7 @@ def _failed(ended: Mapping[str, int]) -> int:
 
 
 def _line(text: str, style: str) -> Text:
-    return Text(text, style=style, overflow="ellipsis", no_wrap=True)
+    return Text(one_line(text), style=style, overflow="ellipsis", no_wrap=True)
 
 
 def _left_out(count: int, what: str) -> Iterable[Text]:
