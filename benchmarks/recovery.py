@@ -4,8 +4,10 @@
     python benchmarks/recovery.py --only frozen --times 3
 
 A producer enqueues a job every 20 ms, and each job notes when it starts. *Stalled* is the longest time after the fault
-without a start of any job; where the primary is lost, *after the election* is how much of it came after the new
-primary was elected, which is MongoDB's own time. *Longest enqueue* is the longest call of the producer.
+without a start of any job. Where the primary is lost, *after the election* is how much of it came after the new primary
+was elected, and *after a majority* how much came after a plain majority write succeeded there: both are MongoDB's own
+time. (When a primary freezes, the other secondary may listen to it for ten more seconds, and no write has a majority.)
+*Longest enqueue* is the longest call of the producer.
 
 The worker that dies in mid-settlement is a process that joins the roster, is given jobs, opens the transaction of a
 settlement and kills itself in it.
@@ -28,7 +30,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from pymongo import MongoClient
+from pymongo import MongoClient, WriteConcern
 from pymongo.errors import PyMongoError
 
 from recruiter import Recruiter
@@ -176,17 +178,21 @@ def direct(node: EmbeddedServer) -> MongoClient[dict[str, Any]]:
     return MongoClient(f"mongodb://{node.address}", **options)
 
 
-def next_primary(fleet: Fleet, but: EmbeddedServer) -> float:
-    """The moment in which another node than this says that it is the primary."""
+def next_primary(fleet: Fleet, but: EmbeddedServer) -> tuple[float, float]:
+    """When another node than this says that it is the primary, and when it takes majority writes."""
     others = [node for node in fleet.nodes.nodes if node is not but]
     clients = [direct(node) for node in others]
     deadline = time.monotonic() + 60
     try:
+        elected_at: float | None = None
         while time.monotonic() < deadline:
             for client in clients:
                 with suppress(PyMongoError):
                     if client.admin.command("hello")["isWritablePrimary"]:
-                        return time.monotonic()
+                        elected_at = elected_at or time.monotonic()
+                        majority = WriteConcern("majority", wtimeout=200)
+                        client["recovery"].get_collection("probe", write_concern=majority).insert_one({})
+                        return elected_at, time.monotonic()
             time.sleep(0.01)
         raise TimeoutError("no other node became the primary")
     finally:
@@ -194,11 +200,14 @@ def next_primary(fleet: Fleet, but: EmbeddedServer) -> float:
             client.close()
 
 
-Fault = Callable[[Fleet], tuple[float, float | None, Callable[[], None]]]
+Figures = tuple[float, list[float], float]
+"""Seconds without any start, how many of them after the election and after a majority, and the longest enqueue."""
+
+Fault = Callable[[Fleet], tuple[float, tuple[float, float] | None, Callable[[], None]]]
 """Makes a fault; returns when it was made, when there was a new primary if that is the matter, and how to mend it."""
 
 
-def worker_in_mid_settlement(fleet: Fleet) -> tuple[float, float | None, Callable[[], None]]:
+def worker_in_mid_settlement(fleet: Fleet) -> tuple[float, tuple[float, float] | None, Callable[[], None]]:
     name = f"dies:{time.monotonic()}"
     subprocess.run([sys.executable, "-c", DIES_IN_MID_SETTLEMENT, fleet.target, name], check=False)
     died_at = time.monotonic()
@@ -211,7 +220,7 @@ def worker_in_mid_settlement(fleet: Fleet) -> tuple[float, float | None, Callabl
     return died_at, None, mend
 
 
-def leader(fleet: Fleet) -> tuple[float, float | None, Callable[[], None]]:
+def leader(fleet: Fleet) -> tuple[float, tuple[float, float] | None, Callable[[], None]]:
     lease = fleet.store.leases.read()
     assert lease is not None
     os.kill(lease.pid, signal.SIGKILL)
@@ -220,14 +229,14 @@ def leader(fleet: Fleet) -> tuple[float, float | None, Callable[[], None]]:
     return died_at, None, fleet.start_recruiter
 
 
-def frozen_leader(fleet: Fleet) -> tuple[float, float | None, Callable[[], None]]:
+def frozen_leader(fleet: Fleet) -> tuple[float, tuple[float, float] | None, Callable[[], None]]:
     lease = fleet.store.leases.read()
     assert lease is not None
     os.kill(lease.pid, signal.SIGSTOP)
     return time.monotonic(), None, lambda: os.kill(lease.pid, signal.SIGCONT)
 
 
-def stepdown(fleet: Fleet) -> tuple[float, float | None, Callable[[], None]]:
+def stepdown(fleet: Fleet) -> tuple[float, tuple[float, float] | None, Callable[[], None]]:
     primary = fleet.nodes.primary()
     with closing(direct(primary)) as client:
         while True:
@@ -237,14 +246,14 @@ def stepdown(fleet: Fleet) -> tuple[float, float | None, Callable[[], None]]:
                 return asked_at, next_primary(fleet, primary), lambda: None
 
 
-def killed_primary(fleet: Fleet) -> tuple[float, float | None, Callable[[], None]]:
+def killed_primary(fleet: Fleet) -> tuple[float, tuple[float, float] | None, Callable[[], None]]:
     primary = fleet.nodes.primary()
     killed_at = time.monotonic()
     fleet.nodes.kill(primary)
     return killed_at, next_primary(fleet, primary), lambda: fleet.nodes.restart(primary)
 
 
-def frozen_primary(fleet: Fleet) -> tuple[float, float | None, Callable[[], None]]:
+def frozen_primary(fleet: Fleet) -> tuple[float, tuple[float, float] | None, Callable[[], None]]:
     primary = fleet.nodes.primary()
     assert primary.pid is not None
     pid = primary.pid
@@ -262,27 +271,27 @@ FAULTS: dict[str, tuple[str, Fault, str]] = {
 }
 
 
-def measure(fleet: Fleet, fault: Fault) -> tuple[float, float | None, float]:
-    """Seconds without any start, how many of them after the election, and the longest enqueue."""
+def measure(fleet: Fleet, fault: Fault) -> Figures:
     fleet.settle_down()
-    made_at, elected_at, mend = fault(fleet)
-    until = max(made_at, elected_at or 0.0) + WATCHED
-    while time.monotonic() < until or not any(start > (elected_at or made_at) for start in fleet.starts()):
+    made_at, primary, mend = fault(fleet)
+    back_at = primary[1] if primary is not None else made_at
+    while time.monotonic() < back_at + WATCHED or not any(start > back_at for start in fleet.starts()):
         time.sleep(0.1)
     starts = [made_at, *(start for start in fleet.starts() if start > made_at)]
     stalled, ended_at = max((later - earlier, later) for earlier, later in pairwise(starts))
     longest = fleet.producer.longest_since(made_at)
     mend()
-    return stalled, None if elected_at is None else max(0.0, ended_at - elected_at), longest
+    after = [max(0.0, ended_at - moment) for moment in primary or ()]
+    return stalled, after, longest
 
 
-def row(name: str, goal: str, figures: list[tuple[float, float | None, float]]) -> str:
+def row(name: str, goal: str, figures: list[Figures]) -> str:
     def told(values: list[float]) -> str:
         return f"{statistics.median(values):.2f} / {max(values):.2f} s" if values else "–"
 
-    after = [figure[1] for figure in figures if figure[1] is not None]
+    elected, majority = ([figure[1][place] for figure in figures if figure[1]] for place in (0, 1))
     stalled, enqueue = told([figure[0] for figure in figures]), told([figure[2] for figure in figures])
-    return f"| {name} | {stalled} | {told(after)} | {enqueue} | {goal} |"
+    return f"| {name} | {stalled} | {told(elected)} | {told(majority)} | {enqueue} | {goal} |"
 
 
 def main() -> None:
@@ -295,8 +304,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         fleet = Fleet(Path(given.keep_logs or folder))
         try:
-            print("| fault | stalled: median / worst | after the election | longest enqueue | goal |")
-            print("|---|---|---|---|---|")
+            print(
+                "| fault | stalled: median / worst | after the election | after a majority | longest enqueue | goal |"
+            )
+            print("|---|---|---|---|---|---|")
             for each in given.only:
                 name, fault, goal = FAULTS[each]
                 print(row(name, goal, [measure(fleet, fault) for _ in range(given.times)]), flush=True)

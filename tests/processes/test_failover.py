@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from pymongo import WriteConcern
+from pymongo.errors import PyMongoError
 
 from recruiter.embedded import EmbeddedReplicaSet
+from recruiter.embedded.server import EmbeddedServer
+from recruiter.errors import StoreError
+from recruiter.store import admin
 from recruiter.store.database import Store
 from recruiter.store.target import Target
 from tests.applications import jobs
@@ -50,3 +59,58 @@ def test_a_killed_primary_loses_and_doubles_nothing(
     assert results == sorted([number + 1 for number in range(len(sent))] + [42])
     assert store.archived.collection.count_documents({"attempts": {"$ne": 1}}) == 0
     store.close()
+
+
+def test_work_goes_on_soon_after_a_primary_vanished_without_a_word(
+    start: Starter, replica_set: EmbeddedReplicaSet
+) -> None:
+    """A frozen process keeps its sockets: nobody is told, and a call would wait for a socket timeout of 20 s."""
+    # given a fleet that works, on three nodes that all have the data
+    start("start", "recruiter", "--bootstrap", JOBS)
+    worker = start("start", "worker", "--bootstrap", JOBS)
+    worker.says("joined the roster")
+    assert jobs.add.enqueue(1, 1).result(timeout=20) == 2
+    frozen = replica_set.primary()
+    assert frozen.pid is not None
+
+    # when the primary freezes while somebody enqueues
+    os.kill(frozen.pid, signal.SIGSTOP)
+    try:
+        frozen_at = time.monotonic()
+        with ThreadPoolExecutor(1) as threads:
+            enqueued = threads.submit(jobs.add.enqueue, 40, 2)
+            others = [node for node in replica_set.nodes if node is not frozen]
+            eventually(lambda: any(is_primary(node) for node in others), within=40)
+            elected_at = time.monotonic()
+            eventually(lambda: any(takes_majority_writes(node) for node in others), within=40)
+            writable_at = time.monotonic()
+
+            # then the call returns and the job ends soon after a majority takes writes again
+            late = enqueued.result(timeout=30)
+            stored_at = time.monotonic()
+            assert late.result(timeout=30) == 42
+            ended_at = time.monotonic()
+        told = f"elected after {elected_at - frozen_at:.1f} s, writable {writable_at - elected_at:.1f} s later, "
+        told += f"stored {stored_at - writable_at:.1f} s after that, ended {ended_at - stored_at:.1f} s later"
+        assert ended_at - writable_at < 5, told
+    finally:
+        os.kill(frozen.pid, signal.SIGCONT)
+
+
+def takes_majority_writes(node: EmbeddedServer) -> bool:
+    """A new primary may not for seconds: until then the other node listens to the one that is frozen."""
+    try:
+        with admin.connected(node.address) as connection:
+            majority = WriteConcern("majority", wtimeout=500)
+            connection["failover"].get_collection("probe", write_concern=majority).insert_one({})
+            return True
+    except PyMongoError:
+        return False
+
+
+def is_primary(node: EmbeddedServer) -> bool:
+    try:
+        with admin.connected(node.address) as connection:
+            return admin.hello(connection).writable_primary
+    except StoreError:
+        return False
