@@ -7,7 +7,7 @@ AT_ONCE ?= 4
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check reference docs bench chaos clean
+.PHONY: help install demo test check reference docs bench chaos fuzz clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -49,6 +49,9 @@ SECONDS ?= 120
 SEED ?= $(shell date +%Y%m%d)
 chaos: $(STAMP) ## break processes and MongoDB for SECONDS while JOBS run, check that nothing is lost; SEED repeats the faults
 	$(BIN)/python -m tests.chaos.run --jobs $(JOBS) --seconds $(SECONDS) --seed $(SEED) --out build/chaos
+
+fuzz: $(STAMP) ## put 3,000 hostile documents into every collection beside a fleet at work
+	RECRUITER_FUZZ=3000 $(BIN)/pytest -q -s tests/processes/test_hostile_documents.py
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache build dist

@@ -32,6 +32,7 @@ from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.errors import UnreadableDocument
 from recruiter.store import fields as field
 from recruiter.store.codec import RAW, Document, decode
+from recruiter.store.fields import is_text
 from recruiter.store.reading import delete_these, parse_one, parsed
 from recruiter.store.translate import store_call
 
@@ -169,6 +170,8 @@ def _names(tail: bytes) -> tuple[str, str, str] | None:
         return None
     if list(document) != ["task", "group", "done", "why"]:
         return None
+    if not is_text(document["task"]) or not is_text(document["group"]):
+        return None  # no job that can be counted
     return document["task"], document["group"], State.at_the_end(document["done"], document["why"]).value
 
 
@@ -181,7 +184,7 @@ def _decoded(raw: bytes) -> tuple[_Key, str, float | None, float | None] | None:
 
 def _read(document: Mapping[str, Any]) -> tuple[_Key, str, float | None, float | None] | None:
     group, task, at = (document.get(name) for name in ("group", "task", "archived_at"))
-    if not isinstance(group, str) or not isinstance(task, str) or not isinstance(at, datetime):
+    if not is_text(group) or not is_text(task) or not isinstance(at, datetime):
         return None
     state = State.at_the_end(document["done"], document["why"]).value
     key = (int(at.timestamp()) // 60, group, task)

@@ -8,12 +8,14 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from recruiter.domain.job import JobId
 from recruiter.domain.needs import NOTHING, Needs
 from recruiter.domain.pages import JobSummary
 from recruiter.domain.state import State
+from recruiter.domain.text import shown
 from recruiter.errors import InvalidJob, UnreadableDocument
 from recruiter.store.codec import needs_of
-from recruiter.store.fields import as_moment, is_text
+from recruiter.store.fields import as_moment, is_job_id, is_text
 from recruiter.store.roster import Hold
 
 _BEYOND = datetime(9999, 12, 31, tzinfo=UTC)
@@ -40,7 +42,7 @@ def summary_from(document: Mapping[str, Any], hold: Hold | None = None) -> JobSu
     ended = document.get("archived_at")
     moment = _moment(ended) or _moment(document.get("scheduled_at")) or _BEYOND
     return JobSummary(
-        id=document["_id"],
+        id=_id(document["_id"]),
         task=_text(document.get("task")) or "",
         group=_text(document.get("group")) or "",
         state=_state(document, hold),
@@ -92,6 +94,11 @@ def _needs(document: Mapping[str, Any]) -> Needs:
 
 def _text(value: Any) -> str | None:
     return value if is_text(value) else None
+
+
+def _id(value: Any) -> JobId:
+    """What is no id of a job is shown as text."""
+    return value if is_job_id(value) else shown(value)
 
 
 def _list(value: Any) -> list[Any]:
