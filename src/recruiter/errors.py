@@ -40,6 +40,8 @@ RecruiterError
 │   ├── NoServerBinary             no mongod anywhere on this machine
 │   └── ServerDidNotStart          mongod was started and did not come up
 ├── NotAlone                       wanted to work alone on a database where others work
+├── ReadOnly                       the web console was asked to act, and only shows
+├── TooManyViewers                 the web console serves as many live pages as it can
 ├── JobCancelled                   raised inside a job that somebody has cancelled (a BaseException)
 └── Superseded                     this process lost its place: its worker was retired or its term is over
 """
@@ -113,6 +115,7 @@ class JobsRefused(RecruiterError, ExceptionGroup[RecruiterError]):
         pass
 
     def derive(self, excs: Sequence[Any], /) -> ExceptionGroup[Any]:
+        """A part of it, for `except*`: a plain group."""
         return ExceptionGroup(self.message, excs)
 
 
@@ -278,3 +281,11 @@ class NotAlone(RecruiterError):
 
 class Superseded(RecruiterError):
     """This process lost its place: its worker was retired, or its term as leader is over."""
+
+
+class ReadOnly(RecruiterError):
+    """The web console was asked to act, and only shows; start it with `--actions`, or give `actions=True`."""
+
+
+class TooManyViewers(RecruiterError):
+    """The web console serves as many live pages as it can; close some, or pause their liveness."""

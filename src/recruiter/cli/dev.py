@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +14,7 @@ from rich.text import Text
 from recruiter.cli.options import settings_from
 from recruiter.cli.output import console, write
 from recruiter.cli.start import run_fleet
+from recruiter.cli.web import beside
 from recruiter.domain.text import plural
 from recruiter.embedded import EmbeddedServer
 from recruiter.processes.loop import Stop
@@ -32,9 +33,11 @@ def dev(
     target: str | None = None,
     processes: int = 2,
     mongod: str | None = None,
+    web: bool = True,
     folder: Annotated[Path, Parameter(help="Where the private MongoDB keeps its data.")] = _FOLDER,
 ) -> int:
-    """Runs everything: a private MongoDB, a recruiter, a worker and a cleaner, with your FILE loaded. For development.
+    """Runs everything: a private MongoDB, a recruiter, a worker, a cleaner and the web console, with your FILE loaded.
+    For development.
 
     Parameters
     ----------
@@ -46,11 +49,13 @@ def dev(
         How many jobs run at once.
     mongod
         The mongod to use, instead of the one on the PATH or in the package.
+    web
+        Serve the web console too, on this machine only.
     """
     stop = Stop()
     stop.listen_to_signals()
     if target is not None:
-        return _run(file, target, processes, stop)
+        return _run(_Said(target, file, processes), stop, web)
     port = _USUAL_PORT if _is_free(_USUAL_PORT) else None
     database = _database_of(file)
     server = EmbeddedServer(folder.absolute(), port=port, binary=mongod)
@@ -59,7 +64,7 @@ def dev(
     if f":{_USUAL_PORT}" not in uri:
         _say(f"port {_USUAL_PORT} is taken; in other terminals:  export RECRUITER_TARGET='{uri}'")
     try:
-        return _run(file, uri, processes, stop)
+        return _run(_Said(uri, file, processes), stop, web)
     finally:
         server.stop()
 
@@ -70,11 +75,14 @@ def _database_of(file: str | None) -> str:
     return Target.parse(address).database if address is not None else DEFAULT_DATABASE
 
 
-def _run(file: str | None, target: str, processes: int, stop: Stop) -> int:
-    os.environ["RECRUITER_TARGET"] = target
-    settings: Settings = settings_from(_Said(target, file, processes))
-    ready = f", for {plural(processes, 'job')} at once: enqueue from another terminal. Ctrl-C ends everything"
-    return run_fleet(settings, stop, lambda: _say(("ready", "bold"), ready))
+def _run(wanted: _Said, stop: Stop, web: bool) -> int:
+    os.environ["RECRUITER_TARGET"] = wanted.target
+    settings: Settings = settings_from(wanted)
+    ready = f", for {plural(wanted.processes, 'job')} at once: enqueue from another terminal. Ctrl-C ends everything"
+    with beside(wanted.target) if web else nullcontext() as address:
+        if address is not None:
+            _say("web console at ", (address, "bold"))
+        return run_fleet(settings, stop, lambda: _say(("ready", "bold"), ready))
 
 
 def _say(*parts: str | tuple[str, str]) -> None:

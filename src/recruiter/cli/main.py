@@ -10,7 +10,7 @@ from typing import Final
 from cyclopts import App, CycloptsError
 
 import recruiter
-from recruiter.cli import analytics, dev, doctor, group, health, job, limit, prepare, scheduler, start, top, worker
+from recruiter.cli import analytics, dev, doctor, group, health, job, limit, prepare, scheduler, start, top, web, worker
 from recruiter.cli.errors import complain, exit_code
 from recruiter.cli.output import console, say, write_anything
 from recruiter.domain.text import mask, said_by
@@ -30,6 +30,7 @@ app.command(group.app)
 app.command(limit.app)
 app.command(analytics.analytics)
 app.command(top.top)
+app.command(web.web)
 app.command(dev.dev)
 app.command(doctor.doctor)
 app.command(health.health_, name="health")

@@ -83,6 +83,12 @@ class Archived:
         return readable(_parsed(document)) if document else None
 
     @store_call
+    def document(self, id: JobId) -> Document | None:
+        """As it is stored, job or not; for people to look at."""
+        found = self._raw.find_one({"_id": id})
+        return None if found is None else decode_leniently(bytes(found.raw))[0]
+
+    @store_call
     def get_many(self, ids: Iterable[JobId]) -> dict[JobId, ArchivedJob]:
         """Raises UnreadableDocument if one of them cannot be read."""
         found = (readable(_parsed(document)) for document in self._raw.find({"_id": {"$in": list(ids)}}))

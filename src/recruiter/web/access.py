@@ -1,0 +1,216 @@
+"""Who may look, and who is whoever does something.
+
+    loopback        nobody signs in; only this very machine may ask, directly
+    BasicAuth       names and passwords, from the environment or given
+    ProxyHeader     a proxy in front has signed somebody in, and says whom in a header
+    a dependency    the application's own: any callable that FastAPI's `Depends` takes
+
+And for everybody: a request that changes something must come from the console's own pages (or from no page at all),
+nothing may frame it, and no script runs but the console's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import os
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
+from typing import Any
+from urllib.parse import urlsplit
+
+from fastapi import HTTPException, Request
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from recruiter.errors import SettingsError
+
+USERS_VARIABLE = "RECRUITER_WEB_USERS"
+"""`ada:secret,bob:other`: who may sign in."""
+
+_FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+_SAFE = ("GET", "HEAD", "OPTIONS")
+_AFTER_A_WRONG_PASSWORD = 0.5
+"""Seconds: whoever tries them all has to wait."""
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "base-uri 'self'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+class Loopback:
+    """Only requests that this machine makes itself, to itself: not those that a proxy passes on, and not those of a web
+    page whose name somebody has made point here."""
+
+    async def __call__(self, request: Request) -> str:
+        client = request.client.host if request.client is not None else ""
+        passed_on = any(name in request.headers for name in _FORWARDED)
+        if passed_on or not is_loopback(client) or not is_loopback(_host_of(request.headers.get("host", ""))):
+            raise HTTPException(
+                403,
+                "Nobody is asked to sign in here, so only this machine itself may look. Set "
+                f"{USERS_VARIABLE}=name:password, or give the console access=… (docs/how-to/web-console.md).",
+            )
+        return "loopback"
+
+
+class BasicAuth:
+    """Names and passwords. Put TLS in front: they travel readable."""
+
+    def __init__(self, users: Mapping[str, str]) -> None:
+        if not users or not all(name and password for name, password in users.items()):
+            raise SettingsError(f"{USERS_VARIABLE} needs names and passwords: ada:secret,bob:other")
+        self._users = dict(users)
+
+    @classmethod
+    def from_environment(cls) -> BasicAuth | None:
+        """Of RECRUITER_WEB_USERS; None when it is not set. Raises SettingsError when it makes no sense."""
+        text = os.environ.get(USERS_VARIABLE, "").strip()
+        if not text:
+            return None
+        pairs = [part.strip().partition(":") for part in text.split(",") if part.strip()]
+        return cls({name: password for name, _, password in pairs})
+
+    async def __call__(self, request: Request) -> str:
+        name, password = _credentials(request.headers.get("authorization", ""))
+        known = self._users.get(name)
+        # Both are compared, and always: how long it takes says nothing.
+        right = secrets.compare_digest(
+            password.encode(), (known if known is not None else secrets.token_hex()).encode()
+        )
+        if known is None or not right:
+            if name or password:
+                await asyncio.sleep(_AFTER_A_WRONG_PASSWORD)
+            raise HTTPException(401, "Sign in.", {"www-authenticate": 'Basic realm="Recruiter", charset="UTF-8"'})
+        return name
+
+
+class ProxyHeader:
+    """A proxy has signed somebody in, and says whom in a header. Only the proxy itself is believed."""
+
+    def __init__(self, header: str, trusted: Iterable[str] = ("127.0.0.0/8", "::1/128")) -> None:
+        self._header = header
+        try:
+            self._trusted = [ip_network(each, strict=False) for each in trusted]
+        except ValueError as error:
+            raise SettingsError(f"a trusted proxy is an address or a network, such as 10.0.0.0/8: {error}") from None
+
+    async def __call__(self, request: Request) -> str:
+        client = _address(request.client.host if request.client is not None else "")
+        if client is None or not any(
+            client in network for network in self._trusted if network.version == client.version
+        ):
+            raise HTTPException(403, f"Only the proxy that signs people in may ask, not {client}.")
+        named = request.headers.getlist(self._header)
+        if len(named) != 1 or not named[0].strip():
+            raise HTTPException(401, f"The proxy says nobody's name in {self._header}.")
+        return named[0].strip()
+
+
+Access = Loopback | BasicAuth | ProxyHeader | Callable[..., Any]
+
+
+def name_of(who: object) -> str:
+    """Of what an application's own dependency returns. Raises HTTPException where that is nobody."""
+    if who is None or who is False or who == "":
+        raise HTTPException(401, "You are not signed in.")
+    if isinstance(who, str):
+        return who
+    for attribute in ("username", "name", "email", "id"):
+        value = who.get(attribute) if isinstance(who, Mapping) else getattr(who, attribute, None)
+        if isinstance(value, str | int) and not isinstance(value, bool):
+            return str(value)
+    return "somebody" if who is True else str(who)
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Wraps the console: refuses what another site makes a browser send, and sets the headers that keep it safe."""
+
+    app: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def safe_send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+                if "cache-control" not in headers:
+                    headers["cache-control"] = "no-store"
+            await send(message)
+
+        headers = Headers(scope=scope)
+        if scope["method"] not in _SAFE and not is_own(headers):
+            told = "This request comes from another site, so nothing was done.\n"
+            await PlainTextResponse(told, 403)(scope, receive, safe_send)
+            return
+        await self.app(scope, receive, safe_send)
+
+
+def is_own(headers: Headers) -> bool:
+    """Whether a request that changes something comes from the console's own page, or from no page at all. Browsers say
+    where it comes from, and no page can make them lie; a script on a command line says nothing."""
+    site = headers.get("sec-fetch-site")
+    if site is not None and site not in ("same-origin", "none"):
+        return False
+    origin = headers.get("origin")
+    if origin is None:
+        return True
+    try:
+        place = urlsplit(origin).netloc
+    except ValueError:
+        return False
+    return bool(place) and place.lower() in (
+        headers.get("host", "").lower(),
+        headers.get("x-forwarded-host", "").lower(),
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """An address of this machine, or its name."""
+    if host.lower().rstrip(".") == "localhost":
+        return True
+    address = _address(host)
+    return address is not None and address.is_loopback
+
+
+def _address(host: str) -> Any:
+    try:
+        address = ip_address(host.strip("[]"))
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _host_of(header: str) -> str:
+    """Without the port."""
+    return header.rpartition("]")[0] + "]" if header.startswith("[") else header.partition(":")[0]
+
+
+def _credentials(header: str) -> tuple[str, str]:
+    scheme, _, value = header.partition(" ")
+    if scheme.lower() != "basic":
+        return "", ""
+    try:
+        name, _, password = base64.b64decode(value, validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        return "", ""
+    return name, password

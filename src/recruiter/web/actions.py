@@ -1,0 +1,295 @@
+"""What can be done here: each action says what it will do and to how many, does it, and says what came of it.
+
+All of them go through `Doer.do`, which refuses where actions are not allowed, and writes down who did what before it is
+done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from recruiter.app import Recruiter
+from recruiter.domain.filters import JobFilter
+from recruiter.errors import InvalidFilter, ReadOnly, RecruiterError, SettingsError
+from recruiter.web.reader import Reader
+from recruiter.web.sentences import jobs
+from recruiter.web.views import Amount
+
+MOST_IDS = 1_000
+_LONGEST_REASON = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What somebody wants to be done."""
+
+    verb: str
+    """One of `VERBS`."""
+    ids: tuple[str, ...] = ()
+    """Jobs by their ids; or:"""
+    words: Mapping[str, list[str]] = field(default_factory=dict)
+    """jobs by a filter."""
+    name: str = ""
+    """A group, worker, schedule, or the subject of a limit."""
+    reason: str | None = None
+    at_once: str | None = None
+    count: str | None = None
+    per: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked before something is done."""
+
+    text: str
+    button: str
+    effect: str
+    grave: bool = False
+    """There is no way back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    text: str
+    undo: str | None = None
+    """The verb that takes it back, on the same name."""
+    link: str | None = None
+    """The id of a job that was made."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """An action on something that has a name."""
+
+    thing: str
+    button: str
+    effect: str
+    run: Callable[[Recruiter, Wish, str], Outcome]
+    grave: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _OnJobs:
+    """An action on jobs."""
+
+    verb: str
+    done: str
+    effect: str
+    among: Callable[[JobFilter], JobFilter]
+    one: Callable[[Recruiter, Wish, str, str], Outcome]
+    many: Callable[[Recruiter, Wish, JobFilter, str], int]
+    grave: bool = False
+
+
+def _cancel_one(recruiter: Recruiter, wish: Wish, id: str, by: str) -> Outcome:
+    recruiter.cancel(recruiter.jobs.id_of(id), by=by, reason=wish.reason)
+    return Outcome("The job is being cancelled: it ends in a moment.")
+
+
+def _recover_one(recruiter: Recruiter, _: Wish, id: str, by: str) -> Outcome:
+    del by
+    made = recruiter.recover(recruiter.jobs.id_of(id))
+    return Outcome("The job runs once more, as a new one.", link=str(made.id))
+
+
+def _remove_one(recruiter: Recruiter, _: Wish, id: str, by: str) -> Outcome:
+    del by
+    recruiter.remove(recruiter.jobs.id_of(id))
+    return Outcome("The job is removed.")
+
+
+ON_JOBS = {
+    "cancel": _OnJobs(
+        "cancel",
+        "being cancelled",
+        "Waiting jobs never run; running ones are told to stop, and ended if they stay.",
+        JobFilter.to_cancel,
+        _cancel_one,
+        lambda recruiter, wish, filter, by: recruiter.jobs.cancel(filter, by=by, reason=wish.reason),
+    ),
+    "recover": _OnJobs(
+        "recover",
+        "recovered",
+        "Each runs once more, as a new job; the old ones stay as they are.",
+        JobFilter.to_recover,
+        _recover_one,
+        lambda recruiter, _, filter, _by: recruiter.jobs.recover(filter),
+    ),
+    "remove": _OnJobs(
+        "remove",
+        "removed",
+        "They are gone for good, with their results, attempts and logs.",
+        JobFilter.to_remove,
+        _remove_one,
+        lambda recruiter, _, filter, _by: recruiter.jobs.remove(filter),
+        grave=True,
+    ),
+}
+
+
+def _pause_group(recruiter: Recruiter, wish: Wish, by: str) -> Outcome:
+    recruiter.controls.pause_group(wish.name, by=by, reason=wish.reason)
+    return Outcome(f"Group {wish.name} is paused.", undo="resume-group")
+
+
+def _resume_group(recruiter: Recruiter, wish: Wish, _: str) -> Outcome:
+    was = recruiter.controls.resume_group(wish.name)
+    return Outcome(f"Group {wish.name} goes on." if was else f"Group {wish.name} was not paused.", undo="pause-group")
+
+
+def _block(recruiter: Recruiter, wish: Wish, by: str) -> Outcome:
+    recruiter.controls.block_starts(by=by, reason=wish.reason)
+    return Outcome("No job starts anywhere from now on.", undo="allow-starts")
+
+
+def _allow(recruiter: Recruiter, _: Wish, by: str) -> Outcome:
+    del by
+    recruiter.controls.allow_starts()
+    return Outcome("Jobs start again.", undo="block-starts")
+
+
+def _keep_idle(recruiter: Recruiter, wish: Wish, by: str) -> Outcome:
+    recruiter.controls.keep_idle(wish.name, by=by, reason=wish.reason)
+    return Outcome(f"{wish.name} is given no more jobs.", undo="let-work")
+
+
+def _let_work(recruiter: Recruiter, wish: Wish, _: str) -> Outcome:
+    recruiter.controls.let_work(wish.name)
+    return Outcome(f"{wish.name} is given jobs again.", undo="keep-idle")
+
+
+def _pause_schedule(recruiter: Recruiter, wish: Wish, by: str) -> Outcome:
+    recruiter.scheduler(wish.name).pause(by=by, reason=wish.reason)
+    return Outcome(f"{wish.name} is paused.", undo="resume-schedule")
+
+
+def _resume_schedule(recruiter: Recruiter, wish: Wish, _: str) -> Outcome:
+    recruiter.scheduler(wish.name).resume()
+    return Outcome(f"{wish.name} goes on.", undo="pause-schedule")
+
+
+def _run_schedule(recruiter: Recruiter, wish: Wish, _: str) -> Outcome:
+    made = recruiter.scheduler(wish.name).run_now()
+    return Outcome(f"A job like those of {wish.name} will run as soon as a worker is free.", link=str(made.id))
+
+
+def _set_limit(recruiter: Recruiter, wish: Wish, by: str) -> Outcome:
+    if wish.count and not wish.count.isdigit():
+        raise SettingsError(f"{wish.count[:100]!r} is no number of starts; write 100")
+    number = int(wish.count) if wish.count else None
+    limit = recruiter.controls.set_limit(wish.name, wish.at_once or None, count=number, per=wish.per or None, by=by)
+    told = [f"{limit.at_once:g} at once" if limit.at_once is not None else "", str(limit.rate) if limit.rate else ""]
+    return Outcome(f"{limit.subject} is limited to {' and '.join(filter(None, told))}.", undo="remove-limit")
+
+
+def _remove_limit(recruiter: Recruiter, wish: Wish, _: str) -> Outcome:
+    recruiter.controls.remove_limit(wish.name)
+    return Outcome(f"{wish.name} is not limited any more.")
+
+
+NAMED = {
+    "pause-group": _Named("group", "Pause", "None of its jobs starts from now on; those that run go on.", _pause_group),
+    "resume-group": _Named("group", "Resume", "Its jobs start again, those that wait first.", _resume_group),
+    "block-starts": _Named("", "Block all starts", "No job starts anywhere; those that run go on.", _block),
+    "allow-starts": _Named("", "Allow starts", "Jobs start again, in every group that is not paused.", _allow),
+    "keep-idle": _Named("worker", "Keep idle", "It finishes what it holds, and is given no more.", _keep_idle),
+    "let-work": _Named("worker", "Let it work", "It is given jobs again.", _let_work),
+    "pause-schedule": _Named("schedule", "Pause", "It makes no jobs, and makes up for none.", _pause_schedule),
+    "resume-schedule": _Named("schedule", "Resume", "It goes on with its next run.", _resume_schedule),
+    "run-schedule": _Named("schedule", "Run now", "It makes one more job, now, beside its schedule.", _run_schedule),
+    "set-limit": _Named("limit on", "Set the limit", "It takes effect in a second, on jobs that wait.", _set_limit),
+    "remove-limit": _Named("limit on", "Remove the limit", "As many run as have slots.", _remove_limit, grave=True),
+}  # fmt: skip
+VERBS = (*ON_JOBS, *NAMED)
+
+
+class Doer:
+    """Asks, does, and writes down."""
+
+    def __init__(self, recruiter: Recruiter, reader: Reader, allowed: bool) -> None:
+        self._recruiter = recruiter
+        self._reader = reader
+        self.allowed = allowed
+
+    def question(self, wish: Wish) -> Question:
+        """What it would do, and to how many. Changes nothing."""
+        self._check(wish)
+        if wish.verb in NAMED:
+            named = NAMED[wish.verb]
+            text = f"{named.button} {named.thing} {wish.name}?" if named.thing else f"{named.button}?"
+            return Question(" ".join(text.split()), named.button, named.effect, named.grave)
+        action = ON_JOBS[wish.verb]
+        if wish.ids:
+            which = f"job {wish.ids[0]}" if len(wish.ids) == 1 else jobs(len(wish.ids))
+        else:
+            found = self._reader.count(self._chosen(wish))
+            which = _told(found)
+        verb = action.verb.capitalize()
+        return Question(f"{verb} {which}?", f"{verb} {which if len(which) < 24 else 'it'}", action.effect, action.grave)
+
+    def do(self, wish: Wish, by: str, address: str | None = None) -> Outcome:
+        """Does it, and writes down who did. Raises ReadOnly where actions are not allowed."""
+        if not self.allowed:
+            raise ReadOnly("this console only shows; start it with --actions to let it act")
+        self._check(wish)
+        reason = (wish.reason or "").strip()[:_LONGEST_REASON] or None
+        with self._reader.record(by, wish.verb, self._subject(wish), reason, address) as said:
+            outcome = self._do(wish, by)
+            said.append(outcome.text)
+            return outcome
+
+    def _do(self, wish: Wish, by: str) -> Outcome:
+        if wish.verb in NAMED:
+            return NAMED[wish.verb].run(self._recruiter, wish, by)
+        action = ON_JOBS[wish.verb]
+        if len(wish.ids) == 1:
+            return action.one(self._recruiter, wish, wish.ids[0], by)
+        if not wish.ids:
+            return _did(action, action.many(self._recruiter, wish, self._chosen(wish, narrow=False), by))
+        done, refusals = 0, list[str]()
+        for id in wish.ids:
+            try:
+                action.one(self._recruiter, wish, id, by)
+                done += 1
+            except RecruiterError as error:
+                refusals.append(str(error))
+        told = _did(action, done)
+        return Outcome(f"{told.text} {len(refusals)} refused: {refusals[0]}." if refusals else told.text)
+
+    def _chosen(self, wish: Wish, *, narrow: bool = True) -> JobFilter:
+        filter = self._reader.filter_of(wish.words)
+        return ON_JOBS[wish.verb].among(filter) if narrow else filter
+
+    def _check(self, wish: Wish) -> None:
+        if wish.verb not in VERBS:
+            raise InvalidFilter(f"{wish.verb[:100]!r} cannot be done; known are {', '.join(VERBS)}")
+        if wish.verb in ON_JOBS:
+            if bool(wish.ids) == bool(wish.words):
+                raise InvalidFilter(f"say which jobs to {wish.verb}: some of the list, or a filter such as task:resize")
+            if len(wish.ids) > MOST_IDS:
+                raise InvalidFilter(f"choose up to {MOST_IDS:,} jobs, or use a filter")
+        elif NAMED[wish.verb].thing and not wish.name:
+            raise InvalidFilter(f"say which {NAMED[wish.verb].thing.split()[0]} to {wish.verb}")
+
+    def _subject(self, wish: Wish) -> str:
+        if wish.verb in NAMED:
+            limit = ", ".join(f"{name} {value}" for name, value in _limit_of(wish).items() if value)
+            return f"{NAMED[wish.verb].thing} {wish.name} {limit}".strip() or "the fleet"
+        if wish.ids:
+            shown = ", ".join(wish.ids[:20])
+            more = f" and {len(wish.ids) - 20} more" if len(wish.ids) > 20 else ""
+            return f"{'job' if len(wish.ids) == 1 else 'jobs'} {shown}{more}"
+        return f"jobs: {self._chosen(wish)}"
+
+
+def _limit_of(wish: Wish) -> dict[str, str | None]:
+    return {"at once": wish.at_once, "count": wish.count, "per": wish.per}
+
+
+def _told(found: Amount) -> str:
+    return jobs(found.number) if found.exact else f"at least {found.number:,} jobs"
+
+
+def _did(action: _OnJobs, number: int) -> Outcome:
+    return Outcome(f"{jobs(number)} {'is' if number == 1 else 'are'} {action.done}.")

@@ -1,0 +1,136 @@
+"""The JSON API: the same functions as the pages, for scripts."""
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import BaseModel, Field
+
+from recruiter.web import views, words
+from recruiter.web.actions import VERBS, Doer, Outcome, Wish
+from recruiter.web.reader import ROWS, Reader
+
+Verb = Literal[VERBS]  # type: ignore[valid-type]
+
+Texts = Annotated[list[str], Query()]
+Text = Annotated[str | None, Query()]
+
+
+class FilterWords(BaseModel):
+    """Which jobs: the words of `recruiter job list`. Several values mean any of them; several tags, all."""
+
+    state: list[str] = Field([], description="waiting, queued, postponed, running, succeeded, failed, cancelled, lost")
+    task: list[str] = []
+    group: list[str] = []
+    tag: list[str] = []
+    owner: list[str] = []
+    error: list[str] = Field([], description="the exception of the last attempt, with or without its module")
+    why: list[str] = Field([], description="why it ended")
+    arg: list[str] = Field([], description="an argument by its path: customer.id=42")
+    since: list[str] = Field([], description="ended since, or if not ended, due since: 2h (ago), 2026-11-16T03:00Z")
+    until: list[str] = []
+    slow: list[str] = Field([], description="the last attempt took, or takes, at least so long")
+    delayed: list[str] = Field([], description="started, or still waits, at least so long after its time")
+    attempts: list[str] = Field([], description="tried at least so often")
+    worker: list[str] = []
+    urn: list[str] = []
+    key: list[str] = []
+    created_since: list[str] = []
+    created_until: list[str] = []
+    scheduled_since: list[str] = []
+    scheduled_until: list[str] = []
+    ended_since: list[str] = []
+    ended_until: list[str] = []
+    recovered_from: list[str] = []
+    recovered: list[str] = Field([], description="true: somebody has recovered it; false: nobody has")
+
+
+class ActionRequest(BaseModel):
+    """What is to be done: to jobs (by `ids` or `filter`), or to the group, worker, schedule or limit called `name`."""
+
+    verb: Verb
+    ids: list[str] = Field([], max_length=1000)
+    filter: FilterWords | None = None
+    name: str = ""
+    reason: str | None = Field(None, max_length=500)
+    at_once: str | None = Field(None, description="of a limit: how many jobs, or how much of a resource")
+    count: int | None = Field(None, description="of a limit: how many may start in the time that `per` says")
+    per: str | None = None
+
+    def wish(self) -> Wish:
+        said = {} if self.filter is None else self.filter.model_dump()
+        pairs = [(name, value) for name, values in said.items() for value in values]
+        count = None if self.count is None else str(self.count)
+        return Wish(
+            self.verb, tuple(self.ids), words.words_in(pairs), self.name, self.reason, self.at_once, count, self.per
+        )
+
+
+def routes(reader: Reader, doer: Doer, viewer: Callable[..., Any]) -> APIRouter:
+    """Everything under `/api`."""
+    router = APIRouter()
+
+    @router.get("/overview")
+    def overview(within: Literal["5m", "15m", "1h", "6h", "24h", "7d"] = "1h") -> views.Overview:
+        """How things are, and how they went within a time."""
+        return reader.overview(within)
+
+    @router.get("/jobs")
+    def jobs(
+        filter: Annotated[FilterWords, Depends(_filter)],
+        limit: Annotated[int, Query(ge=1, le=1000)] = ROWS,
+        after: str | None = None,
+    ) -> views.JobList:
+        """A page of jobs: those that run, those that wait in the order of their turn, those that have ended."""
+        return reader.jobs(reader.filter_of(_words(filter)), limit=limit, after=after)
+
+    @router.get("/jobs/count")
+    def count(filter: Annotated[FilterWords, Depends(_filter)]) -> views.Amount:
+        """How many there are; up to a bound, `exact` says whether these are all."""
+        return reader.count(reader.filter_of(_words(filter)))
+
+    @router.get("/job")
+    def job(id: str) -> views.JobView:
+        """Everything about a job."""
+        return reader.job(id)
+
+    @router.get("/workers")
+    def workers() -> views.Fleet:
+        """Who leads, who works, and what each runs."""
+        return reader.fleet()
+
+    @router.get("/groups")
+    def groups() -> views.Groups:
+        """Groups, pauses and limits."""
+        return reader.groups()
+
+    @router.get("/schedules")
+    def schedules() -> views.Schedules:
+        """The repeatable jobs."""
+        return reader.schedules()
+
+    @router.get("/problems")
+    def problems() -> views.Problems:
+        """What the doctor finds, and what was set aside."""
+        return reader.problems()
+
+    @router.get("/actions")
+    def deeds(limit: Annotated[int, Query(ge=1, le=1000)] = 50) -> list[views.Deed]:
+        """Who did what by hand, the newest first."""
+        return reader.deeds(limit)
+
+    @router.post("/actions")
+    def do(wanted: ActionRequest, request: Request, who: Annotated[str, Depends(viewer)]) -> Outcome:
+        """Does something, and writes down who did. Refused (403) unless actions are allowed here."""
+        return doer.do(wanted.wish(), who, request.client.host if request.client is not None else None)
+
+    return router
+
+
+def _filter(request: Request, _: Annotated[FilterWords, Query()]) -> FilterWords:
+    """The words in the URL; what they mean is for the reader to say."""
+    return FilterWords(**words.words_in(request.query_params.multi_items()))
+
+
+def _words(filter: FilterWords) -> dict[str, list[str]]:
+    return {name: values for name, values in filter.model_dump().items() if values}

@@ -1,0 +1,318 @@
+"""The console as an application: `app.mount("/jobs", dashboard(recruiter))` in any ASGI application, or by itself."""
+
+import gzip
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from http import HTTPStatus
+from typing import Annotated, Any
+from urllib.parse import parse_qsl, unquote
+
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, StreamingResponse
+from markupsafe import Markup
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException as StarletteHTTPException
+
+import recruiter as package
+from recruiter.app import Recruiter
+from recruiter.errors import (
+    InvalidFilter,
+    JobNotFound,
+    LimitNotFound,
+    ReadOnly,
+    RecruiterError,
+    SchedulerNotFound,
+    SettingsError,
+    StoreError,
+    TooManyViewers,
+    WorkerNotFound,
+)
+from recruiter.web import words
+from recruiter.web.access import Access, Guard, name_of
+from recruiter.web.actions import Doer, Question, Wish
+from recruiter.web.api import routes
+from recruiter.web.assets import Assets
+from recruiter.web.live import Hub
+from recruiter.web.pages import PAGES, Page, Pairs, environment, rendered
+from recruiter.web.reader import Reader
+from recruiter.web.redaction import Redaction
+
+_FOREVER = "public, max-age=31536000, immutable"
+_WORTH_ZIPPING = 500
+_log = logging.getLogger("recruiter.web")
+
+
+class Console:
+    """One console: its pages, its API, and the one reader behind them. `dashboard` makes it."""
+
+    def __init__(self, recruiter: Recruiter, access: Access, actions: bool, redact: str, title: str | None) -> None:
+        self._reader = Reader(recruiter, Redaction(redact))
+        self._doer = Doer(recruiter, self._reader, actions)
+        self._access = access
+        self._title = title
+        self._assets = Assets()
+        self._made = environment(self._assets)
+        self._hub = Hub()
+
+    def app(self) -> FastAPI:
+        viewer = _viewer(self._access)
+        app = FastAPI(
+            title="Recruiter",
+            version=package.__version__,
+            summary="Jobs, workers, groups, limits and schedules, as the console shows them.",
+            openapi_url=None,
+            docs_url=None,
+            redoc_url=None,
+        )
+        guarded = [Depends(viewer)]
+        app.include_router(self._pages(viewer), dependencies=guarded, include_in_schema=False)
+        app.include_router(routes(self._reader, self._doer, viewer), prefix="/api", dependencies=guarded)
+        app.add_api_route(
+            "/api/openapi.json", lambda: JSONResponse(app.openapi()), dependencies=guarded, include_in_schema=False
+        )
+        for error in (RecruiterError, StarletteHTTPException, RequestValidationError, Exception):
+            app.add_exception_handler(error, self._failed)
+        app.add_middleware(Guard)
+        return app
+
+    # -- pages -------------------------------------------------------------------------------------------------------
+
+    def _pages(self, viewer: Callable[..., Any]) -> APIRouter:
+        router = APIRouter()
+        for page in PAGES.values():
+            router.add_api_route("/" if page.name == "overview" else f"/{page.name}", self._page(page, viewer))
+            router.add_api_route(f"/live/{page.name}", self._live(page))
+        router.add_api_route("/counts", self._counts)
+        router.add_api_route("/find", self._find)
+        router.add_api_route("/confirm", self._confirm(viewer))
+        router.add_api_route("/do", self._do(viewer), methods=["POST"])
+        router.add_api_route("/static/{name:path}", self._static)
+        return router
+
+    def _page(self, page: Page, viewer: Callable[..., Any]) -> Callable[..., Response]:
+        def show(request: Request, who: Annotated[str, Depends(viewer)]) -> Response:
+            content = self._content(page, _pairs(request), _base(request))
+            return self._framed(request, content, page.title, page.name, who)
+
+        return show
+
+    def _content(self, page: Page, pairs: Pairs, base: str) -> str:
+        return rendered(self._made, page, self._reader, pairs, actions=self._doer.allowed, base=base)
+
+    def _framed(
+        self, request: Request, content: str, title: str, name: str, who: str, status: int = 200, command: str = ""
+    ) -> Response:
+        theme = request.cookies.get("recruiter_theme")
+        html = self._made.get_template("frame.html").render(
+            frame=self._reader.frame(),
+            pages=PAGES,
+            content=_ours(content),
+            name=name,
+            title=title,
+            console=self._title,
+            theme=theme if theme in ("dark", "light") else "",
+            base=_base(request),
+            who=who,
+            actions=self._doer.allowed,
+            command=command,
+        )
+        return _zipped(request, html, status)
+
+    def _live(self, page: Page) -> Callable[..., Any]:
+        async def stream(request: Request) -> Response:
+            pairs, base = _pairs(request), _base(request)
+            name = f"{base} {page.name} {sorted(pairs)}"
+
+            def read() -> str:
+                self._reader.look_for_problems()
+                return self._content(page, pairs, base)
+
+            news = self._hub.watch(name, read, page.period)
+            first = await anext(news)  # refuses here, where there is still a status to say so with
+
+            async def all() -> AsyncIterator[bytes]:
+                yield first
+                async for each in news:
+                    yield each
+
+            headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+            return StreamingResponse(all(), media_type="text/event-stream", headers=headers)
+
+        return stream
+
+    def _counts(self, request: Request) -> Response:
+        """How many jobs are in each state; asked for when the list is already there."""
+        said = words.words_in(request.query_params.multi_items())
+        html = self._made.get_template("counts.html").render(counts=self._reader.counts(said))
+        return _zipped(request, html)
+
+    def _find(self, request: Request) -> Response:
+        """The box on every page: an id leads to its job, words to a search, anything else to a task or a tag."""
+        text = request.query_params.get("q", "").strip()
+        kept = words.words_in(pair for pair in request.query_params.multi_items() if pair[0] != "q")
+        if not text:
+            return RedirectResponse(f"{_base(request)}jobs?{words.query(kept)}", 303)
+        if ":" not in text and "=" not in text:
+            try:
+                return RedirectResponse(
+                    f"{_base(request)}job?{words.query({'id': [str(self._reader.id_of(text))]})}", 303
+                )
+            except JobNotFound:
+                text = f"task:{text}"
+        pairs = words.typed(text)
+        return RedirectResponse(f"{_base(request)}jobs?{words.query(words.words_in(pairs))}", 303)
+
+    # -- actions -----------------------------------------------------------------------------------------------------
+
+    def _confirm(self, viewer: Callable[..., Any]) -> Callable[..., Response]:
+        def ask(request: Request, who: Annotated[str, Depends(viewer)]) -> Response:
+            wish = _wish(request.query_params.multi_items())
+            question: Question = self._doer.question(wish)
+            back = _back(request)
+            html = self._made.get_template("confirm.html").render(
+                wish=wish, what=_written(wish), question=question, who=who, back=back, actions=self._doer.allowed
+            )
+            return self._answer(request, html, question.button, who)
+
+        return ask
+
+    def _do(self, viewer: Callable[..., Any]) -> Callable[..., Any]:
+        async def do(request: Request, who: Annotated[str, Depends(viewer)]) -> Response:
+            form = await request.form(max_files=0, max_fields=1100)
+            pairs = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
+            said = dict(pairs)
+            wish = _wish([*pairs, *parse_qsl(said.get("what", ""), max_num_fields=1100)])
+            back = said.get("back", "")
+            address = request.client.host if request.client is not None else None
+            outcome = await run_in_threadpool(self._doer.do, wish, who, address)
+            html = self._made.get_template("outcome.html").render(wish=wish, outcome=outcome, back=_inside(back))
+            return self._answer(request, html, "Done", who)
+
+        return do
+
+    def _answer(self, request: Request, html: str, title: str, who: str) -> Response:
+        """In place, for a page that asked for it; or a page of its own."""
+        if "hx-request" in request.headers:
+            return _zipped(request, html)
+        content = self._made.get_template("alone.html").render(inner=_ours(html))
+        return self._framed(request, content, title, "", who)
+
+    # -- what is not a page ------------------------------------------------------------------------------------------
+
+    def _static(self, request: Request, name: str) -> Response:
+        asset = self._assets.all.get(name)
+        if asset is None:
+            raise HTTPException(404, "There is no such file.")
+        zips = "gzip" in request.headers.get("accept-encoding", "")
+        headers = {
+            "cache-control": _FOREVER,
+            "vary": "accept-encoding",
+            **({"content-encoding": "gzip"} if zips else {}),
+        }
+        return Response(asset.zipped if zips else asset.content, media_type=asset.type, headers=headers)
+
+    def _failed(self, request: Request, error: Exception) -> Response:
+        status, text = _told(error)
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, RecruiterError):
+            _log.error("a request failed: %s", request.url.path, exc_info=error)
+        headers = getattr(error, "headers", None)
+        path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+        if path.startswith("/api"):
+            return JSONResponse({"detail": text}, status, headers)
+        if "hx-request" in request.headers or status in (401, 403):
+            html = self._made.get_template("refusal.html").render(text=text, status=status)
+            # htmx shows only what has succeeded, and this is meant to be seen in place.
+            return HTMLResponse(html, 200 if "hx-request" in request.headers else status, headers)
+        content = self._made.get_template("error.html").render(
+            text=text, status=status, phrase=HTTPStatus(status).phrase
+        )
+        return self._framed(request, content, HTTPStatus(status).phrase, "", "", status)
+
+
+def _viewer(access: Access) -> Callable[..., Any]:
+    """The dependency that every route has: who is looking, or a refusal."""
+
+    async def viewer(who: Annotated[Any, Depends(access)]) -> str:
+        return name_of(who)
+
+    return viewer
+
+
+def _told(error: Exception) -> tuple[int, str]:
+    match error:
+        case StarletteHTTPException():
+            return error.status_code, str(error.detail)
+        case RequestValidationError():
+            return 422, "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        case ReadOnly():
+            return 403, f"Nothing was done: {error}."
+        case JobNotFound() | SchedulerNotFound() | WorkerNotFound() | LimitNotFound():
+            return 404, f"{error}."
+        case StoreError() | TooManyViewers():
+            return 503, f"{error}"
+        case InvalidFilter() | SettingsError() | RecruiterError():
+            return 400, f"{error}."
+        case _:
+            return 500, "The console has failed. Its log says more."
+
+
+def _ours(html: str) -> Markup:
+    """What one of our templates has made, to be put into another: everything in it is escaped already."""
+    return Markup(html)
+
+
+def _pairs(request: Request) -> Pairs:
+    return tuple(request.query_params.multi_items())
+
+
+def _base(request: Request) -> str:
+    """Where the console is mounted."""
+    return f"{request.scope.get('root_path', '').rstrip('/')}/"
+
+
+def _wish(pairs: Any) -> Wish:
+    pairs = list(pairs)
+    said = dict(pairs)
+    return Wish(
+        verb=said.get("verb", ""),
+        ids=tuple(dict.fromkeys(_ids(pairs))),
+        words=words.words_in(pairs),
+        name=said.get("name", ""),
+        reason=said.get("reason") or None,
+        at_once=said.get("at_once") or None,
+        count=said.get("count") or None,
+        per=said.get("per") or None,
+    )
+
+
+def _ids(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Those of links, and those of boxes on a list, which are quoted: an id may have characters that forms change."""
+    for name, value in pairs:
+        if value and name in ("id", "pick"):
+            yield value if name == "id" else unquote(value)
+
+
+def _written(wish: Wish) -> str:
+    """All of it but the reason, in characters that no form changes."""
+    named = {"verb": wish.verb, "name": wish.name, "at_once": wish.at_once, "count": wish.count, "per": wish.per}
+    return words.query({"id": wish.ids, **wish.words}, **named)
+
+
+def _back(request: Request) -> str:
+    """The page that the question was asked on."""
+    return _inside(request.query_params.get("back", ""))
+
+
+def _inside(place: str) -> str:
+    """A place in the console, and nowhere else: what a link says is not to be trusted."""
+    page = place.partition("?")[0]
+    return place if page in PAGES and page != "overview" else ""
+
+
+def _zipped(request: Request, html: str, status: int = 200) -> Response:
+    content = html.encode("utf-8", "replace")
+    headers = {"vary": "accept-encoding"}
+    if len(content) > _WORTH_ZIPPING and "gzip" in request.headers.get("accept-encoding", ""):
+        content, headers = gzip.compress(content, 5), {**headers, "content-encoding": "gzip"}
+    return Response(content, status, headers, "text/html; charset=utf-8")

@@ -1,0 +1,239 @@
+"""The pages: what each reads, and what it is made with. A page and its live part are the same template."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from recruiter.domain.filters import JobFilter
+from recruiter.errors import InvalidFilter
+from recruiter.web import figures, timeline, traces, views, words
+from recruiter.web.actions import ON_JOBS
+from recruiter.web.assets import Assets
+from recruiter.web.reader import RANGES, ROWS, Reader
+from recruiter.web.sentences import jobs, plural
+
+STATES = {
+    "waiting": "○",
+    "queued": "○",
+    "postponed": "◷",
+    "running": "◐",
+    "succeeded": "✓",
+    "failed": "✕",
+    "cancelled": "⊘",
+    "lost": "!",
+}
+"""Each with its sign: colour alone tells nobody."""
+TABS = ("running", "queued", "postponed", "failed", "succeeded", "cancelled", "lost")
+JOB_TABS = ("arguments", "result", "attempts", "log", "stages", "document")
+
+Pairs = tuple[tuple[str, str], ...]
+"""The parameters of a URL, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page: where it is, what it reads, and how often its live part looks again."""
+
+    name: str
+    title: str
+    load: Callable[[Reader, Pairs], dict[str, Any]]
+    period: float = 2.0
+
+    @property
+    def template(self) -> str:
+        return f"{self.name}.html"
+
+
+def _one(pairs: Pairs, name: str, default: str = "") -> str:
+    return next((value for key, value in pairs if key == name), default)
+
+
+def _overview(reader: Reader, pairs: Pairs) -> dict[str, Any]:
+    within = _one(pairs, "within", "1h")
+    return {"seen": reader.overview(within), "ranges": list(RANGES), "command": "recruiter top"}
+
+
+def _jobs(reader: Reader, pairs: Pairs) -> dict[str, Any]:
+    said = words.words_in(pairs)
+    filter = reader.filter_of(said)
+    limit = _one(pairs, "limit", str(ROWS))
+    if not limit.isdigit() or not 1 <= int(limit) <= 200:
+        raise InvalidFilter(f"limit is {limit[:20]!r}; a page here has 1 to 200 jobs")
+    found = reader.jobs(filter, limit=int(limit), after=_one(pairs, "after") or None)
+    hint = None
+    if not found.jobs and not _one(pairs, "after"):
+        try:
+            reader.recognize(filter)
+        except InvalidFilter as error:
+            hint = str(error)
+    opened = _one(pairs, "open")
+    return {
+        "found": found,
+        "words": said,
+        "chips": words.chips(said),
+        "typed": words.as_typed(said),
+        "told_filter": "" if filter.is_empty else str(filter),
+        "after": _one(pairs, "after"),
+        "opened": reader.job(opened) if opened else None,
+        "state_tab": said["state"][0] if len(said.get("state", [])) == 1 else None,
+        "here": f"jobs?{words.query(said)}",
+        "verbs": _possible(filter),
+        "others": {name: values for name, values in said.items() if name != "state"},
+        "tabs": TABS,
+        "hint": hint,
+        "command": words.command(said),
+    }
+
+
+def _possible(filter: JobFilter) -> list[str]:
+    """What can be done with all jobs of this filter."""
+    found = []
+    for verb, action in ON_JOBS.items():
+        try:
+            action.among(filter)
+            found.append(verb)
+        except InvalidFilter:
+            pass
+    return found
+
+
+def _groups(reader: Reader, pairs: Pairs) -> dict[str, Any]:
+    return {"seen": reader.groups(), "limit_named": _one(pairs, "limit"), "command": "recruiter group list"}
+
+
+def _job(reader: Reader, pairs: Pairs) -> dict[str, Any]:
+    job = reader.job(_one(pairs, "id"))
+    tab = _one(pairs, "tab") or _first_tab(job)
+    if tab not in JOB_TABS:
+        raise InvalidFilter(f"a job has {', '.join(JOB_TABS)}, not {tab[:50]!r}")
+    return {
+        "job": job,
+        "tab": tab,
+        "tabs": JOB_TABS,
+        "bars": timeline.drawn(job.timeline),
+        "find": _one(pairs, "find"),
+        "python": _python(job),
+        "command": shlex.join(["recruiter", "job", "show", job.id]),
+    }
+
+
+def _first_tab(job: views.JobView) -> str:
+    """What somebody who opens the job wants to see first."""
+    if job.state == "running" and job.log:
+        return "log"
+    return "attempts" if job.executions and job.executions[-1].error else "arguments"
+
+
+def _python(job: views.JobView) -> str:
+    """As one would write it; redacted values must be filled in."""
+    if not job.task:
+        return ""
+    group = "" if job.group == "generic" else f".in_group({job.group!r})"
+    tags = f".tagged_as({', '.join(map(repr, job.tags))})" if job.tags else ""
+    return f"recruiter.job({job.task!r}, {job.args!r}){group}{tags}.enqueue()"
+
+
+def _of(read: Callable[[Reader], Any], command: str) -> Callable[[Reader, Pairs], dict[str, Any]]:
+    """What a page loads that has no parameters."""
+    return lambda reader, _: {"seen": read(reader), "command": command}
+
+
+_ALL = (
+    Page("overview", "Overview", _overview),
+    Page("jobs", "Jobs", _jobs),
+    Page("schedules", "Schedules", _of(Reader.schedules, "recruiter scheduler list"), period=5.0),
+    Page("workers", "Workers", _of(Reader.fleet, "recruiter worker list"), period=1.0),
+    Page("groups", "Groups", _groups),
+    Page("problems", "Problems", _of(Reader.problems, "recruiter doctor"), period=5.0),
+    Page("job", "Job", _job, period=1.0),
+)
+PAGES = {page.name: page for page in _ALL}
+NAVIGATION = [page.name for page in _ALL if page.name != "job"]
+
+
+def environment(assets: Assets) -> Environment:
+    """Everything that a template prints is made harmless, then escaped; there is no way around either."""
+    made = Environment(
+        loader=PackageLoader("recruiter.web", "templates"),
+        autoescape=True,
+        finalize=figures.harmless,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "count": figures.count,
+        "exactly": figures.exactly,
+        "amount": figures.amount,
+        "duration": figures.duration,
+        "iso": figures.iso,
+        "exact": figures.exact,
+        "parts_of": figures.parts_of,
+        "pieces": traces.pieces,
+        "mark": _mark,
+        "shown": _shown,
+        "jobs": jobs,
+        "in_zone": figures.in_zone,
+        "quoted": lambda text: quote(text, safe=""),
+        "sum_of": lambda ended: sum(ended.values()),
+        "failures_of": lambda ended: ended.get("failed", 0) + ended.get("lost", 0),
+    }
+    made.globals |= {
+        "between": figures.between,
+        "relative": figures.relative,
+        "plural": plural,
+        "query": words.query,
+        "url": lambda place, **values: f"{place}?{urlencode({k: v for k, v in values.items() if v not in (None, '')})}",
+        "asset": assets.url,
+        "signs": STATES,
+        "navigation": NAVIGATION,
+        "is_moment": lambda value: isinstance(value, datetime),
+        "sparkline": sparkline,
+        "hour_ticks": hour_ticks,
+        "bar": lambda used, allowed: min(100.0, 100.0 * used / allowed) if allowed else 100.0,
+    }
+    return made
+
+
+def _mark(text: str) -> str:
+    """A name that can be the id of an element, of any text."""
+    return hashlib.blake2s(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
+
+
+def _shown(value: Any) -> str:
+    """A value as it is read: JSON over several lines."""
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+
+
+def sparkline(values: list[float], width: float = 120.0, height: float = 24.0) -> str:
+    """The points of a line, the highest at the top."""
+    if len(values) < 2:
+        return ""
+    most = max(values) or 1.0
+    step = width / (len(values) - 1)
+    return " ".join(
+        f"{place * step:.1f},{height - 1 - value / most * (height - 2):.1f}" for place, value in enumerate(values)
+    )
+
+
+def hour_ticks(now: datetime, moments: list[datetime], width: float = 1000.0) -> list[float]:
+    """Where moments of the next 24 hours are on a ribbon."""
+    places = ((moment - now).total_seconds() / 86400 * width for moment in moments)
+    return sorted({round(place, 1) for place in places if 0 <= place <= width})
+
+
+def rendered(made: Environment, page: Page, reader: Reader, pairs: Pairs, **frame: Any) -> str:
+    """The part of a page that is live."""
+    context: Mapping[str, Any] = page.load(reader, pairs)
+    live = urlencode([(key, value) for key, value in pairs if key != "theme"])
+    template = made.get_template(page.template)
+    return template.render(**context, page=page, live=f"live/{page.name}?{live}", pairs=pairs, **frame)

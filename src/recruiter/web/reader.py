@@ -1,0 +1,676 @@
+"""The reader: everything that the console and its API look at. The only module here that knows steps and store.
+
+Each method reads MongoDB once and returns plain values (`views.py`), redacted. Nothing is written, but for `record`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import recruiter as package
+from recruiter.app import Recruiter
+from recruiter.domain.duration import humanize
+from recruiter.domain.filters import ENDED, JobFilter
+from recruiter.domain.finding import Finding
+from recruiter.domain.finding import Level as FindingLevel
+from recruiter.domain.job import ArchivedJob, Job, JobId
+from recruiter.domain.lanes import Lane
+from recruiter.domain.limits import KEY, RESOURCE, AtLimit, Limit
+from recruiter.domain.observation import SILENT
+from recruiter.domain.obstacles import Circumstances, Unserved
+from recruiter.domain.packing import NeverFits
+from recruiter.domain.pages import Count, JobSummary
+from recruiter.domain.scheduler import Pause, Scheduler
+from recruiter.domain.state import State
+from recruiter.domain.statistics import Analytics, Flow, Queue, Times, add_up, window
+from recruiter.domain.text import mask
+from recruiter.errors import InvalidFilter, RecruiterError, StoreError, UnreadableDocument
+from recruiter.steps.doctor import examine
+from recruiter.steps.identify import argument_written, ids_written
+from recruiter.steps.search import Entry, Form, search
+from recruiter.store.actions import ActionEntry
+from recruiter.store.database import Store
+from recruiter.store.limits import Rules
+from recruiter.store.roster import RosterEntry
+from recruiter.store.summaries import FIELDS, summary_from
+from recruiter.web import sentences, timeline, views
+from recruiter.web.caches import Kept
+from recruiter.web.redaction import Redaction
+from recruiter.web.views import Amount, Level, Percentiles
+from recruiter.web.words import Words
+
+RANGES = {"5m": "5 minutes", "15m": "15 minutes", "1h": "1 hour", "6h": "6 hours", "24h": "24 hours", "7d": "7 days"}
+"""How far back the overview looks."""
+ROWS = 50
+COUNTED = 10_000
+"""Tabs count so far, and no further."""
+_ERRORS_READ = 1_000
+_ERRORS_SHOWN = 5
+_TREND = 24
+_KINDS_SHOWN = 12
+_SCHEDULES_SHOWN = 100
+_RUNS_DAY = 300
+_RUNS_SHOWN = 200
+_SET_ASIDE_SHOWN = 50
+_DEEDS_SHOWN = 20
+_HOLDERS = 5
+
+_ROW_FIELDS = {**FIELDS, "args": 1, "reason": 1}
+
+
+class Reader:
+    """Reads for all who look. Safe to share between threads."""
+
+    def __init__(self, recruiter: Recruiter, redaction: Redaction) -> None:
+        self._recruiter = recruiter
+        self.redaction = redaction
+        self._findings: Kept[list[Finding]] = Kept(15.0)
+        self._errors: Kept[tuple[list[views.LoudError], bool]] = Kept(5.0)
+        self._counts: Kept[dict[str, Amount]] = Kept(5.0)
+        self._mongodb: Kept[str] = Kept(300.0)
+        self._leader: Kept[tuple[views.Leader | None]] = Kept(2.0)
+
+    @property
+    def _store(self) -> Store:
+        return self._recruiter.store
+
+    # -- which jobs --------------------------------------------------------------------------------------------------
+
+    def filter_of(self, words: Words) -> JobFilter:
+        """Raises InvalidFilter; also for an argument whose value is not shown: nobody is to find it out by asking."""
+        said: dict[str, Any] = {name: list(values) for name, values in words.items() if values}
+        for path in (text.partition("=")[0] for text in said.get("arg", ())):
+            if self.redaction.hides(path):
+                raise InvalidFilter(f"the argument {path!r} is not shown here, so it cannot be asked for either")
+        for name in ("since", "until", "slow", "delayed", "attempts", "recovered", *_times()):
+            if name in said:
+                said[name] = said[name][-1]
+        if "arg" in said:
+            said["args"] = dict(map(argument_written, said.pop("arg")))
+        if "recovered_from" in said:
+            said["recovered_from"] = [id for text in said["recovered_from"] for id in ids_written(text)]
+        if "recovered" in said:
+            said["recovered"] = str(said["recovered"]).lower() in ("true", "yes", "1")
+        if "attempts" in said:
+            said["attempts"] = int(said["attempts"]) if str(said["attempts"]).isdigit() else said["attempts"]
+        return JobFilter(**said)
+
+    def jobs(self, filter: JobFilter, *, limit: int = ROWS, after: str | None = None) -> views.JobList:
+        """A page of jobs: those that run, those that wait in the order of their turn, those that have ended."""
+        now = self._store.clock.now()
+        form: Form[views.JobRow] = Form(_ROW_FIELDS, lambda entry: self._row(entry, now))
+        page = search(self._store, filter, now, form, limit=limit, after=after or None)
+        return views.JobList(now, list(page.jobs), page.next, page.looked_at)
+
+    def recognize(self, filter: JobFilter) -> None:
+        """Raises InvalidFilter for a task or group that nobody knows."""
+        self._recruiter.jobs.recognize(filter)
+
+    def counts(self, words: Words) -> dict[str, Amount]:
+        """How many jobs of this filter are in each state, whatever it says of the state; up to a bound."""
+        others = {name: list(values) for name, values in words.items() if name not in ("state", "why")}
+        return self._counts.get(str(others), lambda: dict(self._count(others)))
+
+    def count(self, filter: JobFilter) -> Amount:
+        return _amount(self._recruiter.jobs.count(filter))
+
+    def _count(self, words: Words) -> Iterator[tuple[str, Amount]]:
+        for state in ("running", "queued", "postponed", "failed", "succeeded", "cancelled", "lost"):
+            try:
+                filter = self.filter_of({**words, "state": [state]})
+            except InvalidFilter:  # no such job can be in this state
+                yield state, Amount(0)
+                continue
+            yield state, _amount(self._recruiter.jobs.count(filter, most=COUNTED))
+
+    def _row(self, entry: Entry, now: datetime) -> views.JobRow:
+        short: JobSummary = summary_from(entry.document, entry.hold)
+        reason = entry.document.get("reason")
+        told = short.message or (reason if isinstance(reason, str) else None)
+        return views.JobRow(
+            id=str(short.id),
+            task=short.task,
+            group=short.group,
+            state=_shown_state(short.state, short.scheduled_at, now),
+            args=self.redaction.line(entry.document.get("args")),
+            created_at=short.created_at,
+            scheduled_at=short.scheduled_at,
+            started_at=short.started_at,
+            ended_at=short.ended_at,
+            attempts=short.attempts,
+            priority=short.priority,
+            why=short.why,
+            error=short.error,
+            message=None if told is None else mask(told[:300]),
+            worker=short.worker,
+            owner=short.owner,
+            urn=short.urn,
+            tags=[str(tag) for tag in short.tags],
+            stage=short.stage,
+            progress=short.progress,
+            cancelling=short.cancelling,
+        )
+
+    # -- a job -------------------------------------------------------------------------------------------------------
+
+    def id_of(self, text: str) -> JobId:
+        """Raises JobNotFound."""
+        return self._recruiter.jobs.id_of(text)
+
+    def job(self, text: str) -> views.JobView:
+        """Everything about the job that is written like this. Raises JobNotFound."""
+        id = self.id_of(text)
+        try:
+            sentence = self._recruiter.explain(id)
+            job = self._recruiter.find(id)
+        except UnreadableDocument as error:  # it is shown as it is stored
+            now = self._store.clock.now()
+            sentence, job = str(error), Job(id, "", {}, now, now)
+        return self._job(job, mask(sentence))
+
+    def _job(self, job: Job, sentence: str) -> views.JobView:
+        now, plain = self._store.clock.now(), self.redaction.plain
+        ended = job if isinstance(job, ArchivedJob) else None
+        due = job.scheduled_at if isinstance(job.scheduled_at, datetime) else None
+        cancel = job.cancel
+        return views.JobView(
+            at=now,
+            id=str(job.id),
+            sentence=sentence,
+            state=_shown_state(job.state, due, now),
+            task=job.task,
+            method=job.method,
+            group=job.group,
+            priority=job.priority,
+            tags=[str(tag) for tag in job.tags],
+            owner=job.owner,
+            urn=job.urn,
+            key=job.key,
+            needs=job.needs.described() if job.needs else None,
+            timeout=job.timeout,
+            at_most_once=job.at_most_once,
+            retry=_policy(job.retry_policy),
+            attempts=job.attempts,
+            crashes=job.crashes,
+            snoozes=job.snoozes,
+            created_at=job.created_at,
+            scheduled_at=due,
+            locked_by=job.locked_by,
+            locked_at=job.locked_at,
+            ended_at=ended.archived_at if ended else None,
+            why=ended.why if ended else None,
+            reason=ended.reason if ended else None,
+            cancel=None if cancel is None else views.PauseView(cancel.at, cancel.by, cancel.reason),
+            stage=job.stage,
+            progress=job.progress,
+            args=plain(job.args),
+            result=plain(ended.result) if ended else None,
+            executions=_attempts(job),
+            stages=[views.Stage(e.state, e.stage, e.progress, e.error, e.date) for e in job.status],
+            log=[views.Line(line.at, mask(line.text)) for line in job.log],
+            log_cut=job.log_cut,
+            recovered_from=None if job.recovered_from is None else str(job.recovered_from),
+            recovered_as=None if ended is None or ended.recovered_as is None else str(ended.recovered_as),
+            timeline=timeline.parts(job, now),
+            document=plain(self._document(job)),
+        )
+
+    def _document(self, job: Job) -> Any:
+        """As it is stored; it may have gone meanwhile."""
+        places = (self._store.archived, self._store.scheduled)
+        found = next(filter(None, (place.document(job.id) for place in places)), None)
+        return found or {each.name: getattr(job, each.name) for each in fields(job)}
+
+    # -- the fleet ---------------------------------------------------------------------------------------------------
+
+    def fleet(self) -> views.Fleet:
+        """Hosts, workers, and what each runs."""
+        store, now = self._store, self._store.clock.now()
+        entries = store.roster.entries()
+        running = [run["job"] for entry in entries for run in entry.running][:_RUNS_SHOWN]
+        said = store.scheduled.get_many(running) if running else {}
+        workers = [_worker(entry, said, now) for entry in entries]
+        leader = self.leader()
+        return views.Fleet(now, sentences.of_fleet(leader, workers), leader, workers)
+
+    def leader(self) -> views.Leader | None:
+        """Who leads, if anybody does."""
+        (leader,) = self._leader.get("leader", lambda: (self._read_leader(),))
+        return leader
+
+    def _read_leader(self) -> views.Leader | None:
+        lease, now = self._store.leases.read(), self._store.clock.now()
+        if lease is None or lease.holder is None or now - (lease.renewed_at or now) > SILENT:
+            return None
+        return views.Leader(lease.host, lease.pid, lease.term, lease.since)
+
+    def frame(self) -> views.Frame:
+        """What every page shows at its edges; read seldom."""
+        target = self._recruiter.target
+        findings = self._findings.peek("all", old=True)
+        problems = None if findings is None else sum(1 for each in findings if each.level is FindingLevel.PROBLEM)
+        with contextlib.suppress(StoreError):
+            mongodb = self._mongodb.get("version", self._version)
+            return views.Frame(
+                package.__version__, _place(str(target), target.database), mongodb, self.leader(), problems
+            )
+        return views.Frame(
+            package.__version__, _place(str(target), target.database), "cannot be reached", None, problems
+        )
+
+    def _version(self) -> str:
+        facts = self._store.check()
+        return f"{facts.version} {facts.replica_set or 'mongos'}"
+
+    # -- numbers -----------------------------------------------------------------------------------------------------
+
+    def overview(self, within: str = "1h") -> views.Overview:
+        """How things are, and how they went within a time."""
+        if within not in RANGES:
+            raise InvalidFilter(f"the overview is of {', '.join(RANGES)}, not of {within!r}")
+        told = self._recruiter.analytics(within=RANGES[within])
+        entries, rules, now = self._store.roster.entries(), self._store.limits.read(), self._store.clock.now()
+        errors, exact = self._errors.get(within, lambda: self._loud(told.since, told.until))
+        del exact
+        waiting = self._waiting(told.queues, rules, now)
+        slots = sum(entry.registration.slots for entry in entries if now - entry.seen_at <= SILENT)
+        seen = views.Overview(
+            at=now,
+            within=within,
+            since=told.since,
+            until=told.until,
+            sentence=views.Sentence(Level.OK, ""),
+            queued=told.jobs.queued,
+            postponed=told.jobs.postponed,
+            running=told.jobs.running,
+            slots=slots,
+            workers=sum(1 for entry in entries if now - entry.seen_at <= SILENT),
+            counted_at=told.counted_at,
+            per_second=self._pace(told, now),
+            ended=dict(told.ended),
+            latency=_percentiles(told.latency),
+            duration=_percentiles(told.execution_time),
+            series=[_point(at, flow, told) for at, flow in told.series.items()],
+            waiting=waiting[:_KINDS_SHOWN],
+            waiting_kinds=len(waiting),
+            errors=errors,
+            leader=self.leader(),
+            paused=_pauses(rules),
+        )
+        return replace(seen, sentence=sentences.of_overview(seen))
+
+    def _pace(self, told: Analytics, now: datetime) -> float:
+        """Jobs a second over the last minute or two."""
+        since, until = window(now, timedelta(minutes=1), now)
+        lately = [flow for at, flow in told.series.items() if at >= since]
+        if told.step <= timedelta(minutes=1) and lately:
+            return sum(sum(flow.ended.values()) for flow in lately) / max(1.0, (until - since).total_seconds())
+        return add_up(
+            self._store.statistics.read(since, until, None, None), {}, now, since, until
+        ).throughput.value_per_second
+
+    def _waiting(self, queues: Mapping[tuple[str, str], Queue], rules: Rules, now: datetime) -> list[views.Waiting]:
+        """What waits, by group and task, with the reason; the longest first."""
+        kinds = sorted(queues.items(), key=lambda item: -item[1].queued)
+        kinds = [(kind, queue) for kind, queue in kinds if queue.queued or queue.postponed or queue.running]
+        facts: Circumstances | None = None
+        found: list[views.Waiting] = []
+        for (group, task), queue in kinds:
+            reason, stuck = None, False
+            if queue.queued and len(found) < _KINDS_SHOWN:
+                facts = facts or self._circumstances(rules, now)
+                reason, stuck = _reason(facts, rules, group, task)
+            found.append(views.Waiting(group, task, queue.queued, queue.postponed, queue.running, reason, stuck))
+        return found
+
+    def _circumstances(self, rules: Rules, now: datetime) -> Circumstances:
+        roster = self._store.roster
+        return Circumstances(roster.read(), roster.held(), rules.limits, rules.starts, now)
+
+    def _loud(self, since: datetime, until: datetime) -> tuple[list[views.LoudError], bool]:
+        """The errors that most of the newest failed jobs ended with."""
+        page = self._recruiter.jobs.list(state=["failed", "lost"], ended_since=since, limit=_ERRORS_READ, minimal=True)
+        jobs = [job for job in page if job.ended_at is not None]
+        complete = page.next is None
+        begin = since if complete or not jobs else min(job.ended_at for job in jobs if job.ended_at)
+        span = max(1e-6, (until - begin).total_seconds())
+        by_error: dict[str, list[JobSummary]] = {}
+        for job in jobs:
+            by_error.setdefault(job.error or job.why or "?", []).append(job)
+        loudest = sorted(by_error.items(), key=lambda item: -len(item[1]))[:_ERRORS_SHOWN]
+        return [_loud_error(name, of, begin, span, complete) for name, of in loudest], complete
+
+    def groups(self) -> views.Groups:
+        """Depth, pauses and limits."""
+        told = self._recruiter.analytics(within="5 minutes")
+        rules, now = self._store.limits.read(), self._store.clock.now()
+        names = {group for group, _ in told.queues} | set(told.groups)
+        names |= {name.removeprefix("group:") for name in rules.paused if name.startswith("group:")}
+        waiting = self._waiting(told.queues, rules, now)
+        groups = [self._group(name, told, waiting, rules) for name in sorted(names)]
+        limits = self._limits(rules, now)
+        pause = rules.paused.get("fleet")
+        blocked = None if pause is None else _pause(pause, "all starts")
+        return views.Groups(now, sentences.of_groups(blocked, groups, limits), blocked, groups, limits)
+
+    def _group(self, name: str, told: Analytics, waiting: Sequence[views.Waiting], rules: Rules) -> views.Group:
+        queues = [queue for (group, _), queue in told.queues.items() if group == name]
+        queue = sum(queues, Queue(0, 0, 0, 0))
+        flow = told.groups.get(name)
+        pause = rules.paused.get(f"group:{name}")
+        first = self._next(name) if queue.queued else None
+        reasons = [each.reason for each in waiting if each.group == name and each.reason and each.queued]
+        return views.Group(
+            name=name,
+            queued=queue.queued,
+            postponed=queue.postponed,
+            running=queue.running,
+            per_minute=flow.throughput.value if flow else 0.0,
+            failed=_failed(flow.ended) if flow else 0,
+            latency_p95=flow.latency.p95 if flow else None,
+            next_due=first.scheduled_at if first else None,
+            next_id=str(first.id) if first else None,
+            paused=None if pause is None else _pause(pause, name),
+            reason=None if pause is not None else next(iter(reasons), None),
+        )
+
+    def _next(self, group: str) -> JobSummary | None:
+        """The job of this group whose turn it is."""
+        with contextlib.suppress(InvalidFilter):
+            page = self._recruiter.jobs.list(state="queued", group=group, limit=1, minimal=True)
+            return page.jobs[0] if page.jobs else None
+        return None
+
+    def _limits(self, rules: Rules, now: datetime) -> list[views.LimitUse]:
+        if not rules.limits:
+            return []
+        held = {id: Lane.parse(lane) for id, lane in self._store.scheduled.lanes_of(self._store.roster.held()).items()}
+        resources = {use.resource: use.used for use in self._recruiter.controls.resources() if use.host is None}
+        found = [_limit_use(limit, held, resources, rules, now) for limit in rules.limits]
+        return sorted(found, key=lambda use: use.subject)
+
+    # -- schedules ---------------------------------------------------------------------------------------------------
+
+    def schedules(self) -> views.Schedules:
+        """The repeatable jobs: when next, how they went, what is wrong with them."""
+        now = self._store.clock.now()
+        every = self._recruiter.schedulers()
+        shown = [self._schedule(each, now) for each in every[:_SCHEDULES_SHOWN]]
+        more = len(every) - len(shown)
+        return views.Schedules(now, sentences.of_schedules(shown, more, now), shown, more)
+
+    def _schedule(self, scheduler: Scheduler, now: datetime) -> views.Schedule:
+        parameters = scheduler.schedule.get("parameters") or {}
+        zone = parameters.get("tz") if isinstance(parameters, Mapping) else None
+        ended = self._recruiter.jobs.list(urn=scheduler.urn, state=sorted(ENDED), limit=10, minimal=True)
+        last = [views.Ended(str(job.id), job.state.value, job.ended_at) for job in ended if job.ended_at is not None]
+        runs, trouble = self._runs(scheduler, now)
+        return views.Schedule(
+            urn=scheduler.urn,
+            task=scheduler.template.task,
+            group=scheduler.template.group,
+            schedule=_schedule_text(scheduler),
+            zone=zone if isinstance(zone, str) else None,
+            next_runs=runs,
+            last_at=scheduler.last_at,
+            made=scheduler.made,
+            skipped=scheduler.skipped,
+            paused=None if scheduler.paused is None else _pause(scheduler.paused, scheduler.urn),
+            trouble=scheduler.broken or _late(scheduler, last, now) or trouble,
+            last=last,
+        )
+
+    def _runs(self, scheduler: Scheduler, now: datetime) -> tuple[list[datetime], str | None]:
+        if scheduler.paused is not None or scheduler.broken:
+            return [], None
+        try:
+            runs = self._recruiter.scheduler(scheduler.urn).next_runs(_RUNS_DAY)
+        except StoreError:
+            raise
+        except RecruiterError:
+            return ([scheduler.next_at] if scheduler.next_at else []), None
+        within = [run for run in runs if run <= now + timedelta(days=1)]
+        return within or runs[:1], None
+
+    # -- problems ----------------------------------------------------------------------------------------------------
+
+    def problems(self) -> views.Problems:
+        """What the doctor finds, what was set aside, and what people did lately."""
+        store, now = self._store, self._store.clock.now()
+        findings = self._findings.get("all", lambda: examine(store))
+        told = [views.Problem(Level(each.level.value), each.about, each.text, each.todo) for each in findings]
+        loud = [each for level in (Level.PROBLEM, Level.NOTE) for each in told if each.level is level]
+        return views.Problems(
+            at=now,
+            sentence=sentences.of_problems(loud),
+            findings=loud,
+            fine=[each for each in told if each.level is Level.OK],
+            set_aside=[
+                views.SetAside(str(job.id), job.archived_at, job.task, job.why, job.reason)
+                for job in store.archived.set_aside(_SET_ASIDE_SHOWN)
+            ],
+            deeds=self.deeds(),
+        )
+
+    def look_for_problems(self) -> None:
+        """So that every page can tell how many there are."""
+        self._findings.get("all", lambda: examine(self._store))
+
+    def deeds(self, limit: int = _DEEDS_SHOWN) -> list[views.Deed]:
+        """What people did by hand lately, the newest first."""
+        return [
+            views.Deed(each.at, each.by, each.verb, each.subject, each.reason, each.outcome)
+            for each in self._store.actions.latest(limit)
+        ]
+
+    @contextlib.contextmanager
+    def record(self, by: str, verb: str, subject: str, reason: str | None, address: str | None) -> Iterator[list[str]]:
+        """Writes down an action before it is done; what is put into the list is its outcome."""
+        actions = self._store.actions
+        id = actions.begin(ActionEntry(self._store.clock.now(), by, verb, subject, reason), address)
+        outcome: list[str] = []
+        try:
+            yield outcome
+        except RecruiterError as error:
+            outcome.append(f"refused: {error}")
+            raise
+        finally:
+            for kept in (self._findings, self._counts, self._errors):
+                kept.forget()
+            actions.conclude(id, outcome[-1] if outcome else "interrupted")
+
+
+# -- from what is stored to what is shown ------------------------------------------------------------------------------
+
+
+def _times() -> Sequence[str]:
+    return [f"{what}_{end}" for what in ("created", "scheduled", "ended") for end in ("since", "until")]
+
+
+def _amount(counted: Count) -> Amount:
+    return Amount(counted.number, counted.exact)
+
+
+def _shown_state(state: State, due: datetime | None, now: datetime) -> str:
+    return "postponed" if state is State.WAITING and due is not None and due > now else state.value
+
+
+def _policy(stored: Mapping[str, Any] | None) -> str | None:
+    if stored is None:
+        return None
+    parameters = stored.get("parameters")
+    values = parameters.values() if isinstance(parameters, Mapping) else ()
+    only = stored.get("only")
+    told = f" only {', '.join(map(str, only))}" if isinstance(only, list) and only else ""
+    return f"{stored.get('class')}({', '.join(map(str, values))}){told}"
+
+
+def _attempts(job: Job) -> list[views.Attempt]:
+    first = max(0, job.attempts - len(job.executions)) + 1
+    return [
+        views.Attempt(
+            number=number,
+            started_at=each.started_at,
+            ended_at=each.ended_at,
+            worker=each.worker,
+            crashed=each.crashed,
+            error=each.exception,
+            message=None if each.message is None else mask(each.message),
+            trace=None if each.trace is None else mask(each.trace),
+            notes=list(map(mask, each.notes)),
+        )
+        for number, each in enumerate(job.executions, first)
+    ]
+
+
+def _worker(entry: RosterEntry, said: Mapping[JobId, Job], now: datetime) -> views.Worker:
+    worker, idle = entry.registration, entry.kept_idle
+    return views.Worker(
+        id=entry.id,
+        host=entry.host,
+        pid=entry.pid,
+        state=_worker_state(entry, now),
+        slots=worker.slots,
+        holds=worker.holds,
+        groups=None if worker.groups is None else sorted(worker.groups),
+        tasks=sorted(worker.tasks),
+        runs=[_run(run, said) for run in sorted(entry.running, key=lambda run: run["since"])],
+        resources={name: float(value) for name, value in worker.resources.amounts().items()},
+        joined_at=entry.joined_at,
+        seen_at=entry.seen_at,
+        kept_idle=None if idle is None else views.PauseView(idle.get("at"), idle.get("by"), idle.get("reason")),
+        clock_offset=entry.clock_offset,
+    )
+
+
+def _worker_state(entry: RosterEntry, now: datetime) -> str:
+    if now - entry.seen_at > SILENT:
+        return "silent"
+    if entry.leaving:
+        return "leaving"
+    if entry.kept_idle is not None:
+        return "kept idle"
+    return "works" if entry.registration.ready else "joining"
+
+
+def _run(run: Mapping[str, Any], said: Mapping[JobId, Job]) -> views.Run:
+    job = said.get(run["job"])
+    return views.Run(
+        str(run["job"]), str(run["task"]), run["since"], job.stage if job else None, job.progress if job else 0.0
+    )
+
+
+def _percentiles(times: Times) -> Percentiles:
+    return Percentiles(times.median, times.p95, times.p99)
+
+
+def _point(at: datetime, flow: Flow, told: Analytics) -> views.Point:
+    seconds = (min(at + told.step, told.until) - at).total_seconds()
+    return views.Point(
+        at, max(1.0, seconds), dict(flow.ended), _percentiles(flow.latency), _percentiles(flow.execution_time)
+    )
+
+
+def _failed(ended: Mapping[str, int]) -> int:
+    return ended.get(State.FAILED, 0) + ended.get(State.LOST, 0)
+
+
+def _loud_error(name: str, jobs: Sequence[JobSummary], begin: datetime, span: float, complete: bool) -> views.LoudError:
+    trend = [0] * _TREND
+    ends = [job.ended_at for job in jobs if job.ended_at is not None]
+    for end in ends:
+        trend[min(_TREND - 1, max(0, int((end - begin).total_seconds() / span * _TREND)))] += 1
+    by = "error" if any(job.error for job in jobs) else "why"
+    return views.LoudError(
+        name, by, Amount(len(jobs), complete), trend, max(ends), sorted({job.task for job in jobs})[:5]
+    )
+
+
+def _reason(facts: Circumstances, rules: Rules, group: str, task: str) -> tuple[str | None, bool]:
+    """Why due jobs of this kind do not start, and whether they will not as things are."""
+    pause = rules.pauses(group)
+    if pause is not None:
+        what = "all starts are blocked" if rules.blocked else "the group is paused"
+        return f"{what} by {_told(pause)}", True
+    obstacle = facts.obstacle(Lane(group, task))
+    if obstacle is None:
+        return None, False
+    stuck = isinstance(obstacle, Unserved | NeverFits) or (isinstance(obstacle, AtLimit) and not obstacle.held)
+    return str(obstacle), stuck
+
+
+def _told(pause: Pause) -> str:
+    since = f" since {pause.at:%Y-%m-%d %H:%M:%S} UTC" if pause.at else ""
+    return f"{pause.by or 'somebody'}{since} ({pause.reason or 'no reason given'})"
+
+
+def _pause(pause: Pause, what: str) -> views.PauseView:
+    return views.PauseView(pause.at, pause.by, pause.reason, what)
+
+
+def _pauses(rules: Rules) -> list[views.PauseView]:
+    return [_pause(pause, name.removeprefix("group:")) for name, pause in sorted(rules.paused.items())]
+
+
+def _limit_use(
+    limit: Limit, held: Mapping[JobId, Lane], resources: Mapping[str, float], rules: Rules, now: datetime
+) -> views.LimitUse:
+    buckets: dict[str, list[str]] = {}
+    for id, lane in held.items():
+        bucket = limit.bucket(lane) if limit.kind != RESOURCE else None
+        if bucket is not None:
+            buckets.setdefault(bucket, []).append(str(id))
+    fullest = max(buckets.values(), key=len, default=[])
+    used = resources.get(limit.name, 0.0) if limit.kind == RESOURCE else float(len(fullest))
+    subject = limit.subject
+    if limit.kind == KEY and fullest:
+        subject = next(name for name, of in buckets.items() if of is fullest)
+    started = 0
+    if limit.rate is not None:
+        log = rules.starts.get(subject, ())
+        started = sum(starts for moment, starts in log if moment > now - limit.rate.window)
+    return views.LimitUse(
+        subject=limit.subject,
+        at_once=limit.at_once,
+        used=used,
+        rate=None if limit.rate is None else str(limit.rate),
+        started=started,
+        rate_count=None if limit.rate is None else limit.rate.count,
+        floating=limit.floating,
+        holders=fullest[:_HOLDERS],
+    )
+
+
+def _schedule_text(scheduler: Scheduler) -> str:
+    parameters = scheduler.schedule.get("parameters") or {}
+    if not isinstance(parameters, Mapping):
+        return str(scheduler.schedule.get("class"))
+    if scheduler.schedule.get("class") == "Cron":
+        return str(parameters.get("expression"))
+    interval = parameters.get("interval")
+    if scheduler.schedule.get("class") == "Every" and isinstance(interval, int | float):
+        return f"every {humanize(timedelta(seconds=interval))}"
+    return f"{scheduler.schedule.get('class')}({', '.join(map(str, parameters.values()))})"
+
+
+def _late(scheduler: Scheduler, last: Sequence[views.Ended], now: datetime) -> str | None:
+    if scheduler.paused is not None:
+        return None
+    if scheduler.next_at is not None and now - scheduler.next_at > timedelta(minutes=1):
+        late = timedelta(seconds=int((now - scheduler.next_at).total_seconds()))
+        return f"late: it should have run {humanize(late)} ago; a recruiter that leads makes its jobs"
+    succeeded = next((each.at for each in last if each.state == State.SUCCEEDED), scheduler.succeeded_at)
+    return scheduler.broken_promise(succeeded, now)
+
+
+def _place(target: str, database: str) -> str:
+    """`shop@db1:27017`, of a URI that has its password masked."""
+    hosts = target.rpartition("@")[2] if "@" in target else target.rpartition("://")[2]
+    return f"{database}@{hosts.partition('/')[0] or 'mongodb'}"
+
+
+__all__ = ["COUNTED", "RANGES", "ROWS", "Reader"]

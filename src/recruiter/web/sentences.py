@@ -1,0 +1,143 @@
+"""The sentence at the top of each page: what is the matter, the most urgent thing first. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from recruiter.web.figures import count, duration
+from recruiter.web.views import (
+    Group,
+    Leader,
+    Level,
+    LimitUse,
+    Overview,
+    PauseView,
+    Problem,
+    Schedule,
+    Sentence,
+    Worker,
+)
+
+NO_LEADER = "No recruiter leads, so no job is given to a worker. Start one: recruiter start recruiter."
+_MANY_FAIL = 0.2
+_FEW = 5
+_LATE = 60.0
+
+
+def jobs(number: float) -> str:
+    return "1 job" if number == 1 else f"{count(number)} jobs"
+
+
+def plural(number: int, thing: str) -> str:
+    return f"{count(number)} {thing}" + ("" if number == 1 else "s")
+
+
+def since(pause: PauseView) -> str:
+    at = f" since {pause.at:%Y-%m-%d %H:%M:%S} UTC" if pause.at is not None else ""
+    return f"by {pause.by or 'somebody'}{at} ({pause.reason or 'no reason given'})"
+
+
+def of_overview(seen: Overview) -> Sentence:
+    """The most urgent thing; or that all is quiet."""
+    return next(_matters(seen))
+
+
+def _matters(seen: Overview) -> Iterator[Sentence]:
+    if seen.leader is None:
+        yield Sentence(Level.PROBLEM, NO_LEADER)
+    if not seen.workers:
+        wait = f"{jobs(seen.queued)} wait and none runs" if seen.queued else "No job runs"
+        yield Sentence(Level.PROBLEM, f"{wait}: no worker is on the roster. Start one: recruiter start worker.")
+    blocked = next((pause for pause in seen.paused if pause.what == "fleet"), None)
+    if blocked is not None:
+        yield Sentence(Level.PROBLEM, f"No job starts anywhere: all starts are blocked {since(blocked)}.")
+    stuck = next((each for each in seen.waiting if each.stuck and each.queued), None)
+    if stuck is not None and stuck.reason:
+        of = f"group {stuck.group}" if "group is paused" in stuck.reason else f"task {stuck.task}"
+        wait = "waits" if stuck.queued == 1 else "wait"
+        yield Sentence(Level.PROBLEM, f"{jobs(stuck.queued)} of {of} {wait}: {stuck.reason}.")
+    yield from _pace(seen)
+
+
+def _pace(seen: Overview) -> Iterator[Sentence]:
+    ended = sum(seen.ended.values())
+    failed = seen.ended.get("failed", 0) + seen.ended.get("lost", 0)
+    if failed >= _FEW and failed > ended * _MANY_FAIL:
+        loudest = f"; most with {seen.errors[0].error}" if seen.errors else ""
+        yield Sentence(Level.PROBLEM, f"{count(failed)} of {jobs(ended)} failed in the last {seen.within}{loudest}.")
+    workers, pace = plural(seen.workers, "worker"), f"{count(round(seen.per_second, 2))} jobs a second"
+    late = seen.latency.p95 or 0.0
+    if seen.queued > seen.slots and late > _LATE:
+        text = f"Behind: {jobs(seen.queued)} wait for {plural(seen.slots, 'slot')}, and start {duration(late)} late."
+        yield Sentence(Level.NOTE, text)
+    if seen.queued > seen.slots:
+        yield Sentence(Level.OK, f"Busy: {workers}, {pace}, {jobs(seen.queued)} wait their turn.")
+    if not seen.per_second and not seen.running and not seen.queued:
+        yield Sentence(Level.OK, f"All quiet: {workers}, nothing to do.")
+    yield Sentence(Level.OK, f"All quiet: {workers}, {pace}, nothing late.")
+
+
+def of_fleet(leader: Leader | None, workers: Sequence[Worker]) -> Sentence:
+    if leader is None:
+        return Sentence(Level.PROBLEM, NO_LEADER)
+    if not workers:
+        return Sentence(Level.PROBLEM, "No worker is on the roster: no job runs. Start one: recruiter start worker.")
+    silent = [worker for worker in workers if worker.state == "silent"]
+    if silent:
+        who = silent[0].id if len(silent) == 1 else plural(len(silent), "worker")
+        return Sentence(Level.PROBLEM, f"{who}: silent. The leader retires silent workers and frees their jobs.")
+    idle = [worker for worker in workers if worker.state == "kept idle"]
+    slots = sum(worker.slots for worker in workers if worker.state == "works")
+    busy = sum(min(worker.slots, worker.holds) for worker in workers)
+    hosts = plural(len({worker.host for worker in workers}), "host")
+    text = f"{plural(len(workers), 'worker')} on {hosts}: {count(busy)} of {plural(slots, 'slot')} busy"
+    if idle:
+        return Sentence(Level.NOTE, f"{text}; {count(len(idle))} kept idle.")
+    return Sentence(Level.OK, f"{text}.")
+
+
+def of_groups(blocked: PauseView | None, groups: Sequence[Group], limits: Sequence[LimitUse]) -> Sentence:
+    if blocked is not None:
+        return Sentence(Level.PROBLEM, f"No job starts anywhere: all starts are blocked {since(blocked)}.")
+    paused = sorted((group for group in groups if group.paused), key=lambda group: -group.queued)
+    if paused and paused[0].paused is not None:
+        first = paused[0]
+        wait = "waits" if first.queued == 1 else "wait"
+        text = f"{jobs(first.queued)} of group {first.name} {wait}: the group is paused {since(paused[0].paused)}."
+        if not first.queued:
+            text = f"Group {first.name} is paused {since(paused[0].paused)}; none of its jobs is due."
+        more = f" {plural(len(paused) - 1, 'more group')} paused." if len(paused) > 1 else ""
+        return Sentence(Level.NOTE, text + more)
+    full = [limit for limit in limits if limit.at_once is not None and limit.used >= limit.at_once]
+    if full:
+        return Sentence(Level.NOTE, f"{full[0].subject} is at its limit of {count(full[0].at_once or 0)}.")
+    if not groups:
+        return Sentence(Level.OK, "No jobs yet: a group appears with its first job.")
+    waiting = sum(group.queued for group in groups)
+    return Sentence(Level.OK, f"{plural(len(groups), 'group')}, none paused; {jobs(waiting)} due.")
+
+
+def of_schedules(schedules: Sequence[Schedule], more: int, now: datetime) -> Sentence:
+    if not schedules:
+        return Sentence(Level.OK, "No schedules: @recruiter.every makes a job that repeats.")
+    trouble = next((each for each in schedules if each.trouble), None)
+    if trouble is not None:
+        return Sentence(Level.PROBLEM, f"{trouble.urn}: {trouble.trouble}.")
+    paused = [each for each in schedules if each.paused]
+    told = f"; {count(len(paused))} paused" if paused else ""
+    coming = sorted((each.next_runs[0], each.urn) for each in schedules if each.next_runs)
+    if not coming:
+        return Sentence(Level.NOTE, f"{plural(len(schedules) + more, 'schedule')}{told}; none will run again.")
+    moment, urn = coming[0]
+    when = f"in {duration((moment - now).total_seconds())}" if moment > now else "now"
+    return Sentence(Level.OK, f"{plural(len(schedules) + more, 'schedule')}{told}. Next is {urn}, {when}.")
+
+
+def of_problems(findings: Sequence[Problem]) -> Sentence:
+    bad = [each for each in findings if each.level is Level.PROBLEM]
+    if bad:
+        return Sentence(Level.PROBLEM, f"{plural(len(bad), 'problem')}. The most urgent: {bad[0].text}.")
+    if findings:
+        return Sentence(Level.NOTE, f"No problems; {plural(len(findings), 'thing')} to know.")
+    return Sentence(Level.OK, "No problems: everything was looked at, and all is well.")

@@ -1,0 +1,212 @@
+// What a page does beyond being read: it stays live, ticks, copies and remembers. Everything works without it but that.
+"use strict";
+(() => {
+  const $ = (id) => document.getElementById(id);
+  const content = () => $("content");
+
+  // -- times: in the viewer's zone, ticking, with the exact one on hover --------------------------------------------
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  const offset = new Intl.DateTimeFormat("en", { timeZoneName: "shortOffset" }).formatToParts().find((p) => p.type === "timeZoneName");
+  const day = new Intl.DateTimeFormat("sv", { dateStyle: "short" });
+  const clock = new Intl.DateTimeFormat("sv", { timeStyle: "medium" });
+
+  function lasting(seconds) {
+    seconds = Math.max(0, seconds);
+    if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+    if (seconds < 60) return seconds < 10 ? `${seconds.toFixed(1)} s` : `${Math.floor(seconds)} s`;
+    const whole = Math.floor(seconds);
+    const parts = [[Math.floor(whole / 86400), "d"], [Math.floor(whole / 3600) % 24, "h"], [Math.floor(whole / 60) % 60, "m"], [whole % 60, "s"]];
+    const first = parts.findIndex(([value]) => value);
+    return parts.slice(first, first + 2).filter(([value]) => value).map(([value, unit]) => `${value} ${unit}`).join(" ");
+  }
+
+  function tell(element) {
+    const moment = new Date(element.dateTime);
+    if (isNaN(moment)) return;
+    const seconds = (Date.now() - moment) / 1000;
+    const kind = element.dataset.rel;
+    const today = day.format(moment) === day.format(new Date());
+    const round = (value) => (Math.abs(value) < 60 ? Math.round(value) : value);
+    const text = kind === "ago" ? (seconds >= 0 ? `${seconds < 1 ? "now" : lasting(round(seconds)) + " ago"}` : `in ${lasting(round(-seconds))}`)
+      : kind === "for" ? lasting(round(seconds))
+      : today ? clock.format(moment) : `${day.format(moment)} ${clock.format(moment)}`;
+    if (element.textContent !== text) element.textContent = text;
+    if (!element.dataset.told) {
+      element.title = `${kind === "for" ? "since " : ""}${day.format(moment)} ${clock.format(moment)} ${zone}; ${element.dateTime}`;
+      element.dataset.told = "1";
+    }
+  }
+  const tick = (root) => root.querySelectorAll("time[data-rel]").forEach(tell);
+
+  // -- liveness ----------------------------------------------------------------------------------------------------
+  let stream = null, lostSince = null, held = null, hidden = null;
+  const paused = () => $("live").getAttribute("aria-pressed") === "false";
+
+  function say(text) {
+    $("live-text").textContent = text;
+    $("live").classList.toggle("off", text === "lost");
+  }
+
+  function trouble(text) {
+    lostSince = lostSince || new Date();
+    $("lost").textContent = `${text} What you see is from ${clock.format(lostSince)}.`;
+    $("lost").hidden = false;
+    say("lost");
+  }
+
+  function well() {
+    lostSince = null;
+    $("lost").hidden = true;
+    say("live");
+  }
+
+  function connect() {
+    if (stream) stream.close();
+    stream = null;
+    held = null;
+    const place = content() && content().dataset.live;
+    if (!place) { $("live").hidden = true; return; }
+    if (paused() || document.hidden) return;
+    stream = new EventSource(place);
+    stream.addEventListener("open", well);
+    stream.addEventListener("content", (event) => { well(); show(event.data); });
+    stream.addEventListener("gone", (event) => { trouble(JSON.parse(event.data).text + "."); });
+    stream.addEventListener("trouble", (event) => trouble(JSON.parse(event.data).text + "."));
+    stream.addEventListener("error", () => trouble(stream && stream.readyState === EventSource.CLOSED ? "The stream was refused: reload the page." : "The stream is lost; trying again."));
+  }
+
+  // Nothing moves while somebody has text selected: the latest is kept until they are done.
+  const selecting = () => { const chosen = getSelection(); return chosen && !chosen.isCollapsed && content().contains(chosen.anchorNode); };
+
+  function show(html) {
+    if (selecting()) { held = html; return; }
+    held = null;
+    const fresh = new DOMParser().parseFromString(html, "text/html").getElementById("content");
+    if (!fresh || fresh.dataset.live !== content().dataset.live) return;
+    keepRows(fresh);
+    Idiomorph.morph(content(), fresh, { morphStyle: "outerHTML", ignoreActiveValue: true, callbacks: {
+      beforeNodeMorphed: (old, fresh) => {
+        if (old.nodeType !== 1) return true;
+        if (old.hasAttribute("data-keep") || old.matches("input, select, textarea")) return false;
+        return !(old.matches("time") && fresh.matches && fresh.matches("time") && old.dateTime === fresh.dateTime);
+      },
+      beforeAttributeUpdated: (name, node) => !((name === "open" && node.matches("details")) || name === "data-told"),
+      afterNodeMorphed: (old) => { if (old.nodeType === 1 && old.matches("time")) { delete old.dataset.told; tell(old); } },
+    } });
+    // A link that has become another one must do what it says now.
+    htmx.process(content());
+    tick(content());
+    reveal();
+    document.dispatchEvent(new Event("recruiter:content"));
+  }
+  document.addEventListener("selectionchange", () => { if (held && !selecting()) show(held); });
+
+  // A list that somebody reads does not jump: rows change where they are, and new ones are only counted.
+  function keepRows(fresh) {
+    const old = $("rows"), rows = fresh.querySelector("#rows");
+    if (!old || !rows) return;
+    const coming = new Map([...rows.querySelectorAll("tr[data-row]")].map((row) => [row.id, row]));
+    const known = [...old.querySelectorAll("tr[data-row]")];
+    const body = document.createElement("tbody");
+    body.id = "rows";
+    for (const row of known) {
+      const now = coming.get(row.id) || row.cloneNode(true);
+      now.classList.toggle("gone", !coming.has(row.id));
+      body.append(now);
+      const inside = row.nextElementSibling;
+      if (inside && inside.id === "inside") body.append(rows.querySelector("#inside") || inside.cloneNode(true));
+      coming.delete(row.id);
+    }
+    rows.replaceWith(body);
+    const badge = $("new");
+    badge.hidden = !coming.size;
+    if (coming.size && !badge.firstChild) {
+      const link = document.createElement("a");
+      link.href = location.href;
+      badge.append(link);
+    }
+    if (badge.firstChild) badge.firstChild.textContent = `${coming.size} new`;
+  }
+
+  // -- small things --------------------------------------------------------------------------------------------------
+  function counts() {
+    const from = $("counts");
+    if (!from) return;
+    for (const each of from.querySelectorAll("data")) {
+      const place = document.querySelector(`[data-count="${each.dataset.of}"]`);
+      if (place) { place.textContent = each.textContent; place.title = `${Number(each.value).toLocaleString()} jobs${each.textContent.endsWith("+") ? " or more" : ""}`; }
+    }
+  }
+
+  function reveal() {
+    document.querySelectorAll("button.copy[hidden]").forEach((button) => { button.hidden = !navigator.clipboard; });
+    if ($("all")) $("all").hidden = false;
+  }
+
+  document.addEventListener("click", (event) => {
+    const target = event.target.closest("[data-copy], [data-copy-from], [data-close], [data-limit], [data-skip]");
+    if (!target) return;
+    if (target.matches("[data-skip]")) { event.preventDefault(); $("main").focus(); }
+    else if (target.matches("[data-close]")) {
+      const panel = target.closest("#panel");
+      if (panel && content().dataset.live) { event.preventDefault(); panel.replaceChildren(); }
+    } else if (target.matches("[data-limit]")) {
+      event.preventDefault();
+      const form = $("set");
+      form.elements.namedItem("name").value = target.dataset.limit;
+      form.elements.namedItem("at_once").focus();
+    } else {
+      const text = target.dataset.copyFrom ? document.querySelector(target.dataset.copyFrom).textContent : target.dataset.copy;
+      const before = target.textContent;
+      navigator.clipboard.writeText(text).then(() => { target.textContent = "copied"; setTimeout(() => { target.textContent = before; }, 1200); });
+    }
+  });
+  document.addEventListener("change", (event) => {
+    if (event.target.id === "all") document.querySelectorAll("#rows input[type=checkbox]").forEach((box) => { box.checked = event.target.checked; });
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "/" && !event.target.closest("input, textarea")) { event.preventDefault(); document.querySelector(".search input").focus(); }
+    if (event.key === "Escape" && $("panel")) $("panel").replaceChildren();
+  });
+
+  $("theme").hidden = false;
+  $("theme").addEventListener("click", () => {
+    const dark = getComputedStyle(document.documentElement).colorScheme === "dark";
+    document.documentElement.dataset.theme = dark ? "light" : "dark";
+    document.cookie = `recruiter_theme=${dark ? "light" : "dark"}; path=${new URL(document.baseURI).pathname}; max-age=31536000; samesite=strict`;
+    document.dispatchEvent(new Event("recruiter:theme"));
+  });
+  $("live").hidden = false;
+  $("live").addEventListener("click", () => {
+    const pause = !paused();
+    $("live").setAttribute("aria-pressed", String(!pause));
+    connect();
+    if (pause) { well(); say("paused"); }
+  });
+
+  // Nobody looking, nothing read: a page in the background lets go of its stream after a while.
+  document.addEventListener("visibilitychange", () => {
+    clearTimeout(hidden);
+    if (document.hidden) hidden = setTimeout(() => { if (stream) stream.close(); stream = null; }, 15000);
+    else if (!stream) connect();
+  });
+  addEventListener("pagehide", () => { if (stream) stream.close(); stream = null; });
+  addEventListener("pageshow", (event) => { if (event.persisted) connect(); });
+
+  document.addEventListener("htmx:afterSettle", (event) => {
+    tick(document);
+    reveal();
+    if (event.target.id === "counts") counts();
+    if (event.target.id === "panel" && event.target.firstElementChild) {
+      const first = event.target.querySelector("input:not([type=hidden]), .button");
+      if (first) first.focus();
+    }
+    if (event.target.id === "content" || event.detail.target?.id === "content") { connect(); counts(); document.dispatchEvent(new Event("recruiter:content")); }
+  });
+
+  $("zone").textContent = `${zone}${offset && offset.value !== "GMT" ? ` (${offset.value.replace("GMT", "UTC")})` : ""}`;
+  tick(document);
+  reveal();
+  setInterval(() => tick(document), 1000);
+  connect();
+})();

@@ -1,0 +1,100 @@
+"""The words of a filter as they are in a URL, in the search box and on the command line: the same ones.
+
+jobs?state=failed&task=resize&arg=order=7        a link is a search
+state:failed task:resize arg.order=7             what a person types
+recruiter job list --state failed --task resize --arg order=7
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from urllib.parse import urlencode
+
+from recruiter.errors import InvalidFilter
+
+Words = Mapping[str, Sequence[str]]
+"""Conditions by name, each with its values."""
+
+NAMES = (
+    *("state", "task", "group", "tag", "owner", "error", "why", "arg", "since", "until", "slow", "delayed"),
+    *("attempts", "worker", "urn", "key", "created_since", "created_until", "scheduled_since", "scheduled_until"),
+    *("ended_since", "ended_until", "recovered_from", "recovered"),
+)
+"""As the command line has them, with `_` for `-`."""
+
+_TYPED = re.compile(r"([a-z_]+(?:-[a-z]+)*)[:=](.+)", re.DOTALL)
+_ARGUMENT = re.compile(r"arg\.([^=]+)=(.*)", re.DOTALL)
+_MOST = 100
+
+
+def words_in(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """The conditions among the parameters of a URL, in the order of `NAMES`."""
+    found: dict[str, list[str]] = {}
+    for name, value in pairs:
+        if name in NAMES and value and value not in found.setdefault(name, []):
+            found[name].append(value)
+    if sum(map(len, found.values())) > _MOST:
+        raise InvalidFilter(f"that are too many conditions; give up to {_MOST}")
+    return {name: found[name] for name in NAMES if found.get(name)}
+
+
+def typed(text: str) -> list[tuple[str, str]]:
+    """What a person has typed into the search box. Raises InvalidFilter."""
+    try:
+        parts = shlex.split(text)
+    except ValueError:  # a quote that is not closed
+        parts = text.split()
+    return [_word(part) for part in parts]
+
+
+def _word(part: str) -> tuple[str, str]:
+    argument = _ARGUMENT.fullmatch(part)
+    if argument is not None:
+        return "arg", f"{argument[1]}={argument[2]}"
+    word = _TYPED.fullmatch(part)
+    name = word[1].replace("-", "_") if word is not None else ""
+    if word is None or name not in NAMES:
+        raise InvalidFilter(
+            f"{part[:100]!r} is not a condition; write task:resize, state:failed, owner:ada, tag:eu, error:Timeout, "
+            "arg.order=7 or since:2h"
+        )
+    return name, word[2]
+
+
+def as_typed(words: Words) -> str:
+    """The same as a person would type it."""
+    return " ".join(_chip(name, value) for name, values in words.items() for value in values)
+
+
+def _chip(name: str, value: str) -> str:
+    return shlex.quote(f"arg.{value}") if name == "arg" else f"{name}:{shlex.quote(value) if ' ' in value else value}"
+
+
+def chips(words: Words) -> list[tuple[str, str]]:
+    """Each condition as people read it, and the URL without it."""
+    found = []
+    for name, values in words.items():
+        for value in values:
+            left = {other: [each for each in those if (other, each) != (name, value)] for other, those in words.items()}
+            found.append((_chip(name, value), query(left)))
+    return found
+
+
+def query(words: Words, **more: str | None) -> str:
+    """The part of a URL after the `?`."""
+    pairs = [(name, value) for name, values in words.items() for value in values]
+    return urlencode([*pairs, *((name, value) for name, value in more.items() if value)])
+
+
+def command(words: Words, verb: str = "list") -> str:
+    """The command line that asks for the same."""
+    parts = ["recruiter", "job", verb]
+    for name, values in words.items():
+        for value in values:
+            if name == "recovered":
+                parts.append("--recovered" if value == "true" else "--no-recovered")
+            else:
+                parts += [f"--{name.replace('_', '-')}", value]
+    return shlex.join(parts)

@@ -1,0 +1,83 @@
+"""What tests of the web console share: a browser, a world for it to show, and consoles without one."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from bson import ObjectId
+from playwright.sync_api import Browser, sync_playwright
+
+from recruiter import Recruiter
+from recruiter.embedded import EmbeddedServer
+from recruiter.web import dashboard
+from recruiter.web.server import served
+from tests.web.world import World, fill, world
+
+FLAGS = (
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync"),
+)
+
+
+def chromium() -> str | None:
+    """Where the browser is: Debian's, or any other of that name."""
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    program = chromium()
+    if program is None:
+        pytest.skip("no chromium on this machine: apt-get install chromium")
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=program, args=list(FLAGS))
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def shop(server: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A real fleet on a database of this module's own, and a console that may act."""
+    name = f"test_{ObjectId()}"
+    uri = server.uri.replace("/?", f"/{name}?")
+    with world(uri, tmp_path_factory.mktemp("world"), processes=3, actions=True) as made:
+        yield made
+        made.recruiter.store.client.drop_database(name)
+
+
+@pytest.fixture(scope="module")
+def filled(shop: World) -> dict[str, str]:
+    """The shop on an ordinary day; ids of some of its jobs."""
+    return fill(shop, 120)
+
+
+Consoles = Callable[..., httpx.Client]
+
+
+@pytest.fixture
+def console(recruiter: Recruiter) -> Iterator[Consoles]:
+    """Serves a console on this test's database, and gives a client of it."""
+    with ExitStack() as stack:
+
+        def make(*, client: dict[str, Any] | None = None, **wanted: Any) -> httpx.Client:
+            address = stack.enter_context(served(dashboard(recruiter, **wanted)))
+            made = httpx.Client(base_url=address, timeout=20, trust_env=False, **(client or {}))
+            return stack.enter_context(made)
+
+        yield make
+
+
+@pytest.fixture(autouse=True)
+def nobody_signs_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RECRUITER_WEB_USERS", raising=False)
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    return (Path(__file__).parent / "vendor" / "axe.min.js").read_text()

@@ -1,0 +1,148 @@
+"""The JSON API: the same things as the pages, described by OpenAPI."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from recruiter import Recruiter
+from tests.web.conftest import Consoles
+
+
+@pytest.fixture
+def client(console: Consoles, recruiter: Recruiter) -> httpx.Client:
+    @recruiter.task(group="mail")
+    def send(to: str) -> str:
+        if to == "nobody":
+            raise LookupError("nobody lives here")
+        return to
+
+    for to in ("ada", "grace", "nobody"):
+        send.job(to).here().execute()
+    for number in range(7):
+        send.enqueue(f"reader{number}")
+    return console(actions=True)
+
+
+def jobs(client: httpx.Client, **words: Any) -> list[dict[str, Any]]:
+    answer = client.get("api/jobs", params=words)
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, Any]] = answer.json()["jobs"]
+    return found
+
+
+def test_lists_jobs_by_the_words_of_the_command_line(client: httpx.Client) -> None:
+    assert [job["args"] for job in jobs(client, state="failed")] == ['to="nobody"']
+    assert {job["state"] for job in jobs(client, state="succeeded", group="mail")} == {"succeeded"}
+    assert len(jobs(client, state=["queued", "failed"])) == 8
+    assert [job["state"] for job in jobs(client, arg="to=grace")] == ["succeeded"]
+    assert client.get("api/jobs/count", params={"state": "queued"}).json() == {"number": 7, "exact": True}
+
+
+def test_pages_follow_each_other(client: httpx.Client) -> None:
+    seen, after = [], None
+    while True:
+        page = client.get("api/jobs", params={"limit": 3, **({"after": after} if after else {})}).json()
+        seen += [job["id"] for job in page["jobs"]]
+        after = page["next"]
+        if after is None:
+            break
+    assert len(seen) == len(set(seen)) == 10
+
+
+def test_tells_everything_about_a_job(client: httpx.Client) -> None:
+    (short,) = jobs(client, state="failed")
+    job = client.get("api/job", params={"id": short["id"]}).json()
+    assert job["executions"][0]["error"] == "LookupError"
+    assert "nobody lives here" in job["sentence"]
+    assert job["timeline"][-1]["kind"] == "failed"
+
+
+@pytest.mark.parametrize("name", ["overview", "workers", "groups", "schedules", "problems"])
+def test_every_page_says_in_json_what_it_says_in_words(client: httpx.Client, name: str) -> None:
+    answer = client.get(f"api/{name}").json()
+    page = client.get("" if name == "overview" else name).text
+    assert answer["sentence"]["text"]
+    assert answer["sentence"]["text"].partition(" ")[0] in page
+
+
+@pytest.mark.parametrize(
+    ("place", "params", "status"),
+    [
+        ("api/jobs", {"state": "asleep"}, 400),
+        ("api/jobs", {"after": "nowhere"}, 400),
+        ("api/jobs", {"arg": "$where=1"}, 400),
+        ("api/jobs", {"limit": "0"}, 422),
+        ("api/jobs", {"attempts": "many"}, 400),
+        ("api/job", {"id": "nowhere"}, 404),
+        ("api/overview", {"within": "1y"}, 422),
+        ("api/nothing", {}, 404),
+        ("jobs", {"limit": "x"}, 400),
+        ("jobs", {"since": "yesterday-ish"}, 400),
+        ("", {"within": "1y"}, 400),
+        ("job", {"id": ""}, 404),
+        ("job", {"id": "\0"}, 404),
+        ("confirm", {"verb": "explode"}, 400),
+        ("confirm", {"verb": "remove"}, 400),
+        ("static/../console.py", {}, 404),
+        ("static/..%2f..%2fpyproject.toml", {}, 404),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_a_sentence(
+    client: httpx.Client, place: str, params: dict[str, str], status: int
+) -> None:
+    answer = client.get(place, params=params)
+    assert answer.status_code == status, answer.text
+    assert "Traceback" not in answer.text
+    if place.startswith("api"):
+        assert len(answer.json()["detail"]) > 5
+
+
+def test_acts_and_writes_down_who_did_what(client: httpx.Client, recruiter: Recruiter) -> None:
+    (failed,) = jobs(client, state="failed")
+    answer = client.post("api/actions", json={"verb": "recover", "ids": [failed["id"]], "reason": "try again"})
+    made = answer.json()["link"]
+    assert str(recruiter.find(recruiter.jobs.id_of(made)).recovered_from) == failed["id"]
+
+    wanted = {"verb": "cancel", "filter": {"state": ["queued"], "task": [failed["task"]]}, "reason": "enough"}
+    assert client.post("api/actions", json=wanted).json()["text"] == "8 jobs are being cancelled."
+
+    done = client.get("api/actions").json()
+    assert [(each["by"], each["verb"], each["reason"]) for each in done] == [
+        ("loopback", "cancel", "enough"),
+        ("loopback", "recover", "try again"),
+    ]
+    assert done[0]["outcome"] == "8 jobs are being cancelled."
+    flagged = recruiter.store.database.scheduled.find_one({"cancel": {"$exists": True}})
+    assert flagged is not None
+    assert flagged["cancel"]["by"] == "loopback"
+
+
+def test_a_refusal_is_written_down_too(client: httpx.Client) -> None:
+    assert client.post("api/actions", json={"verb": "remove-limit", "name": "task:none"}).status_code == 404
+    (deed,) = client.get("api/actions").json()
+    assert deed["outcome"].startswith("refused: there is no limit")
+
+
+def test_all_jobs_at_once_are_never_meant(client: httpx.Client, recruiter: Recruiter) -> None:
+    for verb in ("cancel", "recover", "remove"):
+        assert client.post("api/actions", json={"verb": verb}).status_code == 400
+        assert client.post("api/actions", json={"verb": verb, "filter": {}}).status_code == 400
+    assert recruiter.jobs.count().number == 10
+
+
+def test_openapi_describes_all_of_it(client: httpx.Client) -> None:
+    described = client.get("api/openapi.json").json()
+    paths = {path: sorted(methods) for path, methods in described["paths"].items()}
+    assert paths["/api/actions"] == ["get", "post"]
+    assert set(paths) == {
+        *("/api/overview", "/api/jobs", "/api/jobs/count", "/api/job", "/api/workers", "/api/groups"),
+        *("/api/schedules", "/api/problems", "/api/actions"),
+    }
+    names = {each["name"] for each in described["paths"]["/api/jobs"]["get"]["parameters"]}
+    assert {"state", "task", "arg", "since", "limit", "after"} <= names
+    for path in paths:
+        if paths[path] == ["get"] and path != "/api/job":
+            assert client.get(path[1:]).status_code == 200, path

@@ -1,0 +1,470 @@
+"""The console in a real browser, with real data from a real fleet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from tests.web.world import World
+
+PAGES = {
+    "overview": "",
+    "jobs": "jobs?limit=8",
+    "nothing": "jobs?task=no_such_task",
+    "schedules": "schedules",
+    "workers": "workers",
+    "groups": "groups",
+    "problems": "problems",
+}
+SECONDS = 1000
+pytestmark = pytest.mark.timeout(180)
+
+
+class Watched:
+    """A browser that remembers what its pages complained about, and which hosts they asked."""
+
+    def __init__(self, context: BrowserContext, url: str) -> None:
+        self.context = context
+        self.url = url
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        context.on("console", lambda said: self._note(said.type, said.text))
+        context.on("weberror", lambda error: self.complaints.append(str(error.error)))
+        context.on("request", lambda request: self.requests.append(request.url))
+
+    def _note(self, kind: str, text: str) -> None:
+        if kind in ("error", "warning"):
+            self.complaints.append(text)
+
+    def open(self, place: str) -> Page:
+        page = self.context.new_page()
+        page.goto(self.url + place)
+        return page
+
+
+@pytest.fixture
+def watched(browser: Browser, shop: World) -> Iterator[Watched]:
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, timezone_id="Europe/Rome")
+    context.set_default_timeout(20 * SECONDS)
+    made = Watched(context, shop.url)
+    yield made
+    context.close()
+    assert made.complaints == [], "a page complained"
+    assert {url.partition("/")[0] for url in made.requests} <= {"http:"}
+    assert all(url.startswith(shop.url) for url in made.requests), "a page asked another host"
+
+
+def rows(page: Page) -> Any:
+    return page.locator("#rows tr[data-row]")
+
+
+class TestPages:
+    def test_the_overview_says_what_is_the_matter_with_numbers_and_charts(
+        self, watched: Watched, filled: dict[str, str]
+    ) -> None:
+        del filled
+        page = watched.open("")
+        expect(page.locator("#sentence")).to_contain_text("41 jobs of group mail wait: the group is paused by ada")
+        expect(page.locator("#sentence")).to_contain_text("the mail server is down")
+        expect(page.locator(".chart canvas")).to_have_count(3)
+        expect(page.get_by_role("link", name="mail / send_newsletter")).to_be_visible()
+        expect(page.get_by_role("link", name="showcase.CardRefused")).to_be_visible()
+        expect(page.locator(".figures")).to_contain_text("failed")
+
+    def test_an_error_leads_to_its_jobs(self, watched: Watched, filled: dict[str, str]) -> None:
+        del filled
+        page = watched.open("")
+        page.get_by_role("link", name="showcase.CardRefused").click()
+        expect(rows(page).first).to_contain_text("the bank refused")
+        assert all("CardRefused" in text for text in rows(page).all_text_contents())
+
+    def test_a_running_job_has_its_progress_log_and_life(self, watched: Watched, filled: dict[str, str]) -> None:
+        page = watched.open(f"job?id={filled['running']}")
+        expect(page.locator("#sentence")).to_contain_text("running for")
+        expect(page.locator(".log")).to_contain_text("reads of mouse-7")
+        expect(page.locator(".timeline rect")).not_to_have_count(0)
+        expect(page.locator(".life")).to_contain_text("attempt 1 runs")
+
+    def test_a_job_that_waits_says_for_what(self, watched: Watched, filled: dict[str, str]) -> None:
+        page = watched.open(f"job?id={filled['behind']}")
+        expect(page.locator("#sentence")).to_contain_text("task align is at its limit of 1")
+
+    def test_a_failed_job_has_its_traceback_with_libraries_folded(
+        self, watched: Watched, filled: dict[str, str]
+    ) -> None:
+        del filled
+        page = watched.open("jobs?state=failed&task=charge")
+        rows(page).first.locator(".task a").click()
+        expect(page.locator(".attempt")).to_contain_text("CardRefused")
+        expect(page.locator(".trace")).to_contain_text("showcase.py")
+
+    def test_workers_show_their_slots(self, watched: Watched, filled: dict[str, str]) -> None:
+        del filled
+        page = watched.open("workers")
+        expect(page.locator("#sentence")).to_contain_text("1 worker on 1 host")
+        expect(page.locator(".slots .busy")).to_contain_text("align")
+        expect(page.locator(".slots .idle")).to_have_count(2)
+
+    def test_groups_have_their_pause_and_limits_their_use(self, watched: Watched, filled: dict[str, str]) -> None:
+        page = watched.open("groups")
+        expect(page.locator("#sentence")).to_contain_text("paused by ada")
+        limit = page.locator("tr", has_text="task:align")
+        expect(limit).to_contain_text("1 of 1")
+        expect(limit.get_by_role("link", name=filled["running"])).to_be_visible()
+
+    def test_schedules_have_their_next_run_here_and_there(self, watched: Watched, filled: dict[str, str]) -> None:
+        del filled
+        page = watched.open("schedules")
+        daily = page.locator("tr", has_text="report:daily")
+        expect(daily).to_contain_text("Europe/Rome")
+        expect(daily).to_contain_text("06:00 there")
+        expect(daily.locator("time").first).to_contain_text("in ")
+
+    def test_problems_say_what_to_do_and_what_was_set_aside(self, watched: Watched, filled: dict[str, str]) -> None:
+        del filled
+        page = watched.open("problems")
+        expect(page.locator(".findings .todo").first).to_contain_text("→")
+        expect(page.locator("table", has_text="task must be one text")).to_be_visible()
+        page.locator("table a.mono").first.click()
+        expect(page.locator("#document")).to_contain_text('"task": 42')
+
+    def test_the_document_of_a_job_that_is_none_is_a_page_that_says_so(self, browser: Browser, shop: World) -> None:
+        page = browser.new_page()
+        answer = page.goto(f"{shop.url}job?id=nowhere")
+        assert answer is not None
+        assert answer.status == 404
+        expect(page.locator("#sentence")).to_contain_text("there is no job")
+        page.close()
+
+    def test_times_are_in_the_viewers_zone_and_exact_on_hover(self, watched: Watched, filled: dict[str, str]) -> None:
+        page = watched.open(f"job?id={filled['running']}")
+        expect(page.locator("#zone")).to_contain_text("Europe/Rome")
+        title = page.locator("dd time").first.get_attribute("title") or ""
+        assert "Europe/Rome" in title
+        assert title.endswith("Z")
+
+
+class TestTheUrlIsTheState:
+    def test_filter_page_and_back(self, watched: Watched, filled: dict[str, str]) -> None:
+        del filled
+        page = watched.open("jobs")
+        page.locator("#filter").fill("state:succeeded task:charge")
+        page.locator("#filter").press("Enter")
+        expect(page.locator(".chips li")).to_have_count(2)
+        assert page.url.endswith("jobs?state=succeeded&task=charge")
+        first = rows(page).first.get_attribute("id")
+        page.get_by_role("link", name="Next page").click()
+        expect(page.locator("#sentence")).to_contain_text("further on")
+        assert "after=" in page.url
+        assert rows(page).first.get_attribute("id") != first
+        page.go_back()
+        expect(rows(page).first).to_have_attribute("id", first or "")
+        page.get_by_label("Without task:charge").click()
+        expect(page.locator(".chips li")).to_have_count(1)
+        assert page.url.endswith("jobs?state=succeeded")
+
+    def test_a_row_opens_in_place_and_a_reload_keeps_it_open(self, watched: Watched, filled: dict[str, str]) -> None:
+        del filled
+        page = watched.open("jobs?state=failed&task=charge")
+        rows(page).nth(1).locator(".opens").click()
+        expect(page.locator("#inside")).to_contain_text("Everything about job")
+        assert "open=" in page.url
+        page.reload()
+        expect(page.locator("#inside")).to_be_visible()
+        page.go_back()
+        expect(page.locator("#inside")).to_have_count(0)
+
+    def test_tabs_have_counts_that_come_after_the_list(self, watched: Watched, filled: dict[str, str]) -> None:
+        del filled
+        page = watched.open("jobs")
+        expect(page.locator('[data-count="queued"]')).to_have_text("42")
+
+    def test_an_id_in_the_search_leads_to_its_job(self, watched: Watched, filled: dict[str, str]) -> None:
+        page = watched.open("")
+        page.locator(".search input").fill(filled["running"])
+        page.keyboard.press("Enter")
+        expect(page.locator("h1")).to_contain_text(filled["running"])
+
+    def test_a_misspelled_task_says_what_is_near(self, watched: Watched, filled: dict[str, str]) -> None:
+        del filled
+        page = watched.open("jobs?task=chrage")
+        expect(page.locator(".hint")).to_contain_text("charge")
+
+
+class TestLive:
+    def test_progress_moves_and_the_end_is_seen_without_a_reload(self, watched: Watched, shop: World) -> None:
+        gate = shop.folder / "climb"
+        id = shop.enqueue("climb", gate=str(gate))
+        shop.until(lambda: shop.state(id) == "running")
+        page = watched.open(f"job?id={id}")
+        mark = page.evaluate("window.mark = Math.random()")
+        for reached in (0.25, 0.5, 0.75):
+            gate.write_text(str(reached))
+            expect(page.locator(".progress")).to_contain_text(f"{reached:.0%}".replace("%", " %"))
+        expect(page.locator(".log")).to_contain_text("reached 0.75")
+        gate.write_text("1")
+        expect(page.locator("#sentence .state")).to_contain_text("succeeded")
+        assert page.evaluate("window.mark") == mark, "the page was not reloaded"
+
+    def test_cancel_a_running_job_and_see_it_end(self, watched: Watched, shop: World) -> None:
+        id = shop.enqueue("climb", gate=str(shop.folder / "never"))
+        shop.until(lambda: shop.state(id) == "running")
+        page = watched.open(f"job?id={id}")
+        page.get_by_role("link", name="Cancel", exact=True).click()
+        expect(page.locator(".ask")).to_contain_text(f"Cancel job {id}?")
+        page.locator(".ask input[name=reason]").fill("it goes nowhere")
+        page.locator(".ask button").click()
+        expect(page.locator(".done")).to_contain_text("is being cancelled")
+        expect(page.locator("#sentence .state")).to_contain_text("cancelled")
+        expect(page.locator("#sentence")).to_contain_text("cancelled")
+        assert shop.state(id) == "cancelled"
+        deeds = watched.open("problems").locator("table", has_text="it goes nowhere")
+        expect(deeds).to_contain_text("loopback")
+        expect(deeds).to_contain_text(f"job {id}")
+
+    def test_a_list_does_not_jump_but_counts_what_is_new(self, watched: Watched, shop: World) -> None:
+        shop.until(lambda: shop.state(shop.enqueue("resize", picture="a.jpg", width=1)) or True)
+        page = watched.open("jobs?task=resize")
+        before = rows(page).count()
+        first = rows(page).first.get_attribute("id")
+        for _ in range(3):
+            shop.enqueue("resize", picture="b.jpg", width=2)
+        expect(page.locator("#new a")).to_have_text("3 new")
+        assert rows(page).first.get_attribute("id") == first
+        assert rows(page).count() == before
+        page.locator("#new a").click()
+        expect(page.locator("#new")).to_be_hidden()
+        expect(rows(page).first).to_contain_text("b.jpg")
+
+    def test_nothing_changes_under_a_selection_or_a_pause(self, watched: Watched, shop: World) -> None:
+        gate = shop.folder / "held"
+        gate.write_text("0.2")
+        id = shop.enqueue("climb", gate=str(gate))
+        shop.until(lambda: shop.state(id) == "running")
+        page = watched.open(f"job?id={id}")
+        expect(page.locator(".progress")).to_contain_text("20 %")
+        page.evaluate("getSelection().selectAllChildren(document.querySelector('#sentence'))")
+        gate.write_text("0.4")
+        shop.until(lambda: shop.recruiter.find(shop.recruiter.jobs.id_of(id)).progress == 0.4)
+        page.wait_for_timeout(2500)
+        expect(page.locator(".progress")).to_contain_text("20 %")
+        page.evaluate("getSelection().removeAllRanges()")
+        expect(page.locator(".progress")).to_contain_text("40 %")
+        page.locator("#live").click()
+        expect(page.locator("#live-text")).to_have_text("paused")
+        gate.write_text("1")
+        shop.until(lambda: shop.state(id) == "succeeded")
+        expect(page.locator(".progress")).to_contain_text("40 %")
+        page.locator("#live").click()
+        expect(page.locator("#sentence .state")).to_contain_text("succeeded")
+
+
+class TestActions:
+    def test_pause_a_group_with_a_reason_and_take_it_back(self, watched: Watched, shop: World) -> None:
+        shop.until(lambda: shop.state(shop.enqueue("resize", picture="c.jpg", width=1)) or True)
+        page = watched.open("groups")
+        page.locator("tr[id^=g-]", has_text="images").get_by_role("link", name="Pause").click()
+        page.locator(".ask input[name=reason]").fill("the disk is full")
+        page.keyboard.press("Enter")
+        expect(page.locator(".done")).to_contain_text("Group images is paused")
+        expect(page.locator("tr[id^=g-]", has_text="images")).to_contain_text("paused by loopback")
+        expect(page.locator("tr[id^=g-]", has_text="images")).to_contain_text("the disk is full")
+        page.get_by_role("link", name="Take it back").click()
+        page.locator(".ask button").click()
+        expect(page.locator(".done")).to_contain_text("goes on")
+        assert "group:images" not in shop.recruiter.controls.rules().paused
+
+    def test_recover_chosen_jobs_after_a_question_that_counts_them(
+        self, watched: Watched, shop: World, filled: dict[str, str]
+    ) -> None:
+        del filled
+        before = shop.recruiter.jobs.count(task="charge").number
+        page = watched.open("jobs?state=failed&task=charge")
+        for number in (0, 1):
+            rows(page).nth(number).locator("input").check()
+        page.get_by_role("button", name="Recover chosen").click()
+        expect(page.locator(".ask")).to_contain_text("Recover 2 jobs?")
+        page.get_by_role("link", name="No", exact=True).click()
+        expect(page.locator(".ask")).to_have_count(0)
+        assert shop.recruiter.jobs.count(task="charge").number == before
+        page.get_by_role("button", name="Recover chosen").click()
+        page.locator(".ask button").click()
+        expect(page.locator(".done")).to_contain_text("2 jobs are recovered")
+        assert shop.recruiter.jobs.count(task="charge").number == before + 2
+
+    def test_remove_all_of_a_filter(self, watched: Watched, shop: World, filled: dict[str, str]) -> None:
+        del filled
+        page = watched.open("jobs?state=failed&error=TimeoutError")
+        count = shop.recruiter.jobs.count(state="failed", error="TimeoutError").number
+        assert count
+        page.locator(".bulk").get_by_role("link", name="remove").click()
+        expect(page.locator(".ask")).to_contain_text(f"Remove {count} job")
+        page.locator(".ask button").click()
+        expect(page.locator(".done")).to_contain_text("removed")
+        assert shop.recruiter.jobs.count(state="failed", error="TimeoutError").number == 0
+
+    def test_run_a_schedule_now_and_set_a_limit(self, watched: Watched) -> None:
+        page = watched.open("schedules")
+        page.locator("tr", has_text="stock:sync").get_by_role("link", name="Run now").click()
+        page.locator(".ask button").click()
+        page.locator(".done a.id").click()
+        expect(page.locator("#sentence .state")).to_contain_text("succeeded")
+        page = watched.open("groups")
+        page.locator("#set input[name=name]").fill("task:resize")
+        page.locator("#set input[name=at_once]").fill("3")
+        page.locator("#set button").click()
+        page.locator(".ask button").click()
+        expect(page.locator(".done")).to_contain_text("task:resize is limited to 3 at once")
+        expect(page.locator("table", has_text="task:resize")).to_contain_text("0 of 3")
+
+    def test_keep_a_worker_idle_and_let_it_work(self, watched: Watched) -> None:
+        page = watched.open("workers")
+        page.get_by_role("link", name="Keep idle").click()
+        page.locator(".ask button").click()
+        expect(page.locator(".worker .state").first).to_have_text("kept idle")
+        page.get_by_role("link", name="Let it work").first.click()
+        page.locator(".ask button").click()
+        expect(page.locator(".worker .state").first).to_have_text("works")
+
+    def test_without_javascript_everything_but_liveness_works(
+        self, browser: Browser, shop: World, filled: dict[str, str]
+    ) -> None:
+        del filled
+        context = browser.new_context(java_script_enabled=False)
+        page = context.new_page()
+        for place in PAGES.values():
+            page.goto(shop.url + place)
+            expect(page.locator("#sentence")).not_to_be_empty()
+        page.goto(shop.url + "groups")
+        page.locator("tr[id^=g-]", has_text="billing").get_by_role("link", name="Pause").click()
+        page.locator("input[name=reason]").fill("no script")
+        page.locator(".ask button").click()
+        expect(page.locator(".done")).to_contain_text("Group billing is paused")
+        page.get_by_role("link", name="Close").click()
+        expect(page.locator("tr[id^=g-]", has_text="billing")).to_contain_text("no script")
+        context.close()
+        shop.recruiter.controls.resume_group("billing")
+
+
+ATTACK = (
+    "<script>window.hacked=1</script><img src=x onerror='window.hacked=2'>\"'><svg/onload=window.hacked=3> "
+    "{{ 7*7 }} {% raw %} </pre></title></textarea><!-- &lt;b&gt; \x1b[31mred\x1b[0m \u202eesrever\u202c "
+    "javascript:alert(1) ${7*7} \\x3cscript\\x3e"
+)
+
+
+def test_a_job_whose_every_text_is_an_attack_is_shown_as_text(watched: Watched, shop: World) -> None:
+    builder = shop.recruiter.job("attack", {"text": ATTACK}).tagged_as(ATTACK).owned_by(ATTACK).with_urn(ATTACK)
+    id = str(builder.with_id(ATTACK).enqueue().id)
+    shop.until(lambda: shop.recruiter.jobs.count(task="attack", state="failed").number)
+    page = watched.open("jobs?task=attack")
+    expect(rows(page)).to_have_count(1)
+    expect(rows(page).first).to_contain_text("<script>window.hacked=1</script>")
+    rows(page).first.locator(".opens").click()
+    expect(page.locator("#inside")).to_contain_text("<img src=x onerror=")
+    rows(page).first.locator(".task a").click()
+    expect(page.locator("h1")).to_contain_text("<script>")
+    expect(page.locator("h1")).to_contain_text("{{ 7*7 }}")
+    for tab in ("arguments", "result", "attempts", "log", "stages", "document"):
+        page.locator(".tabs").get_by_role("link", name=tab).click()
+        expect(page.locator(".tabs a[aria-current]")).to_contain_text(tab)
+        assert page.evaluate("window.hacked") is None
+        assert page.evaluate("document.querySelectorAll('#main script, #main img, #main iframe').length") == 0
+    expect(page.locator("#document")).to_contain_text("\\u202e")
+    page.get_by_role("link", name="Recover").click()
+    expect(page.locator(".ask")).to_contain_text("<script>")
+    page.locator(".ask input[name=reason]").fill(ATTACK.replace("\x1b", ""))
+    page.locator(".ask button").click()
+    expect(page.locator(".done")).to_contain_text("once more")
+    watched.open("problems")
+    watched.open("")
+    assert page.evaluate("window.hacked") is None
+    assert shop.recruiter.find(id).task == "attack"
+
+
+AXE = "{runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'best-practice'], resultTypes: ['violations']}"
+
+
+@pytest.mark.parametrize("width", [375, 1440])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(
+    browser: Browser, shop: World, filled: dict[str, str], axe: str, scheme: Any, width: int
+) -> None:
+    # axe is given to the page by the browser itself: the console's own policy would not let it in.
+    context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900}, bypass_csp=True)
+    failed = str(shop.recruiter.jobs.list(state="failed", task="charge", limit=1, minimal=True).jobs[0].id)
+    places = {
+        **PAGES,
+        "running": f"job?id={filled['running']}",
+        "failed job": f"job?id={failed}",
+        "document": f"job?id={failed}&tab=document",
+        "opened": f"jobs?state=failed&limit=3&open={failed}",
+        "question": f"confirm?verb=remove&id={failed}",
+        "missing": "job?id=nowhere",
+    }
+    found: dict[str, Any] = {}
+    for name, place in places.items():
+        page = context.new_page()
+        page.goto(shop.url + place)
+        page.evaluate(axe)
+        result = page.evaluate(f"axe.run(document, {AXE})")
+        found |= {
+            f"{name}: {each['id']}": [n["html"][:200] for n in each["nodes"][:3]] for each in result["violations"]
+        }
+        if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+            found[f"{name}: too wide"] = page.evaluate("document.documentElement.scrollWidth")
+        page.close()
+    context.close()
+    assert found == {}, json.dumps(found, indent=1)
+
+
+def test_the_keyboard_is_enough(watched: Watched, filled: dict[str, str]) -> None:
+    del filled
+    page = watched.open("jobs")
+    page.keyboard.press("Tab")
+    expect(page.locator(".skip")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#main")).to_be_focused()
+    page.keyboard.press("/")
+    expect(page.locator(".search input")).to_be_focused()
+
+
+def test_dark_is_chosen_and_kept(watched: Watched) -> None:
+    page = watched.open("")
+    page.locator("#theme").click()
+    assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark"
+    page.reload()
+    assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark"
+
+
+def first_load(browser: Browser, url: str) -> tuple[float, int]:
+    """Kilobytes over the wire, and requests, of a browser that has never been here."""
+    context = browser.new_context()
+    page = context.new_page()
+    session = context.new_cdp_session(page)
+    session.send("Network.enable")
+    sizes: dict[str, float] = {}
+    asked: list[str] = []
+
+    def ended(event: dict[str, Any]) -> None:
+        sizes[event["requestId"]] = event["encodedDataLength"]
+
+    session.on("Network.loadingFinished", ended)
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(url, wait_until="load")
+    page.wait_for_timeout(1500)
+    context.close()
+    return sum(sizes.values()) / 1024, len(asked)
+
+
+def test_a_first_load_is_small(browser: Browser, shop: World, filled: dict[str, str]) -> None:
+    """At most 120 KB over the wire in at most 12 requests, for each page; a list of 50 jobs too."""
+    for place in (*PAGES.values(), "jobs", f"job?id={filled['running']}"):
+        kilobytes, requests = first_load(browser, shop.url + place)
+        print(f"{place or 'overview'}: {kilobytes:.0f} KB in {requests} requests")
+        assert 10 < kilobytes <= 120, place
+        assert requests <= 12, place

@@ -1,0 +1,165 @@
+"""One reader for all who look; nobody looking, nothing read."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+
+import httpx
+import pytest
+
+from recruiter import Recruiter
+from recruiter.errors import JobNotFound, StoreUnreachable, TooManyViewers
+from recruiter.web import live
+from recruiter.web.live import Hub
+from tests.conftest import eventually
+from tests.web.conftest import Consoles
+
+
+async def until_news(stream: AsyncIterator[bytes], text: str) -> bytes:
+    async for each in stream:
+        if text.encode() in each:
+            return each
+    raise AssertionError("the stream has ended")
+
+
+class Source:
+    """What is read, and how often."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+        self.text = "first"
+
+    def read(self) -> str:
+        self.reads += 1
+        return self.text
+
+
+def test_all_who_look_at_the_same_share_one_reading() -> None:
+    async def main() -> None:
+        hub, source = Hub(), Source()
+        streams = [hub.watch("a", source.read, 0.05) for _ in range(50)]
+        async with asyncio.timeout(20):
+            await asyncio.gather(*(until_news(stream, "first") for stream in streams))
+            assert source.reads <= 3
+            source.text = "second"
+            await asyncio.gather(*(until_news(stream, "second") for stream in streams))
+        for stream in streams:
+            await stream.aclose()  # type: ignore[attr-defined]
+        assert hub.viewers == 0
+
+    asyncio.run(main())
+
+
+def test_nobody_looking_means_that_nothing_is_read() -> None:
+    async def main() -> None:
+        hub, source = Hub(), Source()
+        stream = hub.watch("a", source.read, 0.01)
+        async with asyncio.timeout(20):
+            await until_news(stream, "first")
+            await stream.aclose()  # type: ignore[attr-defined]
+            assert hub._reader is not None
+            await hub._reader  # ends by itself
+        reads = source.reads
+        await asyncio.sleep(0.1)
+        assert source.reads == reads
+
+    asyncio.run(main())
+
+
+def test_what_has_not_changed_is_not_sent_and_time_going_by_is_no_change() -> None:
+    async def main() -> None:
+        hub, source = Hub(), Source()
+        source.text = '<time datetime="x">1 s ago</time>'
+        stream = hub.watch("a", source.read, 0.01)
+        async with asyncio.timeout(20):
+            await until_news(stream, "1 s ago")
+            source.text = '<time datetime="x">2 s ago</time>'
+            reads = source.reads
+            while source.reads < reads + 3:
+                await asyncio.sleep(0.01)
+            source.text = '<time datetime="y">3 s ago</time>'
+            assert b"2 s ago" not in await until_news(stream, "s ago")
+        await stream.aclose()  # type: ignore[attr-defined]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("error", "event"),
+    [
+        (JobNotFound("there is no job 7"), "gone"),
+        (StoreUnreachable("MongoDB is away"), "trouble"),
+        (KeyError(), "trouble"),
+    ],
+)
+def test_what_goes_wrong_is_told_and_the_stream_goes_on(error: Exception, event: str) -> None:
+    async def main() -> None:
+        hub, source = Hub(), Source()
+        failing = [error]
+
+        def read() -> str:
+            if failing:
+                raise failing[0]
+            return source.read()
+
+        stream = hub.watch("a", read, 0.01)
+        async with asyncio.timeout(20):
+            await until_news(stream, f"event: {event}")
+            failing.clear()
+            await until_news(stream, "first")
+        await stream.aclose()  # type: ignore[attr-defined]
+
+    asyncio.run(main())
+
+
+def test_more_viewers_than_it_can_serve_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "MOST_VIEWERS", 2)
+
+    async def main() -> None:
+        hub, source = Hub(), Source()
+        streams = [hub.watch("a", source.read, 1.0) for _ in range(3)]
+        await asyncio.gather(*(anext(stream) for stream in streams[:2]))
+        with pytest.raises(TooManyViewers):
+            await anext(streams[2])
+        for stream in streams[:2]:
+            await stream.aclose()  # type: ignore[attr-defined]
+
+    asyncio.run(main())
+
+
+def test_a_console_asks_mongodb_only_while_somebody_looks(console: Consoles, recruiter: Recruiter) -> None:
+    client = console()
+    client.get("")  # everything is there
+
+    def asked() -> int:
+        counters = recruiter.store.client.admin.command("serverStatus")["opcounters"]
+        return int(counters["query"] + counters["getmore"])
+
+    with ExitStack() as stack:
+        lines = [stack.enter_context(client.stream("GET", "live/overview")).iter_lines() for _ in range(3)]
+        for each in lines:
+            assert any("event: content" in line for line in each)
+        before = asked()
+        eventually(lambda: asked() > before)
+
+    def asked_within(seconds: float) -> int:
+        before, until = asked(), time.monotonic() + seconds
+        while time.monotonic() < until:
+            time.sleep(0.05)
+        return asked() - before
+
+    # Longer than two looks would be apart. The server asks itself a little now and then.
+    eventually(lambda: asked_within(4.5) <= 2, within=30)
+
+
+def test_a_stream_is_cut_into_lines_that_a_browser_puts_together_again(console: Consoles, recruiter: Recruiter) -> None:
+    recruiter.job("hello", {"text": "one\r\ntwo\n\nevent: content\ndata: x"}).enqueue()
+    with httpx.stream("GET", f"{console().base_url}live/jobs", timeout=20) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        for line in answer.iter_lines():
+            assert line == "" or line.split(":")[0] in ("event", "data", "retry", ""), line
+            if line.startswith("data: </div>"):
+                break

@@ -1,0 +1,297 @@
+"""Safe by default: who may look, who may act, what another site can do, and what is never shown."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import httpx
+import pytest
+from fastapi import FastAPI, Header, HTTPException
+
+from recruiter import Recruiter
+from recruiter.errors import SettingsError
+from recruiter.web import BasicAuth, ProxyHeader, dashboard
+from recruiter.web.actions import VERBS
+from recruiter.web.server import access_of, served
+from tests.web.conftest import Consoles
+
+TEMPLATES = Path(__file__).parents[2] / "src" / "recruiter" / "web" / "templates"
+PAGES = ("", "jobs", "workers", "groups", "schedules", "problems", "api/jobs", "api/overview", "static/console.css")
+
+
+class TestWithoutAuthentication:
+    def test_this_machine_may_look(self, console: Consoles) -> None:
+        client = console()
+        for page in PAGES:
+            assert client.get(page).status_code == 200, page
+
+    @pytest.mark.parametrize(
+        "headers",
+        [
+            {"host": "jobs.example.org"},
+            {"host": "127.0.0.1.evil.example"},
+            {"x-forwarded-for": "203.0.113.9"},
+            {"forwarded": "for=203.0.113.9"},
+            {"x-real-ip": "203.0.113.9"},
+            {"via": "1.1 proxy"},
+        ],
+        ids=lambda headers: next(iter(headers)),
+    )
+    def test_what_a_proxy_or_another_name_brings_is_refused_and_says_why(
+        self, console: Consoles, headers: dict[str, str]
+    ) -> None:
+        """A page whose name was made to point here (DNS rebinding), and a proxy that forgot to sign people in."""
+        client = console()
+        for page in PAGES:
+            answer = client.get(page, headers=headers)
+            assert answer.status_code == 403, page
+            assert "RECRUITER_WEB_USERS" in answer.text
+
+    @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "example.org"])
+    def test_another_address_is_refused_before_anything_listens(self, host: str) -> None:
+        with pytest.raises(SettingsError, match=r"nobody asked to sign in.*RECRUITER_WEB_USERS"):
+            access_of(host, None, [])
+
+    @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
+    def test_loopback_is_not(self, host: str) -> None:
+        access_of(host, None, [])
+
+
+class TestBasicAuth:
+    @pytest.fixture
+    def client(self, console: Consoles, monkeypatch: pytest.MonkeyPatch) -> httpx.Client:
+        monkeypatch.setenv("RECRUITER_WEB_USERS", "ada:correct horse, bob:battery")
+        return console(actions=True)
+
+    def test_a_known_name_with_its_password_may_look_from_anywhere(self, client: httpx.Client) -> None:
+        for auth in (("ada", "correct horse"), ("bob", "battery")):
+            assert client.get("", auth=auth, headers={"host": "jobs.example.org"}).status_code == 200
+
+    @pytest.mark.parametrize(
+        "auth", [None, ("ada", "wrong"), ("ada", ""), ("eve", "correct horse"), ("ada", "battery"), ("", "")]
+    )
+    def test_a_wrong_password_is_refused_everywhere(self, client: httpx.Client, auth: tuple[str, str] | None) -> None:
+        for page in ("", "api/jobs", "live/overview", "static/console.js", "api/openapi.json"):
+            answer = client.get(page, auth=auth) if auth else client.get(page)
+            assert answer.status_code == 401, page
+            assert "Basic" in answer.headers["www-authenticate"]
+        refused = client.post("api/actions", auth=auth or ("", ""), json={"verb": "block-starts"})
+        assert refused.status_code == 401
+
+    @pytest.mark.parametrize("header", ["Basic", "Basic !!", "Basic YQ==", "Bearer x", "Basic \x80"])
+    def test_a_header_that_is_none_is_refused(self, client: httpx.Client, header: str) -> None:
+        assert client.get("", headers={b"authorization": header.encode("latin-1")}).status_code == 401
+
+    def test_guessing_takes_time(self, client: httpx.Client) -> None:
+        began = time.monotonic()
+        client.get("", auth=("ada", "guess"))
+        assert time.monotonic() - began >= 0.5
+
+    @pytest.mark.parametrize("users", ["ada", ":", "ada:", ":secret"])
+    def test_users_that_make_no_sense_are_refused(self, monkeypatch: pytest.MonkeyPatch, users: str) -> None:
+        monkeypatch.setenv("RECRUITER_WEB_USERS", users)
+        with pytest.raises(SettingsError, match="ada:secret"):
+            BasicAuth.from_environment()
+
+
+class TestProxyHeader:
+    def test_who_the_trusted_proxy_names_may_look_and_is_written_down(
+        self, console: Consoles, recruiter: Recruiter
+    ) -> None:
+        client = console(access=ProxyHeader("X-Forwarded-User"), actions=True)
+
+        assert client.get("").status_code == 401, "the proxy names nobody"
+        named = {"x-forwarded-user": "grace"}
+        answer = client.post("api/actions", json={"verb": "pause-group", "name": "mail"}, headers=named)
+
+        assert answer.status_code == 200
+        assert recruiter.controls.rules().paused["group:mail"].by == "grace"
+
+    def test_another_machine_that_says_the_header_is_refused(self, console: Consoles) -> None:
+        client = console(access=ProxyHeader("X-Forwarded-User", trusted=["10.9.8.0/24"]))
+        answer = client.get("", headers={"x-forwarded-user": "grace"})
+        assert answer.status_code == 403
+        assert "Only the proxy" in answer.text
+
+    def test_two_names_are_none(self, console: Consoles) -> None:
+        client = console(access=ProxyHeader("X-Forwarded-User"))
+        two = [("x-forwarded-user", "grace"), ("x-forwarded-user", "root")]
+        assert client.get("", headers=two).status_code == 401
+
+
+class TestInAnApplication:
+    @pytest.fixture
+    def app(self, recruiter: Recruiter) -> Iterator[httpx.Client]:
+        """Mounted under /jobs, behind the application's own dependency."""
+
+        def current_user(x_session: Annotated[str | None, Header()] = None) -> dict[str, str] | None:
+            if x_session == "broken":
+                raise HTTPException(418, "no tea")
+            return {"name": "barbara"} if x_session == "s3cr3t" else None
+
+        app = FastAPI()
+
+        @app.get("/")
+        def home() -> str:
+            return "the application"
+
+        app.mount("/jobs", dashboard(recruiter, access=current_user, actions=True))
+        with served(app) as address, httpx.Client(base_url=address, trust_env=False) as client:
+            yield client
+
+    def test_it_is_served_under_its_path_with_links_that_stay_there(self, app: httpx.Client) -> None:
+        page = app.get("/jobs/", headers={"x-session": "s3cr3t"})
+        assert page.status_code == 200
+        assert '<base href="/jobs/">' in page.text
+        assert app.get("/").json() == "the application"
+        (script,) = set(re.findall(r'src="(static/console\.js[^"]*)"', page.text))
+        assert app.get(f"/jobs/{script}", headers={"x-session": "s3cr3t"}).status_code == 200
+
+    def test_the_applications_own_dependency_decides_and_names(self, app: httpx.Client, recruiter: Recruiter) -> None:
+        assert app.get("/jobs/").status_code == 401
+        assert app.get("/jobs/", headers={"x-session": "broken"}).status_code == 418
+        wanted = {"verb": "block-starts", "reason": "a fire"}
+        assert app.post("/jobs/api/actions", json=wanted, headers={"x-session": "s3cr3t"}).status_code == 200
+        assert recruiter.controls.rules().paused["fleet"].by == "barbara"
+
+    def test_a_search_leads_to_a_place_in_the_console(self, app: httpx.Client) -> None:
+        answer = app.get("/jobs/find", params={"q": "state:failed"}, headers={"x-session": "s3cr3t"})
+        assert answer.headers["location"] == "/jobs/jobs?state=failed"
+
+
+class TestReadOnly:
+    @pytest.mark.parametrize("verb", VERBS)
+    def test_every_action_is_refused_and_nothing_is_done(
+        self, console: Consoles, recruiter: Recruiter, verb: str
+    ) -> None:
+        client = console()
+        wanted = {"verb": verb, "name": "task:x", "at_once": "1", "ids": ["x"]}
+        if verb not in ("cancel", "recover", "remove"):
+            del wanted["ids"]
+
+        for answer in (
+            client.post("api/actions", json=wanted),
+            client.post("do", data={**{k: v for k, v in wanted.items() if k != "ids"}, "id": "x"}),
+        ):
+            assert answer.status_code == 403
+            assert "only shows" in answer.text
+        assert recruiter.controls.rules().paused == {}
+        assert recruiter.controls.limits() == []
+        assert recruiter.store.actions.latest(1) == []
+
+    def test_nothing_on_a_page_offers_one(self, console: Consoles, recruiter: Recruiter) -> None:
+        id = recruiter.job("hello", {}).enqueue().id
+        client = console()
+        for page in ("", "jobs", f"job?id={id}", "workers", "groups", "schedules", "problems"):
+            page_text = client.get(page).text
+            assert "confirm?" not in page_text, page
+            assert 'action="confirm"' not in page_text, page
+
+
+class TestOtherSites:
+    @pytest.mark.parametrize(
+        "headers",
+        [
+            {"origin": "https://evil.example"},
+            {"origin": "null"},
+            {"origin": "http://127.0.0.1:1"},
+            {"origin": "http://127.0.0.1.evil.example"},
+            {"sec-fetch-site": "cross-site"},
+            {"sec-fetch-site": "same-site"},
+            {"origin": "http://[", "sec-fetch-site": "none"},
+        ],
+        ids=str,
+    )
+    def test_what_another_site_sends_is_refused(
+        self, console: Consoles, recruiter: Recruiter, headers: dict[str, str]
+    ) -> None:
+        client = console(actions=True)
+        assert client.post("do", data={"verb": "block-starts"}, headers=headers).status_code == 403
+        assert client.post("api/actions", json={"verb": "block-starts"}, headers=headers).status_code == 403
+        assert recruiter.controls.rules().paused == {}
+
+    def test_what_its_own_page_or_a_script_sends_is_done(self, console: Consoles, recruiter: Recruiter) -> None:
+        client = console(actions=True)
+        own = {"origin": str(client.base_url).rstrip("/"), "sec-fetch-site": "same-origin"}
+        assert client.post("do", data={"verb": "block-starts"}, headers=own).status_code == 200
+        assert "fleet" in recruiter.controls.rules().paused
+        assert client.post("api/actions", json={"verb": "allow-starts"}).status_code == 200
+        assert recruiter.controls.rules().paused == {}
+
+    @pytest.mark.parametrize("page", PAGES)
+    def test_no_page_runs_another_script_nor_can_be_framed_nor_kept(self, console: Consoles, page: str) -> None:
+        headers = console().get(page).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "script-src 'self';" in policy
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert page.startswith("static") or headers["cache-control"] == "no-store"
+
+    def test_a_link_back_leads_nowhere_else(self, console: Consoles) -> None:
+        client = console(actions=True)
+        for place in ("https://evil.example/", "//evil.example", "javascript:alert(1)", "/etc", "jobs/../x"):
+            page = client.get("confirm", params={"verb": "block-starts", "back": place}).text
+            assert "evil" not in page
+            assert "javascript:" not in page
+
+
+class TestTemplates:
+    @pytest.mark.parametrize("template", sorted(TEMPLATES.glob("*.html")), ids=lambda path: path.name)
+    def test_print_everything_escaped_and_have_no_inline_script_or_style(self, template: Path) -> None:
+        text = template.read_text()
+        assert not re.search(r"\|\s*safe|autoescape|Markup", text)
+        assert not re.search(r"<script(?![^>]*\bsrc=)", text)
+        assert not re.search(r"\s(style|on[a-z]+|hx-on[^=]*)=", text)
+        for attribute in re.findall(r"=\{\{", text):
+            pytest.fail(f"an attribute without quotes: {attribute}")
+
+
+class TestSecrets:
+    @pytest.fixture
+    def secret(self, recruiter: Recruiter) -> str:
+        data = {
+            "user": "ada",
+            "password": "hunter2",
+            "options": {"API_KEY": "hunter2", "deep": [{"Authorization": "hunter2"}]},
+            "token": ["hunter2"],
+        }
+        return str(recruiter.job("login", data).enqueue().id)
+
+    def test_are_shown_nowhere(self, console: Consoles, secret: str) -> None:
+        client = console()
+        places = ["jobs", f"jobs?open={secret}", "api/jobs", f"api/job?id={secret}"]
+        places += [f"job?id={secret}&tab={tab}" for tab in ("arguments", "document", "result", "attempts")]
+        for place in places:
+            answer = client.get(place)
+            assert answer.status_code == 200
+            assert "hunter2" not in answer.text, place
+            assert "ada" in answer.text or "tab=" in place
+
+    @pytest.mark.parametrize("path", ["password", "options.API_KEY", "token"])
+    def test_cannot_be_found_out_by_asking(self, console: Consoles, secret: str, path: str) -> None:
+        del secret
+        client = console()
+        for place in ("jobs", "api/jobs", "api/jobs/count", "counts"):
+            answer = client.get(place, params={"arg": f"{path}=hunter2"})
+            assert answer.status_code == 400 or place == "counts", place
+            assert "cannot be asked for" in answer.text or place == "counts"
+
+    def test_other_keys_can_be_named(self, console: Consoles, recruiter: Recruiter) -> None:
+        recruiter.job("visit", {"patient": "Ada L.", "password": "x1y2z3"}).enqueue()
+        text = console(redact="patient").get("jobs").text
+        assert "Ada L." not in text
+        assert "x1y2z3" in text
+
+
+def test_the_address_with_a_password_in_it_is_shown_without(recruiter: Recruiter, console: Consoles) -> None:
+    # The user does not exist: MongoDB is not asked, only the address is shown.
+    from recruiter.web.reader import _place  # noqa: PLC0415
+
+    assert _place("mongodb://***@db1:27017,db2:27017/shop?x=1", "shop") == "shop@db1:27017,db2:27017"
+    assert recruiter.target.database in console().get("").text

@@ -1,0 +1,164 @@
+"""What is shown of a job: redacted, harmless, to scale, with libraries folded."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from bson import ObjectId
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recruiter.domain.job import ArchivedJob, Execution, Job
+from recruiter.web import figures, timeline, traces
+from recruiter.web.redaction import HIDDEN, Redaction
+from recruiter.web.views import Amount, Part
+
+NOW = datetime(2026, 11, 17, 3, 0, tzinfo=UTC)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary() | st.datetimes(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+class TestRedaction:
+    @pytest.mark.parametrize(
+        "key", ["password", "PASSWD", "user_password", "token", "accessToken", "api_key", "apikey", "Authorization"]
+    )
+    def test_hides_what_looks_like_a_secret(self, key: str) -> None:
+        hidden = {"user": "ada", key: {"even": ["deep"]}}
+        assert Redaction().plain({"a": [hidden]}) == {"a": [{"user": "ada", key: HIDDEN}]}
+
+    @pytest.mark.parametrize("key", ["pass", "user", "order", "key", "author", "tokyo"])
+    def test_shows_what_does_not(self, key: str) -> None:
+        assert Redaction().plain({key: 1}) == {key: 1}
+
+    @given(VALUES)
+    def test_whatever_a_job_has_can_be_said_in_json_and_in_a_line(self, value: Any) -> None:
+        redaction = Redaction()
+        json.dumps(redaction.plain(value))
+        assert len(redaction.line(value)) <= 161
+
+    def test_ids_bytes_and_dates_are_told(self) -> None:
+        id = ObjectId()
+        told = Redaction().plain({"id": id, "raw": b"12345", "at": NOW})
+        assert told == {"id": str(id), "raw": "5 bytes", "at": "2026-11-17T03:00:00Z"}
+
+    def test_arguments_in_a_line_read_like_a_call(self) -> None:
+        args = {"to": "ada@b.c", "order": 7, "vip": True, "none": None, "tags": ["a", 1], "token": "x"}
+        line = Redaction().line(args)
+        assert line == f'to="ada@b.c", order=7, vip=true, none=null, tags=["a", 1], token={HIDDEN}'
+
+
+class TestFigures:
+    @pytest.mark.parametrize(
+        ("value", "told"),
+        [
+            (0, "0"),
+            (7, "7"),
+            (9_999, "9,999"),
+            (12_400, "12.4k"),
+            (340_000, "340k"),
+            (1_200_000, "1.2M"),
+            (0.25, "0.25"),
+        ],
+    )
+    def test_counts(self, value: float, told: str) -> None:
+        assert figures.count(value) == told
+
+    def test_a_bound_is_told_as_one(self) -> None:
+        assert figures.amount(Amount(10_000, exact=False)) == "10.0k+"
+
+    @pytest.mark.parametrize(
+        ("seconds", "told"),
+        [(None, "–"), (0.0004, "0.4 ms"), (0.25, "250 ms"), (3.21, "3.2 s"), (192, "3 m 12 s"), (7200, "2 h")],
+    )
+    def test_durations_have_two_units_at_most(self, seconds: float | None, told: str) -> None:
+        assert figures.duration(seconds) == told
+
+    def test_times_in_a_sentence_are_found(self) -> None:
+        parts = figures.parts_of("paused by ada since 2026-11-17 03:00:00 UTC (down), not 2026-99-99 03:00:00 UTC")
+        assert parts == ["paused by ada since ", NOW, " (down), not 2026-99-99 03:00:00 UTC"]
+
+    def test_control_characters_and_those_that_turn_writing_round_are_spelled_out(self) -> None:
+        assert figures.harmless("a\x1b[31m\u202eb\x00\n\tc") == "a\\x1b[31m\\u202eb\\x00\n\tc"
+
+
+def a_job(**more: Any) -> Job:
+    return Job("x", "send", {}, NOW, more.pop("scheduled_at", NOW), **more)
+
+
+def ended(why: str, *executions: Execution, **more: Any) -> ArchivedJob:
+    end = executions[-1].ended_at if executions else NOW + timedelta(seconds=5)
+    return ArchivedJob(
+        "x", "send", {}, NOW, NOW, executions=executions, attempts=len(executions), done=why == "done", why=why,
+        archived_at=end or NOW, **more,
+    )  # fmt: skip
+
+
+def attempt(start: float, end: float, error: str | None = None) -> Execution:
+    return Execution(NOW + timedelta(seconds=start), NOW + timedelta(seconds=end), "w", exception=error)
+
+
+class TestTimeline:
+    def test_a_job_that_was_retried(self) -> None:
+        job = ended("done", attempt(1, 3, "OSError"), attempt(33, 34))
+        parts = timeline.parts(job, NOW + timedelta(hours=1))
+        assert [(part.kind, (part.until - part.since).total_seconds()) for part in parts] == [
+            ("waiting", 1),
+            ("failed", 2),
+            ("waiting", 30),
+            ("succeeded", 1),
+        ]
+        assert [part.attempt for part in parts] == [None, 1, None, 2]
+
+    def test_a_job_that_runs_goes_on_to_now(self) -> None:
+        job = a_job(locked_by="w", locked_at=NOW + timedelta(seconds=1))
+        parts = timeline.parts(job, NOW + timedelta(seconds=9))
+        assert [(part.kind, part.label) for part in parts] == [("waiting", "waits"), ("running", "attempt 1 runs")]
+        assert parts[-1].until == NOW + timedelta(seconds=9)
+
+    def test_a_postponed_job_reaches_into_the_future(self) -> None:
+        (part,) = timeline.parts(a_job(scheduled_at=NOW + timedelta(hours=1)), NOW)
+        assert (part.kind, part.until) == ("postponed", NOW + timedelta(hours=1))
+
+    def test_a_job_that_was_cancelled_before_it_ran(self) -> None:
+        parts = timeline.parts(ended("cancelled"), NOW + timedelta(hours=1))
+        assert [part.label for part in parts] == ["waits, then cancelled"]
+
+    @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=30))
+    def test_is_drawn_to_scale_and_nothing_is_too_narrow_to_see(self, lengths: list[float]) -> None:
+        moments = [NOW]
+        for length in lengths:
+            moments.append(moments[-1] + timedelta(seconds=length))
+        parts = [Part("waiting", since, until, "waits") for since, until in pairwise(moments)]
+        bars = timeline.drawn(parts)
+        assert all(bar.width >= 3.9 for bar in bars)
+        assert bars[-1].x + bars[-1].width <= 1001
+
+
+class TestTraces:
+    TRACE = """Traceback (most recent call last):
+  File "/app/.venv/lib/python3.11/site-packages/requests/api.py", line 59, in get
+    return session.request(method=method, url=url, **kwargs)
+  File "/usr/lib/python3.11/socket.py", line 5, in connect
+    raise err
+  File "/app/shop/mail.py", line 12, in send
+    connection.send(message)
+ConnectionError: no answer
+"""
+
+    def test_frames_of_libraries_are_folded_and_nothing_is_lost(self) -> None:
+        pieces = traces.pieces(self.TRACE)
+        assert [piece.frames for piece in pieces] == [0, 2, 0]
+        assert "shop/mail.py" in pieces[-1].text
+        assert "\n".join(piece.text for piece in pieces) == self.TRACE.rstrip("\n")
+
+    @given(st.text())
+    def test_whatever_is_written_there_is_shown(self, text: str) -> None:
+        joined = "\n".join(piece.text for piece in traces.pieces(text))
+        assert joined == text.removesuffix("\n")
