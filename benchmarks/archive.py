@@ -30,15 +30,15 @@ from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStart
 
 from recruiter import Recruiter
 from recruiter.domain.job import Execution, Job
-from recruiter.domain.needs import Needs
-from recruiter.domain.retry import Archive
+from recruiter.domain.planning.needs import Needs
+from recruiter.domain.retry.decision import Archive
 from recruiter.embedded import EmbeddedServer
-from recruiter.steps.gauge import gauge
-from recruiter.steps.overview import overview
-from recruiter.store import moves
+from recruiter.steps.count_waiting import gauge
+from recruiter.store import outcomes as moves
 from recruiter.store.codec import OPTIONS, encode, job_document
 from recruiter.store.database import Store
 from recruiter.store.target import Target
+from recruiter.views.overview import overview
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 TASKS = [(f"group{number % 6}", f"task{number}") for number in range(24)]

@@ -8,10 +8,10 @@ from typing import Any
 from recruiter import Recruiter
 from recruiter.clock import StoppedClock
 from recruiter.domain.job import Job
-from recruiter.domain.retry import RetryPolicy
+from recruiter.domain.retry.decision import RetryPolicy
 from recruiter.steps.execute import Executor
 from recruiter.store.codec import Document, decode, encode, job_document
-from recruiter.store.moves import Move
+from recruiter.store.outcomes import Move
 from tests.samples import NOW, a_job
 
 

@@ -11,16 +11,16 @@ from uuid import UUID
 
 from bson import ObjectId
 
-from recruiter.domain.conditions import STATES
-from recruiter.domain.filters import JobFilter
 from recruiter.domain.job import Execution, Job, JobId
-from recruiter.domain.moments import resolved
-from recruiter.domain.retry import Archive
+from recruiter.domain.moment import resolved
+from recruiter.domain.retry.decision import Archive
+from recruiter.domain.search.conditions import STATES
+from recruiter.domain.search.filter import JobFilter
 from recruiter.domain.state import State
-from recruiter.store import moves
+from recruiter.store import outcomes as moves
 from recruiter.store.codec import Document, decode, execution_document, job_document
+from recruiter.store.collections.roster import Hold
 from recruiter.store.database import Store
-from recruiter.store.roster import Hold
 from tests.samples import NOW, on_the_roster
 
 ERRORS = ("ValueError", "shop.errors.Refused", "mail.errors.Refused", "TimeoutError")

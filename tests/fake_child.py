@@ -11,8 +11,8 @@ from typing import Any
 from recruiter.domain.job import JobId
 from recruiter.processes.child import pipe
 from recruiter.processes.child.claims import Claims
-from recruiter.processes.held import HeldJob
 from recruiter.processes.worker.child_handle import ChildHandle
+from recruiter.processes.worker.held_job import HeldJob
 from recruiter.store.codec import decode, encode, job_document
 from tests.samples import a_job
 

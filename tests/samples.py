@@ -9,11 +9,11 @@ from typing import Any
 from bson import ObjectId
 
 from recruiter.domain.job import Execution, Job, JobId
-from recruiter.store import moves
+from recruiter.store import outcomes as moves
 from recruiter.store.codec import Document, encode_job, job_document
+from recruiter.store.collections.roster import Beat
 from recruiter.store.database import Store
-from recruiter.store.roster import Beat
-from recruiter.store.settlement import Rescheduled
+from recruiter.store.transactions import Rescheduled
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 

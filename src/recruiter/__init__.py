@@ -3,12 +3,11 @@
 from recruiter.app import Recruiter
 from recruiter.clock import StoppedClock
 from recruiter.current import current_job, track
-from recruiter.domain.conditions import Conditions
-from recruiter.domain.cron import Cron
-from recruiter.domain.filters import JobFilter
 from recruiter.domain.job import ArchivedJob, Cancellation, Execution, Job, JobId
-from recruiter.domain.pages import Count, JobSummary, Page
-from recruiter.domain.policies import (
+from recruiter.domain.progress import LogLine, StatusEntry
+from recruiter.domain.report import JobReport
+from recruiter.domain.retry.decision import Archive, Decision, Failure, Retry, RetryPolicy
+from recruiter.domain.retry.policies import (
     DoNotDoItAgain,
     ExponentialBackoff,
     RetryForever,
@@ -16,12 +15,13 @@ from recruiter.domain.policies import (
     SelectByException,
     TimeTable,
 )
-from recruiter.domain.progress import LogLine, StatusEntry
-from recruiter.domain.report import JobReport
-from recruiter.domain.retry import Archive, Decision, Failure, Retry, RetryPolicy
-from recruiter.domain.schedule import Late, SchedulePolicy
-from recruiter.domain.schedule_policies import Every, EveryMinutes
-from recruiter.domain.scheduler import Overlap, Scheduler
+from recruiter.domain.schedule.cron import Cron
+from recruiter.domain.schedule.occurrences import Late, SchedulePolicy
+from recruiter.domain.schedule.policies import Every, EveryMinutes
+from recruiter.domain.schedule.scheduler import Overlap, Scheduler
+from recruiter.domain.search.conditions import Conditions
+from recruiter.domain.search.filter import JobFilter
+from recruiter.domain.search.pages import Count, JobSummary, Page
 from recruiter.domain.state import State
 from recruiter.domain.why import Why
 from recruiter.errors import (

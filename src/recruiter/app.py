@@ -10,25 +10,26 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar, get_args, overload
 
+from recruiter.async_face import in_its_own_thread, twin
 from recruiter.builder import JobBuilder, Wishes, WorkableJob
 from recruiter.clock import SystemClock
 from recruiter.controls import Controls
 from recruiter.decorators import AsRepeated, AsTask
+from recruiter.domain.arguments.values import to_bson
 from recruiter.domain.defaults import Defaults
 from recruiter.domain.duration import DurationLike, to_seconds, to_timedelta
 from recruiter.domain.job import Job, JobId
-from recruiter.domain.limits import Ceiling
-from recruiter.domain.moments import MomentLike, resolved, to_moment
+from recruiter.domain.moment import MomentLike, resolved, to_moment
 from recruiter.domain.names import DEFAULT_GROUP, check_name
-from recruiter.domain.needs import AmountLike
+from recruiter.domain.planning.limits import Ceiling
+from recruiter.domain.planning.needs import AmountLike
 from recruiter.domain.report import JobReport
-from recruiter.domain.retry import RetryPolicy
-from recruiter.domain.schedule import WINDOW, Late, SchedulePolicy
-from recruiter.domain.schedule_registry import schedule_policy
-from recruiter.domain.scheduler import Scheduler
+from recruiter.domain.retry.decision import RetryPolicy
+from recruiter.domain.schedule.occurrences import WINDOW, Late, SchedulePolicy
+from recruiter.domain.schedule.policy_registry import schedule_policy
+from recruiter.domain.schedule.scheduler import Scheduler
 from recruiter.domain.statistics import Analytics
 from recruiter.domain.text import shown
-from recruiter.domain.values import to_bson
 from recruiter.errors import (
     InvalidArguments,
     InvalidJob,
@@ -42,23 +43,18 @@ from recruiter.events import Event, Listener
 from recruiter.first_use import cached_property
 from recruiter.jobs import Jobs
 from recruiter.log import log_events
-from recruiter.processes.caller import CallingOptions
-from recruiter.processes.calling import Calling, StopWish
-from recruiter.processes.flushing import MOST_FLUSHED, Flushing
 from recruiter.processes.host import measured_resources
-from recruiter.processes.seat import Crew
+from recruiter.processes.inline.flush import MOST_FLUSHED, Flushing
+from recruiter.processes.inline.run import Calling, StopWish
+from recruiter.processes.inline.runner import Crew
+from recruiter.processes.inline.worker import CallingOptions
 from recruiter.registry import BECAME_MASTER, STEPT_BACK, RegistryOwner, TaskDefinition
 from recruiter.repeatable import RepeatableJob, SchedulerHandle
 from recruiter.results import JobHandle, Results
 from recruiter.settings import Settings, TargetSettings
-from recruiter.steps.analyse import analyse
 from recruiter.steps.cancel import cancel
-from recruiter.steps.count import By, count
 from recruiter.steps.enqueue import Enqueuer
 from recruiter.steps.execute import Executor
-from recruiter.steps.explain import explain
-from recruiter.steps.find import find
-from recruiter.steps.identify import check_id, meant
 from recruiter.steps.recover import checked_moment, recover
 from recruiter.steps.remove import remove
 from recruiter.steps.run_here import run_here
@@ -69,7 +65,11 @@ from recruiter.store.opening import TargetLike, opened, target_of
 from recruiter.store.patience import seconds_left
 from recruiter.store.target import Target
 from recruiter.task import Task
-from recruiter.twins import in_its_own_thread, twin
+from recruiter.views.analytics import analyse
+from recruiter.views.count import By, count
+from recruiter.views.explain import explain
+from recruiter.views.find import find
+from recruiter.views.identify import check_id, meant
 from recruiter.workable import Workable, stored, tags_of
 
 P = ParamSpec("P")

@@ -7,24 +7,24 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+from recruiter.async_face import in_a_thread, in_its_own_thread
 from recruiter.domain.defaults import Defaults, seconds_of, seconds_to_run
 from recruiter.domain.duration import DurationLike, to_timedelta
 from recruiter.domain.job import Job, JobId, expiry
 from recruiter.domain.names import DEFAULT_METHOD, check_name, check_priority, check_tags, one_by_one
-from recruiter.domain.needs import AmountLike, Needs
-from recruiter.domain.retry import RetryPolicy, after, check_max_crashes
-from recruiter.domain.schedule import SchedulePolicy
-from recruiter.domain.scheduler import Overlap
+from recruiter.domain.planning.needs import AmountLike, Needs
+from recruiter.domain.retry.decision import RetryPolicy, after, check_max_crashes
+from recruiter.domain.schedule.occurrences import SchedulePolicy
+from recruiter.domain.schedule.scheduler import Overlap
 from recruiter.domain.text import is_unicode, shown
 from recruiter.errors import InvalidArguments, InvalidJob, RecruiterError
 from recruiter.repeatable import RepeatableJob
 from recruiter.results import JobHandle
-from recruiter.steps.identify import check_id
 from recruiter.store.codec import new_id
-from recruiter.store.creations import content_id
+from recruiter.store.collections.creations import content_id
 from recruiter.store.in_session import Creation, InSession, Session, Steps, aperform, is_async, perform
 from recruiter.store.patience import answered_within
-from recruiter.twins import in_a_thread, in_its_own_thread
+from recruiter.views.identify import check_id
 from recruiter.workable import Workable
 
 if TYPE_CHECKING:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
+from recruiter.async_face import twin
 from recruiter.domain.duration import DurationLike
-from recruiter.domain.limits import Limit
 from recruiter.domain.names import check_name
-from recruiter.domain.needs import AmountLike
-from recruiter.domain.scheduler import Pause
+from recruiter.domain.planning.limits import Limit
+from recruiter.domain.planning.needs import AmountLike
+from recruiter.domain.schedule.scheduler import Pause
 from recruiter.errors import LimitNotFound, WorkerNotFound
 from recruiter.steps.pause import pause, resume
-from recruiter.steps.resources import ResourceUse, resources
+from recruiter.store.collections.limits import FLEET, Rules
 from recruiter.store.database import Store
-from recruiter.store.limits import FLEET, Rules
-from recruiter.twins import twin
+from recruiter.views.resources import ResourceUse, resources
 
 
 class Controls:

@@ -23,13 +23,13 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from recruiter.async_face import in_its_own_thread
 from recruiter.domain.job import Execution, Job, JobId
-from recruiter.domain.retry import Failure, RetryPolicy, is_last
+from recruiter.domain.retry.decision import Failure, RetryPolicy, is_last
 from recruiter.errors import InvalidArguments, NoCurrentJob, RecruiterError
 from recruiter.log import JobContext
 from recruiter.programs import LONGEST_OUTPUT, CommandResult, OnLine, Program, end_all
 from recruiter.tracker import Tells, Tracker, nobody
-from recruiter.twins import in_its_own_thread
 
 if TYPE_CHECKING:
     from recruiter.app import Recruiter

@@ -6,9 +6,9 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from recruiter.domain.defaults import Defaults
-from recruiter.domain.limits import Ceiling
 from recruiter.domain.names import check_aliases
-from recruiter.domain.schedule import SchedulePolicy
+from recruiter.domain.planning.limits import Ceiling
+from recruiter.domain.schedule.occurrences import SchedulePolicy
 from recruiter.registry import FunctionTask
 from recruiter.repeatable import RepeatableJob
 from recruiter.task import Task

@@ -6,21 +6,21 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Literal, TypeVar, Unpack, overload
 
-from recruiter.domain.conditions import Conditions
-from recruiter.domain.filters import JobFilter, filter_of
+from recruiter.async_face import twin
 from recruiter.domain.job import Job, JobId
-from recruiter.domain.pages import Count, JobSummary, Page
+from recruiter.domain.search.conditions import Conditions
+from recruiter.domain.search.filter import JobFilter, filter_of
+from recruiter.domain.search.pages import Count, JobSummary, Page
 from recruiter.domain.text import shown
 from recruiter.errors import InvalidFilter
 from recruiter.steps.cancel import cancel_some, latecomers
-from recruiter.steps.identify import identify
-from recruiter.steps.recognize import recognize
 from recruiter.steps.recover import checked_moment, recover_some
 from recruiter.steps.remove import remove_some
-from recruiter.steps.search import FULL, ID, SHORT, Form, count, search
 from recruiter.store.codec import Document
 from recruiter.store.database import Store
-from recruiter.twins import twin
+from recruiter.views.identify import identify
+from recruiter.views.recognize import recognize
+from recruiter.views.search import FULL, ID, SHORT, Form, count, search
 
 T = TypeVar("T")
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, get_args
 
+from recruiter.async_face import in_a_thread
 from recruiter.builder import JobBuilder
 from recruiter.domain.duration import DurationLike
 from recruiter.domain.job import Job, JobId
@@ -23,7 +24,6 @@ from recruiter.store.in_session import (
     perform,
 )
 from recruiter.store.patience import answered_within
-from recruiter.twins import in_a_thread
 
 if TYPE_CHECKING:
     from recruiter.app import Recruiter

@@ -12,15 +12,15 @@ from weakref import WeakSet
 
 from pydantic import BaseModel
 
-from recruiter.domain.arguments import Signature
+from recruiter.domain.arguments.check import Signature
+from recruiter.domain.arguments.typed import encode_result
+from recruiter.domain.arguments.values import from_bson
 from recruiter.domain.defaults import Defaults
 from recruiter.domain.definitions import note, same_definition
-from recruiter.domain.limits import Ceiling, Limit
 from recruiter.domain.names import DEFAULT_METHOD, check_name
-from recruiter.domain.policy_registry import PolicyRegistry
-from recruiter.domain.schedule_registry import SchedulePolicyRegistry
-from recruiter.domain.typed import encode_result
-from recruiter.domain.values import from_bson
+from recruiter.domain.planning.limits import Ceiling, Limit
+from recruiter.domain.retry.policy_registry import PolicyRegistry
+from recruiter.domain.schedule.policy_registry import SchedulePolicyRegistry
 from recruiter.errors import InvalidArguments, TaskExists, UnknownTask
 from recruiter.events import Events, Listener
 from recruiter.first_use import cached_property

@@ -14,16 +14,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
+from recruiter.async_face import twin
 from recruiter.domain.duration import DurationLike, humanize, to_timedelta
 from recruiter.domain.job import ArchivedJob, Job
-from recruiter.domain.needs import AmountLike
-from recruiter.domain.retry import RetryPolicy
-from recruiter.domain.schedule import WINDOW, Late, SchedulePolicy, next_occurrence
-from recruiter.domain.scheduler import Overlap, Scheduler
+from recruiter.domain.planning.needs import AmountLike
+from recruiter.domain.retry.decision import RetryPolicy
+from recruiter.domain.schedule.occurrences import WINDOW, Late, SchedulePolicy, next_occurrence
+from recruiter.domain.schedule.scheduler import Overlap, Scheduler
 from recruiter.errors import InvalidSchedule
 from recruiter.results import JobHandle
 from recruiter.steps import schedule
-from recruiter.twins import twin
 
 if TYPE_CHECKING:
     from recruiter.app import Recruiter

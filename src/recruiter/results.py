@@ -10,15 +10,15 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
+from recruiter.domain.arguments.typed import decode_result
 from recruiter.domain.duration import DurationLike, to_seconds
 from recruiter.domain.job import ArchivedJob, JobId
-from recruiter.domain.typed import decode_result
 from recruiter.errors import JobFailed, JobNotFound, ResultTimeout, StoreError, StoreUnreachable
 from recruiter.service_thread import ServiceThread
-from recruiter.steps.identify import ids_written
-from recruiter.store.archived import Archived
+from recruiter.store.collections.archived import Archived
+from recruiter.store.collections.scheduled import Scheduled
 from recruiter.store.database import Store
-from recruiter.store.scheduled import Scheduled
+from recruiter.views.identify import ids_written
 
 R = TypeVar("R")
 

@@ -22,7 +22,7 @@ from pydantic_settings import (
 
 from recruiter.domain.duration import to_timedelta
 from recruiter.domain.names import check_name
-from recruiter.domain.needs import Needs
+from recruiter.domain.planning.needs import Needs
 from recruiter.domain.text import mask
 from recruiter.errors import InvalidDuration, InvalidJob, InvalidName, SettingsError
 

@@ -17,16 +17,16 @@ from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, RootModel
 
-from recruiter.domain.arguments import Signature
+from recruiter.domain.arguments.check import Signature
+from recruiter.domain.arguments.typed import Mismatch, slot_of
+from recruiter.domain.arguments.values import Refused, from_bson, to_bson
 from recruiter.domain.defaults import Defaults
 from recruiter.domain.definitions import note, same_definition
 from recruiter.domain.duration import DurationLike
-from recruiter.domain.limits import Ceiling
 from recruiter.domain.names import check_aliases, check_name, check_tags
-from recruiter.domain.needs import AmountLike
-from recruiter.domain.retry import RetryPolicy
-from recruiter.domain.typed import Mismatch, slot_of
-from recruiter.domain.values import Refused, from_bson, to_bson
+from recruiter.domain.planning.limits import Ceiling
+from recruiter.domain.planning.needs import AmountLike
+from recruiter.domain.retry.decision import RetryPolicy
 from recruiter.errors import InvalidArguments, InvalidJob, TaskExists
 from recruiter.events import Event
 

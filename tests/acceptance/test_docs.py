@@ -18,7 +18,8 @@ from recruiter import errors as all_errors
 from recruiter.cli.main import app
 from recruiter.embedded import EmbeddedServer
 from recruiter.errors import RecruiterError
-from recruiter.store import codec, moves
+from recruiter.store import codec
+from recruiter.store import outcomes as moves
 from recruiter.store.database import Store
 from tests.acceptance.docs.pages import LANGUAGES, PAGES, Page, page
 from tests.acceptance.docs.reference import anchors, links, named_tests, tree

@@ -17,10 +17,10 @@ import pytest
 from pymongo.errors import OperationFailure
 
 from recruiter.errors import StoreRefused
-from recruiter.store import archived
+from recruiter.store.collections import archived
 from recruiter.store.database import Store
-from recruiter.store.settlement import Movement
 from recruiter.store.target import Target
+from recruiter.store.transactions import Movement
 from tests.acceptance.docs.pages import page
 from tests.acceptance.test_command_line import run
 from tests.applications import jobs

@@ -25,7 +25,7 @@ from recruiter.processes.child import pipe
 from recruiter.processes.child.cancel_listener import CancelListener
 from recruiter.processes.child.claims import Claims
 from recruiter.processes.child.concurrent import ConcurrentChild
-from recruiter.processes.complaints import Complaints
+from recruiter.processes.child.listener_errors import Complaints
 from recruiter.store.codec import decode, encode, job_document
 from recruiter.store.database import Store
 from recruiter.store.target import Target

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from recruiter import Recruiter, Workable
-from recruiter.domain.limits import Limit, Rate
+from recruiter.domain.planning.limits import Limit, Rate
 from recruiter.errors import LimitNotFound, SettingsError
 from recruiter.store.database import Store
 from recruiter.workable import WORKABLES

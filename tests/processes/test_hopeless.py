@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from recruiter.domain.job import JobId
-from recruiter.domain.limits import Limit
-from recruiter.domain.needs import Needs
-from recruiter.domain.policy_registry import PolicyRegistry
-from recruiter.domain.schedule_registry import SchedulePolicyRegistry
+from recruiter.domain.planning.limits import Limit
+from recruiter.domain.planning.needs import Needs
+from recruiter.domain.retry.policy_registry import PolicyRegistry
+from recruiter.domain.schedule.policy_registry import SchedulePolicyRegistry
 from recruiter.events import Event, Events
 from recruiter.processes import recruiter
 from recruiter.processes.loop import Stop

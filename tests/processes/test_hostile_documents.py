@@ -13,7 +13,7 @@ import pytest
 from bson.errors import BSONError
 from pymongo.errors import PyMongoError
 
-from recruiter.steps.doctor import examine
+from recruiter.doctor import examine
 from recruiter.store.database import Store
 from tests import hostile
 from tests.applications import jobs

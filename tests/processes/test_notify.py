@@ -16,7 +16,7 @@ import pytest
 from recruiter.embedded import EmbeddedServer
 from recruiter.events import Events
 from recruiter.processes.loop import Loop, Stop
-from recruiter.processes.notify import ServiceManager
+from recruiter.processes.systemd import ServiceManager
 from recruiter.store.database import Store
 from tests.applications import jobs
 from tests.conftest import Process, Starter, eventually

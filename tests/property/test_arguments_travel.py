@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from recruiter.domain.arguments import Signature
-from recruiter.domain.typed import decode_result, encode_result, same
-from recruiter.domain.values import from_bson, to_bson
+from recruiter.domain.arguments.check import Signature
+from recruiter.domain.arguments.typed import decode_result, encode_result, same
+from recruiter.domain.arguments.values import from_bson, to_bson
 from recruiter.errors import InvalidArguments
 
 OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(tz_aware=True, uuid_representation=UuidRepresentation.STANDARD)

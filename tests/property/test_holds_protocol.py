@@ -17,16 +17,16 @@ import pytest
 
 from recruiter.clock import StoppedClock
 from recruiter.domain.job import JobId
-from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.domain.retry.policy_registry import PolicyRegistry
 from recruiter.errors import Superseded
-from recruiter.processes.held import HeldJob
-from recruiter.processes.holdings import Holdings, Outcome
+from recruiter.processes.worker.held_job import HeldJob
+from recruiter.processes.worker.held_jobs import Holdings, Outcome
 from recruiter.steps.cancel import cancel
 from recruiter.steps.rescue import Rescue
-from recruiter.store import moves
+from recruiter.store import outcomes as moves
 from recruiter.store.codec import decode, job_from
+from recruiter.store.collections.roster import Holding
 from recruiter.store.database import Store
-from recruiter.store.roster import Holding
 from tests.samples import NOW, a_job, beat, done, facts_of_a_worker, insert, running, to_retry
 
 JOBS, STEPS = 8, 400

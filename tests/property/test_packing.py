@@ -1,6 +1,6 @@
 """What plans promise, for any hosts, workers, limits and jobs: one plan at a time, and over many rounds.
 
-The bound that `domain/packing.py` proves is tested as it stands there: while the first in order waits with a
+The bound that `domain/planning/pack.py` proves is tested as it stands there: while the first in order waits with a
 reservation, one of the jobs that its host held at the moment of the reservation is still running.
 """
 
@@ -16,10 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recruiter.domain.job import JobId
-from recruiter.domain.lanes import Lane
-from recruiter.domain.limits import AtLimit, AtRate, FleetBusy, KeptFor, Limit, Meter, Rate, Reason, Start
-from recruiter.domain.needs import Needs
-from recruiter.domain.packing import (
+from recruiter.domain.lane import Lane
+from recruiter.domain.planning.hosts import Place, Spot
+from recruiter.domain.planning.limits import AtLimit, AtRate, FleetBusy, KeptFor, Limit, Meter, Rate, Reason, Start
+from recruiter.domain.planning.needs import Needs
+from recruiter.domain.planning.pack import (
     Candidate,
     Held,
     HostsBusy,
@@ -30,7 +31,6 @@ from recruiter.domain.packing import (
     WaitsAlone,
     pack,
 )
-from recruiter.domain.seats import Place, Spot
 from tests.samples import NOW
 
 SECOND = timedelta(seconds=1)

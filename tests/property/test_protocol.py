@@ -18,7 +18,7 @@ import pytest
 
 from recruiter.clock import StoppedClock
 from recruiter.domain.job import JobId
-from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.domain.retry.policy_registry import PolicyRegistry
 from recruiter.errors import JobNotFound, Superseded
 from recruiter.steps.assign import assign
 from recruiter.steps.cancel import archive_cancelled, cancel
@@ -26,7 +26,7 @@ from recruiter.steps.rescue import Rescue
 from recruiter.steps.settle import settle
 from recruiter.store.codec import decode, job_from
 from recruiter.store.database import Store
-from recruiter.store.moves import Move
+from recruiter.store.outcomes import Move
 from tests.samples import NOW, a_job, beat, done, facts_of_a_worker, insert, running, to_retry
 
 T = TypeVar("T")

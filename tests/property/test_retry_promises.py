@@ -8,7 +8,8 @@ from bson import decode, encode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recruiter.domain.policies import (
+from recruiter.domain.retry.decision import LATEST, Archive, Failure, Retry, RetryPolicy, decide_crash, decide_failure
+from recruiter.domain.retry.policies import (
     DoNotDoItAgain,
     ExponentialBackoff,
     RetryForever,
@@ -16,8 +17,7 @@ from recruiter.domain.policies import (
     SelectByException,
     TimeTable,
 )
-from recruiter.domain.policy_registry import PolicyRegistry
-from recruiter.domain.retry import LATEST, Archive, Failure, Retry, RetryPolicy, decide_crash, decide_failure
+from recruiter.domain.retry.policy_registry import PolicyRegistry
 
 moments = st.datetimes(min_value=datetime(1970, 1, 1), max_value=datetime(9998, 1, 1), timezones=st.just(UTC))
 durations = st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=36_500))

@@ -11,11 +11,11 @@ from bson import Code
 from bson.binary import Binary
 from bson.datetime_ms import DatetimeMS
 
+from recruiter.doctor import examine
 from recruiter.steps.adopt import set_aside
-from recruiter.steps.doctor import examine
 from recruiter.store import reading
+from recruiter.store.collections.inbox import unlocked
 from recruiter.store.database import Store
-from recruiter.store.foreign import unlocked
 from tests.inbox import Leader, by_hand
 from tests.samples import NOW
 

@@ -14,17 +14,18 @@ import pytest
 
 from recruiter import Recruiter
 from recruiter.domain.job import Execution, Job
-from recruiter.domain.retry import Archive
+from recruiter.domain.retry.decision import Archive
 from recruiter.domain.state import State
 from recruiter.domain.statistics import HOUR, MINUTE, Analytics, hour_of, minute_of
 from recruiter.errors import InvalidFilter, InvalidJob
-from recruiter.steps.analyse import analyse
 from recruiter.steps.clean import COUNTS_KEPT, clean_counts
-from recruiter.store import moves, statistics
+from recruiter.store import outcomes as moves
 from recruiter.store.codec import Document, job_document
+from recruiter.store.collections import statistics
 from recruiter.store.database import Store
-from recruiter.store.settlement import Movement
 from recruiter.store.target import Target
+from recruiter.store.transactions import Movement
+from recruiter.views.analytics import analyse
 from tests.samples import a_job, insert, on_the_roster
 
 

@@ -35,19 +35,19 @@ from recruiter import (
 )
 from recruiter.current import CurrentJob
 from recruiter.domain.job import Execution, Job
-from recruiter.domain.policies import RetriableExceptionFilter
-from recruiter.domain.policy_registry import PolicyRegistry
-from recruiter.domain.retry import Archive, Decision, Failure
+from recruiter.domain.retry.decision import Archive, Decision, Failure
+from recruiter.domain.retry.policies import RetriableExceptionFilter
+from recruiter.domain.retry.policy_registry import PolicyRegistry
 from recruiter.domain.text import LONGEST_MESSAGE
 from recruiter.errors import InvalidDuration, NoCurrentJob
 from recruiter.interruption import Reach
 from recruiter.steps.execute import Executor, Limit, no_limit
 from recruiter.steps.settle import settle
-from recruiter.store import moves
+from recruiter.store import outcomes as moves
 from recruiter.store.codec import Document, encode, job_document
 from recruiter.store.database import Store
-from recruiter.store.moves import Ended, Move
-from recruiter.store.settlement import Rescheduled
+from recruiter.store.outcomes import Ended, Move
+from recruiter.store.transactions import Rescheduled
 from recruiter.tracker import Tells, nobody
 from tests.bench import Bench, ended, failing, raising
 from tests.conftest import eventually

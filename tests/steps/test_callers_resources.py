@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from recruiter import Recruiter
-from recruiter.domain.needs import Needs
+from recruiter.domain.planning.needs import Needs
 from recruiter.steps.assign import assign
 from recruiter.store.database import Store
 from tests.conftest import eventually

@@ -11,12 +11,12 @@ import pytest
 from recruiter import Recruiter
 from recruiter.clock import StoppedClock
 from recruiter.domain.job import JobId
-from recruiter.domain.needs import Needs
+from recruiter.domain.planning.needs import Needs
 from recruiter.errors import JobNotFound, LimitNotFound, SettingsError, WorkerNotFound
 from recruiter.steps.assign import Round, assign, recount
-from recruiter.steps.explain import explain
 from recruiter.steps.lead import Leadership
 from recruiter.store.database import Store
+from recruiter.views.explain import explain
 from tests.samples import NOW, a_job, insert, on_the_roster, running
 
 DUE = NOW - timedelta(minutes=1)

@@ -26,7 +26,7 @@ from recruiter.embedded import EmbeddedServer
 from recruiter.errors import InvalidArguments, InvalidJob, JobExists, JobTooLarge
 from recruiter.steps.settle import settle
 from recruiter.store.codec import LARGEST_JOB
-from recruiter.store.creations import content_id
+from recruiter.store.collections.creations import content_id
 from recruiter.store.database import Store
 from recruiter.store.target import Target
 from tests.samples import a_job, done, insert, on_the_roster, places

@@ -14,15 +14,15 @@ from bson import ObjectId
 from recruiter import EveryMinutes, Recruiter
 from recruiter.cli.main import app
 from recruiter.clock import SystemClock
+from recruiter.doctor import Thresholds, examine
 from recruiter.domain.finding import Finding, Level
 from recruiter.domain.job import JobId
-from recruiter.domain.needs import Needs
-from recruiter.domain.scheduler import Pause
+from recruiter.domain.planning.needs import Needs
+from recruiter.domain.schedule.scheduler import Pause
 from recruiter.domain.why import Why
 from recruiter.embedded import EmbeddedServer
-from recruiter.steps.doctor import Thresholds, examine
-from recruiter.store import archived
 from recruiter.store.codec import archived_document, job_document
+from recruiter.store.collections import archived
 from recruiter.store.database import Store
 from recruiter.store.target import Target
 from tests.samples import a_job, insert, on_the_roster

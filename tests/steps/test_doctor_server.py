@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from pymongo import MongoClient
 
+from recruiter.doctor import Thresholds, examine
+from recruiter.doctor.server import judge_disk, judge_oplog
 from recruiter.domain.finding import Level
 from recruiter.embedded import EmbeddedReplicaSet, EmbeddedServer
 from recruiter.errors import StoreUnreachable
-from recruiter.steps.doctor import Thresholds, examine
-from recruiter.steps.doctor.server import judge_disk, judge_oplog
 from recruiter.store import admin
 from recruiter.store.database import Store
 from recruiter.store.server import Disk, Oplog

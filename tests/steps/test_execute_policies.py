@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recruiter.domain.retry import Archive, Decision, Failure, Retry, RetryPolicy
+from recruiter.domain.retry.decision import Archive, Decision, Failure, Retry, RetryPolicy
 from recruiter.steps.settle import settle
 from recruiter.store.database import Store
 from tests.bench import Bench, failing, raising

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from recruiter import Recruiter, RetryManyTimes, State, Workable
-from recruiter.domain.schedule_policies import Every
+from recruiter.domain.schedule.policies import Every
 from recruiter.errors import InvalidDuration, InvalidJob, JobFailed
 from recruiter.steps.adopt import adopt
 from recruiter.steps.expire import archive_expired

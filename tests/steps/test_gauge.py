@@ -7,16 +7,16 @@ from datetime import timedelta
 
 import pytest
 
-from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.domain.retry.policy_registry import PolicyRegistry
 from recruiter.domain.statistics import MINUTE, Pile
 from recruiter.events import Events
 from recruiter.processes.cleaner import CleanerOptions, CleanerProcess
 from recruiter.processes.loop import Stop
-from recruiter.steps import gauge as gauging
-from recruiter.steps.analyse import analyse
-from recruiter.steps.count import count
-from recruiter.steps.gauge import gauge
+from recruiter.steps import count_waiting as gauging
+from recruiter.steps.count_waiting import gauge
 from recruiter.store.database import Store
+from recruiter.views.analytics import analyse
+from recruiter.views.count import count
 from tests.conftest import eventually
 from tests.samples import a_job, insert, on_the_roster
 

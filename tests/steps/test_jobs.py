@@ -13,14 +13,14 @@ import pytest
 from recruiter import ArchivedJob, Job, JobFilter, JobSummary, Recruiter, State
 from recruiter.clock import StoppedClock
 from recruiter.domain.job import Execution, JobId
-from recruiter.domain.retry import Archive
+from recruiter.domain.retry.decision import Archive
 from recruiter.errors import InvalidFilter, InvalidJob, JobNotFound
-from recruiter.steps import search
 from recruiter.steps.assign import assign
 from recruiter.steps.cancel import archive_cancelled
-from recruiter.store import moves
+from recruiter.store import outcomes as moves
 from recruiter.store.codec import job_document
 from recruiter.store.database import Store
+from recruiter.views import search
 from tests.samples import NOW, a_job, document, done, insert, on_the_roster, places
 
 HOUR = timedelta(hours=1)

@@ -9,13 +9,13 @@ import pytest
 from pymongo.client_session import ClientSession
 
 from recruiter.clock import StoppedClock
-from recruiter.domain.limits import Limit, Rate
+from recruiter.domain.planning.limits import Limit, Rate
 from recruiter.errors import StoreUnreachable, Superseded
 from recruiter.steps.assign import assign
 from recruiter.steps.lead import Leadership
 from recruiter.store.codec import job_document
+from recruiter.store.collections.leases import Lease
 from recruiter.store.database import Store
-from recruiter.store.leases import Lease
 from recruiter.store.target import Target
 from tests.samples import NOW, a_job, insert, on_the_roster
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from recruiter.domain.job import Job, JobId
-from recruiter.domain.limits import Limit
-from recruiter.domain.needs import Needs
+from recruiter.domain.planning.limits import Limit
+from recruiter.domain.planning.needs import Needs
 from recruiter.steps.assign import assign
 from recruiter.steps.settle import settle
-from recruiter.store import moves
+from recruiter.store import outcomes as moves
 from recruiter.store.codec import job_document
 from recruiter.store.database import Store
 from tests.samples import NOW, a_job, beat, done, insert, on_the_roster, running

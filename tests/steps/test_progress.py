@@ -16,24 +16,24 @@ import pytest
 
 from recruiter import Job, Recruiter, RetryLater, RetryManyTimes, current_job, track
 from recruiter.clock import StoppedClock
-from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.progress import STATUS_KEPT, LogLine, Progress, StatusEntry
+from recruiter.domain.retry.policy_registry import PolicyRegistry
 from recruiter.domain.state import State
 from recruiter.errors import NoCurrentJob, StoreUnreachable
 from recruiter.events import Event, Events
-from recruiter.processes.held import HeldJob
 from recruiter.processes.loop import Stop
-from recruiter.processes.membership import Membership, MembershipOptions
 from recruiter.processes.progress.writer import ProgressWriter
+from recruiter.processes.worker.held_job import HeldJob
+from recruiter.processes.worker.registration import Membership, MembershipOptions
 from recruiter.steps.cancel import archive_cancelled
-from recruiter.steps.find import find
 from recruiter.steps.rescue import Rescue
 from recruiter.store.codec import LOCK, SAID, Document, encode, job_document, progress_fields
+from recruiter.store.collections.roster import Holding
+from recruiter.store.collections.scheduled import Sign
 from recruiter.store.database import Store
-from recruiter.store.roster import Holding
-from recruiter.store.scheduled import Sign
-from recruiter.store.settlement import Movement, Rescheduled
+from recruiter.store.transactions import Movement, Rescheduled
 from recruiter.tracker import Tracker
+from recruiter.views.find import find
 from tests.bench import Bench, ended
 from tests.conftest import eventually
 from tests.inbox import Leader, by_hand

@@ -13,14 +13,14 @@ import pytest
 
 from recruiter import Cron, EveryMinutes, Recruiter, RepeatableJob, SchedulePolicy, Workable
 from recruiter.clock import StoppedClock
-from recruiter.domain.schedule import Late
+from recruiter.domain.schedule.occurrences import Late
 from recruiter.errors import InvalidSchedule, SchedulerNotFound, Superseded
 from recruiter.steps.cancel import archive_cancelled
 from recruiter.steps.lead import Leadership
-from recruiter.steps.overdue import overdue
 from recruiter.steps.repeat import SCHEDULERS_AT_ONCE, Repetition, repeat
+from recruiter.store.collections.schedulers import _document
 from recruiter.store.database import Store
-from recruiter.store.schedulers import _document
+from recruiter.views.overdue import overdue
 from tests.killed import exit_code_of
 from tests.killed_leader import repeat_and_die
 from tests.samples import done

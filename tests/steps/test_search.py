@@ -11,17 +11,17 @@ from bson import ObjectId
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recruiter.domain.conditions import STATES
-from recruiter.domain.filters import JobFilter
 from recruiter.domain.job import ArchivedJob, Job, JobId
-from recruiter.domain.pages import JobSummary
+from recruiter.domain.search.conditions import STATES
+from recruiter.domain.search.filter import JobFilter
+from recruiter.domain.search.pages import JobSummary
 from recruiter.domain.state import State
 from recruiter.embedded import EmbeddedServer
 from recruiter.errors import InvalidFilter
-from recruiter.steps.search import FULL, ID, SHORT, Form, count, search
 from recruiter.store.codec import encode
 from recruiter.store.database import Store
 from recruiter.store.target import Target
+from recruiter.views.search import FULL, ID, SHORT, Form, count, search
 from tests.crowd import EACH_WORD, ERRORS, MINUTE, fill, meant_by
 from tests.samples import NOW
 
@@ -220,8 +220,8 @@ class TestCounting:
     def test_what_no_index_answers_is_looked_for_and_no_further(
         self, crowd: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("recruiter.steps.search.WINDOW", 20)
-        monkeypatch.setattr("recruiter.steps.search.LOOKS_AT", 40)
+        monkeypatch.setattr("recruiter.views.search.WINDOW", 20)
+        monkeypatch.setattr("recruiter.views.search.LOOKS_AT", 40)
         filter = JobFilter(args={"customer.id": 2}, state="succeeded")
 
         some, all_ = count(crowd, filter, NOW, 1_000), count(crowd, filter, NOW, None)
@@ -232,8 +232,8 @@ class TestCounting:
 
     def test_a_page_is_handed_out_before_it_took_too_long(self, crowd: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         """Given a condition that nothing fulfils, then a page looks at a few, finds nothing and says where to go on."""
-        monkeypatch.setattr("recruiter.steps.search.FIRST_WINDOW", 10)
-        monkeypatch.setattr("recruiter.steps.search.LOOKS_AT", 30)
+        monkeypatch.setattr("recruiter.views.search.FIRST_WINDOW", 10)
+        monkeypatch.setattr("recruiter.views.search.LOOKS_AT", 30)
         filter = JobFilter(args={"customer.id": "nobody"}, state="succeeded")
 
         page = search(crowd, filter, NOW, ID, limit=5)

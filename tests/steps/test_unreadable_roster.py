@@ -12,14 +12,14 @@ from bson.datetime_ms import DatetimeMS
 from bson.raw_bson import RawBSONDocument
 
 from recruiter.clock import StoppedClock
-from recruiter.domain.limits import Limit
-from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.domain.planning.limits import Limit
+from recruiter.domain.retry.policy_registry import PolicyRegistry
 from recruiter.steps.adopt import set_jobs_aside
 from recruiter.steps.assign import assign
 from recruiter.steps.rescue import Rescue
 from recruiter.store.codec import job_document
+from recruiter.store.collections.limits import Rules
 from recruiter.store.database import Store
-from recruiter.store.limits import Rules
 from tests.samples import NOW, a_job, insert, on_the_roster, places
 
 ENTRY: dict[str, Any] = {

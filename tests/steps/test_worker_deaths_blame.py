@@ -10,13 +10,13 @@ import pytest
 
 from recruiter import Recruiter, Workable
 from recruiter.domain.job import Job
-from recruiter.domain.policies import DoNotDoItAgain
-from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.domain.retry.policies import DoNotDoItAgain
+from recruiter.domain.retry.policy_registry import PolicyRegistry
 from recruiter.errors import InvalidJob
 from recruiter.steps.assign import assign
-from recruiter.steps.find import find
 from recruiter.steps.settle import settle
 from recruiter.store.database import Store
+from recruiter.views.find import find
 from tests.samples import NOW, a_job, beat, document, insert, on_the_roster, running, to_retry
 from tests.steps.test_rescue import DEAD_AFTER, Watch
 

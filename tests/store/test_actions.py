@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from recruiter.store.actions import ActionEntry
+from recruiter.store.collections.actions import ActionEntry
 from recruiter.store.database import Store
 
 NOW = datetime(2026, 11, 17, 3, 0, tzinfo=UTC)

@@ -9,7 +9,7 @@ import pytest
 from pymongo.errors import AutoReconnect, ConfigurationError
 
 from recruiter.events import Event, Events
-from recruiter.processes.settling import settle_all
+from recruiter.processes.worker.settler import settle_all
 from recruiter.store.codec import job_document
 from recruiter.store.connection import drop_connections
 from recruiter.store.database import Store

@@ -9,9 +9,9 @@ from contextlib import closing
 import pytest
 from pymongo import MongoClient
 
+from recruiter.store.change_stream import Change, Doorbell
 from recruiter.store.codec import Document
 from recruiter.store.database import Store
-from recruiter.store.doorbell import Change, Doorbell
 from tests.conftest import eventually
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from recruiter.domain.job import Job, JobId
 from recruiter.errors import Superseded
-from recruiter.store import moves
+from recruiter.store import outcomes as moves
 from recruiter.store.codec import job_document
 from recruiter.store.database import Store
-from recruiter.store.settlement import Movement
+from recruiter.store.transactions import Movement
 from tests.commands import Recorder, recorded
 from tests.samples import NOW, a_job, document, done, insert, marked_as_started, on_the_roster, places, to_retry
 

@@ -11,11 +11,11 @@ from bson.binary import Binary
 from recruiter.domain.job import Execution, Job, JobId
 from recruiter.errors import DocumentRefused, StoreError
 from recruiter.events import Event, Events
-from recruiter.processes.settling import settle_all
-from recruiter.store import moves
+from recruiter.processes.worker.settler import settle_all
+from recruiter.store import outcomes as moves
 from recruiter.store.codec import Document, decode, encode, job_document
 from recruiter.store.database import Store
-from recruiter.store.settlement import Rescheduled
+from recruiter.store.transactions import Rescheduled
 from tests.samples import NOW, a_job, document, done, insert, on_the_roster, places
 
 LATER = NOW + timedelta(minutes=5)

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from recruiter.domain.assignment import Registration
+from recruiter.domain.planning.assign import Registration
 from recruiter.errors import Superseded
+from recruiter.store.collections.roster import Holding
 from recruiter.store.database import Store
-from recruiter.store.roster import Holding
 from tests.samples import NOW, a_job, beat, facts_of_a_worker, insert, on_the_roster
 
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from bson import ObjectId
 
-from recruiter.domain.filters import JobFilter
+from recruiter.domain.search.filter import JobFilter
 from recruiter.embedded import EmbeddedServer
 from recruiter.steps.cancel import cancel_some
 from recruiter.steps.recover import recover_some
 from recruiter.steps.remove import remove_some
-from recruiter.steps.search import ID, SHORT, count, search
 from recruiter.store.database import Store
+from recruiter.views.search import ID, SHORT, count, search
 from tests.commands import Recorder, explain, recorded, stage_names, statistics
 from tests.crowd import EACH_WORD, fill
 from tests.samples import NOW
@@ -55,9 +55,9 @@ def test_every_filter_is_answered_by_indexes(
 ) -> None:
     """Given any filter, when it is listed over several pages and counted, then each query goes along an index."""
     if small:
-        monkeypatch.setattr("recruiter.steps.search.FIRST_WINDOW", 5)
-        monkeypatch.setattr("recruiter.steps.search.WINDOW", 20)
-        monkeypatch.setattr("recruiter.store.turns.MOST_LANES", 2)
+        monkeypatch.setattr("recruiter.views.search.FIRST_WINDOW", 5)
+        monkeypatch.setattr("recruiter.views.search.WINDOW", 20)
+        monkeypatch.setattr("recruiter.store.search.waiting.MOST_LANES", 2)
     filter = JobFilter(**words)
     with recorder.only_these():
         after = None

@@ -11,9 +11,9 @@ import pytest
 from recruiter.domain.job import Job, JobId
 from recruiter.errors import StoreError, Superseded
 from recruiter.store.codec import Document, encode, job_document
+from recruiter.store.collections.roster import Holding, LastEntry
 from recruiter.store.database import Store
-from recruiter.store.roster import Holding, LastEntry
-from recruiter.store.settlement import Movement, Rescheduled
+from recruiter.store.transactions import Movement, Rescheduled
 from tests.samples import (
     NOW,
     a_job,

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from recruiter.errors import Superseded
+from recruiter.store.collections.leases import Lease
 from recruiter.store.database import Store
-from recruiter.store.leases import Lease
-from recruiter.store.settlement import Movement
+from recruiter.store.transactions import Movement
 from tests.samples import a_job, done, insert, places
 
 

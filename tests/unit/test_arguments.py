@@ -20,9 +20,9 @@ from bson.binary import UuidRepresentation
 from bson.codec_options import CodecOptions
 from pydantic import BaseModel, Field, PrivateAttr, field_serializer
 
-from recruiter.domain.arguments import Signature
-from recruiter.domain.typed import decode_result, encode_result
-from recruiter.domain.values import MAX_DEPTH, from_bson, to_bson
+from recruiter.domain.arguments.check import Signature
+from recruiter.domain.arguments.typed import decode_result, encode_result
+from recruiter.domain.arguments.values import MAX_DEPTH, from_bson, to_bson
 from recruiter.errors import InvalidArguments, UnsupportedValue
 
 if TYPE_CHECKING:

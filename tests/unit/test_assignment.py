@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recruiter.domain.assignment import Opening, Registration, openings
+from recruiter.domain.planning.assign import Opening, Registration, openings
 from recruiter.steps.assign import Round, lacks_takers
 from tests.samples import NOW
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from recruiter.domain.job import EXECUTIONS_KEPT, Execution
 from recruiter.domain.state import State
 from recruiter.errors import InvalidJob, JobTooLarge
-from recruiter.store import codec, moves
+from recruiter.store import codec
+from recruiter.store import outcomes as moves
 from recruiter.store.codec import (
     LARGEST_JOB,
     adopted_fields,

@@ -10,8 +10,8 @@ import pytest
 import typing_extensions
 from pydantic import Field
 
-from recruiter.domain.arguments import Signature
-from recruiter.domain.typed import decode_result, encode_result
+from recruiter.domain.arguments.check import Signature
+from recruiter.domain.arguments.typed import decode_result, encode_result
 from recruiter.errors import InvalidArguments
 
 T = TypeVar("T")

@@ -11,17 +11,17 @@ import pytest
 from recruiter.clock import SystemClock
 from recruiter.domain.job import JobId
 from recruiter.domain.names import CANCELLED_LANE
-from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.domain.retry.policy_registry import PolicyRegistry
 from recruiter.events import Event, Events
-from recruiter.processes.held import HeldJob
-from recruiter.processes.holdings import Holdings
 from recruiter.processes.worker import overruns
 from recruiter.processes.worker.child_handle import ChildHandle
 from recruiter.processes.worker.dispatcher import Dispatcher
+from recruiter.processes.worker.held_job import HeldJob
+from recruiter.processes.worker.held_jobs import Holdings
 from recruiter.store.codec import Document, decode, encode
-from recruiter.store.moves import Move
-from recruiter.store.roster import Holding
-from recruiter.store.settlement import Rescheduled
+from recruiter.store.collections.roster import Holding
+from recruiter.store.outcomes import Move
+from recruiter.store.transactions import Rescheduled
 from tests.fake_child import FakeChild, held, held_many
 
 

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recruiter import JobFilter, State
-from recruiter.domain.conditions import STATES
-from recruiter.domain.filters import ENDED, NOT_ENDED, filter_of
-from recruiter.domain.moments import EARLIEST, resolved, to_moment
+from recruiter.domain.moment import EARLIEST, resolved, to_moment
+from recruiter.domain.search.conditions import STATES
+from recruiter.domain.search.filter import ENDED, NOT_ENDED, filter_of
 from recruiter.errors import InvalidFilter
-from recruiter.store import matching
+from recruiter.store.search import matching
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 

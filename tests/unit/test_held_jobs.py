@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from recruiter.domain.job import JobId
-from recruiter.processes.held import HeldJob
-from recruiter.processes.holdings import HeldState, Holdings
+from recruiter.processes.worker.held_job import HeldJob
+from recruiter.processes.worker.held_jobs import HeldState, Holdings
 from recruiter.store.codec import encode, job_document
-from recruiter.store.roster import Holding
-from recruiter.store.settlement import Rescheduled
+from recruiter.store.collections.roster import Holding
+from recruiter.store.transactions import Rescheduled
 from tests.samples import NOW, a_job
 
 ASSIGNED, FETCHED, QUEUED = HeldState.ASSIGNED, HeldState.FETCHED, HeldState.QUEUED

@@ -10,9 +10,9 @@ from typing import Any, Self
 import pytest
 
 from recruiter import RetryPolicy, SchedulePolicy
-from recruiter.domain.policy_registry import PolicyRegistry
-from recruiter.domain.retry import Failure, is_last
-from recruiter.domain.schedule import next_occurrence
+from recruiter.domain.retry.decision import Failure, is_last
+from recruiter.domain.retry.policy_registry import PolicyRegistry
+from recruiter.domain.schedule.occurrences import next_occurrence
 from recruiter.errors import InvalidJob, InvalidSchedule
 from recruiter.events import Event, Events
 from recruiter.processes.hooks import Hook, Hooks

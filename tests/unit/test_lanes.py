@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recruiter.domain.lanes import Lane
+from recruiter.domain.lane import Lane
 from recruiter.domain.names import CANCELLED_LANE
-from recruiter.domain.needs import Needs
+from recruiter.domain.planning.needs import Needs
 
 LANES = [
     ("mail/send", Lane("mail", "send")),

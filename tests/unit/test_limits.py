@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recruiter.domain.lanes import Lane
-from recruiter.domain.limits import (
+from recruiter.domain.lane import Lane
+from recruiter.domain.planning.limits import (
     LIMITLESS,
     AtLimit,
     AtRate,
@@ -22,7 +22,7 @@ from recruiter.domain.limits import (
     Start,
     split_subject,
 )
-from recruiter.domain.needs import Needs
+from recruiter.domain.planning.needs import Needs
 from recruiter.errors import SettingsError
 from tests.samples import NOW
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from recruiter.doctor.server import judge_version
 from recruiter.domain.finding import Level
 from recruiter.domain.mongodb_versions import HOLES, holes_in, parse
-from recruiter.steps.doctor.server import judge_version
 
 
 @pytest.mark.parametrize(

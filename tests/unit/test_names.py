@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recruiter.domain.lanes import Lane
+from recruiter.domain.lane import Lane
 from recruiter.domain.names import CANCELLED_LANE, check_name, group_and_task
 from recruiter.errors import InvalidName
 

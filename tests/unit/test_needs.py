@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recruiter.domain.needs import LARGEST, MOST_RESOURCES, Needs, amount_of, said
+from recruiter.domain.planning.needs import LARGEST, MOST_RESOURCES, Needs, amount_of, said
 from recruiter.errors import InvalidJob, InvalidName
 
 GIB = 2**30

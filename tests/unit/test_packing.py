@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from recruiter.domain.job import JobId
-from recruiter.domain.lanes import Lane
-from recruiter.domain.limits import AtLimit, AtRate, FleetBusy, KeptFor, Limit, Rate
-from recruiter.domain.needs import Needs
-from recruiter.domain.packing import (
+from recruiter.domain.lane import Lane
+from recruiter.domain.planning.hosts import Place, Spot
+from recruiter.domain.planning.limits import AtLimit, AtRate, FleetBusy, KeptFor, Limit, Rate
+from recruiter.domain.planning.needs import Needs
+from recruiter.domain.planning.pack import (
     Candidate,
     Held,
     HostsBusy,
@@ -24,7 +25,6 @@ from recruiter.domain.packing import (
     WaitsAlone,
     pack,
 )
-from recruiter.domain.seats import Place, Spot
 from tests.samples import NOW
 
 SECOND = timedelta(seconds=1)

@@ -7,17 +7,7 @@ from typing import Any
 
 import pytest
 
-from recruiter.domain.policies import (
-    DoNotDoItAgain,
-    ExponentialBackoff,
-    RetriableExceptionFilter,
-    RetryForever,
-    RetryManyTimes,
-    SelectByException,
-    TimeTable,
-)
-from recruiter.domain.policy_registry import PolicyRegistry
-from recruiter.domain.retry import (
+from recruiter.domain.retry.decision import (
     LATEST,
     Archive,
     Decision,
@@ -28,6 +18,16 @@ from recruiter.domain.retry import (
     decide_failure,
     exception_names,
 )
+from recruiter.domain.retry.policies import (
+    DoNotDoItAgain,
+    ExponentialBackoff,
+    RetriableExceptionFilter,
+    RetryForever,
+    RetryManyTimes,
+    SelectByException,
+    TimeTable,
+)
+from recruiter.domain.retry.policy_registry import PolicyRegistry
 from recruiter.domain.why import Why
 from recruiter.errors import InvalidDuration, InvalidJob, InvalidName
 

@@ -10,7 +10,7 @@ from bson import ObjectId
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from recruiter.store.scans import Order, Position, Stretch, compare, sort_key, stretches
+from recruiter.store.search.scans import Order, Position, Stretch, compare, sort_key, stretches
 
 ORDER: Order = (("priority", -1), ("at", 1), ("_id", 1))
 EVERYTHING = list(product(range(4), range(4), range(4)))

@@ -10,11 +10,18 @@ from zoneinfo import ZoneInfo
 import pytest
 from bson import CodecOptions, decode, encode
 
-from recruiter.domain.cron import ALIASES, Cron
-from recruiter.domain.retry import LATEST
-from recruiter.domain.schedule import Due, Late, SchedulePolicy, late_occurrences, next_occurrence, occurrence_id
-from recruiter.domain.schedule_policies import Every, EveryMinutes
-from recruiter.domain.schedule_registry import SchedulePolicyRegistry
+from recruiter.domain.retry.decision import LATEST
+from recruiter.domain.schedule.cron import ALIASES, Cron
+from recruiter.domain.schedule.occurrences import (
+    Due,
+    Late,
+    SchedulePolicy,
+    late_occurrences,
+    next_occurrence,
+    occurrence_id,
+)
+from recruiter.domain.schedule.policies import Every, EveryMinutes
+from recruiter.domain.schedule.policy_registry import SchedulePolicyRegistry
 from recruiter.errors import InvalidDuration, InvalidJob, InvalidName, InvalidSchedule
 
 

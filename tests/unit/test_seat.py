@@ -8,17 +8,17 @@ from typing import Any, cast
 import pytest
 
 from recruiter.clock import SystemClock
-from recruiter.domain.policy_registry import PolicyRegistry
-from recruiter.domain.schedule_registry import SchedulePolicyRegistry
+from recruiter.domain.retry.policy_registry import PolicyRegistry
+from recruiter.domain.schedule.policy_registry import SchedulePolicyRegistry
 from recruiter.events import Events
 from recruiter.interruption import Reach
-from recruiter.processes.held import HeldJob
-from recruiter.processes.holdings import Holdings
-from recruiter.processes.seat import Crew, Seat
+from recruiter.processes.inline.runner import Crew, Seat
+from recruiter.processes.worker.held_job import HeldJob
+from recruiter.processes.worker.held_jobs import Holdings
 from recruiter.registry import Registry
-from recruiter.store import moves
+from recruiter.store import outcomes as moves
 from recruiter.store.codec import encode, job_document
-from recruiter.store.roster import Holding
+from recruiter.store.collections.roster import Holding
 from tests.samples import NOW, a_job
 
 

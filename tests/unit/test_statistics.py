@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from recruiter.domain.job import Execution
-from recruiter.domain.retry import Archive
+from recruiter.domain.retry.decision import Archive
 from recruiter.domain.statistics import MINUTE, Counts, Spread, Times, window
-from recruiter.store import moves, statistics
+from recruiter.store import outcomes as moves
 from recruiter.store.codec import decode, job_document
+from recruiter.store.collections import statistics
 from tests.samples import NOW, a_job
 
 durations = some.floats(min_value=0, max_value=1e6)

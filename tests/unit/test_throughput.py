@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recruiter.domain.throughput import HORIZON, MOST_PREFETCHED, Throughput
+from recruiter.domain.planning.prefetch import HORIZON, MOST_PREFETCHED, Throughput
 
 
 def settled(throughput: Throughput, batch: int, every: float, seconds: float) -> int:

@@ -10,8 +10,8 @@ from recruiter.cli.errors import complain
 from recruiter.cli.filters import FilterOptions
 from recruiter.cli.output import ask, say
 from recruiter.cli.waiting import bar
-from recruiter.domain.filters import JobFilter
 from recruiter.domain.job import JobId
+from recruiter.domain.search.filter import JobFilter
 from recruiter.domain.text import plural
 from recruiter.errors import RecruiterError, SettingsError, StoreError
 

@@ -8,8 +8,8 @@ from rich.text import Text
 
 from recruiter.cli.options import PATIENCE, TargetOptions, settings_from
 from recruiter.cli.output import Output, console, show, write
+from recruiter.doctor import Thresholds, examine
 from recruiter.domain.finding import Finding, Level
-from recruiter.steps.doctor import Thresholds, examine
 from recruiter.store.database import Store
 from recruiter.store.target import Target
 

@@ -11,9 +11,9 @@ from cyclopts import Group, Parameter
 
 from recruiter.app import Recruiter
 from recruiter.cli.output import say
-from recruiter.domain.filters import JobFilter
+from recruiter.domain.search.filter import JobFilter
 from recruiter.errors import InvalidFilter
-from recruiter.steps.identify import argument_written, ids_written
+from recruiter.views.identify import argument_written, ids_written
 
 _GROUP = Group("Which jobs", sort_key=1)
 _Several = Annotated[list[str] | None, Parameter(negative=(), group=_GROUP)]

@@ -10,9 +10,9 @@ from cyclopts import Parameter
 from recruiter.cli.options import TargetOptions, settings_from
 from recruiter.cli.output import say
 from recruiter.errors import StoreUnreachable
-from recruiter.steps.health import Role, health
 from recruiter.store.database import Store
 from recruiter.store.target import Target
+from recruiter.views.health import Role, health
 
 _PATIENCE = 2.0
 """Seconds to wait for MongoDB: a probe that is late has failed."""

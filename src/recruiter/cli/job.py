@@ -18,14 +18,14 @@ from recruiter.cli.output import Output, say, say_json, show
 from recruiter.cli.portrait import draw
 from recruiter.cli.records import COLUMNS, full_record, record, row
 from recruiter.cli.waiting import looking
-from recruiter.domain.filters import JobFilter
 from recruiter.domain.job import Job, JobId
-from recruiter.domain.lanes import Lane
-from recruiter.domain.pages import JobSummary, Page
+from recruiter.domain.lane import Lane
+from recruiter.domain.search.filter import JobFilter
+from recruiter.domain.search.pages import JobSummary, Page
 from recruiter.domain.state import State
 from recruiter.errors import SettingsError, StoreError
 from recruiter.jobs import MOST_LISTED
-from recruiter.steps.explain import waiting_reasons
+from recruiter.views.explain import waiting_reasons
 
 app = App(name="job", help="Find jobs, look at them, cancel, recover and remove them.")
 

@@ -13,8 +13,8 @@ from recruiter.cli.columns import Column
 from recruiter.cli.filters import noting_new_names
 from recruiter.cli.options import recruiter_on
 from recruiter.cli.output import Output, say, show
-from recruiter.domain.limits import Limit
-from recruiter.store.limits import Rules
+from recruiter.domain.planning.limits import Limit
+from recruiter.store.collections.limits import Rules
 
 _COLUMNS = (
     Column("subject", fair=30, whole=True),

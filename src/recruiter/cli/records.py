@@ -8,7 +8,7 @@ from typing import Any
 from recruiter.cli.columns import Column
 from recruiter.cli.figures import seconds
 from recruiter.domain.job import ArchivedJob, Job
-from recruiter.domain.pages import JobSummary
+from recruiter.domain.search.pages import JobSummary
 from recruiter.domain.state import State
 
 COLUMNS = (

@@ -18,7 +18,7 @@ from recruiter.cli.columns import Column
 from recruiter.cli.options import settings_from
 from recruiter.cli.output import Output, ask, choose, say, show
 from recruiter.domain.duration import humanize
-from recruiter.domain.scheduler import Scheduler
+from recruiter.domain.schedule.scheduler import Scheduler
 from recruiter.domain.text import plural
 from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import UnreadableDocument

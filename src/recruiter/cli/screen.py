@@ -16,8 +16,8 @@ from recruiter.cli.worker import state_of
 from recruiter.domain.state import State
 from recruiter.domain.statistics import Analytics, Flow, Queue
 from recruiter.domain.text import one_line
-from recruiter.steps.overview import Overview, Running
-from recruiter.store.roster import RosterEntry
+from recruiter.store.collections.roster import RosterEntry
+from recruiter.views.overview import Overview, Running
 
 _WIDE = 110
 _BAR = 12

@@ -27,9 +27,9 @@ from recruiter.processes.fleet import PARENT_VARIABLE, Fleet
 from recruiter.processes.hooks import Hook
 from recruiter.processes.host import measured_resources
 from recruiter.processes.loop import Stop
-from recruiter.processes.notify import ServiceManager
 from recruiter.processes.presence import Presence
 from recruiter.processes.recruiter import RecruiterOptions, RecruiterProcess
+from recruiter.processes.systemd import ServiceManager
 from recruiter.processes.worker import resource_tracker
 from recruiter.processes.worker.child_pool import ForkServer
 from recruiter.processes.worker.process import WorkerOptions, WorkerProcess

@@ -21,10 +21,10 @@ from recruiter.cli.options import recruiter_on
 from recruiter.cli.output import Page, console, write
 from recruiter.cli.screen import Pace, Screen
 from recruiter.domain.duration import to_seconds
-from recruiter.domain.lanes import Lane
+from recruiter.domain.lane import Lane
 from recruiter.errors import StoreUnreachable
-from recruiter.steps.explain import waiting_reasons
-from recruiter.steps.overview import overview
+from recruiter.views.explain import waiting_reasons
+from recruiter.views.overview import overview
 
 _SERIES = timedelta(minutes=30)
 _MOST_RUNNING, _MOST_EXPLAINED = 100, 100

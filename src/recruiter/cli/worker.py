@@ -15,7 +15,7 @@ from recruiter.cli.options import recruiter_on
 from recruiter.cli.output import Output, say, show
 from recruiter.cli.records import brief
 from recruiter.domain.observation import SILENT
-from recruiter.store.roster import RosterEntry
+from recruiter.store.collections.roster import RosterEntry
 
 _KEPT_IDLE = "kept idle"
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from recruiter.domain.duration import DurationLike, humanize, to_timedelta
 from recruiter.domain.names import DEFAULT_GROUP, check_name, check_priority, check_tags
-from recruiter.domain.needs import NOTHING, AmountLike, Needs
-from recruiter.domain.retry import RetryPolicy, check_max_crashes, checked_names
+from recruiter.domain.planning.needs import NOTHING, AmountLike, Needs
+from recruiter.domain.retry.decision import RetryPolicy, check_max_crashes, checked_names
 from recruiter.domain.text import shown
 from recruiter.errors import InvalidDuration, InvalidJob
 

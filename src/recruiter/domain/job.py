@@ -10,11 +10,11 @@ from uuid import UUID
 
 from bson import ObjectId
 
-from recruiter.domain.lanes import Lane
+from recruiter.domain.lane import Lane
 from recruiter.domain.names import DEFAULT_GROUP, DEFAULT_METHOD
-from recruiter.domain.needs import NOTHING, Needs
+from recruiter.domain.planning.needs import NOTHING, Needs
 from recruiter.domain.progress import LogLine, StatusEntry
-from recruiter.domain.retry import after
+from recruiter.domain.retry.decision import after
 from recruiter.domain.state import State
 
 JobId = ObjectId | str | int | UUID

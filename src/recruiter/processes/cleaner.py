@@ -7,13 +7,13 @@ import random
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
-from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.domain.retry.policy_registry import PolicyRegistry
 from recruiter.events import Events
 from recruiter.processes.loop import Loop, Stop
-from recruiter.processes.notify import ServiceManager
 from recruiter.processes.presence import Presence
+from recruiter.processes.systemd import ServiceManager
 from recruiter.steps.clean import BATCH, clean, clean_counts
-from recruiter.steps.gauge import gauge
+from recruiter.steps.count_waiting import gauge
 from recruiter.steps.rescue import Rescue
 from recruiter.store.database import Store
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from recruiter.events import Events
 from recruiter.processes.loop import Stop
-from recruiter.processes.notify import ServiceManager
 from recruiter.processes.relay import Relay
+from recruiter.processes.systemd import ServiceManager
 
 PARENT_VARIABLE = "RECRUITER_PARENT"
 """Tells a process which parent to die with."""

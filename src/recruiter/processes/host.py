@@ -6,7 +6,7 @@ import os
 
 import psutil
 
-from recruiter.domain.needs import Needs
+from recruiter.domain.planning.needs import Needs
 
 
 def measured_resources() -> str:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from recruiter.errors import StoreError
 from recruiter.events import Events
-from recruiter.processes.notify import ServiceManager
+from recruiter.processes.systemd import ServiceManager
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.2, 5.0
 SAME_WISH = 0.5

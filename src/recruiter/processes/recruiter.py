@@ -13,32 +13,32 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from recruiter.domain.job import JobId
-from recruiter.domain.lanes import Lane
+from recruiter.domain.lane import Lane
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.notices import Notices
-from recruiter.domain.policy_registry import PolicyRegistry
-from recruiter.domain.schedule_registry import SchedulePolicyRegistry
-from recruiter.domain.seats import Spot
+from recruiter.domain.planning.hosts import Spot
+from recruiter.domain.retry.policy_registry import PolicyRegistry
+from recruiter.domain.schedule.policy_registry import SchedulePolicyRegistry
 from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.errors import StoreError, StoreRefused, StoreUnreachable, Superseded
 from recruiter.events import Events
 from recruiter.processes.hooks import Hook, Hooks
 from recruiter.processes.loop import Loop, Stop
-from recruiter.processes.notify import ServiceManager
 from recruiter.processes.presence import Presence
 from recruiter.processes.repeating import Repeating
+from recruiter.processes.systemd import ServiceManager
 from recruiter.steps.adopt import adopt, set_jobs_aside
 from recruiter.steps.assign import Round, assign, lacks_takers, never_fitting, recount, unserved
 from recruiter.steps.cancel import FLAGS_AT_ONCE, archive_cancelled
 from recruiter.steps.expire import EXPIRED_AT_ONCE, archive_expired
 from recruiter.steps.lead import Leadership
 from recruiter.steps.rescue import Rescue
-from recruiter.store import limits, scheduled, schedulers
+from recruiter.store.change_stream import FLOW, LULL, Change, Doorbell
+from recruiter.store.collections import limits, scheduled, schedulers
+from recruiter.store.collections.limits import Rules
+from recruiter.store.collections.roster import ROOM_MADE
+from recruiter.store.collections.statistics import FOLDED_AT_ONCE
 from recruiter.store.database import Store
-from recruiter.store.doorbell import FLOW, LULL, Change, Doorbell
-from recruiter.store.limits import Rules
-from recruiter.store.roster import ROOM_MADE
-from recruiter.store.statistics import FOLDED_AT_ONCE
 
 _ARRIVED = {
     "$or": [

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from recruiter.processes.notify import SOCKET_VARIABLE, WATCHDOG_VARIABLE, ServiceManager
+from recruiter.processes.systemd import SOCKET_VARIABLE, WATCHDOG_VARIABLE, ServiceManager
 
 _LONGEST = 4096
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from recruiter.domain.schedule_registry import SchedulePolicyRegistry
+from recruiter.domain.schedule.policy_registry import SchedulePolicyRegistry
 from recruiter.events import Events
-from recruiter.steps.overdue import overdue
 from recruiter.steps.repeat import repeat
 from recruiter.store.codec import key_of
 from recruiter.store.database import Store
+from recruiter.views.overdue import overdue
 
 _BETWEEN_LOOKS = 1.0
 """Seconds until a scheduler that is new or changed is noticed by a busy leader; an idle one hears of it at once."""

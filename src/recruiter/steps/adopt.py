@@ -1,7 +1,7 @@
 """Adopt: documents that other programs inserted become jobs, or are set aside with the reason.
 
 Each is looked at by itself, and whatever is wrong with one, it is set aside: nothing that somebody inserted keeps the
-others waiting. One that another program has locked is left to it, until the lock is old (store/foreign.py).
+others waiting. One that another program has locked is left to it, until the lock is old (store/collections/inbox.py).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from recruiter.store.codec import (
     new_id,
     this_document,
 )
+from recruiter.store.collections.inbox import unlocked
+from recruiter.store.collections.scheduled import NAME
 from recruiter.store.database import Store
 from recruiter.store.fields import is_job_id
-from recruiter.store.foreign import unlocked
-from recruiter.store.scheduled import NAME
 
 INBOX_AT_ONCE = 100
 

@@ -1,9 +1,9 @@
 """Assign: one round of the leader. It keeps nothing between rounds; every round starts from the roster.
 
 Most lanes are free: their jobs may run wherever a worker serves them. One query finds the next of all of them, and they
-are dealt like cards (domain/assignment.py). Lanes are *metered* whose jobs need something of their host, or are under a
-limit, or must run alone: these are planned one by one (domain/packing.py), together with the free ones that compete for
-the same slots; the buffers of the workers are then filled from the free lanes alone.
+are dealt like cards (domain/planning/assign.py). Lanes are *metered* whose jobs need something of their host, or are
+under a limit, or must run alone: these are planned one by one (domain/planning/pack.py), together with the free ones
+that compete for the same slots; the buffers of the workers are then filled from the free lanes alone.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from recruiter.domain.assignment import Registration, openings
 from recruiter.domain.job import JobId
-from recruiter.domain.lanes import Lane
-from recruiter.domain.limits import Meter
+from recruiter.domain.lane import Lane
 from recruiter.domain.names import CANCELLED_LANE, group_and_task
-from recruiter.domain.needs import Needs
-from recruiter.domain.packing import Candidate, Held, NeverFits, Packing, never_fit, pack
-from recruiter.domain.seats import Place, Spot, largest_of
+from recruiter.domain.planning.assign import Registration, openings
+from recruiter.domain.planning.hosts import Place, Spot, largest_of
+from recruiter.domain.planning.limits import Meter
+from recruiter.domain.planning.needs import Needs
+from recruiter.domain.planning.pack import Candidate, Held, NeverFits, Packing, never_fit, pack
 from recruiter.domain.unreadable import Parsed, Unreadable
+from recruiter.store.collections.limits import Rules
 from recruiter.store.database import Store
-from recruiter.store.limits import Rules
 
 LARGEST_HAND = 2000
 """Jobs assigned in one round at most; more would make the write slow and help nobody."""

@@ -10,14 +10,15 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from recruiter.clock import Clock
-from recruiter.domain.filters import JobFilter
 from recruiter.domain.job import JobId
+from recruiter.domain.search.filter import JobFilter
 from recruiter.domain.unreadable import Parsed
 from recruiter.errors import JobNotFound
-from recruiter.store import matching, moves
+from recruiter.store import outcomes as moves
 from recruiter.store.codec import Document
 from recruiter.store.database import Store
-from recruiter.store.settlement import Movement
+from recruiter.store.search import matching
+from recruiter.store.transactions import Movement
 
 FLAGS_AT_ONCE = 500
 _CHASED_FOR = timedelta(minutes=1)

@@ -23,8 +23,7 @@ from recruiter.coroutines import Loops
 from recruiter.domain.duration import to_timedelta
 from recruiter.domain.job import Execution, Job
 from recruiter.domain.names import DEFAULT_METHOD
-from recruiter.domain.policy_registry import PolicyRegistry
-from recruiter.domain.retry import (
+from recruiter.domain.retry.decision import (
     Archive,
     Decision,
     Failure,
@@ -34,15 +33,16 @@ from recruiter.domain.retry import (
     decide_failure,
     exception_names,
 )
+from recruiter.domain.retry.policy_registry import PolicyRegistry
 from recruiter.domain.text import said_by
 from recruiter.domain.why import Why
 from recruiter.errors import InvalidJob, JobCancelled, RecruiterError, RetryLater
 from recruiter.events import Event
 from recruiter.interruption import Reach
 from recruiter.registry import Call, Registry, RegistryOwner, TaskDefinition
-from recruiter.store import moves
+from recruiter.store import outcomes as moves
 from recruiter.store.codec import Document, decode, id_of, job_from, progress_fields, progress_from
-from recruiter.store.moves import Ended
+from recruiter.store.outcomes import Ended
 from recruiter.tracker import Tells, Tracker, nobody
 
 LONGEST_TRACE = 8_000

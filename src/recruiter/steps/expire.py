@@ -9,9 +9,9 @@ from __future__ import annotations
 from recruiter.clock import Clock
 from recruiter.domain.job import JobId
 from recruiter.domain.unreadable import Parsed
-from recruiter.store import moves
+from recruiter.store import outcomes as moves
 from recruiter.store.database import Store
-from recruiter.store.settlement import Movement
+from recruiter.store.transactions import Movement
 
 EXPIRED_AT_ONCE = 500
 

@@ -33,13 +33,13 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from recruiter.clock import Clock
-from recruiter.domain.assignment import Registration
 from recruiter.domain.observation import Observation
+from recruiter.domain.planning.assign import Registration
 from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import StoreError
+from recruiter.store.collections.leases import Lease
+from recruiter.store.collections.roster import PATIENCE
 from recruiter.store.database import Store
-from recruiter.store.leases import Lease
-from recruiter.store.roster import PATIENCE
 
 _LEASE = "lease"
 _SPARED = 10.0
@@ -159,7 +159,7 @@ class Leadership:
             self._acquire(seen)
 
     def _acquire(self, seen: Lease | Unreadable | None) -> None:
-        attempt = secrets.token_hex(8)  # new each time: see store/leases.py
+        attempt = secrets.token_hex(8)  # new each time: see store/collections/leases.py
         who = {"host": socket.gethostname(), "pid": os.getpid(), "session": self._store.settlement.session_id}
         self._mine, self._raised, self._doubted = None, False, False
         if isinstance(seen, Lease) and seen.holder is not None:

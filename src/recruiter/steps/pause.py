@@ -7,7 +7,7 @@ heartbeat, reads what is paused, and hands back what it has not started.
 
 from __future__ import annotations
 
-from recruiter.domain.scheduler import Pause
+from recruiter.domain.schedule.scheduler import Pause
 from recruiter.store.database import Store
 
 

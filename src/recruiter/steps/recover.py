@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import fields
 from datetime import datetime
 
-from recruiter.domain.filters import JobFilter
 from recruiter.domain.job import ArchivedJob, Job, JobId
+from recruiter.domain.search.filter import JobFilter
 from recruiter.errors import InvalidJob, JobNotFound
-from recruiter.store import matching
 from recruiter.store.codec import encode_job, new_id
 from recruiter.store.database import Store
+from recruiter.store.search import matching
 
 _FRESH = {"id", "created_at", "scheduled_at", "attempts", "crashes", "snoozes", "suspect", "executions"}
 _FRESH |= {"status", "progress", "stage", "log", "status_cut", "log_cut", "locked_by", "locked_at", "cancel"}

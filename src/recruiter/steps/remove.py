@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from recruiter.domain.filters import JobFilter
 from recruiter.domain.job import JobId
+from recruiter.domain.search.filter import JobFilter
 from recruiter.errors import JobNotFound
-from recruiter.store import matching
 from recruiter.store.database import Store
+from recruiter.store.search import matching
 
 
 def remove(store: Store, id: JobId) -> None:

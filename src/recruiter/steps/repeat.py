@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from recruiter.domain.schedule import Due, late_occurrences
-from recruiter.domain.schedule_registry import SchedulePolicyRegistry
-from recruiter.domain.scheduler import Plan, Scheduler, plan
+from recruiter.domain.schedule.occurrences import Due, late_occurrences
+from recruiter.domain.schedule.policy_registry import SchedulePolicyRegistry
+from recruiter.domain.schedule.scheduler import Plan, Scheduler, plan
 from recruiter.domain.text import cut
 from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import InvalidSchedule

@@ -21,17 +21,17 @@ from datetime import datetime
 from typing import Any
 
 from recruiter.clock import Clock
-from recruiter.domain.assignment import Registration
 from recruiter.domain.job import JobId
 from recruiter.domain.observation import Observation
-from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.domain.planning.assign import Registration
+from recruiter.domain.retry.policy_registry import PolicyRegistry
 from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import StoreUnreachable
-from recruiter.store import moves
+from recruiter.store import outcomes as moves
 from recruiter.store.codec import Document, encode, this_document
+from recruiter.store.collections.roster import LastEntry
 from recruiter.store.database import Store
-from recruiter.store.roster import LastEntry
-from recruiter.store.settlement import Movement
+from recruiter.store.transactions import Movement
 
 
 @dataclass(frozen=True, slots=True)

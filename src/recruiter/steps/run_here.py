@@ -8,7 +8,7 @@ from recruiter.domain.job import Job
 from recruiter.errors import InvalidJob, JobExists
 from recruiter.store.codec import encode, job_document
 from recruiter.store.database import Store
-from recruiter.store.moves import Ended
+from recruiter.store.outcomes import Ended
 
 
 def run_here(store: Store, run: Callable[[bytes], Ended], job: Job, *, own_id: bool = False) -> None:

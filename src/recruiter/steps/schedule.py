@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import datetime
 
 from recruiter.domain.job import Job
-from recruiter.domain.schedule import next_occurrence
-from recruiter.domain.schedule_registry import SchedulePolicyRegistry
-from recruiter.domain.scheduler import Pause, Scheduler
+from recruiter.domain.schedule.occurrences import next_occurrence
+from recruiter.domain.schedule.policy_registry import SchedulePolicyRegistry
+from recruiter.domain.schedule.scheduler import Pause, Scheduler
 from recruiter.errors import SchedulerNotFound
 from recruiter.store.codec import Document, job_document, new_id
 from recruiter.store.database import Store

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recruiter.domain.job import JobId
-from recruiter.store import moves
+from recruiter.store import outcomes as moves
+from recruiter.store.collections.roster import Holding
 from recruiter.store.database import Store
-from recruiter.store.moves import Move
-from recruiter.store.roster import Holding
+from recruiter.store.outcomes import Move
 
 
 def settle(store: Store, worker: str, outcomes: Sequence[tuple[JobId, Move]], facts: Mapping[str, Any]) -> Holding:

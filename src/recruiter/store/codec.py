@@ -19,12 +19,12 @@ from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 
 from recruiter.domain.job import EXECUTIONS_KEPT, ArchivedJob, Cancellation, Execution, Job, JobId, expiry
-from recruiter.domain.lanes import Lane
-from recruiter.domain.moments import not_before
+from recruiter.domain.lane import Lane
+from recruiter.domain.moment import not_before
 from recruiter.domain.names import CANCELLED_LANE, DEFAULT_GROUP, DEFAULT_METHOD, check_name
-from recruiter.domain.needs import Needs
+from recruiter.domain.planning.needs import Needs
 from recruiter.domain.progress import LINES_KEPT, STATUS_KEPT, LogLine, Progress, StatusEntry, between_0_and_1
-from recruiter.domain.retry import MOST_CRASHES, check_max_crashes
+from recruiter.domain.retry.decision import MOST_CRASHES, check_max_crashes
 from recruiter.errors import InvalidJob, InvalidName, JobTooLarge, UnreadableDocument, UnsupportedValue
 from recruiter.store import fields as field
 from recruiter.store.fields import is_job_id, is_text

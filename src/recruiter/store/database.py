@@ -21,11 +21,13 @@ from pymongo.errors import ConfigurationError, PyMongoError
 from pymongo.read_concern import ReadConcern
 
 from recruiter.clock import SystemClock
-from recruiter.domain.filters import JobFilter
 from recruiter.domain.job import JobId
+from recruiter.domain.search.filter import JobFilter
 from recruiter.errors import InvalidTarget, NotAReplicaSet, ServerTooOld, StoreRefused, StoreUnreachable
 from recruiter.first_use import cached_property
-from recruiter.store import (
+from recruiter.store.advice import unreached
+from recruiter.store.codec import LENIENT, OPTIONS, Document
+from recruiter.store.collections import (
     actions,
     archived,
     creations,
@@ -38,21 +40,19 @@ from recruiter.store import (
     schedulers,
     statistics,
 )
-from recruiter.store.advice import unreached
-from recruiter.store.codec import LENIENT, OPTIONS, Document
+from recruiter.store.collections.roster import Hold
 from recruiter.store.connection import Wakers, connect
-from recruiter.store.ends import Ends
-from recruiter.store.held import Held
-from recruiter.store.preparation import Difference, differences, prepare
 from recruiter.store.privileges import LOOK_AROUND, WRITE, lacking
 from recruiter.store.recoveries import Recoveries
-from recruiter.store.roster import Hold
+from recruiter.store.schema import Difference, differences, prepare
+from recruiter.store.search.ended import Ends
+from recruiter.store.search.running import Held
+from recruiter.store.search.waiting import Turns
 from recruiter.store.server import Server
 from recruiter.store.sessions import DURABLE
-from recruiter.store.settlement import Settlement
 from recruiter.store.target import Target, unless_secret
+from recruiter.store.transactions import Settlement
 from recruiter.store.translate import NOT_A_REPLICA_SET, store_call
-from recruiter.store.turns import Turns
 
 OLDEST_WIRE_VERSION = 17
 """MongoDB 6.0."""

@@ -20,13 +20,13 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.client_session import ClientSession
 from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
 
+from recruiter.async_face import in_a_thread
 from recruiter.domain.job import Job, JobId
 from recruiter.errors import InvalidJob, InvalidSession, JobExists, RecruiterError
-from recruiter.store import archived, creations, scheduled
 from recruiter.store.codec import LARGEST_JOB, OPTIONS, Document, encode_job
+from recruiter.store.collections import archived, creations, scheduled
 from recruiter.store.sessions import DURABLE, run_transaction
 from recruiter.store.translate import store_call, translate
-from recruiter.twins import in_a_thread
 
 if TYPE_CHECKING:
     from recruiter.store.database import Store

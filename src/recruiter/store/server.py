@@ -14,8 +14,8 @@ from pymongo.database import Database
 from pymongo.errors import ExecutionTimeout, OperationFailure
 from pymongo.read_concern import ReadConcern
 
-from recruiter.store import leases
 from recruiter.store.codec import Document
+from recruiter.store.collections import leases
 from recruiter.store.translate import store_call
 
 _ARBITER = 7

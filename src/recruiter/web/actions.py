@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from recruiter.app import Recruiter
-from recruiter.domain.filters import JobFilter
+from recruiter.domain.search.filter import JobFilter
 from recruiter.errors import InvalidFilter, ReadOnly, RecruiterError, SettingsError
 from recruiter.web.reader import Reader
 from recruiter.web.sentences import jobs

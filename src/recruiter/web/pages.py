@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from recruiter.domain.filters import JobFilter
+from recruiter.domain.search.filter import JobFilter
 from recruiter.errors import InvalidFilter
 from recruiter.web import figures, timeline, traces, views, words
 from recruiter.web.actions import ON_JOBS

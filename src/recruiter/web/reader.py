@@ -13,30 +13,30 @@ from typing import Any
 
 import recruiter as package
 from recruiter.app import Recruiter
+from recruiter.doctor import examine
 from recruiter.domain.duration import humanize
-from recruiter.domain.filters import ENDED, JobFilter
 from recruiter.domain.finding import Finding
 from recruiter.domain.finding import Level as FindingLevel
 from recruiter.domain.job import ArchivedJob, Job, JobId
-from recruiter.domain.lanes import Lane
-from recruiter.domain.limits import KEY, RESOURCE, AtLimit, Limit
+from recruiter.domain.lane import Lane
 from recruiter.domain.observation import SILENT
-from recruiter.domain.obstacles import Circumstances, Unserved
-from recruiter.domain.packing import NeverFits
-from recruiter.domain.pages import Count, JobSummary
-from recruiter.domain.scheduler import Pause, Scheduler
+from recruiter.domain.planning.limits import KEY, RESOURCE, AtLimit, Limit
+from recruiter.domain.planning.pack import NeverFits
+from recruiter.domain.planning.why_waiting import Circumstances, Unserved
+from recruiter.domain.schedule.scheduler import Pause, Scheduler
+from recruiter.domain.search.filter import ENDED, JobFilter
+from recruiter.domain.search.pages import Count, JobSummary
 from recruiter.domain.state import State
 from recruiter.domain.statistics import Analytics, Flow, Queue, Times, add_up, window
 from recruiter.domain.text import mask
 from recruiter.errors import InvalidFilter, RecruiterError, StoreError, UnreadableDocument
-from recruiter.steps.doctor import examine
-from recruiter.steps.identify import argument_written, ids_written
-from recruiter.steps.search import Entry, Form, search
-from recruiter.store.actions import ActionEntry
+from recruiter.store.collections.actions import ActionEntry
+from recruiter.store.collections.limits import Rules
+from recruiter.store.collections.roster import RosterEntry
 from recruiter.store.database import Store
-from recruiter.store.limits import Rules
-from recruiter.store.roster import RosterEntry
-from recruiter.store.summaries import FIELDS, summary_from
+from recruiter.store.search.summaries import FIELDS, summary_from
+from recruiter.views.identify import argument_written, ids_written
+from recruiter.views.search import Entry, Form, search
 from recruiter.web import sentences, timeline, views
 from recruiter.web.caches import Kept
 from recruiter.web.redaction import Redaction

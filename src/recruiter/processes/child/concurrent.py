@@ -24,10 +24,10 @@ from recruiter.clock import FollowingClock
 from recruiter.processes.child import pipe
 from recruiter.processes.child.cancel_listener import CancelListener
 from recruiter.processes.child.claims import Claims
-from recruiter.processes.complaints import Complaints
+from recruiter.processes.child.listener_errors import Complaints
 from recruiter.processes.progress.sender import ProgressSender
 from recruiter.steps.execute import Executor
-from recruiter.store.moves import Ended
+from recruiter.store.outcomes import Ended
 
 _BREATH = 0.1
 _number: contextvars.ContextVar[int | None] = contextvars.ContextVar("recruiter_number", default=None)

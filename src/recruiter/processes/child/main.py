@@ -25,12 +25,12 @@ from recruiter.processes.child import pipe, process_group
 from recruiter.processes.child.cancel_listener import CancelListener
 from recruiter.processes.child.claims import Claims
 from recruiter.processes.child.concurrent import ConcurrentChild
-from recruiter.processes.complaints import Complaints
+from recruiter.processes.child.listener_errors import Complaints
 from recruiter.processes.progress.sender import ProgressSender
 from recruiter.registry import Registry
 from recruiter.steps.execute import Executor
 from recruiter.store.codec import Document, encode
-from recruiter.store.limits import limit_fields
+from recruiter.store.collections.limits import limit_fields
 
 _FOR_THE_SUPERVISOR = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
 _before_fork = threading.local()

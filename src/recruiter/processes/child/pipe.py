@@ -18,10 +18,10 @@ from datetime import datetime
 from itertools import islice
 from typing import NamedTuple
 
-from recruiter.store import moves
+from recruiter.store import outcomes as moves
 from recruiter.store.codec import decode, encode, id_of
-from recruiter.store.moves import Ended
-from recruiter.store.settlement import Rescheduled
+from recruiter.store.outcomes import Ended
+from recruiter.store.transactions import Rescheduled
 
 _HEAD = struct.Struct("<BII")
 HEAD = _HEAD.size

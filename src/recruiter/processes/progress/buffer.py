@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from recruiter.domain.job import JobId
-from recruiter.processes.held import HeldJob
+from recruiter.processes.worker.held_job import HeldJob
 from recruiter.store.codec import Document, decode
-from recruiter.store.scheduled import Sign
+from recruiter.store.collections.scheduled import Sign
 
 
 @dataclass(slots=True)

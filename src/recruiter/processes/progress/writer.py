@@ -12,7 +12,7 @@ import time
 from recruiter.errors import StoreError, StoreUnreachable
 from recruiter.events import Events
 from recruiter.processes.loop import Loop, Stop
-from recruiter.processes.membership import Membership
+from recruiter.processes.worker.registration import Membership
 from recruiter.store.database import Store
 
 _BETWEEN_WRITES = 0.25

@@ -13,7 +13,7 @@ import psutil
 from recruiter.domain.job import JobId
 from recruiter.processes.child import pipe
 from recruiter.processes.child.claims import Claims, Numbers
-from recruiter.processes.held import HeldJob
+from recruiter.processes.worker.held_job import HeldJob
 from recruiter.programs import signal_name
 from recruiter.store.codec import Document, encode
 

@@ -37,21 +37,21 @@ from functools import partial
 
 from recruiter.clock import Clock
 from recruiter.domain.job import JobId
-from recruiter.domain.limits import Limit
-from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.domain.planning.limits import Limit
+from recruiter.domain.retry.policy_registry import PolicyRegistry
 from recruiter.errors import ApplicationError
 from recruiter.events import Events
 from recruiter.processes.child import pipe
-from recruiter.processes.held import HeldJob
-from recruiter.processes.holdings import Holdings, Outcome, crashed
-from recruiter.processes.telling import Telling
 from recruiter.processes.worker import overruns
 from recruiter.processes.worker.child_handle import STUCK, Answer, ChildHandle, Run
 from recruiter.processes.worker.child_pool import ChildPool, Spawn
+from recruiter.processes.worker.held_job import HeldJob
+from recruiter.processes.worker.held_jobs import Holdings, Outcome, crashed
+from recruiter.processes.worker.job_events import Telling
 from recruiter.processes.worker.overruns import ByForce, Overruns, Reason
-from recruiter.store import moves
+from recruiter.store import outcomes as moves
 from recruiter.store.codec import Document, decode
-from recruiter.store.limits import limit_of
+from recruiter.store.collections.limits import limit_of
 
 _GATHER = 0.004
 """Seconds in which answers gather while children have more to do."""

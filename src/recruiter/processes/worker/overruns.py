@@ -16,10 +16,10 @@ from datetime import datetime
 from pathlib import Path
 
 from recruiter.domain.job import Execution
-from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.domain.retry.policy_registry import PolicyRegistry
 from recruiter.errors import JobBlockedOthers, JobOutOfMemory, JobTimedOut, RecruiterError
 from recruiter.processes.worker.child_handle import ChildHandle
-from recruiter.store import moves
+from recruiter.store import outcomes as moves
 from recruiter.store.codec import Document
 
 _TIME_TO_LEAVE = 0.5

@@ -17,20 +17,20 @@ import time
 from dataclasses import dataclass
 
 from recruiter.clock import SteadyClock
-from recruiter.domain.policy_registry import PolicyRegistry
-from recruiter.domain.throughput import Throughput
+from recruiter.domain.planning.prefetch import Throughput
+from recruiter.domain.retry.policy_registry import PolicyRegistry
 from recruiter.events import Events
-from recruiter.processes.fetching import Fetching
-from recruiter.processes.heartbeat import Heartbeat
-from recruiter.processes.held import HeldJob
 from recruiter.processes.loop import Stop
-from recruiter.processes.membership import LAST_WORDS, Membership, MembershipOptions
-from recruiter.processes.notify import ServiceManager
 from recruiter.processes.progress.writer import ProgressWriter
-from recruiter.processes.settling import Settling
+from recruiter.processes.systemd import ServiceManager
 from recruiter.processes.worker.child_handle import Run
 from recruiter.processes.worker.child_pool import ForkServer
 from recruiter.processes.worker.dispatcher import Dispatcher
+from recruiter.processes.worker.fetcher import Fetching
+from recruiter.processes.worker.heartbeat import Heartbeat
+from recruiter.processes.worker.held_job import HeldJob
+from recruiter.processes.worker.registration import LAST_WORDS, Membership, MembershipOptions
+from recruiter.processes.worker.settler import Settling
 from recruiter.store.database import Store
 
 

@@ -1,0 +1,63 @@
+"""Doctor: looks at everything, changes nothing, and says what is wrong and what to do.
+
+    server      the MongoDB server, its replica set, oplog and disk
+    schema      collections, indexes, validators
+    fleet       who leads, who works, whose clock is wrong
+    jobs        what waits and will not run, what is paused, what was set aside
+    schedulers  repeatable jobs that are broken or late
+    documents   what cannot be read, in every collection
+
+A question that this user may not ask becomes a note, and the next one is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from recruiter.doctor import documents, fleet, jobs, schedulers, schema, server
+from recruiter.doctor.thresholds import Thresholds
+from recruiter.domain.finding import Finding, note, problem
+from recruiter.domain.text import head
+from recruiter.errors import StoreError, StoreRefused, StoreUnreachable
+from recruiter.store.database import ServerFacts, Store
+
+__all__ = ["Thresholds", "examine"]
+
+_LONGEST = 300
+
+Check = Callable[[Store, ServerFacts, Thresholds], Iterable[Finding]]
+
+
+def examine(store: Store, thresholds: Thresholds | None = None) -> list[Finding]:
+    """Everything there is to say. Raises StoreError only when no server can be talked to at all, or this user may not
+    even see who leads."""
+    thresholds = thresholds or Thresholds()
+    try:
+        facts = store.check()
+    except StoreUnreachable as unreachable:
+        return list(server.without_primary(store, unreachable))
+    store.leases.read()
+    findings = [*_ask("server", server.CHECKS, store, facts, thresholds)]
+    findings += _ask("schema", schema.CHECKS, store, facts, thresholds)
+    if schema.NOBODY in findings:
+        return findings
+    findings += _ask("fleet", fleet.CHECKS, store, facts, thresholds)
+    findings += _ask("jobs", jobs.CHECKS, store, facts, thresholds)
+    findings += _ask("schedulers", schedulers.CHECKS, store, facts, thresholds)
+    return [*findings, *_ask("documents", documents.CHECKS, store, facts, thresholds)]
+
+
+def _ask(
+    about: str, checks: Iterable[Check], store: Store, facts: ServerFacts, thresholds: Thresholds
+) -> Iterator[Finding]:
+    for check in checks:
+        try:
+            yield from list(check(store, facts, thresholds))
+        except StoreRefused as refused:
+            yield note(about, f"something could not be looked at. {refused}", "Everything else was looked at")
+        except StoreUnreachable:
+            raise
+        except StoreError as error:  # an index is missing, or somebody has written what nobody can read
+            told = " ".join(str(error).split())
+            todo = "Mend what is said of indexes first (recruiter prepare), then ask again"
+            yield problem(about, f"something could not be looked at. {head(told, _LONGEST)}", todo)

@@ -1,0 +1,55 @@
+"""Documents that cannot be read, of every collection: which they are, why, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from recruiter.doctor.thresholds import Thresholds
+from recruiter.domain.finding import Finding, note, problem
+from recruiter.domain.unreadable import Unreadable
+from recruiter.errors import StoreUnreachable
+from recruiter.store.database import ServerFacts, Store
+
+_TODO = {
+    "leases": "The next leader writes it anew; a document beside the lease can be removed",
+    "roster": "The leader retires it after a while, and frees what it holds; a worker that lives joins again",
+    "schedulers": "It makes no jobs. Create it again, or remove it: recruiter scheduler remove URN",
+    "limits": "It is not in force. Set it again, or remove it: recruiter limit remove SUBJECT",
+    "processes": "Nothing depends on it, and it goes by itself after an hour; or remove it in mongosh",
+    "archived": "It is no job that can be shown or recovered. Correct it, or remove it in mongosh",
+    "scheduled": "Nobody looks at it. Unset its lane in mongosh, so that the leader adopts it or sets it aside",
+    "statistics": "It is not counted. Remove it in mongosh",
+    "actions": "It is not shown, and goes by itself after 90 days; or remove it in mongosh",
+}
+
+
+def _documents(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
+    most = thresholds.unreadable_told
+    since = store.clock.now() - thresholds.unreadable_since
+    looks: dict[str, Callable[[], Sequence[Unreadable]]] = {
+        "leases": store.leases.unreadable,
+        "roster": store.roster.unreadable,
+        "schedulers": lambda: store.schedulers.all().unreadable,
+        "limits": lambda: store.limits.read().unreadable,
+        "processes": lambda: store.processes.entries().unreadable,
+        "archived": lambda: store.archived.unreadable(since, most + 1),
+        "scheduled": lambda: store.scheduled.neither_job_nor_foreign(most + 1, thresholds.counting),
+        "statistics": lambda: store.statistics.unreadable(most + 1),
+        "actions": lambda: store.actions.latest(most).unreadable,
+    }
+    for name, look in looks.items():
+        try:
+            yield from _told(name, look(), most)
+        except StoreUnreachable as error:
+            yield note("documents", f"{name} could not be looked through in time ({error})", "Ask again")
+
+
+def _told(collection: str, unreadable: Sequence[Unreadable], most: int) -> Iterator[Finding]:
+    for document in unreadable[:most]:
+        yield problem("documents", str(document), _TODO[collection])
+    if len(unreadable) > most:
+        more = f"and more documents of {collection} cannot be read"
+        yield problem("documents", more, "Deal with these first, then ask again")
+
+
+CHECKS = (_documents,)

@@ -1,0 +1,126 @@
+"""Who leads, who stands by, who works, who cleans; and whose clock is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from recruiter.doctor.thresholds import Thresholds
+from recruiter.domain.duration import humanize
+from recruiter.domain.finding import Finding, note, ok, problem
+from recruiter.domain.text import plural
+from recruiter.store.collections.leases import Lease
+from recruiter.store.collections.roster import RosterEntry
+from recruiter.store.database import ServerFacts, Store
+
+_START_RECRUITER = "Start one: recruiter start recruiter"
+
+
+def _leader(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
+    lease, now = store.leases.read(), store.clock.now()
+    if lease is None or lease.holder is None:
+        yield problem("fleet", "no recruiter leads: no job is given to any worker", _START_RECRUITER)
+        return
+    silent = _ago(now, lease.renewed_at or now)
+    who = f"the recruiter on {lease.host} (pid {lease.pid})"
+    if silent > thresholds.silent:
+        text = f"{who} led, was last seen {humanize(silent)} ago, and nobody has taken over"
+        yield problem("fleet", text, _START_RECRUITER)
+        return
+    since = f" for {humanize(_ago(now, lease.since))}" if lease.since is not None else ""
+    yield ok("fleet", f"{who} leads{since}, term {lease.term}; {_standing_by(store, lease, thresholds)}")
+    yield from _restless(lease, now, thresholds)
+
+
+def _standing_by(store: Store, lease: Lease, thresholds: Thresholds) -> str:
+    others = [
+        entry
+        for entry in store.processes.entries()
+        if entry.role == "recruiter"
+        and (entry.host, entry.pid) != (lease.host, lease.pid)
+        and _ago(store.clock.now(), entry.seen_at) <= thresholds.silent
+    ]
+    return f"{len(others)} stand by" if len(others) > 1 else "one stands by" if others else "nobody stands by"
+
+
+def _restless(lease: Lease, now: datetime, thresholds: Thresholds) -> Iterator[Finding]:
+    lately = [moment for moment in lease.takeovers if now - moment <= thresholds.restless]
+    if len(lately) >= thresholds.takeovers:
+        yield problem(
+            "fleet",
+            f"{len(lately)} terms of leadership have begun in the last {humanize(thresholds.restless)}: leaders lose "
+            "MongoDB, or their processor, for longer than the lease",
+            "Look at the recruiters' logs, and at the load of MongoDB and of their hosts; or give --lease-time more",
+        )
+
+
+def _workers(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
+    entries = store.roster.entries()
+    if not entries:
+        yield problem(
+            "fleet",
+            "no worker is on the roster: no job runs",
+            "Start one: recruiter start worker --bootstrap YOUR_APP",
+        )
+    for entry in entries:
+        yield _judged(entry, store.clock.now(), thresholds)
+
+
+def _judged(entry: RosterEntry, now: datetime, thresholds: Thresholds) -> Finding:
+    worker, silent = entry.registration, _ago(now, entry.seen_at)
+    on = "every group" if worker.groups is None else ", ".join(sorted(worker.groups))
+    who = f"worker {entry.id}"
+    if silent > thresholds.silent:
+        text = f"{who} was last seen {humanize(silent)} ago, and holds {plural(worker.holds, 'job')}"
+        todo = "The leader, or a cleaner, retires it and frees its jobs; if it stays here, neither runs"
+        return problem("fleet", text, todo)
+    if entry.kept_idle is not None:
+        by, why = entry.kept_idle.get("by") or "somebody", entry.kept_idle.get("reason") or "no reason given"
+        text = f"{who} is given nothing, because {by} said so: {why}"
+        return note("fleet", text, f"Let it work again: recruiter worker resume {entry.id}")
+    if entry.leaving:
+        jobs = plural(worker.holds, "job")
+        return note("fleet", f"{who} was asked to stop, and finishes {jobs}", "It leaves by itself")
+    offers = f"{plural(worker.slots, 'slot')} on {on}, {plural(len(worker.tasks), 'task')}"
+    text = f"{who}: {offers}, seen {humanize(silent)} ago"
+    return ok("fleet", text)
+
+
+def _cleaner(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
+    now = store.clock.now()
+    cleaners = [e for e in store.processes.entries() if e.role == "cleaner"]
+    seen = [entry for entry in cleaners if _ago(now, entry.seen_at) <= thresholds.silent]
+    if seen:
+        yield ok("fleet", f"the cleaner on {seen[0].host} (pid {seen[0].pid}) keeps the archive small")
+    else:
+        text = "no cleaner runs: finished jobs are kept for ever"
+        yield note("fleet", text, "Start one: recruiter start cleaner")
+
+
+def _clocks(store: Store, facts: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
+    """Jobs run on time all the same: everybody goes by the server's clock."""
+    measured = [(entry.host, entry.clock_offset) for entry in store.processes.entries()]
+    measured += [(entry.host, entry.clock_offset) for entry in store.roster.entries()]
+    offsets = {host: timedelta(seconds=offset) for host, offset in measured if offset is not None}
+    offsets["this host"] = facts.clock_offset
+    wrong = {host: offset for host, offset in offsets.items() if abs(offset) > thresholds.clock}
+    for host, offset in wrong.items():
+        which = "behind" if offset > timedelta() else "ahead of"
+        text = f"the clock of {host} is {humanize(_whole(abs(offset)))} {which} the server's"
+        yield problem("fleet", text, "Set it (NTP). Jobs run on time all the same; what they and logs tell is wrong")
+    if not wrong:
+        yield ok(
+            "fleet",
+            f"the clock of this host agrees with the server's, and so do those of {plural(len(offsets) - 1, 'other')}",
+        )
+
+
+def _ago(now: datetime, moment: datetime) -> timedelta:
+    return max(timedelta(), _whole(now - moment))
+
+
+def _whole(duration: timedelta) -> timedelta:
+    return timedelta(seconds=round(duration.total_seconds()))
+
+
+CHECKS = (_leader, _workers, _cleaner, _clocks)

@@ -1,0 +1,116 @@
+"""Jobs that wait and will not run as things are; what is paused; what was set aside.
+
+It looks at lanes, not at jobs: those of one lane wait for the same thing, however many they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from recruiter.doctor.thresholds import Thresholds
+from recruiter.domain.finding import Finding, note, ok, problem
+from recruiter.domain.lane import Lane
+from recruiter.domain.names import CANCELLED_LANE
+from recruiter.domain.planning.limits import AtLimit, Reason
+from recruiter.domain.planning.pack import NeverFits
+from recruiter.domain.planning.why_waiting import Circumstances, Unserved
+from recruiter.domain.schedule.scheduler import Pause
+from recruiter.domain.text import head, plural
+from recruiter.errors import StoreUnreachable
+from recruiter.store.collections.limits import FLEET, Rules
+from recruiter.store.database import ServerFacts, Store
+
+_LONGEST_REASON = 200
+
+
+def _lanes(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
+    rules = store.limits.read()
+    waiting = _waiting(store, thresholds)
+    facts = Circumstances(store.roster.read(), store.roster.held(), rules.limits, rules.starts, store.clock.now())
+    told = 0
+    for lane, count in sorted(waiting.items(), key=lambda item: str(item[0])):
+        reason = facts.obstacle(lane) if rules.pauses(lane.group) is None else None
+        finding = _judged(lane, count, reason) if reason is not None else None
+        if finding is not None:
+            told += 1
+            if told <= thresholds.lanes_told:
+                yield finding
+    if told > thresholds.lanes_told:
+        more = f"and jobs of {told - thresholds.lanes_told} more kinds wait like these"
+        yield problem("jobs", more, "recruiter group list shows the groups")
+    if not told:
+        total = sum(filter(None, waiting.values()))
+        exact = None not in waiting.values()
+        jobs = plural(total, "job waits or runs", "jobs wait or run") if exact else "many jobs wait or run"
+        yield ok("jobs", f"{jobs}, and all of them can")
+    yield from _pauses(rules, waiting)
+
+
+def _waiting(store: Store, thresholds: Thresholds) -> dict[Lane, int | None]:
+    """The lanes that have jobs, whatever they are counted by, and how many; None when counting took too long."""
+    counts: Mapping[str, int | None]
+    try:
+        counts = store.scheduled.count_by_lane(thresholds.counting)
+    except StoreUnreachable:
+        counts = dict.fromkeys(store.scheduled.lanes())
+    kinds: dict[Lane, int | None] = {}
+    for text, count in counts.items():
+        if text != CANCELLED_LANE:
+            lane = Lane.parse(text)._replace(key=None)
+            before = kinds.get(lane, 0)
+            kinds[lane] = None if before is None or count is None else before + count
+    return kinds
+
+
+def _judged(lane: Lane, count: int | None, reason: Reason) -> Finding | None:
+    """None for what only waits its turn."""
+    jobs = f"{'jobs' if count is None else plural(count, 'job')} of task {lane.task}"
+    who = f"{jobs} in group {lane.group}"
+    match reason:
+        case Unserved():
+            todo = reason.todo or "Let them work again (recruiter worker resume WORKER), or start others"
+            return problem("jobs", f"{who} cannot run: {reason.text}", todo[:1].upper() + todo[1:])
+        case NeverFits():
+            todo = "Start a worker on a host that has it, or say what this one has (--resources); or let them need less"
+            return problem("jobs", f"{who} can never run: each {reason}", todo)
+        case AtLimit(held=0):
+            return note("jobs", f"{who}: none starts, {reason}", f"Allow some: recruiter limit set {reason.bucket} 1")
+        case _:
+            return None
+
+
+def _pauses(rules: Rules, waiting: Mapping[Lane, int | None]) -> Iterator[Finding]:
+    for name, pause in sorted(rules.paused.items()):
+        if name == FLEET:
+            yield note("jobs", f"no job starts anywhere: {_by(pause)}", "Allow it: recruiter group resume --all")
+        else:
+            group = name.removeprefix("group:")
+            lanes = [count for lane, count in waiting.items() if lane.group == group]
+            total = sum(filter(None, lanes))
+            jobs = "many jobs wait" if None in lanes else plural(total, "job waits", "jobs wait")
+            text = f"group {group} is paused, {jobs}: {_by(pause)}"
+            yield note("jobs", text, f"Let them start: recruiter group resume {group}")
+
+
+def _by(pause: Pause) -> str:
+    return f"{pause.by or 'somebody'} said so: {pause.reason or 'no reason given'}"
+
+
+def _set_aside(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
+    since = store.clock.now() - thresholds.set_aside
+    for job in store.archived.set_aside(thresholds.set_aside_told, since):
+        why = head(job.reason or str(job.why), _LONGEST_REASON)
+        text = f"job {job.id!r} was set aside at {job.archived_at:%Y-%m-%d %H:%M:%S} UTC: {why}"
+        todo = f"Look at it (recruiter job show {job.id}), correct what made it; recruiter job recover runs it again"
+        yield problem("jobs", text, todo)
+
+
+def _inbox(store: Store, _: ServerFacts, __: Thresholds) -> Iterator[Finding]:
+    count = store.scheduled.count_inbox()
+    if count:
+        documents = plural(count, "document of another program waits", "documents of other programs wait")
+        text = f"{documents} to be adopted, or {'is' if count == 1 else 'are'} locked by its program"
+        yield note("jobs", text, "A leader adopts them within seconds. If there are more and more: look at its log")
+
+
+CHECKS = (_lanes, _inbox, _set_aside)

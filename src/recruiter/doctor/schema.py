@@ -1,0 +1,47 @@
+"""Collections, indexes and validators: as this version of Recruiter would make them, or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from recruiter.doctor.thresholds import Thresholds
+from recruiter.domain.finding import Finding, note, ok, problem
+from recruiter.store.database import ServerFacts, Store
+from recruiter.store.schema import Difference, Kind
+
+NOBODY = problem(
+    "schema",
+    "nothing of Recruiter is in this database: no process has ever run on it",
+    "Start them: recruiter start all --bootstrap YOUR_APP",
+)
+
+
+def _schema(store: Store, _facts: ServerFacts, _thresholds: Thresholds) -> Iterator[Finding]:
+    differences = store.differences()
+    if [each.collection for each in differences if each.kind is Kind.NO_COLLECTION] == store.collections():
+        yield NOBODY
+        return
+    for difference in differences:
+        yield _judged(difference)
+    if not any(difference.kind is not Kind.EXTRA_INDEX for difference in differences):
+        yield ok("schema", f"{len(store.collections())} collections have their indexes and validators")
+
+
+def _judged(difference: Difference) -> Finding:
+    match difference.kind:
+        case Kind.NO_COLLECTION | Kind.NO_INDEX:
+            return problem("schema", f"{difference} is missing", "Make it: recruiter prepare")
+        case Kind.OTHER_INDEX:
+            drop = f'db.{difference.collection}.dropIndex("{difference.index}")'
+            text = f"{difference} is not what this version of Recruiter needs"
+            return problem("schema", text, f"Drop it in mongosh with {drop}, then make it anew: recruiter prepare")
+        case Kind.OTHER_VALIDATOR:
+            text = f"{difference} is not that of this version of Recruiter: documents may be let in that break it"
+            todo = "Set it: recruiter prepare. If it comes back, processes of another version run beside this one"
+            return problem("schema", text, todo)
+        case Kind.EXTRA_INDEX:
+            text = f"{difference} is not Recruiter's: it costs a little with every job"
+            return note("schema", text, "Drop it if nobody needs it")
+
+
+CHECKS = (_schema,)

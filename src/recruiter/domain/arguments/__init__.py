@@ -1,0 +1,1 @@
+"""Arguments of jobs: checked where the job is made, rebuilt where it runs."""

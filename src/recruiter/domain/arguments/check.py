@@ -1,0 +1,287 @@
+"""Arguments, checked where the job is made and rebuilt where it runs.
+
+    send.enqueue("a@b.c", name="Ada")
+        bind(("a@b.c",), {"name": "Ada"})         ──▶ {"to": "a@b.c", "name": "Ada"}         stored
+        unbind({"to": "a@b.c", "name": "Ada"})    ──▶ (), {"to": "a@b.c", "name": "Ada"}     to call with
+        unbind(["a@b.c", "Ada"])                  ──▶ the same: another program may write a list
+
+Parameters that were not passed are not stored: the defaults of the code that runs the job apply. `*args` is
+stored as a list and `**kwargs` as a document, each under its own name.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import InitVar, dataclass, is_dataclass
+from functools import partial
+from inspect import Parameter
+from types import SimpleNamespace
+from typing import Any, get_type_hints
+
+from recruiter.domain.arguments.typed import Mismatch, Slot, spelled
+from recruiter.domain.arguments.values import KEYS_THAT_CHANGE, Refused
+from recruiter.errors import InvalidArguments, UnsupportedValue
+from recruiter.first_use import cached_property
+
+_POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+_NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+_VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+_EMPTY = Parameter.empty
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Everything `bind` and `unbind` need, prepared once."""
+
+    signature: inspect.Signature
+    slots: dict[str, Slot]
+    plain: dict[str, frozenset[Any]]
+    positional: tuple[str, ...]
+    required: frozenset[str]
+    rest: str | None
+    options: str | None
+    simple: bool
+    """Every parameter can be given by name, so that `unbind` need not put them in order."""
+
+
+class Signature:
+    """What a function takes. Making one costs nothing; reading the annotations waits for the first use."""
+
+    def __init__(self, function: Callable[..., Any], skip_first: bool = False, owner: type | None = None) -> None:
+        self._function = function
+        self._owner = owner
+        self._skip_first = skip_first
+        self._unresolved: list[str] = []
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], *, skip_first: bool = False, owner: type | None = None) -> Signature:
+        """The signature of a function or class; `skip_first` leaves out `self`. Of a dataclass's constructor, `owner`
+        is the dataclass: its fields may be annotated in the words of other modules."""
+        return cls(function, skip_first, owner)
+
+    @property
+    def name(self) -> str:
+        return getattr(self._function, "__qualname__", None) or repr(self._function)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its parameters, in order."""
+        return tuple(self._plan.slots)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What could not be checked, and why: annotations that cannot be resolved or understood."""
+        slots = self._plan.slots.items()
+        return (*self._unresolved, *(f"{name}: {slot.note}" for name, slot in slots if slot.note))
+
+    @cached_property
+    def returns(self) -> Any:
+        """The annotation of the result; Any if there is none."""
+        return self._annotation("return", self._plan.signature.return_annotation)
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The document of these arguments; InvalidArguments if they do not fit, UnsupportedValue if they
+        fit and cannot travel."""
+        plan = self._plan
+        if not plan.simple or len(args) > len(plan.positional):
+            return self._bind_slowly(args, kwargs)
+        document = dict(zip(plan.positional, args, strict=False))
+        if kwargs:
+            if not document.keys().isdisjoint(kwargs):
+                return self._bind_slowly(args, kwargs)
+            document.update(kwargs)
+        if not plan.required <= document.keys():
+            return self._bind_slowly(args, kwargs)
+        for name, value in document.items():
+            kind, plain = type(value), plan.plain.get(name)
+            if plain is None:
+                return self._bind_slowly(args, kwargs)
+            if kind not in plain or (kind is str and not value.isascii()) or (kind is int and not _fits(value)):
+                document[name] = self._store(name, value)
+        return document
+
+    def bind_kept(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The document of arguments that somebody kept by the names of the parameters, `*args` and `**kwargs` too."""
+        plan, named = self._plan, dict(values)
+        rest = named.pop(plan.rest, ()) if plan.rest is not None else ()
+        options = named.pop(plan.options, {}) if plan.options is not None else {}
+        if not rest:
+            return self.bind((), {**named, **options})
+        positional = [named.pop(name) for name in plan.positional]
+        return self.bind((*positional, *rest), {**named, **options})
+
+    def unbind(self, document: Mapping[str, Any] | list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments to call with, rebuilt from a document of names or a list of positions."""
+        plan = self._plan
+        if isinstance(document, list):
+            document = self._named(document)
+        elif not isinstance(document, Mapping):
+            raise InvalidArguments(f"{self.name}(): arguments are a document or a list, not {document!r:.80}")
+        plain, arguments = plan.plain, dict(document)
+        for name, value in document.items():
+            if name not in plain:
+                raise InvalidArguments(f"{self.name}() has no parameter {name!r:.80}; {self._takes()}")
+            if type(value) not in plain[name]:
+                arguments[name] = self._restore(name, value)
+        if not plan.required <= arguments.keys():
+            missing = ", ".join(name for name in plan.slots if name in plan.required - arguments.keys())
+            raise InvalidArguments(f"{self.name}(): missing {missing}; {self._takes()}")
+        return ((), arguments) if plan.simple else self._ordered(arguments)
+
+    @cached_property
+    def _plan(self) -> _Plan:
+        signature = self._read()
+        parameters = list(signature.parameters.values())[1 if self._skip_first else 0 :]
+        slots = {p.name: Slot(self._annotation(p.name, p.annotation)) for p in parameters}
+        named = [p for p in parameters if p.kind not in _VARIADIC]
+        kinds = {p.kind: p.name for p in parameters if p.kind in _VARIADIC}
+        return _Plan(
+            signature=signature.replace(parameters=parameters),
+            slots=slots,
+            plain={p.name: slots[p.name].plain if p in named else frozenset() for p in parameters},
+            positional=tuple(p.name for p in parameters if p.kind in _POSITIONAL),
+            required=frozenset(p.name for p in named if p.default is _EMPTY),
+            rest=kinds.get(Parameter.VAR_POSITIONAL),
+            options=kinds.get(Parameter.VAR_KEYWORD),
+            simple=all(p.kind in _NAMED for p in parameters),
+        )
+
+    def _read(self) -> inspect.Signature:
+        try:
+            return inspect.signature(self._function)
+        except (TypeError, ValueError) as error:
+            raise InvalidArguments(f"the parameters of {self.name} cannot be read: {error}") from None
+
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        """The annotations, resolved; those that cannot be are left out."""
+        function = _annotated(self._function)
+        try:
+            if self._owner is not None and is_dataclass(self._owner):
+                return get_type_hints(self._owner, include_extras=True)
+            return get_type_hints(function, include_extras=True)
+        except Exception:
+            return self._hints_one_by_one(function)
+
+    def _hints_one_by_one(self, function: Any) -> dict[str, Any]:
+        hints: dict[str, Any] = {}
+        names = getattr(inspect.unwrap(function), "__globals__", {})
+        for name, annotation in getattr(function, "__annotations__", {}).items():
+            alone = SimpleNamespace(__annotations__={name: annotation})
+            try:
+                hints |= get_type_hints(alone, names, include_extras=True)
+            except Exception as error:
+                self._unresolved.append(f"{name}: {annotation!r} is not checked: {error}")
+        return hints
+
+    def _annotation(self, name: str, written: Any) -> Any:
+        found = self._hints.get(name, written)
+        if isinstance(found, InitVar):
+            found = found.type
+        return Any if found is _EMPTY or isinstance(found, str) else found
+
+    def _bind_slowly(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            bound = self._plan.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise InvalidArguments(f"{self.name}(): {error}; {self._takes()}") from None
+        return {name: self._store(name, value) for name, value in bound.arguments.items()}
+
+    def _store(self, name: str, value: Any) -> Any:
+        plan = self._plan
+        slot = plan.slots[name]
+        if name == plan.rest:
+            return [self._stored(slot, item, f"{name}[{index}]") for index, item in enumerate(value)]
+        if name == plan.options:
+            _check_names(value, f"{self.name}(): {name}")
+            return {key: self._stored(slot, item, f"{name}.{key}") for key, item in value.items()}
+        return self._stored(slot, value, name)
+
+    def _stored(self, slot: Slot, value: Any, place: str) -> Any:
+        try:
+            return slot.store(value)
+        except Mismatch as mismatch:
+            raise InvalidArguments(f"{self.name}(): {place}: {mismatch}") from None
+        except Refused as refused:
+            raise refused.named(f"args.{place}") from None
+
+    def _restore(self, name: str, stored: Any) -> Any:
+        plan = self._plan
+        slot = plan.slots[name]
+        if name == plan.rest and isinstance(stored, list):
+            return [self._restored(slot, item, f"{name}[{index}]") for index, item in enumerate(stored)]
+        if name == plan.options and isinstance(stored, Mapping):
+            return {key: self._restored(slot, item, f"{name}.{key}") for key, item in stored.items()}
+        if name in (plan.rest, plan.options):
+            needed = "a list" if name == plan.rest else "a document"
+            raise InvalidArguments(f"{self.name}(): {name}: expected {needed}, got {stored!r:.80}")
+        return self._restored(slot, stored, name)
+
+    def _restored(self, slot: Slot, stored: Any, place: str) -> Any:
+        try:
+            return slot.restore(stored)
+        except (Mismatch, UnsupportedValue) as problem:
+            raise InvalidArguments(f"{self.name}(): {place}: {problem}") from None
+
+    def _named(self, values: list[Any]) -> dict[str, Any]:
+        plan = self._plan
+        document = dict(zip(plan.positional, values, strict=False))
+        beyond = values[len(plan.positional) :]
+        if beyond and plan.rest is None:
+            raise InvalidArguments(f"{self.name}(): {len(values)} arguments are too many; {self._takes()}")
+        if beyond and plan.rest is not None:
+            document[plan.rest] = beyond
+        return document
+
+    def _ordered(self, arguments: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Positional arguments in order where the function insists on it, defaults filling the gaps."""
+        plan = self._plan
+        rest = arguments.pop(plan.rest, []) if plan.rest else []
+        options = arguments.pop(plan.options, {}) if plan.options else {}
+        clash = next((name for name in options if self._takes_name(name)), None)
+        if clash is not None:
+            raise InvalidArguments(f"{self.name}(): {plan.options}: {clash} is a parameter of its own")
+        ordered = [name for name in plan.positional if rest or self._positional_only(name)]
+        while ordered and not rest and ordered[-1] not in arguments:
+            ordered.pop()
+        defaults = plan.signature.parameters
+        values = [arguments.pop(name) if name in arguments else defaults[name].default for name in ordered]
+        return (*values, *rest), {**arguments, **options}
+
+    def _positional_only(self, name: str) -> bool:
+        return self._plan.signature.parameters[name].kind is Parameter.POSITIONAL_ONLY
+
+    def _takes_name(self, name: str) -> bool:
+        parameter = self._plan.signature.parameters.get(name)
+        return parameter is not None and parameter.kind in _NAMED
+
+    def _takes(self) -> str:
+        parameters = self._plan.signature.parameters.values()
+        return f"it takes ({', '.join(_described(p, self._plan.slots[p.name]) for p in parameters)})"
+
+
+def _fits(value: int) -> bool:
+    return -0x8000_0000_0000_0000 <= value <= 0x7FFF_FFFF_FFFF_FFFF
+
+
+def _described(parameter: Parameter, slot: Slot) -> str:
+    stars = "*" if parameter.kind is Parameter.VAR_POSITIONAL else ""
+    stars = "**" if parameter.kind is Parameter.VAR_KEYWORD else stars
+    optional = "" if parameter.default is _EMPTY else " = …"
+    return f"{stars}{parameter.name}: {spelled(slot.annotation)}{optional}"
+
+
+def _check_names(options: Mapping[str, Any], place: str) -> None:
+    for key in options:
+        if not key.isprintable() or key in KEYS_THAT_CHANGE:
+            raise InvalidArguments(f"{place}: {key!r} cannot be a name")
+
+
+def _annotated(function: Any) -> Any:
+    """Where the annotations of a callable are."""
+    while isinstance(function, partial):
+        function = function.func
+    if isinstance(function, type):
+        return function.__init__  # type: ignore[misc]
+    return function if hasattr(function, "__annotations__") else type(function).__call__

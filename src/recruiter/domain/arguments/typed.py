@@ -1,0 +1,251 @@
+"""One annotated place for a value: a parameter, or a result.
+
+    call site                 store                    another process
+    check(value) ──▶ store(value) ──▶ document ──▶ restore(document) ──▶ a value equal to the first
+
+The check is strict (the text "5" is not an int); restoring is lenient, because another language wrote
+"2030-01-01" or 5.0 where we would have written a date or an int. Dataclasses, models and enums are rebuilt by
+the annotation. To be sure that they come back equal, they are rebuilt once when they are stored: what would
+come back different (a subclass, two classes with the same fields in a union, a serializer that drops a field)
+is refused.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import inspect
+import math
+from dataclasses import fields, is_dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from functools import lru_cache
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, NewType, Union, get_args, get_origin
+from uuid import UUID
+
+from bson import ObjectId
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
+
+from recruiter.domain.arguments.dict_types import checkable
+from recruiter.domain.arguments.values import PLAIN, Refused, encode, from_bson, tagged
+from recruiter.errors import UnsupportedValue
+
+_CONTAINERS = frozenset({list, tuple, set, frozenset, collections.abc.Sequence})
+_MAPPINGS = frozenset({dict, collections.abc.Mapping})
+_LEAVES = frozenset({Any, Decimal, ObjectId, Path, UUID, date, datetime, time, timedelta})
+_SELF_DESCRIBING = PLAIN | _LEAVES | _CONTAINERS | _MAPPINGS
+_ITERABLES = frozenset({collections.abc.Iterable, collections.abc.Collection})
+_UNIONS = frozenset({Union, UnionType})
+_UNTYPED = (Any, object, inspect.Parameter.empty)
+_MODEL_PARTS = ("__dict__", "__pydantic_extra__", "__pydantic_private__")
+_RESULT_TAG = "untyped"
+
+
+class Mismatch(Exception):
+    """The value does not fit the annotation. The message says what was expected and what came."""
+
+
+class Slot:
+    """A place with an annotation. Cheap to make: pydantic's part waits for a value that needs it."""
+
+    __slots__ = ("_adapter", "_self_describing", "annotation", "note", "plain")
+
+    def __init__(self, annotation: Any) -> None:
+        self.annotation = Any if annotation in _UNTYPED else _concrete(annotation)
+        self.note: str | None = None
+        self.plain = _plain_types(self.annotation)
+        self._self_describing = _describes_itself(self.annotation)
+        self._adapter: TypeAdapter[Any] | None = None
+
+    def store(self, value: Any) -> Any:
+        """The value as BSON takes it; raises Mismatch, or Refused if it fits and cannot travel."""
+        if type(value) in self.plain or (adapter := self.adapter) is None:
+            return encode(value)
+        try:
+            checked = adapter.validate_python(value, strict=True)
+        except Exception as error:
+            raise self._mismatch(error, value) from None
+        return encode(checked) if self._self_describing else self._stored_by_annotation(checked, adapter)
+
+    def restore(self, stored: Any) -> Any:
+        """The value in another process; raises Mismatch, or UnsupportedValue for a tag without sense."""
+        value = from_bson(stored)
+        if type(value) in self.plain or (adapter := self.adapter) is None:
+            return value
+        try:
+            return adapter.validate_python(value)
+        except Exception as error:  # a __post_init__ or a validator may raise anything
+            raise self._mismatch(error, value) from None
+
+    @property
+    def adapter(self) -> TypeAdapter[Any] | None:
+        """None where there is nothing to check: no annotation, or one that makes no sense (see `note`)."""
+        if self._adapter is None and self.annotation is not Any:
+            try:
+                self._adapter = _adapter(checkable(self.annotation))
+            except Exception as error:  # pydantic refuses it, or user code in a metaclass raised
+                if "TypedDict" in str(error):  # it can be checked, if it is written in another way
+                    raise Mismatch(f"{spelled(self.annotation)} cannot be checked: {_first_line(error)}") from None
+                self.note = f"{spelled(self.annotation)} is not checked: {_first_line(error)}"
+                self.annotation, self.plain, self._self_describing = Any, PLAIN, True
+        return self._adapter
+
+    def _stored_by_annotation(self, value: Any, adapter: TypeAdapter[Any]) -> Any:
+        try:
+            dumped = adapter.dump_python(value, round_trip=True, by_alias=True, warnings=False)
+            stored = encode(dumped, typed=True)
+        except Refused as refused:
+            stored = _stored_as_json(value, adapter, refused)
+        except Exception as error:  # a serializer may raise anything
+            raise Refused(f"{_shown(value)} could not be exported: {error}") from None
+        try:
+            restored = self.restore(stored)
+        except Mismatch as mismatch:
+            raise Refused(f"{_shown(value)} could not be rebuilt: {mismatch}") from None
+        if not same(value, restored):
+            raise Refused(f"{_shown(value)} would come back as {_shown(restored)}")
+        return stored
+
+    def _mismatch(self, error: Exception, value: Any) -> Mismatch:
+        place, got, message = "", value, f"{type(error).__name__}: {error}"
+        if isinstance(error, ValidationError):
+            first = error.errors(include_url=False)[0]
+            got, message = first["input"], first["msg"]
+            if got is not value or first["type"] == "missing":
+                steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"])
+                place = f" in {''.join(steps).lstrip('.')}"
+        expected = spelled(self.annotation)
+        return Mismatch(f"expected {expected}, got {_shown(got)} ({type(got).__name__}){place}: {message}")
+
+
+@lru_cache(maxsize=1024)
+def _slot(annotation: Any) -> Slot:
+    return Slot(annotation)
+
+
+def slot_of(annotation: Any) -> Slot:
+    """The slot for an annotation; the same one for the same annotation."""
+    try:
+        return _slot(annotation)
+    except TypeError:  # an annotation that cannot be hashed
+        return Slot(annotation)
+
+
+def encode_result(value: Any, annotation: Any = Any) -> Any:
+    """A result as BSON takes it; UnsupportedValue if it cannot travel.
+
+    A function that returns something else than it promised has still done its work: that travels untyped.
+    """
+    slot = slot_of(annotation)
+    try:
+        return slot.store(value)
+    except Mismatch:
+        pass  # it travels untyped, below
+    except Refused as refused:
+        raise refused.named("result") from None
+    try:
+        return tagged(_RESULT_TAG, encode(value))
+    except Refused as refused:
+        raise refused.named("result") from None
+
+
+def decode_result(document: Any, annotation: Any = Any) -> Any:
+    """What `encode_result` was given; UnsupportedValue if the document holds something else."""
+    if isinstance(document, dict) and document.get("__recruiter__") == _RESULT_TAG:
+        return from_bson(document.get("value"))
+    try:
+        return slot_of(annotation).restore(document)
+    except Mismatch as mismatch:
+        raise UnsupportedValue(f"result: {mismatch}") from None
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "")
+
+
+def spelled(annotation: Any) -> str:
+    """The annotation as people write it."""
+    name = annotation.__name__ if isinstance(annotation, type) and not get_args(annotation) else str(annotation)
+    return name.replace("typing.", "").replace("NoneType", "None")
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal, and of the same types all the way down; NaN is the same as NaN, and 5 as 5.0."""
+    if isinstance(one, float) and isinstance(other, float) and math.isnan(one):
+        return math.isnan(other)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if type(one) is not type(other):
+        return _same_but_for_the_class(one, other)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, BaseModel):
+        return all(same(getattr(one, part), getattr(other, part)) for part in _MODEL_PARTS)
+    if is_dataclass(one) and not isinstance(one, type):
+        return all(same(getattr(one, f.name), getattr(other, f.name)) for f in fields(one))
+    return bool(one == other)
+
+
+def _same_but_for_the_class(one: Any, other: Any) -> bool:
+    if isinstance(one, Enum | bool) or isinstance(other, bool):
+        return False
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        return one == other
+    return isinstance(one, type(other)) and type(other) in (str, bytes, list, datetime, date) and one == other
+
+
+def _concrete(annotation: Any) -> Any:
+    """The annotation to check. For an Iterable pydantic would hand out a generator, so it is spelled out."""
+    if annotation is None:
+        return NoneType
+    while isinstance(annotation, NewType):
+        annotation = annotation.__supertype__
+    origin = get_origin(annotation) or annotation
+    if isinstance(origin, collections.abc.Hashable) and origin in _ITERABLES:
+        item = (*get_args(annotation), Any)[0]
+        return list[item] | tuple[item, ...] | set[item] | frozenset[item]  # type: ignore[valid-type]
+    return annotation
+
+
+def _plain_types(annotation: Any) -> frozenset[Any]:
+    """The exact types that fit and travel with no further check: what makes the fast path fast."""
+    if annotation is Any:
+        return PLAIN
+    members = get_args(annotation) if get_origin(annotation) in _UNIONS else (annotation,)
+    return frozenset(each for each in members if isinstance(each, type) and each in PLAIN)
+
+
+def _describes_itself(annotation: Any) -> bool:
+    """Does `encode` alone bring every value of this annotation back?"""
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin in _UNIONS or origin in _CONTAINERS:
+        return all(each is Ellipsis or _describes_itself(each) for each in inner)
+    if origin in _MAPPINGS:
+        return inner[0] is str and _describes_itself(inner[1])
+    return origin is None and isinstance(annotation, collections.abc.Hashable) and annotation in _SELF_DESCRIBING
+
+
+def _adapter(annotation: Any) -> TypeAdapter[Any]:
+    try:
+        return TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))
+    except PydanticUserError:  # a dataclass or model, which has a configuration of its own
+        return TypeAdapter(annotation)
+
+
+def _stored_as_json(value: Any, adapter: TypeAdapter[Any], refused: Refused) -> Any:
+    """For what only pydantic knows how to write: URLs, IP addresses, patterns."""
+    try:
+        return encode(adapter.dump_python(value, mode="json", round_trip=True, by_alias=True))
+    except Exception:
+        raise refused from None
+
+
+def _shown(value: Any) -> str:
+    try:
+        text = repr(value)
+    except Exception:
+        text = f"a {type(value).__name__} that cannot be shown"
+    return text if len(text) <= 80 else f"{text[:80]}…"

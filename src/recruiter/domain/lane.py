@@ -1,0 +1,71 @@
+"""The lane of a job: everything about it that decides where and when it may run, as one text.
+
+    group/task[/needs[/key[/alone]]]
+
+    mail/send                               any worker that serves it
+    media/encode/mem=2147483648,proc=4      only where so much is free
+    mail/send//customer:42                  counted against the limits of this customer
+    generic/poison///alone                  on a worker that holds nothing else: it may kill it
+
+Jobs of one lane are alike to whoever plans: if the first cannot run now, nor can the others, and the rest of the lane
+is not even looked at. Parts in the middle may be empty; empty ones at the end are not written.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from recruiter.domain.names import check_name
+from recruiter.domain.planning.needs import Needs
+from recruiter.errors import InvalidJob, InvalidName
+
+_ALONE = "alone"
+_NOTHING = Needs()
+
+
+class Lane(NamedTuple):
+    group: str
+    task: str
+    needs: Needs = _NOTHING
+    key: str | None = None
+    alone: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> Lane:
+        """From any text, and it never raises: a document may have been written by hand, and the leader must go on.
+
+        A part that makes no sense asks for nothing; the others count.
+        """
+        return _parse(text)
+
+    def __str__(self) -> str:
+        parts = [self.group, self.task, str(self.needs), self.key or "", _ALONE if self.alone else ""]
+        while len(parts) > 2 and not parts[-1]:
+            parts.pop()
+        return "/".join(parts)
+
+    @property
+    def kind_of_key(self) -> str | None:
+        """What its key is the key of: `customer` of `customer:42`."""
+        return None if self.key is None else self.key.partition(":")[0]
+
+
+@lru_cache(maxsize=10_000)
+def _parse(text: str) -> Lane:
+    group, task, needs, key, alone, *_ = [*text.split("/", 5), "", "", "", ""]
+    return Lane(group, task, _needs(needs), _key(key), alone == _ALONE)
+
+
+def _needs(text: str) -> Needs:
+    try:
+        return Needs.parse(text) if text else _NOTHING
+    except InvalidJob:
+        return _NOTHING
+
+
+def _key(text: str) -> str | None:
+    try:
+        return check_name("key", text) if text else None
+    except InvalidName:
+        return None

@@ -1,0 +1,1 @@
+"""Which worker gets which job: assignment, limits, resources, and why a job waits."""

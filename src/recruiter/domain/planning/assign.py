@@ -1,0 +1,106 @@
+"""Who gets which job: the leader's plan, as pure functions.
+
+A round reads the roster, reads due jobs that nobody holds, and deals them. Workers that serve the same groups and the
+same tasks are alike and form one *opening*: one query finds jobs for all of them, and the jobs are dealt like cards,
+free slots first, so that nothing waits behind a busy slot while another one is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from recruiter.domain.job import JobId
+from recruiter.domain.names import group_and_task
+from recruiter.domain.planning.needs import NOTHING, Needs
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A worker as the roster shows it: what it serves, how much it takes, what it holds."""
+
+    id: str
+    groups: frozenset[str] | None
+    tasks: frozenset[str]
+    slots: int
+    prefetch: int
+    holds: int
+    """How many jobs are assigned to it."""
+    beats: int
+    ready: bool = True
+    draining: bool = False
+    session: Any = None
+    """Where its transactions run; only the store knows what it is."""
+    host: str = ""
+    resources: Needs = NOTHING
+    """What its host has."""
+    metered: tuple[tuple[JobId, str], ...] = ()
+    """Jobs that were given to it and that count against limits or resources, with their lanes; some have ended."""
+
+    @property
+    def free_slots(self) -> int:
+        return max(0, self.slots - self.holds)
+
+    @property
+    def room(self) -> int:
+        """How many more jobs it takes now. A nearly full buffer takes none: small batches cost as much as large."""
+        room = self.slots + self.prefetch - self.holds
+        return room if self.free_slots or room * 2 > self.prefetch else 0
+
+    def serves(self, lane: str) -> bool:
+        group, task = group_and_task(lane)
+        if not group:
+            return False  # cancelled jobs; somebody's task may have the name of their lane
+        return task in self.tasks and (self.groups is None or group in self.groups)
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Workers that are alike to the planner, and have room."""
+
+    workers: tuple[Registration, ...]
+
+    @property
+    def room(self) -> int:
+        return sum(worker.room for worker in self.workers)
+
+    def lanes(self, lanes: Iterable[str]) -> list[str]:
+        return [lane for lane in lanes if self.workers[0].serves(lane)]
+
+    def deal(self, jobs: Sequence[JobId]) -> dict[str, list[JobId]]:
+        """Jobs by worker id, in order: first to every free slot in turn, then to the buffers in turn."""
+        hands: dict[str, list[JobId]] = {}
+        seats = self._seats()
+        for job in jobs:
+            worker = next(seats, None)
+            if worker is None:
+                break
+            hands.setdefault(worker, []).append(job)
+        return hands
+
+    def _seats(self) -> Iterator[str]:
+        free = {worker.id: worker.free_slots for worker in self.workers}
+        spare = {worker.id: worker.room - worker.free_slots for worker in self.workers}
+        for seats in (free, spare):
+            open_seats = {worker: count for worker, count in seats.items() if count > 0}
+            while open_seats:
+                for worker in list(open_seats):
+                    yield worker
+                    open_seats[worker] -= 1
+                    if not open_seats[worker]:
+                        del open_seats[worker]
+
+
+def openings(workers: Iterable[Registration]) -> list[Opening]:
+    """Workers with room, grouped by what they serve; the choosiest first, so that others do not take their jobs."""
+    alike: dict[tuple[frozenset[str] | None, frozenset[str]], list[Registration]] = {}
+    for worker in workers:
+        if worker.ready and not worker.draining and worker.room > 0:
+            alike.setdefault((worker.groups, worker.tasks), []).append(worker)
+    return [
+        Opening(tuple(group))
+        for (groups, tasks), group in sorted(
+            alike.items(), key=lambda item: (item[0][0] is None, len(item[0][0] or ()), len(item[0][1]))
+        )
+    ]

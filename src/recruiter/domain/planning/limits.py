@@ -1,0 +1,473 @@
+"""Limits: how many jobs of a task, of a group or of a key may be held at once or start in a time, and how much of a
+resource the whole fleet may use.
+
+The *subject* of a limit says what it is about:
+
+    task:resize         every job of this task
+    group:mail          every job of this group
+    key:customer        every job with a key `customer:…`, each customer separately
+    resource:mem        what all jobs together use of it, on all hosts
+
+What is counted together is a *bucket*: the subject itself, and for keys one bucket per key (`key:customer:42`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from recruiter.domain.duration import DurationLike, humanize, to_seconds
+from recruiter.domain.job import JobId
+from recruiter.domain.lane import Lane
+from recruiter.domain.names import check_name
+from recruiter.domain.planning.needs import THOUSAND, AmountLike, amount_of, said
+from recruiter.domain.text import said_by
+from recruiter.errors import RecruiterError, SettingsError
+
+TASK, GROUP, KEY, RESOURCE = "task", "group", "key", "resource"
+_EXAMPLES = "'task:resize', 'group:mail', 'key:customer' or 'resource:mem'"
+_SHORTEST, _LONGEST = 0.001, 366 * 86400.0
+_MILLISECOND = timedelta(milliseconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_GRAINS = 100
+
+LIMITLESS = 2**100
+"""More than any limit says."""
+
+Start = tuple[datetime, int]
+"""So many jobs were started at this moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """At most `count` starts within any `seconds`, wherever the window is put: strict, not on average.
+
+    Two starts exactly `seconds` apart are not in one window. A log of starts may be in any order, and may hold moments
+    to come (another leader's clock was ahead): whatever is less than a window away from now counts.
+    """
+
+    count: int
+    seconds: float
+
+    def __post_init__(self) -> None:
+        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
+            raise SettingsError(f"a rate is a whole number of starts, at least 1, not {_shown(self.count)}")
+        if not isinstance(self.seconds, int | float) or not _SHORTEST <= self.seconds <= _LONGEST:
+            raise SettingsError(f"a rate is for 1ms up to 366 days, not for {_shown(self.seconds)} seconds")
+
+    @classmethod
+    def parse(cls, text: str) -> Rate:
+        """From what a person writes: "5/1s", "100/minute", "1000/24 hours"."""
+        count, _, time = text.partition("/") if isinstance(text, str) else ("", "", "")
+        time = time.strip()
+        try:
+            return cls(int(count), to_seconds(f"1 {time}" if time[:1].isalpha() else time))
+        except (ValueError, RecruiterError):
+            raise SettingsError(
+                f"{_shown(text)} is no rate; write how many may start in what time, as in '5/1s' or '100/minute'"
+            ) from None
+
+    @property
+    def window(self) -> timedelta:
+        return timedelta(seconds=self.seconds)
+
+    def left(self, log: Iterable[Start], now: datetime) -> int:
+        """How many may start now."""
+        return max(0, self.count - sum(count for moment, count in log if abs(moment - now) < self.window))
+
+    def next_at(self, log: Iterable[Start], now: datetime) -> datetime:
+        """The first moment, from now on, at which one may start."""
+        window, starts = self.window, sorted(log)
+        moment, first, beyond, within = now, 0, 0, 0
+        while True:
+            while beyond < len(starts) and starts[beyond][0] < moment + window:
+                within += starts[beyond][1]
+                beyond += 1
+            while first < beyond and starts[first][0] <= moment - window:
+                within -= starts[first][1]
+                first += 1
+            if within < self.count:
+                return moment
+            moment = starts[first][0] + window
+
+    def noted(self, log: Iterable[Start], now: datetime, count: int) -> list[Start]:
+        """The log to keep after `count` more have started now: without what no longer matters, and never long.
+
+        Moments are rounded up to a hundredth of the window and at least to milliseconds, as they are stored: later
+        than the truth, so what follows waits a little longer and the rate is never exceeded.
+        """
+        grain = max(1, math.ceil(self.seconds * 1000 / _GRAINS)) * _MILLISECOND
+        grains: dict[datetime, int] = {}
+        for moment, starts in sorted([*log, (now, count)]):
+            if moment > now - self.window and starts > 0:
+                rounded = _EPOCH - (_EPOCH - moment) // grain * grain
+                grains[rounded] = grains.get(rounded, 0) + starts
+        return list(grains.items())
+
+    def __str__(self) -> str:
+        return f"{self.count} per {humanize(self.window)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """So much at once, or so many starts in a time, or both. Made by `Limit.of("resource:mem", "64GiB")`.
+
+    `at_once` is a number of jobs, or for a resource an amount of it. Zero stops the subject altogether.
+    """
+
+    subject: str
+    at_once: float | None = None
+    rate: Rate | None = None
+    floating: bool = False
+    """The resource belongs to the fleet, as a licence does: hosts need not declare it, jobs take it anywhere."""
+
+    @classmethod
+    def of(
+        cls,
+        subject: str,
+        at_once: AmountLike | None = None,
+        *,
+        count: int | None = None,
+        seconds: DurationLike | None = None,
+        floating: bool = False,
+    ) -> Limit:
+        """From what a person writes: amounts and times may be texts."""
+        kind, name = split_subject(subject)
+        if (count is None) != (seconds is None):
+            raise SettingsError(f"a rate needs both: how many, and in what time: {subject}")
+        try:
+            if isinstance(at_once, str):
+                thousandths = amount_of(name if kind == RESOURCE else "jobs", at_once)
+                at_once = thousandths / THOUSAND if thousandths % THOUSAND else thousandths // THOUSAND
+            rate = None if count is None or seconds is None else Rate(count, to_seconds(seconds))
+        except RecruiterError as error:
+            raise SettingsError(f"limit of {subject}: {error}") from None
+        return cls(subject, at_once, rate, floating)
+
+    def __post_init__(self) -> None:
+        kind, name = split_subject(self.subject)
+        if self.at_once is None and self.rate is None:
+            raise SettingsError(f"a limit of {self.subject} must say how much at once, or how many in what time")
+        if kind == RESOURCE and (self.rate is not None or self.at_once is None):
+            raise SettingsError(f"a limit of {self.subject} is an amount at once; rates are for tasks, groups and keys")
+        if kind != RESOURCE and self.floating:
+            raise SettingsError(f"only a resource can be floating, not {self.subject}")
+        try:
+            thousandths = amount_of(name if kind == RESOURCE else "jobs", self.at_once)
+        except RecruiterError as error:
+            raise SettingsError(f"limit of {self.subject}: {error}") from None
+        if isinstance(self.at_once, str) or (kind != RESOURCE and thousandths % THOUSAND):
+            raise SettingsError(f"a limit of {self.subject} is a whole number of jobs, not {_shown(self.at_once)}")
+
+    @property
+    def kind(self) -> str:
+        return self.subject.partition(":")[0]
+
+    @property
+    def name(self) -> str:
+        return self.subject.partition(":")[2]
+
+    @property
+    def ceiling(self) -> int | None:
+        """`at_once` in what is counted: jobs, or thousandths of the resource."""
+        if self.at_once is None:
+            return None
+        return amount_of(self.name, self.at_once) if self.kind == RESOURCE else int(self.at_once)
+
+    def covers(self, lane: Lane) -> bool:
+        return self.bucket(lane) is not None
+
+    def bucket(self, lane: Lane) -> str | None:
+        """What jobs of this lane are counted in; None when the limit is not about them."""
+        if self.kind == KEY:
+            return f"{KEY}:{lane.key}" if lane.kind_of_key == self.name else None
+        if self.kind == RESOURCE:
+            return self.subject if any(name == self.name for name, _ in lane.needs.thousandths) else None
+        return self.subject if self.name == (lane.task if self.kind == TASK else lane.group) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """What a task says of all its jobs: `@recruiter.task(max_running=2, rate="5/1s")`."""
+
+    max_running: int | None = None
+    rate: Rate | None = None
+
+    @classmethod
+    def parse(cls, max_running: int | None, rate: str | None) -> Ceiling | None:
+        """None when nothing is said. Raises SettingsError when the task is defined."""
+        if max_running is None and rate is None:
+            return None
+        ceiling = cls(max_running, None if rate is None else Rate.parse(rate))
+        ceiling.of("checked")
+        return ceiling
+
+    def of(self, task: str) -> Limit:
+        return Limit(f"{TASK}:{task}", self.max_running, self.rate)
+
+
+def split_subject(subject: str) -> tuple[str, str]:
+    """Kind and name; raises SettingsError for what is not the subject of a limit."""
+    kind, colon, name = subject.partition(":") if isinstance(subject, str) else ("", "", "")
+    if not colon or kind not in (TASK, GROUP, KEY, RESOURCE):
+        raise SettingsError(f"{_shown(subject)} cannot be limited; write {_EXAMPLES}")
+    try:
+        check_name(kind, name)
+    except RecruiterError as error:
+        raise SettingsError(f"{_shown(subject)} cannot be limited: {error}") from None
+    if kind == KEY and ":" in name:
+        raise SettingsError(
+            f"{_shown(subject)} cannot be limited: write {KEY}:{name.partition(':')[0]}, for each key separately"
+        )
+    if kind == RESOURCE and ("=" in name or "," in name):
+        raise SettingsError(f"{_shown(subject)} cannot be limited: the name of a resource has no '=' and no ','")
+    return kind, name
+
+
+# -- why not ---------------------------------------------------------------------------------------------------------
+
+
+class Reason:
+    """Why a job waits. A small value; `str()` is a sentence for people."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AtLimit(Reason):
+    bucket: str
+    at_once: int
+    holders: tuple[JobId, ...]
+    """The first few of the jobs that hold it."""
+    held: int
+
+    def __str__(self) -> str:
+        if not self.held:
+            return f"{_titled(self.bucket)} is stopped by its limit of {self.at_once}"
+        return f"{_titled(self.bucket)} is at its limit of {self.at_once} (held by {_listed(self.holders, self.held)})"
+
+
+@dataclass(frozen=True, slots=True)
+class AtRate(Reason):
+    bucket: str
+    rate: Rate
+    next_at: datetime
+
+    def __str__(self) -> str:
+        return f"{_titled(self.bucket)} may start {self.rate}; the next one at {self.next_at.isoformat(' ')}"
+
+
+@dataclass(frozen=True, slots=True)
+class FleetBusy(Reason):
+    resource: str
+    needed: int
+    free: int
+    most: int
+
+    def __str__(self) -> str:
+        needed, free, most = said(self.resource, self.needed, self.free, self.most)
+        return f"needs {needed} of {self.resource}; of the {most} that the whole fleet may use, {free} are free"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFor(Reason):
+    """Something is free, and kept for a job that came first and waits for more."""
+
+    what: str
+    job: JobId
+
+    def __str__(self) -> str:
+        return f"{self.what} is kept for job {self.job}, which comes first"
+
+
+_HOLDERS_SHOWN = 5
+
+
+# -- what is left ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class _Gauge:
+    """How much of one bucket of one limit is taken: by jobs that are held, or kept for one that waits."""
+
+    limit: Limit
+    bucket: str
+    ceiling: int | None
+    log: Sequence[Start]
+    now: datetime
+    startable: int
+    used: int = 0
+    holders: list[JobId] = field(default_factory=list)
+    started: int = 0
+    kept: int = 0
+    keeper: JobId | None = None
+
+    def refusal(self, amount: int, first: Collection[JobId]) -> Reason | None:
+        """Why there is not enough; of what is kept, only what is kept for those that come first is missing."""
+        if self.ceiling is not None and self.used + amount > self.ceiling:
+            return self._full(amount, self.ceiling)
+        if self.limit.rate is not None and self.started >= self.startable:
+            later = self.limit.rate.next_at([*self.log, (self.now, self.started)], self.now)
+            return AtRate(self.bucket, self.limit.rate, later)
+        if self.keeper is not None and self.keeper in first and amount > self.room():
+            return KeptFor(f"what is left of {_titled(self.bucket)}", self.keeper)
+        return None
+
+    def _full(self, amount: int, ceiling: int) -> Reason:
+        if self.limit.kind == RESOURCE:
+            return FleetBusy(self.limit.name, amount, max(0, ceiling - self.used), ceiling)
+        return AtLimit(self.bucket, ceiling, tuple(self.holders[:_HOLDERS_SHOWN]), len(self.holders))
+
+    def room(self) -> int:
+        """What may still be given: jobs, or thousandths. `refusal` says why it is not enough."""
+        startable = self.startable - self.started - (self.keeper is not None)
+        if self.ceiling is None:
+            return startable
+        return min(startable, self.ceiling - self.used - self.kept)
+
+
+_Gauges = tuple[list[_Gauge], list[tuple[_Gauge, int]]]
+"""What counts jobs of a lane, and what counts the resources they take."""
+_NONE: _Gauges = ([], [])
+
+
+class Meter:
+    """What is left of all limits: count what is held, then ask for any lane.
+
+    One limit may keep what one waiting job needs of it (`keep`): then others may not take the last of it. Only the
+    first that asks is given that; the second has to wait for the first anyway.
+    """
+
+    def __init__(self, limits: Iterable[Limit], starts: Mapping[str, Sequence[Start]], now: datetime) -> None:
+        self._starts = starts
+        self._now = now
+        self._gauges: dict[str, list[_Gauge]] = {}
+        self._of_keys: dict[str, list[Limit]] = {}
+        self._known: dict[Lane, _Gauges] = {}
+        limits = list(limits)
+        self._limited = bool(limits)
+        for limit in limits:
+            if limit.kind == KEY:
+                self._of_keys.setdefault(limit.name, []).append(limit)
+            else:
+                self._gauges.setdefault(limit.subject, []).append(self._gauge(limit, limit.subject))
+
+    def meters(self, lane: Lane) -> bool:
+        """Whether any limit is about this lane."""
+        return any(self._of(lane))
+
+    def take(self, lane: Lane, id: JobId) -> None:
+        """Somebody holds this job."""
+        counts, resources = self._of(lane)
+        for gauge in counts:
+            gauge.used += 1
+            gauge.holders.append(id)
+        for gauge, amount in resources:
+            gauge.used += amount
+
+    def start(self, lane: Lane, id: JobId) -> None:
+        """This job is given to somebody now."""
+        self.take(lane, id)
+        for gauge in self._of(lane)[0]:
+            gauge.started += 1
+
+    def allows(self, lane: Lane) -> bool:
+        """Whether the limits of its task, group and key let a job of this lane start now."""
+        for gauge in self._of(lane)[0]:  # noqa: SIM110 - asked for every job
+            if gauge.room() < 1:
+                return False
+        return True
+
+    def suffices(self, lane: Lane) -> bool:
+        """Whether the fleet has enough for a job of this lane now."""
+        for gauge, amount in self._of(lane)[1]:  # noqa: SIM110 - asked for every job
+            if gauge.room() < amount:
+                return False
+        return True
+
+    def refusal(self, lane: Lane, first: Collection[JobId] = ()) -> Reason | None:
+        """Why no job of this lane may start: too many are held, or started lately, or the last place is kept for a job
+        that comes first."""
+        return next((reason for gauge in self._of(lane)[0] if (reason := gauge.refusal(1, first))), None)
+
+    def shortage(self, lane: Lane, first: Collection[JobId] = ()) -> Reason | None:
+        """Why the fleet has not enough for a job of this lane."""
+        return next((reason for gauge, amount in self._of(lane)[1] if (reason := gauge.refusal(amount, first))), None)
+
+    def never(self, lane: Lane) -> tuple[str, int] | None:
+        """The resource of which the fleet may not use as much as one such job needs, and how much it may."""
+        for gauge, amount in self._of(lane)[1]:
+            if gauge.ceiling is not None and amount > gauge.ceiling:
+                return gauge.limit.name, gauge.ceiling
+        return None
+
+    def keepable(self, lane: Lane) -> bool:
+        """False if it lacks a resource of the fleet that another job waits for: that one comes first."""
+        return not any(gauge.keeper is not None and gauge.room() < amount for gauge, amount in self._of(lane)[1])
+
+    def keep(self, lane: Lane, id: JobId) -> None:
+        """Keeps what a job needs that waits for room."""
+        counts, resources = self._of(lane)
+        for gauge, amount in [*((gauge, 1) for gauge in counts), *resources]:
+            if gauge.keeper is None:
+                gauge.kept, gauge.keeper = amount, id
+
+    def room(self, lane: Lane) -> int:
+        """How many jobs of this lane the limits would let start now: as many need to be read, and no more."""
+        counts, resources = self._of(lane)
+        rooms = [gauge.room() for gauge in counts] + [gauge.room() // amount for gauge, amount in resources]
+        return max(0, min(rooms, default=LIMITLESS))
+
+    def logs(self) -> dict[str, list[Start]]:
+        """The log to keep of every bucket with a rate of which jobs were given: in the window of its own limit."""
+        gauges = (gauge for gauges in self._gauges.values() for gauge in gauges)
+        return {
+            gauge.bucket: gauge.limit.rate.noted(gauge.log, gauge.now, gauge.started)
+            for gauge in gauges
+            if gauge.started and gauge.limit.rate
+        }
+
+    def _of(self, lane: Lane) -> _Gauges:
+        if not self._limited:
+            return _NONE
+        known = self._known.get(lane)
+        if known is None:
+            counts = [*self._of_key(lane)] if lane.key is not None else []
+            counts += self._gauges.get(f"{TASK}:{lane.task}", ())
+            counts += self._gauges.get(f"{GROUP}:{lane.group}", ())
+            resources = [
+                (gauge, amount)
+                for name, amount in lane.needs.thousandths
+                for gauge in self._gauges.get(f"{RESOURCE}:{name}", ())
+            ]
+            known = self._known[lane] = (counts, resources)
+        return known
+
+    def _of_key(self, lane: Lane) -> list[_Gauge]:
+        bucket = f"{KEY}:{lane.key}"
+        gauges = self._gauges.get(bucket)
+        if gauges is None:
+            limits = self._of_keys.get(lane.kind_of_key or "", ())
+            gauges = self._gauges[bucket] = [self._gauge(limit, bucket) for limit in limits]
+        return gauges
+
+    def _gauge(self, limit: Limit, bucket: str) -> _Gauge:
+        log = self._starts.get(bucket, ()) if limit.rate else ()
+        startable = limit.rate.left(log, self._now) if limit.rate else LIMITLESS
+        return _Gauge(limit, bucket, limit.ceiling, log, self._now, startable)
+
+
+def _titled(bucket: str) -> str:
+    kind, _, name = bucket.partition(":")
+    return f"{kind} {name}"
+
+
+def _listed(ids: Sequence[JobId], total: int) -> str:
+    shown = ", ".join(str(id) for id in ids)
+    return f"{'job' if total == 1 else 'jobs'} {shown}" + (f" and {total - len(ids)} more" if total > len(ids) else "")
+
+
+def _shown(value: object) -> str:
+    return said_by(value, repr, 100)

@@ -1,0 +1,538 @@
+"""Who gets which job when jobs need resources and limits apply: the leader's plan, as one pure function.
+
+`pack` takes the jobs that wait, in order (priority, then time), and gives each to a worker that serves it, has a free
+slot, and whose host has free what the job needs, as long as every limit allows it. Everything is counted from scratch
+in every round: what held jobs take, what this plan gives, and what is kept for those that must wait.
+
+## Which worker
+
+Jobs that need nothing go to the worker with the largest share of its slots free, so that load is spread. Jobs with
+needs go to the fullest host that has room (best fit), so that large holes stay large; a host with something that the
+job does not need, a GPU say, counts as emptier and is taken last. Within the host the largest share of free slots
+decides.
+
+## Reservation
+
+Small jobs would starve a large one: whenever something ends, there is room for another small one, and never enough for
+the large one. So the first job in order that finds no room *reserves*:
+
+    host of 8 processors                        order: BIG needs 8, then s1, s2 ... need 1
+
+    without   |AABBCCDD|  A ends  |s1 BBCCDD|  B ends  |s1 s2 CCDD|  ...      BIG never starts
+    with      |AABBCCDD|  A ends  |.. BBCCDD|  B ends  |.... CCDD|  ...  |BIG.....|
+
+- It reserves one host: of those that could take it if they were empty the one where least has to be freed, and then
+  the same one round after round (`reserved` of the last plan; if that is forgotten, nothing worse happens than that
+  it chooses again). And on that host one slot, of a worker that serves it.
+- Whoever comes later in order may use that host only if there would still be room for the reserving job too: of every
+  resource it takes, `used + its own + reserved <= capacity`. So a job of one processor may run beside a reservation of
+  memory, and small jobs fill what a reservation leaves over: other resources, other hosts.
+- Limits are kept for it as well, the fleet's resources among them: if its task may run once more, a later job of that
+  task does not take that place. Of each limit so much is kept for one job at a time, the first.
+- Each host is reserved for one job, and each job reserves one host; so the first few large jobs wait side by side.
+- Who is held back by nothing but a limit of its task, group, key or rate reserves nothing and holds up nobody: its
+  limit, not the room, decides when it goes on.
+- If it fits anywhere else in the meantime, it goes there, and its reservation is gone.
+
+*The bound.* Let a job reserve a host at some moment. From then on no job behind it in order is given anything there
+that it needs: not a resource it lacks (then `used + reserved > capacity` already), nor one it has (the sum above), nor
+its slot. So all it waits for are the jobs that the host held at that moment (or, if it lacks a resource limited for
+the fleet, that the fleet held): at most as many as there are slots, and it starts when they have ended, if not before;
+where a worker prefetches, one buffer comes on top (see below). Jobs before it in order may still take its place: that
+is what order means. And a job that does not reserve has, for each host that could take it, one before it in order that
+does; so each gets its turn.
+
+What is *not* promised: a job under two limits, each of which is free only while the other one is full, has no turn that
+it could be sure of. To keep one limit for it while it waits for another would let a full task hold up its whole group.
+
+## Alone
+
+A job that may have killed its worker runs on a worker that holds nothing else, and nothing else is given to that worker
+meanwhile. If no worker is empty, it reserves the one that holds least, which is given nothing until it is empty; one
+worker at a time in the whole fleet, so that a flood of suspects does not stop everybody.
+
+## Buffers
+
+Only free slots are dealt here. Workers also prefetch jobs that need nothing and that nothing limits, and a buffer that
+is always full would never leave a free slot to the others. So a plan names the workers that are to be given nothing
+beyond it (`drained`): those that run something alone, and those where somebody waits for nothing but its slot. There
+the buffer empties, which takes a moment, and then the slot is free. It is not done
+
+- for a job that comes after one that can be prefetched: that one goes first, by way of the buffer. Else one job with a
+  limit behind thousands of ordinary ones would take the buffer from all of them;
+- for a job that lacks more than its slot: what it lacks may take an hour. Until then its slot is kept (`kept`) from
+  whatever is not in a buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from operator import attrgetter
+from types import MappingProxyType
+from typing import NamedTuple
+
+from recruiter.domain.job import JobId
+from recruiter.domain.lane import Lane
+from recruiter.domain.planning.hosts import (
+    Amounts,
+    Host,
+    Place,
+    Seat,
+    Serving,
+    Spot,
+    freest,
+    hosts_of,
+    largest_of,
+    smallest_empty,
+    within,
+)
+from recruiter.domain.planning.limits import KeptFor, Limit, Meter, Reason, Start
+from recruiter.domain.planning.needs import Needs, said
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A due job that nobody holds."""
+
+    id: JobId
+    lane: Lane
+    priority: float
+    scheduled_at: datetime
+
+    @property
+    def rank(self) -> tuple[float, datetime]:
+        """Sorted by this, candidates are in the order in which they get their turn."""
+        return -self.priority, self.scheduled_at
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A job that somebody holds and that counts: it has needs, runs alone, or is under a limit."""
+
+    id: JobId
+    worker: str
+    host: str
+    lane: Lane
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """A plan: what to give to whom, and why the others wait."""
+
+    hands: dict[str, list[JobId]]
+    """Jobs by worker, in order."""
+    waiting: Mapping[Lane, Reason]
+    """Why the first job of a lane that was not given to anybody was not. Worked out when it is asked for."""
+    reserved: dict[JobId, Spot]
+    """To be handed to the next plan: who waits for room where."""
+    kept: dict[str, int]
+    """How many slots of a worker are reserved."""
+    drained: frozenset[str]
+    """Workers that must be given nothing beyond this plan."""
+    starts: dict[str, list[Start]]
+    """The new log of every bucket with a rate of which jobs are given: to be written before they are given."""
+
+
+# -- why not ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NoWorker(Reason):
+    group: str
+    task: str
+
+    def __str__(self) -> str:
+        return f"no worker serves task {self.task} of group {self.group}"
+
+
+@dataclass(frozen=True, slots=True)
+class SlotsBusy(Reason):
+    workers: int
+    """How many serve it."""
+
+    def __str__(self) -> str:
+        serving = "the one worker that serves it" if self.workers == 1 else f"the {self.workers} workers that serve it"
+        return f"no slot is free where it could run ({serving})"
+
+
+@dataclass(frozen=True, slots=True)
+class HostsBusy(Reason):
+    resource: str
+    needed: int
+    free: int
+    host: str
+    """Where least is lacking."""
+
+    def __str__(self) -> str:
+        needed, free = said(self.resource, self.needed, self.free)
+        return f"needs {needed} of {self.resource}; on {self.host}, where least is lacking, {free} are free"
+
+
+@dataclass(frozen=True, slots=True)
+class NeverFits(Reason):
+    needs: Needs
+    resource: str
+    needed: int
+    largest: int
+    fleet: bool = False
+    """It is a limit of the fleet that is too small, not the hosts."""
+
+    def __str__(self) -> str:
+        needed, largest = said(self.resource, self.needed, self.largest)
+        if self.fleet:
+            return f"needs {needed} of {self.resource}, and the whole fleet may use {largest} of it"
+        if self.needed <= self.largest:
+            return f"needs {self.needs.described()}, and no single host that serves it has all of that"
+        return f"needs {needed} of {self.resource}, and no host that serves it has more than {largest}"
+
+
+@dataclass(frozen=True, slots=True)
+class WaitsAlone(Reason):
+    worker: str | None
+    """The worker that is given nothing until it is empty; None while that is done for another such job."""
+
+    def __str__(self) -> str:
+        where = "a worker is empty" if self.worker is None else f"worker {self.worker} is empty"
+        return f"runs alone, because it may have killed its worker: it waits until {where}"
+
+
+# -- the plan --------------------------------------------------------------------------------------------------------
+
+
+def pack(
+    candidates: Iterable[Candidate],
+    places: Sequence[Place],
+    capacities: Mapping[str, Needs],
+    held: Sequence[Held] = (),
+    limits: Sequence[Limit] = (),
+    *,
+    now: datetime,
+    starts: Mapping[str, Sequence[Start]] = MappingProxyType({}),
+    reserved: Mapping[JobId, Spot] = MappingProxyType({}),
+) -> Packing:
+    """The plan for these candidates, which must be in order (see `Candidate.rank`).
+
+    `capacities` says by host what it has; what it does not name it has not. `starts` are the logs by bucket of limits
+    with a rate. `reserved` is what the last plan reserved, if anybody remembers.
+    """
+    plan = _Plan(places, capacities, held, Meter(limits, starts, now), _floating(limits), reserved)
+    for candidate in candidates:
+        plan.consider(candidate)
+    return plan.result()
+
+
+def never_fit(
+    lanes: Iterable[Lane], places: Sequence[Place], capacities: Mapping[str, Needs], limits: Sequence[Limit]
+) -> dict[Lane, NeverFits]:
+    """Which of these lanes need more than any host has, or the fleet may use, of those that anybody serves."""
+    plan = _Plan(places, capacities, (), Meter(limits, {}, _WHENEVER), _floating(limits), {})
+    reasons = {lane: plan.hopeless(lane) for lane in lanes}
+    return {lane: reason for lane, reason in reasons.items() if isinstance(reason, NeverFits)}
+
+
+def _floating(limits: Iterable[Limit]) -> frozenset[str]:
+    return frozenset(limit.name for limit in limits if limit.floating)
+
+
+_Why = Callable[[Lane, Collection[JobId]], Reason]
+"""Finds out why a job of a lane waits, given the jobs that came first and reserved."""
+
+
+@dataclass(slots=True, eq=False)
+class _Kind:
+    """Lanes that differ in their keys only: where one finds no room, nor do the others."""
+
+    lane: Lane
+    needed: Amounts
+    """What such a job takes on its host."""
+    serving: Serving
+    never: Reason | None
+    size: float
+    """By how much it makes a hole smaller."""
+    crowded: bool = False
+    """One has found no room."""
+
+
+class _Emptied(NamedTuple):
+    """The worker that is being emptied, and the lane of the job that waits for that."""
+
+    lane: Lane
+    worker: str
+
+
+class _Plan:
+    """The state of one plan. All that is in it only ever gets less: what did not fit once does not fit later. So a
+    lane, a host or a kind of job that was tried in vain is not tried again, and that is what makes it quick."""
+
+    def __init__(
+        self,
+        places: Sequence[Place],
+        capacities: Mapping[str, Needs],
+        held: Sequence[Held],
+        meter: Meter,
+        floating: frozenset[str],
+        reserved: Mapping[JobId, Spot],
+    ) -> None:
+        self._meter = meter
+        self._floating = floating
+        self._remembered = reserved
+        self._hosts = hosts_of({place.host for place in places}, capacities)
+        self._seats = [
+            Seat(place, self._hosts[place.host], number, place.free_slots, place.holds)
+            for number, place in enumerate(places)
+        ]
+        self._largest = largest_of(host.capacity for host in self._hosts.values())
+        self._count(held)
+        for host in self._hosts.values():
+            host.hole = self._size((name, host.usable[name]) for name in host.capacity)
+        self._by_hole = sorted(self._hosts.values(), key=lambda host: (host.hole, host.name))
+        self._most = dict(self._largest)
+        self._serving: dict[tuple[int, ...], Serving] = {}
+        self._serving_task: dict[tuple[str, str], Serving] = {}
+        self._kinds: dict[Lane, _Kind] = {}
+        self._seen: set[JobId] = {job.id for job in held}
+        self._shut: set[Lane] = set()
+        self._emptied: _Emptied | None = None
+        self._hands: dict[str, list[JobId]] = {}
+        self._waiting: dict[Lane, tuple[_Why, int]] = {}
+        self._reserved: dict[JobId, Spot] = {}
+
+    def _count(self, held: Sequence[Held]) -> None:
+        seats = {seat.place.worker: seat for seat in self._seats}
+        for job in held:
+            self._meter.take(job.lane, job.id)
+            host, seat = self._hosts.get(job.host), seats.get(job.worker)
+            if host is not None:
+                host.spend(self._needed(job.lane))
+            if seat is not None and job.lane.alone:
+                seat.free, seat.alone = 0, True
+        for seat in self._seats:
+            seat.measure()
+
+    # -- one candidate -------------------------------------------------------------------------------------------
+
+    def consider(self, candidate: Candidate) -> None:
+        lane = candidate.lane
+        if lane in self._shut or candidate.id in self._seen:
+            return
+        self._seen.add(candidate.id)
+        kind = self._kind(lane)
+        if kind.never is not None:
+            self._leave(lane, self._never)
+        elif not self._meter.allows(lane):
+            self._leave(lane, self._refusal)
+        else:
+            seat = None if kind.crowded else self._find(kind)
+            if seat is not None:
+                self._give(candidate, kind, seat)
+                return
+            kind.crowded = True
+            if self._reserve(candidate, kind):
+                self._note(lane, self._shortage, len(self._reserved) - 1)  # the next one may reserve too
+            else:
+                self._leave(lane, self._shortage)
+
+    def _leave(self, lane: Lane, why: _Why) -> None:
+        """Nothing more of this lane in this plan."""
+        self._note(lane, why, len(self._reserved))
+        self._shut.add(lane)
+
+    def _note(self, lane: Lane, why: _Why, reserved: int) -> None:
+        """How to find out why the first of this lane waits, which comes after so many that reserved."""
+        self._waiting.setdefault(lane, (why, reserved))
+
+    def hopeless(self, lane: Lane) -> Reason | None:
+        """Why a job of this lane could not start if everything were free."""
+        return self._kind(lane).never
+
+    def result(self) -> Packing:
+        waiting = _Waiting(self._waiting, list(self._reserved))
+        kept = {seat.place.worker: seat.kept for seat in self._seats if seat.kept}
+        drained = frozenset(seat.place.worker for seat in self._seats if seat.drained or seat.alone)
+        return Packing(self._hands, waiting, self._reserved, kept, drained, self._meter.logs())
+
+    def _find(self, kind: _Kind) -> Seat | None:
+        """The seat to give it, if there is one."""
+        serving, needed = kind.serving, kind.needed
+        if not serving.open or not within(needed, self._most) or not self._meter.suffices(kind.lane):
+            return None
+        choose = smallest_empty if kind.lane.alone else freest
+        if not needed:
+            return choose(serving.seats)
+        for host in self._by_hole:
+            seats = serving.open.get(host.name)
+            if seats is not None and within(needed, host.usable):
+                seat = choose(seats)
+                if seat is not None:
+                    return seat
+                if freest(seats) is None:
+                    del serving.open[host.name]
+        self._most = largest_of(host.usable for host in self._by_hole)
+        return None
+
+    def _give(self, candidate: Candidate, kind: _Kind, seat: Seat) -> None:
+        self._hands.setdefault(seat.place.worker, []).append(candidate.id)
+        self._meter.start(candidate.lane, candidate.id)
+        seat.free -= 1
+        seat.holds += 1
+        if kind.lane.alone:
+            seat.free, seat.alone = 0, True
+        seat.measure()
+        if kind.needed:
+            seat.host.spend(kind.needed)
+            self._shrink(seat.host, kind)
+
+    # -- reservation ---------------------------------------------------------------------------------------------
+
+    def _reserve(self, candidate: Candidate, kind: _Kind) -> bool:
+        """Keeps room for a job that found none. False if that would help nobody: see above."""
+        lane = candidate.lane
+        if not lane.needs and not lane.alone and not self._meter.meters(lane):
+            for each in kind.serving.seats:
+                each.queued = True
+            return False  # it can be prefetched
+        seat = self._spot(candidate, kind) if self._meter.keepable(lane) else None
+        if seat is None:
+            return False
+        if not seat.queued and seat.host.lacks(kind.needed) == 0 and self._meter.suffices(lane):
+            seat.drained = True  # nothing is lacking but the slot
+        if lane.needs or lane.alone:  # who waits for nothing but a slot keeps nothing else from anybody
+            self._meter.keep(lane, candidate.id)
+        if kind.needed:
+            seat.host.keeper = candidate.id
+            seat.host.keep(kind.needed)
+            self._shrink(seat.host, kind)
+        if lane.alone:
+            self._emptied = _Emptied(lane, seat.place.worker)
+        seat.kept = seat.place.slots if lane.alone else seat.kept + 1
+        seat.keeper = candidate.id if seat.keeper is None else seat.keeper
+        seat.measure()
+        self._reserved[candidate.id] = Spot(seat.place.worker, seat.host.name)
+        return True
+
+    def _spot(self, candidate: Candidate, kind: _Kind) -> Seat | None:
+        """Where it should wait: where it waited before, or else where it will have to wait least."""
+        lane, needed, seats = candidate.lane, kind.needed, kind.serving.seats
+        if lane.alone and self._emptied is not None:
+            return None
+        if needed:
+            hosts = kind.serving.reservable = [host for host in kind.serving.reservable if host.keeper is None]
+            fitting = {host.name for host in hosts if host.holds(needed)}
+            seats = [seat for seat in seats if seat.host.name in fitting] if fitting else []
+        before = self._remembered.get(candidate.id, _NOWHERE)
+        if lane.alone:
+            seats = [seat for seat in seats if not seat.kept]
+            return min(seats, key=lambda seat: seat.wait_alone(needed, before), default=None)
+        if needed:
+            return min(seats, key=lambda seat: seat.wait_for_room(needed, before), default=None)
+        seats = [seat for seat in seats if seat.kept < seat.place.slots and not seat.alone]
+        return min(seats, key=lambda seat: seat.wait_for_slot(before), default=None)
+
+    # -- why it waits, asked when the plan is made ---------------------------------------------------------------
+
+    def _never(self, lane: Lane, _: Collection[JobId]) -> Reason:
+        reason = self._kind(lane).never
+        assert reason is not None, lane
+        return reason
+
+    def _refusal(self, lane: Lane, first: Collection[JobId]) -> Reason:
+        reason = self._meter.refusal(lane, first)
+        assert reason is not None, lane
+        return reason
+
+    def _shortage(self, lane: Lane, first: Collection[JobId]) -> Reason:
+        kind = self._kind(lane)
+        reason = self._meter.shortage(lane, first)
+        if reason is not None:
+            return reason
+        roomy = [seat for seat in kind.serving.seats if seat.host.lacks(kind.needed) == 0]
+        if not roomy:
+            return _lacking(kind)
+        seat = next((seat for seat in roomy if seat.free > 0 and not (lane.alone and seat.holds)), None)
+        if seat is None and lane.alone:
+            return WaitsAlone(self._emptied.worker if self._emptied and self._emptied.lane == lane else None)
+        if seat is None:
+            return SlotsBusy(len(kind.serving.seats))
+        if seat.host.keeper is not None and seat.host.keeper in first and not within(kind.needed, seat.host.usable):
+            return KeptFor(f"room on host {seat.host.name}", seat.host.keeper)
+        assert seat.keeper is not None, (lane, seat)
+        return KeptFor(f"a slot of worker {seat.place.worker}", seat.keeper)
+
+    # -- kinds, hosts and workers --------------------------------------------------------------------------------
+
+    def _kind(self, lane: Lane) -> _Kind:
+        kind = self._kinds.get(lane)
+        if kind is None:
+            kind = self._kinds[lane] = self._make(lane) if lane.key is None else self._kind(lane._replace(key=None))
+        return kind
+
+    def _make(self, lane: Lane) -> _Kind:
+        serving, needed = self._serving_of(lane), self._needed(lane)
+        never = self._hopeless(lane, serving, needed)
+        return _Kind(lane, needed, serving, never, 0.0 if never else self._size(needed))
+
+    def _hopeless(self, lane: Lane, serving: Serving, needed: Amounts) -> Reason | None:
+        """Why it could not start if everything were free."""
+        if not serving.seats:
+            return NoWorker(lane.group, lane.task)
+        over = self._meter.never(lane)
+        if over is not None:
+            return NeverFits(lane.needs, over[0], dict(lane.needs.thousandths)[over[0]], over[1], fleet=True)
+        if any(host.holds(needed) for host in serving.hosts):
+            return None
+        largest = largest_of(host.capacity for host in serving.hosts)
+        name, amount = max(needed, key=lambda each: each[1] / (largest.get(each[0], 0) or 0.5))
+        return NeverFits(lane.needs, name, amount, largest.get(name, 0))
+
+    def _needed(self, lane: Lane) -> Amounts:
+        amounts = lane.needs.thousandths
+        return tuple(each for each in amounts if each[0] not in self._floating) if self._floating else amounts
+
+    def _serving_of(self, lane: Lane) -> Serving:
+        serving = self._serving_task.get((lane.group, lane.task))
+        if serving is None:
+            numbers = tuple(seat.number for seat in self._seats if seat.place.serves(lane))
+            serving = self._serving.get(numbers)  # many tasks are served by the same workers
+            if serving is None:
+                serving = self._serving[numbers] = Serving.by([self._seats[number] for number in numbers])
+            self._serving_task[lane.group, lane.task] = serving
+        return serving
+
+    def _size(self, amounts: Iterable[tuple[str, int]]) -> float:
+        return sum(amount / self._largest[name] for name, amount in amounts)
+
+    def _shrink(self, host: Host, kind: _Kind) -> None:
+        host.hole -= kind.size
+        self._by_hole.sort(key=_hole)
+
+
+class _Waiting(Mapping[Lane, Reason]):
+    """Reasons that are worked out when somebody asks: hardly anybody does, and plans are made many times a second."""
+
+    def __init__(self, whys: Mapping[Lane, tuple[_Why, int]], reserved: Sequence[JobId]) -> None:
+        self._whys = whys
+        self._reserved = reserved
+
+    def __getitem__(self, lane: Lane) -> Reason:
+        why, reserved_before = self._whys[lane]
+        return why(lane, self._reserved[:reserved_before])
+
+    def __iter__(self) -> Iterator[Lane]:
+        return iter(self._whys)
+
+    def __len__(self) -> int:
+        return len(self._whys)
+
+
+_NOWHERE = Spot("", "")
+_WHENEVER = datetime.min.replace(tzinfo=UTC)
+_hole = attrgetter("hole")
+
+
+def _lacking(kind: _Kind) -> HostsBusy:
+    hosts = (host for host in kind.serving.hosts if host.holds(kind.needed))
+    host = min(hosts, key=lambda host: (host.lacks(kind.needed), host.name))
+    name, amount = max(kind.needed, key=lambda each: host.lacks((each,)))
+    return HostsBusy(name, amount, max(0, host.free.get(name, 0)), host.name)

@@ -1,0 +1,70 @@
+"""Obstacles: what keeps the jobs of a lane from being given to anybody, worked out by the planner itself."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from recruiter.domain.job import JobId
+from recruiter.domain.lane import Lane
+from recruiter.domain.planning.assign import Registration
+from recruiter.domain.planning.hosts import Place
+from recruiter.domain.planning.limits import Limit, Reason, Start
+from recruiter.domain.planning.pack import Candidate, Held, pack
+
+
+@dataclass(frozen=True, slots=True)
+class Unserved(Reason):
+    """Nobody would take it, however long it waits."""
+
+    text: str
+    todo: str
+
+    def __str__(self) -> str:
+        return f"{self.text}: {self.todo}" if self.todo else self.text
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What the planner looks at, but for the jobs."""
+
+    roster: Sequence[Registration]
+    held: Collection[JobId]
+    """Every job that somebody holds."""
+    limits: Sequence[Limit]
+    starts: Mapping[str, Sequence[Start]]
+    now: datetime
+
+    def obstacle(self, lane: Lane, id: JobId = "") -> Reason | None:
+        """Why a due job of this lane cannot start now; None when nothing keeps it."""
+        return self._unserved(lane) or self._busy(lane, id)
+
+    def _unserved(self, lane: Lane) -> Unserved | None:
+        if not self.roster:
+            return Unserved(
+                "no worker is on the roster", "start one with `recruiter start worker --bootstrap YOUR_APP`"
+            )
+        if not any(lane.task in worker.tasks for worker in self.roster):
+            return Unserved(f"no worker knows the task {lane.task!r}", "start one whose --bootstrap defines it")
+        serving = [worker for worker in self.roster if worker.serves(str(lane))]
+        if not serving:
+            what = f"no worker that knows it works on group {lane.group!r}"
+            return Unserved(what, f"start one with --work-on {lane.group}")
+        if not any(worker.ready and not worker.draining for worker in serving):
+            return Unserved("the workers that serve it are leaving, or are kept idle", "")
+        return None
+
+    def _busy(self, lane: Lane, id: JobId) -> Reason | None:
+        holders = [
+            Held(job, worker.id, worker.host, Lane.parse(text))
+            for worker in self.roster
+            for job, text in worker.metered
+            if job in self.held
+        ]
+        taking = [worker for worker in self.roster if worker.ready and not worker.draining]
+        places = [Place(w.id, w.host, w.groups, w.tasks, w.slots, w.holds) for w in taking]
+        capacities = {worker.host: worker.resources for worker in self.roster}
+        candidates = [Candidate(id, lane, 0.0, self.now)]
+        packing = pack(candidates, places, capacities, holders, self.limits, now=self.now, starts=self.starts)
+        return packing.waiting.get(lane)

@@ -1,0 +1,1 @@
+"""What a failed attempt leads to: retry policies and the decision."""

@@ -1,0 +1,1 @@
+"""Repeatable jobs: schedules, and which occurrences are due."""

@@ -1,0 +1,1 @@
+"""Which jobs a search means: filter words, conditions, pages."""

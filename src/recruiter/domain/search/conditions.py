@@ -1,0 +1,240 @@
+"""What may be asked of jobs, and how each condition is checked.
+
+Nothing of it reaches MongoDB as a query: values are compared as values, and whoever tries to say an operator is refused
+here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any, TypedDict
+from uuid import UUID
+
+from bson import ObjectId
+
+from recruiter.domain.arguments.values import to_bson
+from recruiter.domain.duration import DurationLike, to_timedelta
+from recruiter.domain.job import JobId
+from recruiter.domain.moment import MomentLike, to_moment
+from recruiter.domain.names import check_name
+from recruiter.domain.retry.decision import exception_names
+from recruiter.domain.state import State
+from recruiter.domain.text import shown
+from recruiter.errors import InvalidDuration, InvalidFilter, InvalidName, UnsupportedValue
+
+QUEUED, POSTPONED = "queued", "postponed"
+STATES: tuple[str, ...] = (*(state.value for state in State), QUEUED, POSTPONED)
+"""`waiting` is `queued` (its time has come) or `postponed` (it has not)."""
+
+Texts = str | Iterable[str]
+"""One, or any of several."""
+
+Argument = tuple[str, tuple[Any, ...]]
+"""A path into the arguments, and the values that are wanted there, as they are stored."""
+
+_LONGEST_TEXT = 1_000
+_MOST = 100
+_DEEPEST = 50
+
+
+class Conditions(TypedDict, total=False):
+    """The words of a filter: keywords of `JobFilter`, and of everything in `recruiter.jobs`. Jobs that are wanted
+    fulfil all that is said."""
+
+    state: Texts
+    """`waiting`, `queued`, `postponed`, `running`, `succeeded`, `failed`, `cancelled`, `lost`."""
+    task: Texts
+    group: Texts
+    tag: Texts
+    """If several are given, it has all of them."""
+    owner: Texts
+    urn: Texts
+    key: Texts
+    """What `limited_by` said."""
+    worker: Texts
+    """The worker that holds it, or else ran its last attempt."""
+    error: str | type[BaseException] | Iterable[str | type[BaseException]]
+    """The exception of its last attempt: the class, or its name with or without the module."""
+    why: Texts
+    """Why it ended."""
+    args: Mapping[str, Any]
+    """Values of arguments by their path, `{"customer.id": 42}`. A tuple means any of its values."""
+    since: MomentLike
+    """It has ended since; one that has not ended is due since. A date, or how long ago."""
+    until: MomentLike
+    created_since: MomentLike
+    created_until: MomentLike
+    scheduled_since: MomentLike
+    """When it is, or was, due."""
+    scheduled_until: MomentLike
+    ended_since: MomentLike
+    ended_until: MomentLike
+    recovered_from: JobId | Iterable[JobId]
+    recovered: bool
+    """Somebody has recovered it, or nobody has."""
+    attempts: int
+    """At least so many attempts have ended."""
+    delayed: DurationLike
+    """It started, or still waits, at least so long after its time."""
+    slow: DurationLike
+    """Its last attempt took, or takes, at least so long."""
+
+
+def checked(name: str, value: object) -> Any:
+    """The condition in the one form in which it is compared. Raises InvalidFilter."""
+    if name not in _CHECKS:
+        raise InvalidFilter(f"jobs cannot be filtered by {name!r}; known are {', '.join(_CHECKS)}")
+    return _CHECKS[name](name, value)
+
+
+def _states(name: str, value: object) -> frozenset[str]:
+    states = frozenset(str(state) for state in _texts(name, value))
+    for state in sorted(states - set(STATES)):
+        raise InvalidFilter(f"{state!r} is no state; a job is {', '.join(STATES)}")
+    return states
+
+
+def _names(name: str, value: object) -> tuple[str, ...]:
+    try:
+        return tuple(check_name(name, each) for each in _texts(name, value))
+    except InvalidName as error:
+        raise InvalidFilter(str(error)) from None
+
+
+def _texts(name: str, value: object) -> tuple[str, ...]:
+    texts = _several(name, value, str)
+    for text in texts:
+        if not isinstance(text, str) or not 0 < len(text) <= _LONGEST_TEXT or "\0" in text:
+            raise InvalidFilter(f"{name} is {shown(text)}; it must be a text of 1 to {_LONGEST_TEXT:,} characters")
+    return texts
+
+
+def _errors(name: str, value: object) -> tuple[str, ...]:
+    classes = _several(name, value, str | type)
+    return _texts(
+        name,
+        [
+            exception_names(each)[0] if isinstance(each, type) and issubclass(each, BaseException) else each
+            for each in classes
+        ],
+    )
+
+
+def _ids(name: str, value: object) -> tuple[JobId, ...]:
+    ids = _several(name, value, ObjectId | str | int | UUID)
+    for id in ids:
+        if isinstance(id, bool) or not isinstance(id, ObjectId | str | int | UUID):
+            raise InvalidFilter(f"{name} is {shown(id)}; an id is an ObjectId, a text, an integer or a UUID")
+    return ids
+
+
+def _several(name: str, value: object, kind: Any) -> tuple[Any, ...]:
+    """One, or each of several once."""
+    if isinstance(value, kind) or not isinstance(value, Iterable) or isinstance(value, Mapping | bytes):
+        return (value,)
+    try:
+        several = tuple(dict.fromkeys(value))
+    except TypeError:
+        raise InvalidFilter(f"{name} is {shown(value)}; give one value, or a list of plain ones") from None
+    if not 0 < len(several) <= _MOST:
+        raise InvalidFilter(f"{name} has {len(several)} values; give 1 to {_MOST}, or leave it out")
+    return several
+
+
+def _arguments(name: str, value: object) -> tuple[Argument, ...]:
+    if not isinstance(value, Mapping) or not value:
+        raise InvalidFilter(f"{name} is {shown(value)}; write values by their path: {{'customer.id': 42}}")
+    found = dict(_flat((), value))
+    if len(found) > _MOST:
+        raise InvalidFilter(f"{name} has {len(found)} values; give up to {_MOST}")
+    return tuple(sorted(found.items()))
+
+
+def _flat(path: tuple[str, ...], value: Any) -> Iterator[Argument]:
+    if not isinstance(value, Mapping) or (path and not value):
+        several = value if isinstance(value, tuple) else (value,)
+        yield ".".join(path), tuple(_stored(".".join(path), each) for each in several)
+        return
+    for key, inner in value.items():
+        parts = key.split(".") if isinstance(key, str) else [""]
+        for part in parts:
+            _check_part(part, key)
+        if len(path) + len(parts) > _DEEPEST:
+            raise InvalidFilter(f"an argument more than {_DEEPEST} levels deep cannot be asked for")
+        yield from _flat((*path, *parts), inner)
+
+
+def _check_part(part: str, key: object) -> None:
+    if part.startswith("$"):
+        raise InvalidFilter(f"args: {part[:100]!r} is an operator of MongoDB; only values can be compared")
+    if not part or "\0" in part or len(part) > _LONGEST_TEXT:
+        raise InvalidFilter(f"args: {shown(key)} is no path; write names with dots between: customer.id")
+
+
+def _stored(path: str, value: Any) -> Any:
+    """As it is in the document of a job. Whatever is in it is data: it is compared, never obeyed."""
+    _refuse_operators(value)
+    try:
+        return to_bson(value, f"args.{path}")
+    except UnsupportedValue as error:
+        raise InvalidFilter(f"{error}; no job has such an argument") from None
+
+
+def _refuse_operators(value: Any, depth: int = 0) -> None:
+    if depth > _DEEPEST:
+        raise InvalidFilter(f"an argument more than {_DEEPEST} levels deep cannot be asked for")
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            _check_part(key if isinstance(key, str) else "", key)
+            _refuse_operators(inner, depth + 1)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for inner in value:
+            _refuse_operators(inner, depth + 1)
+
+
+def _truth(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidFilter(f"{name} is {shown(value)}; it must be True or False")
+    return value
+
+
+def _attempts(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
+        raise InvalidFilter(f"{name} is {shown(value)}; it must be a whole number, 0 or more")
+    return value
+
+
+def _duration(name: str, value: object) -> timedelta:
+    try:
+        return to_timedelta(value)  # type: ignore[arg-type]  # it refuses whatever is none
+    except InvalidDuration as error:
+        raise InvalidFilter(f"{name}: {error}") from None
+
+
+_CHECKS: dict[str, Callable[[str, object], Any]] = {
+    "state": _states,
+    "task": _names,
+    "group": _names,
+    "tag": _texts,
+    "owner": _texts,
+    "urn": _texts,
+    "key": _names,
+    "worker": _texts,
+    "error": _errors,
+    "why": _texts,
+    "args": _arguments,
+    "since": to_moment,
+    "until": to_moment,
+    "created_since": to_moment,
+    "created_until": to_moment,
+    "scheduled_since": to_moment,
+    "scheduled_until": to_moment,
+    "ended_since": to_moment,
+    "ended_until": to_moment,
+    "recovered_from": _ids,
+    "recovered": _truth,
+    "attempts": _attempts,
+    "delayed": _duration,
+    "slow": _duration,
+}

@@ -1,0 +1,1 @@
+"""Jobs in the calling process: run, run_all, watch and flush."""

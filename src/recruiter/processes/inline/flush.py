@@ -1,0 +1,214 @@
+"""Flushing: every waiting job, here and now, one after another; for the tests of applications.
+
+It works by the same rules as everybody: it takes the lead, joins the roster, assigns each job to itself with its term,
+and settles under its own registration. It only plans differently: by time, and without waiting for it. For that it has
+to be alone, and it makes sure: whoever shows life makes it refuse, and what the dead have left is rescued first.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from recruiter.domain.job import JobId
+from recruiter.domain.planning.prefetch import Throughput
+from recruiter.domain.report import JobReport
+from recruiter.domain.why import Why
+from recruiter.errors import NotAlone, RecruiterError, StoreError, Superseded, UnknownTask
+from recruiter.events import Events
+from recruiter.processes.inline.runner import Crew, Seat
+from recruiter.processes.inline.worker import CallingOptions
+from recruiter.processes.loop import Loop, Stop
+from recruiter.processes.progress.writer import ProgressWriter
+from recruiter.processes.worker.heartbeat import Heartbeat
+from recruiter.processes.worker.held_job import HeldJob
+from recruiter.processes.worker.registration import LAST_WORDS, Membership, MembershipOptions
+from recruiter.processes.worker.settler import let_go, settle_all
+from recruiter.steps.adopt import adopt
+from recruiter.steps.cancel import archive_cancelled
+from recruiter.steps.lead import Leadership
+from recruiter.steps.rescue import Rescue
+from recruiter.store.collections.leases import Lease
+from recruiter.store.database import Store
+from recruiter.store.outcomes import Move
+from recruiter.views.report import report
+
+MOST_FLUSHED = 10_000
+_BETWEEN_LOOKS = 0.1
+
+
+class Flushing:
+    def __init__(self, store: Store, events: Events, crew: Crew, options: CallingOptions) -> None:
+        self._store = store
+        self._clock = store.clock
+        self._events = events
+        self._crew = crew
+        self._options = options
+        self._stop = Stop()
+        self._seat = Seat(  # serves nothing: only we assign to ourselves
+            crew, store.clock, events, frozenset(), heard=lambda: self._tracking.ring()
+        )
+        roster = MembershipOptions(heartbeat=options.heartbeat, dead_after=options.dead_after)
+        self._membership = Membership(store.clock, roster, self._seat.wake)
+        self._tracking = ProgressWriter(store, events, self._stop, self._membership)
+        self._heartbeat = Heartbeat(
+            store,
+            events,
+            self._stop,
+            self._membership,
+            self._seat,
+            Throughput(0),
+            given=lambda: None,
+            noticed=self._tracking.ring,
+        )
+        self._leadership = Leadership(store, store.clock, options.lease_time)
+        self._left: set[JobId] = set()
+        """Jobs that have had their turn and are still waiting."""
+
+    def run(self, most: int, due_only: bool = False) -> list[JobReport]:
+        """Runs until nothing waits, or is due, that has not had its turn. Raises NotAlone before anything is run."""
+        reports: list[JobReport] = []
+        self._store.prepare()
+        with self._seat.signals, self._leading(), self._on_the_roster():
+            while not self._seat.signals.asked:
+                reports.extend(self._adopt())
+                found = self._store.scheduled.first(self._left, self._clock.now() if due_only else None)
+                if found is None:
+                    break
+                if len(reports) >= most:
+                    raise RecruiterError(
+                        f"{most} jobs have run and more are waiting: do they enqueue each other without end? "
+                        "Give `most` if there are so many"
+                    )
+                reports.extend(self._turn(*found))
+            self._require_lead()
+            archive_cancelled(self._store, self._clock, self._leadership.term, self._leadership.holder)
+        return reports
+
+    # -- being alone ---------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _leading(self) -> Iterator[None]:
+        stop = Stop()
+        try:
+            self._take_the_lead()
+            keeping = Loop("lead", self._keep_the_lead, stop, self._events).start()
+            try:
+                self._wait_for_the_dead()
+                yield
+            finally:
+                stop.ask()
+                keeping.join(timeout=LAST_WORDS)
+        finally:
+            self._resign()
+
+    def _take_the_lead(self) -> None:
+        before: Lease | None = None
+        while not self._leadership.attend():
+            lease = self._store.leases.read()
+            if lease is not None and lease.holder is not None:
+                if before is not None and (lease.term, lease.beats) != (before.term, before.beats):
+                    raise self._not_alone(f"a recruiter is running on {lease.host}, process {lease.pid}")
+                before = lease
+            time.sleep(_BETWEEN_LOOKS)  # it may have been killed; then its lease runs out
+
+    def _wait_for_the_dead(self) -> None:
+        """Goes on when the roster is empty: workers that were killed are retired when they have been silent long."""
+        rescue = Rescue(self._store, self._clock, self._options.dead_after, self._crew.policies)
+        beats: dict[str, int] | None = None
+        while (roster := self._store.roster.read()) or roster.unreadable:
+            for worker in roster:
+                if beats is not None and beats.get(worker.id) != worker.beats:
+                    raise self._not_alone(f"worker {worker.id} is running")
+            beats = {worker.id: worker.beats for worker in roster}
+            rescue.retire_silent(roster, roster.unreadable)
+            time.sleep(_BETWEEN_LOOKS)
+
+    def _not_alone(self, who: str) -> NotAlone:
+        return NotAlone(
+            f"{who}, and whoever flushes must be alone on {self._store.target}: stop it, or use a database of your own"
+        )
+
+    def _keep_the_lead(self) -> float:
+        self._leadership.attend()
+        return self._leadership.interval
+
+    def _require_lead(self) -> None:
+        if not self._leadership.leading:
+            raise Superseded(
+                "another recruiter took the lead in the middle of the flush; what had run has been written"
+            )
+
+    def _resign(self) -> None:
+        try:
+            self._leadership.resign()
+        except StoreError as error:
+            self._events.emit("store.unreachable", loop="flush", error=f"the lease will run out by itself: {error}")
+
+    @contextmanager
+    def _on_the_roster(self) -> Iterator[None]:
+        beating: list[threading.Thread] = []
+        try:
+            self._seat.open(self._membership.holdings)
+            self._heartbeat.join()
+            beating += [self._heartbeat.start(), self._tracking.start()]
+            yield
+        finally:
+            self._stop.ask()
+            for thread in beating:
+                thread.join(timeout=LAST_WORDS)
+            self._membership.leave(self._store, self._events)
+            self._seat.close()
+
+    # -- one job after another -----------------------------------------------------------------------------------
+
+    def _adopt(self) -> list[JobReport]:
+        """Makes jobs of what other programs have inserted; reports what cannot be one, and is set aside."""
+        set_aside: list[JobReport] = []
+        while True:
+            self._require_lead()
+            adoption = adopt(self._store, self._leadership.term, self._leadership.holder, self._clock.now())
+            for id, reason in adoption.set_aside:
+                self._events.emit("job.set_aside", job=id, reason=reason)
+                set_aside.append(JobReport(id, "", False, Why.MALFORMED, error=reason))
+            if not adoption.adopted and not adoption.set_aside:
+                return set_aside
+
+    def _turn(self, id: JobId, task: str) -> list[JobReport]:
+        """Its report; nothing when it is gone, or was interrupted."""
+        if self._crew.registry.find(task) is None:
+            self._left.add(id)
+            return [JobReport(id, task, False, error=f"{UnknownTask.__name__}: no task {task!r} is registered here")]
+        self._require_lead()
+        worker = self._membership.holdings.worker
+        if not self._store.roster.assign({worker: [id]}, self._leadership.term):
+            self._leadership.verify()
+            self._require_lead()
+            raise Superseded(f"worker {worker} was taken off the roster in the middle of the flush")
+        for job in self._store.scheduled.fetch([id]):
+            move, told = self._perform(HeldJob(*job))
+            if not isinstance(move, bytes):
+                self._left.add(id)
+            self._settle(id, move)
+            return [told] if told is not None else []
+        self._settle(id, None)
+        return []
+
+    def _perform(self, job: HeldJob) -> tuple[Move, JobReport | None]:
+        if job.at_most_once:
+            worker, now = self._membership.holdings.worker, self._clock.now()
+            marked = self._store.settlement.mark_started(worker, [job.id], now)
+            if job.id in marked.started_before:
+                move = self._seat.crash(job, now, "started before, never ended")
+                return move, report(self._crew.registry, job.raw, move) if move is not None else None
+            if job.id not in marked.may_start:
+                return None, None  # it has been cancelled meanwhile
+        return self._seat.perform(job)
+
+    def _settle(self, id: JobId, move: Move) -> None:
+        holdings = self._membership.holdings
+        outcomes = [(id, move)]
+        let_go(self._store, holdings, outcomes)
+        holdings.settled(outcomes, settle_all(self._store, self._events, holdings.worker, outcomes, {}))

@@ -1,0 +1,76 @@
+"""Jobs in the calling process: one, all that are due, or all that come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from recruiter.domain.report import JobReport
+from recruiter.events import Events
+from recruiter.processes.inline.runner import Crew
+from recruiter.processes.inline.worker import Caller, CallingOptions, Manner
+from recruiter.store.database import Store
+
+_BETWEEN_LOOKS = 0.1
+"""Seconds between two looks at the caller's wish to stop."""
+_SLACK = 1.0
+
+ONE = Manner(prefetch=False, rejoins=False)
+ALL = Manner()
+STAYING = Manner(stays=True)
+
+
+class StopWish(Protocol):
+    """A `threading.Event`, or anything that can say whether it is set."""
+
+    def is_set(self) -> bool: ...
+
+
+class Calling:
+    def __init__(self, store: Store, events: Events, crew: Crew, options: CallingOptions) -> None:
+        self._store = store
+        self._events = events
+        self._crew = crew
+        self._options = options
+
+    @property
+    def patience(self) -> float:
+        """Seconds after which even the lease of a leader that was killed has run out."""
+        return self._options.lease_time + _SLACK
+
+    def run(self, tasks: Iterable[str], wait: float | None = None) -> JobReport | None:
+        """Runs one due job; None when there is none to be had."""
+        with self._caller(tasks, ONE) as caller:
+            job = caller.next_job(self.patience if wait is None else wait)
+            if job is None:
+                return None
+            caller.take_no_more()
+            caller.perform(job)
+            reports = caller.conclude()
+        return reports[0] if reports else None
+
+    def run_all(self, tasks: Iterable[str]) -> list[JobReport]:
+        """Runs due jobs until none is left."""
+        with self._caller(tasks, ALL) as caller:
+            while (job := caller.next_job(self.patience)) is not None:
+                caller.perform(job)
+            return caller.conclude()
+
+    def watch(self, tasks: Iterable[str], stop: StopWish | None = None) -> None:
+        """Runs jobs as they come, until asked to stop."""
+        with self._caller(tasks, STAYING) as caller:
+            while not caller.signals.asked and not (stop is not None and stop.is_set()):
+                job = caller.take(_BETWEEN_LOOKS)
+                if job is not None:
+                    caller.perform(job)
+
+    @contextmanager
+    def _caller(self, tasks: Iterable[str], manner: Manner) -> Iterator[Caller]:
+        caller = Caller(self._store, self._events, self._crew, self._options, frozenset(tasks), manner)
+        with caller.signals:
+            try:
+                caller.open()
+                yield caller
+            finally:
+                caller.close()

@@ -1,0 +1,225 @@
+"""The seat: the calling thread as a workplace. It runs one job at a time; what was prefetched waits beside it."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+from typing import NamedTuple
+
+from recruiter.clock import Clock
+from recruiter.domain.job import JobId
+from recruiter.domain.planning.limits import Limit
+from recruiter.domain.report import JobReport
+from recruiter.domain.retry.policy_registry import PolicyRegistry
+from recruiter.domain.schedule.policy_registry import SchedulePolicyRegistry
+from recruiter.errors import JobCancelled
+from recruiter.events import Events
+from recruiter.interruption import Reach
+from recruiter.processes.inline.signals import Signals
+from recruiter.processes.progress.sender import ProgressSender
+from recruiter.processes.worker.held_job import HeldJob
+from recruiter.processes.worker.held_jobs import Holdings, crashed
+from recruiter.registry import Registry
+from recruiter.steps.execute import Executor
+from recruiter.store.codec import Document
+from recruiter.store.outcomes import Move
+from recruiter.views.report import report
+
+_STALE = 1.0
+"""Seconds that jobs may wait behind one that runs; then they go back to the roster."""
+
+
+class Crew(NamedTuple):
+    """What it takes to run jobs in the calling process."""
+
+    registry: Registry
+    policies: PolicyRegistry
+    schedules: SchedulePolicyRegistry
+    executor: Callable[[str], Executor]
+    """Makes the executor for a worker of this id."""
+
+
+class Seat:
+    def __init__(
+        self,
+        crew: Crew,
+        clock: Clock,
+        events: Events,
+        tasks: frozenset[str],
+        *,
+        patient: bool = False,
+        starving: Callable[[], None] = lambda: None,
+        heard: Callable[[], None] = lambda: None,
+        let_go: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.tasks: frozenset[str] | None = tasks
+        self.limits: Sequence[Limit] = crew.registry.limits(tasks)
+        self.signals = Signals(self.wake, patient=patient)
+        self._crew = crew
+        self._clock = clock
+        self._events = events
+        self._starving = starving
+        """Called once when there is nothing more here to run."""
+        self._heard = heard
+        """Called when a job has said something of itself."""
+        self._sender: ProgressSender[HeldJob] = ProgressSender(self._note)
+        self._let_go = let_go
+        """Called when jobs are to be handed back."""
+        self._was_hungry = False
+        self._lock = threading.Lock()
+        self._waiting: deque[HeldJob] = deque()
+        self._running: HeldJob | None = None
+        self._began = clock.now()
+        self._began_at = 0.0
+        self._reach = Reach()
+        # Signal handlers ring it too, and may interrupt the very thread that waits for it: only this queue allows that.
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._holdings = Holdings("")
+        self._executor: Executor | None = None
+
+    # -- from other threads --------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        self._bell.put(None)
+
+    @property
+    def hungry(self) -> bool:
+        return self._running is None and not self._waiting and not self._holdings.arrived
+
+    def running(self) -> list[tuple[HeldJob, datetime]]:
+        with self._lock:
+            return [(self._running, self._began)] if self._running is not None else []
+
+    def cancel(self, flags: Mapping[JobId, Document]) -> None:
+        with self._lock:
+            self._accept()
+            waiting = [job for job in self._waiting if job.id in flags]
+            for job in waiting:
+                self._waiting.remove(job)
+            # Both are read here: by the time it is interrupted, the next job may run, with a reach of its own.
+            running, reach = self._running, self._reach
+        self._holdings.ended((job.id, None) for job in waiting)
+        self._let_go()
+        if running is not None and running.id in flags:
+            flag = flags[running.id]
+            reach.interrupt(JobCancelled(flag.get("by"), flag.get("reason"), flag.get("at")))
+
+    def recall(self, ids: Collection[JobId]) -> None:
+        """These must not start any more: those that have not are let go."""
+        with self._lock:
+            self._accept()
+            back = [job for job in self._waiting if job.id in ids]
+            self._waiting = deque(job for job in self._waiting if job.id not in ids)
+        self._holdings.ended((job.id, None) for job in back)
+        self._let_go()
+
+    def crash(self, job: HeldJob, at: datetime, how: str) -> Move:
+        return crashed(job, self._crew.policies, self._holdings.worker, at, how, self._holdings.tracks.said(job.id))
+
+    @property
+    def slow(self) -> bool:
+        """The job that runs takes so long that others should not wait behind it."""
+        with self._lock:
+            return self._running is not None and self._clock.monotonic() - self._began_at > _STALE
+
+    def withdraw(self) -> list[HeldJob]:
+        """Takes away everything that has not been started."""
+        with self._lock:
+            self._accept()
+            waiting = list(self._waiting)
+            self._waiting.clear()
+            return waiting
+
+    # -- the calling thread --------------------------------------------------------------------------------------
+
+    def open(self, holdings: Holdings) -> None:
+        """Begins a registration."""
+        self.close()
+        with self._lock:
+            self._holdings = holdings
+            holdings.when_recalled(self.recall)
+            self._waiting.clear()
+        self._executor = self._crew.executor(holdings.worker)
+
+    def close(self) -> None:
+        self._sender.close()
+        if self._executor is not None:
+            self._executor.close()
+            self._executor = None
+
+    def take(self, within: float) -> HeldJob | None:
+        """The next job, to be performed now. Waits to be woken, at most so long; None does not mean that none comes."""
+        job = self._next()
+        if job is None:
+            if not self._was_hungry:
+                self._starving()
+            self._was_hungry = True
+            self._wait(within)
+            job = self._next()
+        self._was_hungry = job is None
+        return job
+
+    def perform(self, job: HeldJob) -> tuple[Move, JobReport | None]:
+        """Runs it; what becomes of it, and the report. Without a report it was interrupted by a signal.
+
+        Interrupted jobs did not end by themselves: they are handed back and no attempt is counted. At-most-once ones
+        cannot be started again, and are lost.
+        """
+        assert self._executor is not None
+        self._begin(job)
+        try:
+            self.signals.in_job = True
+            ended = self._executor.run(job.raw, self._reach, tells=partial(self._sender.call, job))
+        except BaseException:  # a signal that found us just before or after the user's code
+            self.signals.in_job = False  # at once: another one must not find us here
+            if not self.signals.interrupted:
+                raise
+            return self._interrupted(job), None
+        finally:
+            self.signals.in_job = False
+            self._end()
+        told = report(self._crew.registry, job.raw, ended)
+        if self.signals.interrupted and not told.done:
+            return self._interrupted(job), None
+        if (told.error or "").startswith(KeyboardInterrupt.__name__):
+            self.signals.note_interrupt()
+        return ended, told
+
+    def _note(self, job: HeldJob, progress: bytes) -> None:
+        self._holdings.tracks.heard(job, self._began, progress)
+        self._heard()
+
+    def _begin(self, job: HeldJob) -> None:
+        with self._lock:
+            self._running, self._began, self._began_at = job, self._clock.now(), self._clock.monotonic()
+            self._reach = Reach()
+
+    def _end(self) -> None:
+        with self._lock:
+            self._running = None
+
+    def _interrupted(self, job: HeldJob) -> Move:
+        why = "the caller was interrupted"
+        self._events.emit("job.interrupted", job=job.id, why=why)
+        return self.crash(job, self._clock.now(), why) if job.at_most_once else None
+
+    def _next(self) -> HeldJob | None:
+        with self._lock:
+            self._accept()
+            return self._waiting.popleft() if self._waiting else None
+
+    def _wait(self, within: float) -> None:
+        with suppress(queue.Empty):
+            self._bell.get(timeout=within)
+            while True:
+                self._bell.get_nowait()
+
+    def _accept(self) -> None:
+        first, last = self._holdings.accept()
+        self._waiting.extendleft(reversed(first))
+        self._waiting.extend(last)

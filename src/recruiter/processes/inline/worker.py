@@ -1,0 +1,292 @@
+"""A caller: the calling process as a worker, for as long as a call lasts.
+
+    heartbeat, fetch, settle, …    four threads, the same as in a worker
+    recruiter                      a fifth: it leads where nobody else does, and resigns at the end
+    the calling thread             runs the jobs, one at a time
+
+It is on the roster like everybody else, so it is given jobs by whoever leads, its results are settled under its own
+registration, and if it dies or freezes its jobs go to others. What it cannot do is end a job: the user's code runs in
+its own thread. So when the registration is lost, the job that runs goes on to its end, and its result is dropped.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+
+from recruiter.domain.job import JobId
+from recruiter.domain.planning.prefetch import MOST_PREFETCHED, Throughput
+from recruiter.domain.report import JobReport
+from recruiter.errors import StoreUnreachable, Superseded
+from recruiter.events import Events
+from recruiter.processes.inline.runner import Crew, Seat
+from recruiter.processes.loop import Stop
+from recruiter.processes.progress.writer import ProgressWriter
+from recruiter.processes.recruiter import RecruiterOptions, RecruiterProcess
+from recruiter.processes.worker.fetcher import Fetching
+from recruiter.processes.worker.heartbeat import Heartbeat
+from recruiter.processes.worker.held_job import HeldJob
+from recruiter.processes.worker.held_jobs import Holdings
+from recruiter.processes.worker.registration import LAST_WORDS, Membership, MembershipOptions
+from recruiter.processes.worker.settler import Settling
+from recruiter.store.database import Store
+from recruiter.views.look import anything_to_do
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.1
+_CLOCKS_DISAGREE = timedelta(milliseconds=100)
+"""What is due in the next moment may be due already by the clock of whoever made it, or of the leader."""
+
+
+@dataclass(frozen=True)
+class CallingOptions:
+    lease_time: float = 5.0
+    dead_after: float = 15.0
+    heartbeat: float = 1.0
+    backoff_from: float = 0.005
+    backoff_to: float = 5.0
+    resources: str = ""
+    """What this host has, as a text; workers of the same host share it with the caller."""
+    host: str = ""
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How the three ways of calling differ."""
+
+    prefetch: bool = True
+    """Take more than one job at a time, where they are quick."""
+    stays: bool = False
+    """Wait for jobs that are not there yet: listen to doorbells, and finish the running job when asked to stop."""
+    rejoins: bool = True
+    """Go on under a new id when the registration is lost."""
+
+
+class Caller:
+    def __init__(
+        self, store: Store, events: Events, crew: Crew, options: CallingOptions, tasks: frozenset[str], manner: Manner
+    ) -> None:
+        self.reports: list[JobReport] = []
+        self._store = store
+        self._clock = store.clock
+        self._events = events
+        self._crew = crew
+        self._options = options
+        self._tasks = tasks
+        self._manner = manner
+        self._fetch_stop, self._threads_stop = Stop(), Stop()
+        self._seat = Seat(
+            crew,
+            store.clock,
+            events,
+            tasks,
+            patient=manner.stays,
+            starving=lambda: self._fetching.ring(),
+            heard=lambda: self._tracking.ring(),
+            let_go=lambda: self._settling.ring(),
+        )
+        self.signals = self._seat.signals
+        roster = MembershipOptions(
+            resources=options.resources,
+            host=options.host,
+            heartbeat=options.heartbeat,
+            dead_after=options.dead_after,
+        )
+        self._membership = membership = Membership(store.clock, roster, self._seat.wake)
+        throughput = Throughput(MOST_PREFETCHED if manner.prefetch else 0)
+        self._settling = Settling(store, events, self._threads_stop, membership, throughput, settled=self._room_made)
+        self._fetching = Fetching(
+            store,
+            events,
+            self._fetch_stop,
+            membership,
+            self._seat,
+            ended=self._settling.ring,
+            busy=self._give_back_stale,
+            listen=manner.stays,
+        )
+        self._tracking = ProgressWriter(store, events, self._threads_stop, membership)
+        self._heartbeat = Heartbeat(
+            store,
+            events,
+            self._threads_stop,
+            membership,
+            self._seat,
+            throughput,
+            given=self._fetching.ring,
+            noticed=self._tracking.ring,
+            ended=self._settling.ring,
+        )
+        self._recruiter: RecruiterProcess | None = None
+        self._threads: list[threading.Thread] = []
+
+    # -- coming and going ----------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Joins the roster. Raises StoreError when that cannot be done."""
+        self._seat.open(self._membership.holdings)
+        # First: if it takes the lead, what it writes also hurries the linearizable read that joining waits for.
+        self._recruiter = self._bring_recruiter()
+        self._threads.append(threading.Thread(target=self._recruiter.run, name="recruiter", daemon=True))
+        self._threads[0].start()
+        while (wait := self._heartbeat.join()) and not (self._membership.joined or self._membership.lost):
+            time.sleep(wait)
+        self._recruiter.ring()  # its first round may have been before we were ready
+        loops = (self._fetching, self._heartbeat, self._settling, self._tracking)
+        self._threads.extend(loop.start() for loop in loops)
+
+    def _bring_recruiter(self) -> RecruiterProcess:
+        options = RecruiterOptions(
+            lease_time=self._options.lease_time,
+            dead_after=self._options.dead_after,
+            backoff_from=self._options.backoff_from,
+            backoff_to=self._options.backoff_to,
+            listen=self._manner.stays,
+        )
+        return RecruiterProcess(
+            self._store,
+            self._events,
+            self._fetch_stop,
+            options,
+            policies=self._crew.policies,
+            schedules=self._crew.schedules,
+        )
+
+    def close(self) -> None:
+        """Hands back what was not started, writes what was, and leaves the roster, whatever has happened."""
+        try:
+            self._membership.draining = True
+            # Nothing new from here on: what would arrive after the last look would be neither run nor handed back.
+            self._fetch_stop.ask()
+            self._join_threads(2)
+            self._give_back_waiting()
+            self._wait_until_settled(LAST_WORDS)
+        finally:
+            self._threads_stop.ask()
+            self._fetching.close()
+            self._join_threads(5)
+            self._membership.leave(self._store, self._events)
+            self._seat.close()
+
+    def _join_threads(self, count: int) -> None:
+        deadline = self._clock.monotonic() + LAST_WORDS
+        for thread in self._threads[:count]:
+            thread.join(timeout=max(0.0, deadline - self._clock.monotonic()))
+
+    # -- working -------------------------------------------------------------------------------------------------
+
+    def take(self, within: float) -> HeldJob | None:
+        """A job that is ours to run now, if one comes within this time; it may return sooner without one."""
+        if self._membership.lost:
+            self._begin_again()
+        if self._membership.silent_too_long:
+            time.sleep(min(within, _LONGEST_PAUSE))  # by now others may have been given what waits here
+            return None
+        return self._seat.take(within)
+
+    def next_job(self, wait: float) -> HeldJob | None:
+        """A job to run now; None when there is none for us, or when nobody has given it to us within this time."""
+        deadline = self._clock.monotonic() + wait
+        pause = _FIRST_PAUSE
+        while not self.signals.asked:
+            job = self.take(pause)
+            if job is not None:
+                return job
+            if self._clock.monotonic() >= deadline or not self._anything_to_do():
+                return None
+            assert self._recruiter is not None
+            self._recruiter.ring()  # it may follow somebody who has just resigned, or died
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        return None
+
+    def perform(self, job: HeldJob) -> JobReport | None:
+        """Runs the job; the report counts once `conclude` has made sure of it. None when it was interrupted."""
+        holdings = self._membership.holdings
+        move, report = self._seat.perform(job)
+        holdings.ended([(job.id, move)])
+        self._settling.ring()
+        if report is not None and not self._manner.stays:
+            self.reports.append(report)
+        return report
+
+    def take_no_more(self) -> None:
+        """With the next settlement the leader learns that this was the last job for us."""
+        self._membership.draining = True
+
+    def conclude(self) -> list[JobReport]:
+        """The reports of everything that has been run and written. Raises when something could not be written."""
+        self._wait_until_settled(self._store.patience + LAST_WORDS)
+        holdings = self._membership.holdings
+        if not holdings.all_settled and self._membership.lost:
+            self._drop_superseded(holdings)
+        elif not holdings.all_settled:
+            ids = ", ".join(map(repr, holdings.results))
+            raise StoreUnreachable(f"MongoDB does not take the results of these jobs; they will be run again: {ids}")
+        return self.reports
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _anything_to_do(self) -> bool:
+        """Asked while nothing runs here. What is being settled may be due again as soon as it is."""
+        holdings = self._membership.holdings
+        soon = self._clock.now() + _CLOCKS_DISAGREE
+        return not holdings.all_settled or anything_to_do(self._store, holdings.worker, self._tasks, soon)
+
+    def _begin_again(self) -> None:
+        """The registration is gone: what was prefetched is not ours any more, and what was run does not count."""
+        old = self._membership.holdings
+        waiting = self._seat.withdraw()
+        self._drop_superseded(old)
+        self._events.emit("worker.lost", worker=old.worker, running=0, waiting=len(waiting))
+        self._membership.begin()
+        self._seat.open(self._membership.holdings)
+        self._heartbeat.ring()
+
+    def _drop_superseded(self, old: Holdings) -> None:
+        deadline = self._clock.monotonic() + LAST_WORDS
+        while old.settling and self._clock.monotonic() < deadline:
+            time.sleep(0.01)  # what is being written at this moment will be refused, or was in time
+        dropped = old.results
+        for id in dropped:
+            self._events.emit("job.superseded", job=id, worker=old.worker)
+            self._forget_report(id)
+        if not self._manner.rejoins:
+            ran = (
+                f"; job {dropped[0]!r} ran here to its end, its result was dropped, and it runs again"
+                if dropped
+                else ""
+            )
+            raise Superseded(f"this process was silent for too long and was taken off the roster{ran}")
+
+    def _forget_report(self, id: JobId) -> None:
+        """Of an attempt that did not count. The last one: an earlier one was settled before the job came again."""
+        for place in range(len(self.reports) - 1, -1, -1):
+            if self.reports[place].id == id:
+                del self.reports[place]
+                return
+
+    def _wait_until_settled(self, within: float) -> None:
+        deadline = self._clock.monotonic() + within
+        holdings = self._membership.holdings
+        while not holdings.all_settled and self._clock.monotonic() < deadline and not self._membership.lost:
+            self._settling.ring()
+            time.sleep(0.002)
+
+    def _room_made(self) -> None:
+        self._fetching.ring()
+        if self._recruiter is not None:
+            self._recruiter.ring()
+        self._seat.wake()
+
+    def _give_back_stale(self) -> None:
+        """So that nothing waits behind a slow job while somebody else is free. Called by the fetch thread."""
+        if self._seat.slow:
+            self._give_back_waiting()
+
+    def _give_back_waiting(self) -> None:
+        holdings = self._membership.holdings
+        ids = [*(job.id for job in self._seat.withdraw()), *holdings.not_begun()]
+        if ids:
+            holdings.ended([(id, None) for id in ids])
+            self._settling.ring()

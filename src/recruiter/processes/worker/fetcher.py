@@ -1,0 +1,141 @@
+"""Fetching: gets the jobs that the leader has assigned, and listens for more when there are none."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import datetime
+
+from recruiter.domain.job import JobId
+from recruiter.errors import Superseded
+from recruiter.events import Events
+from recruiter.processes.loop import Loop, Stop
+from recruiter.processes.worker.held_job import HeldJob
+from recruiter.processes.worker.held_jobs import Holdings
+from recruiter.processes.worker.registration import Membership, Workplace
+from recruiter.store.change_stream import FLOW, LULL, Doorbell
+from recruiter.store.collections.roster import ASSIGNED_TO_ME
+from recruiter.store.collections.scheduled import Marked
+from recruiter.store.database import Store
+from recruiter.store.outcomes import Move
+
+_BETWEEN_LOOKS = 0.005
+
+
+class Fetching:
+    def __init__(
+        self,
+        store: Store,
+        events: Events,
+        stop: Stop,
+        membership: Membership,
+        place: Workplace,
+        ended: Callable[[], None],
+        *,
+        busy: Callable[[], None] = lambda: None,
+        listen: bool = True,
+    ) -> None:
+        self._store = store
+        self._clock = store.clock
+        self._events = events
+        self._membership = membership
+        self._place = place
+        self._ended = ended
+        """Called when there are outcomes to settle."""
+        self._busy = busy
+        """Called now and then while no slot is free."""
+        self._listening = listen
+        """Whether to open a doorbell when nothing comes; not worth it for somebody who will not wait for long."""
+        self._loop = Loop("fetch", self._step, stop, events)
+        store.wakers.add(self._loop.ring)
+        self._bell: Doorbell | None = None
+        self._flowing_until = 0.0
+
+    def start(self) -> threading.Thread:
+        return self._loop.start()
+
+    def ring(self) -> None:
+        self._loop.ring()
+
+    def close(self) -> None:
+        if self._bell is not None:
+            self._bell.close()
+
+    def _step(self) -> float:
+        holdings = self._membership.holdings
+        if not self._membership.joined:
+            return 0.05
+        if self._mark_at_most_once(holdings):
+            return 0.0
+        ids = holdings.to_fetch()
+        if ids:
+            if len(ids) >= FLOW:
+                self._flowing_until = self._clock.monotonic() + LULL
+                if self._bell is not None:
+                    self._bell.hang_up()
+            self._fetch(holdings, ids)
+            return 0.0
+        return self._look_for_jobs(holdings)
+
+    def _fetch(self, holdings: Holdings, ids: list[JobId]) -> None:
+        try:
+            jobs = [HeldJob(id, raw) for id, raw in self._store.scheduled.fetch(ids)]
+        except BaseException:
+            holdings.not_fetched(ids)
+            raise
+        let_go = holdings.fetched(ids, jobs)
+        self._place.wake()
+        if let_go:
+            self._ended()
+
+    def _mark_at_most_once(self, holdings: Holdings) -> bool:
+        """At-most-once jobs are marked as started, durably, before they can start, and no more of them than fit."""
+        jobs = holdings.to_mark(self._membership.options.slots)
+        if not jobs:
+            return False
+        try:
+            now = self._clock.now()
+            marked = self._store.settlement.mark_started(holdings.worker, [job.id for job in jobs], now)
+        except Superseded:
+            self._membership.lose(holdings)
+            return False
+        except BaseException:
+            holdings.not_marked(jobs)
+            raise
+        holdings.marked(job for job in jobs if job.id in marked.may_start)
+        self._place.wake()
+        refused = [job for job in jobs if job.id not in marked.may_start]
+        if refused:
+            holdings.ended((job.id, self._refused(job, marked, now)) for job in refused)
+            self._ended()
+        return True
+
+    def _refused(self, job: HeldJob, marked: Marked, now: datetime) -> Move:
+        """What becomes of an at-most-once job that must not start here."""
+        if job.id in marked.started_before:
+            return self._place.crash(job, now, "started before, never ended")
+        return None  # it has been cancelled, or is not ours
+
+    def _look_for_jobs(self, holdings: Holdings) -> float:
+        """Nothing is known to fetch: if a slot is free, ask the roster, and then listen for the doorbell."""
+        if not self._place.hungry:
+            self._busy()
+            return 1.0
+        holding = self._store.roster.holding(holdings.worker)
+        if holding is not None and holdings.hear(holding):
+            return 0.0
+        if not self._listening or self._clock.monotonic() < self._flowing_until:
+            return _BETWEEN_LOOKS
+        bell = self._listen(holdings.worker)
+        bell.arm()
+        return 3600.0 if bell.listening else 0.1
+
+    def _listen(self, worker: str) -> Doorbell:
+        match = {"documentKey._id": worker, ASSIGNED_TO_ME: {"$exists": True}}
+        if self._bell is None or self._bell.match != match:
+            self.close()
+            self._bell = Doorbell(self._store.roster.collection, match, lambda _: self._loop.ring(), self._deaf)
+        return self._bell
+
+    def _deaf(self, error: str | None) -> None:
+        self._events.emit("doorbell.back") if error is None else self._events.emit("doorbell.failed", error=error)

@@ -1,0 +1,163 @@
+"""The heartbeat: joins the roster, shows life, and notices when the registration is lost. No job can hold it up."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from recruiter.domain.planning.prefetch import Throughput
+from recruiter.events import Events
+from recruiter.processes.loop import Loop, Stop
+from recruiter.processes.worker.held_job import HeldJob
+from recruiter.processes.worker.held_jobs import Holdings
+from recruiter.processes.worker.registration import Membership, Workplace
+from recruiter.store.codec import decode
+from recruiter.store.collections.limits import FLEET, LEARNT_WITHIN
+from recruiter.store.collections.roster import Holding
+from recruiter.store.database import Store
+
+_UNTIL_READY = 0.02
+"""Seconds between two looks whether the tasks are known."""
+
+
+class Heartbeat:
+    def __init__(
+        self,
+        store: Store,
+        events: Events,
+        stop: Stop,
+        membership: Membership,
+        place: Workplace,
+        throughput: Throughput,
+        given: Callable[[], None],
+        noticed: Callable[[], None] = lambda: None,
+        ended: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._store = store
+        self._clock = store.clock
+        self._events = events
+        self._membership = membership
+        self._options = membership.options
+        self._place = place
+        self._throughput = throughput
+        self._given = given
+        """Called when there may be jobs to fetch."""
+        self._declared = False
+        self._join_at = 0.0
+        self._noticed = noticed
+        """Called when jobs have run for so long that it should be written on them."""
+        self._ended = ended
+        """Called when jobs are to be handed back."""
+        self._obeyed: tuple[Holdings, int] | None = None
+        """Which change of the pauses has been passed on, and to whom."""
+        # A late heartbeat costs the registration: it must not wait longer than that when MongoDB comes back.
+        self._loop = Loop("heartbeat", self._beat, stop, events, self._options.dead_after / 6)
+        store.wakers.add(self._loop.ring)
+
+    def start(self) -> threading.Thread:
+        return self._loop.start()
+
+    def ring(self) -> None:
+        self._loop.ring()
+
+    def join(self) -> float:
+        """Enters the roster, ready for jobs."""
+        membership, holdings = self._membership, self._membership.holdings
+        if self._place.tasks is None or membership.draining:
+            return _UNTIL_READY
+        self._declare(self._place.tasks)
+        if (too_early := self._join_at - self._clock.monotonic()) > 0:
+            return too_early
+        self._store.roster.join(holdings.worker, self._facts(self._place.tasks))
+        # Only now: a leader that took over before this line has been read about; a later one finds us on the roster.
+        if self._store.roster.become_ready(holdings.worker, self._store.leases.term()):
+            membership.beaten_at = self._clock.monotonic()
+            membership.joined = holdings is membership.holdings
+            self._given()
+            self._events.emit("worker.joined", worker=holdings.worker, slots=self._options.slots)
+        else:
+            membership.lose(holdings)
+        return self._options.heartbeat
+
+    def _declare(self, tasks: frozenset[str]) -> None:
+        """The limits of the application: once in the life of a process, so that one that comes back does not undo what
+        a newer version has declared. If they are news, no job may come here before the leader has heard of them."""
+        if not self._declared:
+            if self._store.limits.declare(tasks, self._place.limits, self._clock.now()):
+                self._join_at = self._clock.monotonic() + LEARNT_WITHIN
+            self._declared = True
+
+    def _facts(self, tasks: frozenset[str]) -> dict[str, Any]:
+        moment = self._clock.now()
+        return {
+            "host": self._options.host or socket.gethostname(),
+            "pid": os.getpid(),
+            "groups": list(self._options.groups) if self._options.groups is not None else None,
+            "tasks": sorted(tasks),
+            "slots": self._options.slots,
+            "prefetch": 0,
+            "session": self._store.settlement.session_id,
+            "resources": self._options.resources,
+            "joined_at": moment,
+            "seen_at": moment,
+        }
+
+    def _beat(self) -> float:
+        membership = self._membership
+        holdings = membership.holdings
+        if not membership.joined:
+            return self.join()
+        asked_at = self._clock.monotonic()
+        runs = self._place.running()
+        running = [{"job": job.id, "task": _task(job), "since": since} for job, since in runs]
+        facts = {
+            "running": running,
+            "draining": membership.draining,
+            "prefetch": self._throughput.prefetch,
+            "clock_offset": self._clock.offset.total_seconds(),
+        }
+        answer = self._store.roster.beat(holdings.worker, facts, within=self._options.dead_after / 3)
+        if answer is None:
+            membership.lose(holdings)
+            return self._options.heartbeat
+        membership.beaten_at = asked_at
+        holding = answer.holding
+        self._clock.agree(answer.seen_at, self._clock.monotonic() - asked_at)
+        if holdings.hear(holding):
+            self._given()
+        self._obey_pauses(holdings, answer.pauses)
+        if holdings.saw(runs, self._clock.now(), self._options.heartbeat):
+            self._noticed()
+        if holding.assigned:
+            self._pass_on_flags(holding)
+        return self._options.heartbeat
+
+    def _obey_pauses(self, holdings: Holdings, pauses: int) -> None:
+        """What is paused must not start here, also if it was prefetched before: it goes back to the roster."""
+        if self._obeyed == (holdings, pauses):
+            return
+        paused = self._store.limits.paused()
+        self._obeyed = holdings, pauses
+        if holdings.allow(lambda job: not paused or (FLEET not in paused and f"group:{job.group}" not in paused)):
+            self._ended()
+
+    def _pass_on_flags(self, holding: Holding) -> None:
+        flags = self._store.scheduled.flags(_MOST_FLAGS)
+        if len(flags) == _MOST_FLAGS:  # somebody has cancelled very many: ours may be further back
+            flags = self._store.scheduled.flags_among(holding.assigned)
+        mine = {id: flag for id, flag in flags.items() if id in holding.assigned}
+        if mine:
+            self._place.cancel(mine)
+
+
+_MOST_FLAGS = 1000
+
+
+def _task(job: HeldJob) -> str:
+    try:
+        return str(decode(job.raw)["task"])
+    except Exception:
+        return "?"

@@ -1,0 +1,338 @@
+"""The jobs that a worker holds during one registration, as far as it knows, each in one state.
+
+    the roster's list names it
+         │  hear              whoever has asked the roster: heartbeat, fetcher, settler
+         ▼
+     ASSIGNED ─────────┐
+         │  fetched    │      the fetcher, with the document as it is now
+         ▼             │
+      FETCHED ─────────┤      an at-most-once job waits here until it is marked as started (to_mark … marked)
+         │  accept     │
+         ▼             │  ended
+       QUEUED ─────────┤      the workplace: in its queue, or sent to a child that has not claimed it
+         │  saw        │
+         ▼             │
+      STARTED ─────────┤      the heartbeat has seen it run
+                       ▼
+                     ENDED ◀─ not_settled ─┐
+                       │  to_settle        │   the settler
+                       ▼                   │
+                    SETTLING ──────────────┘
+                       │  settled             the answer to its release: only now it is not ours any more
+                       ▼
+
+Every answer of the roster carries how many releases and how many assignments it has seen. Threads ask independently, so
+answers can arrive out of order, and an old one would show jobs that have been let go since; it is recognised by those
+numbers and ignored. Otherwise a job that was handed back, or settled for a retry, could be started here a second time
+while it is already somebody else's. For the same reason an id stays known until its release is answered, also while the
+outcome of that is unknown.
+
+A job that an answer no longer names, although nobody here has released it, is not ours: it is forgotten, recalled from
+the workplace, and whatever becomes of it here is not written.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from datetime import datetime
+from enum import Enum, auto
+
+from recruiter.domain.job import JobId
+from recruiter.domain.retry.policy_registry import PolicyRegistry
+from recruiter.processes.progress.buffer import ProgressBuffer
+from recruiter.processes.worker.held_job import HeldJob
+from recruiter.store import outcomes as moves
+from recruiter.store.codec import Document, decode
+from recruiter.store.collections.roster import Holding
+from recruiter.store.outcomes import Move
+
+Outcome = tuple[JobId, Move]
+
+LARGEST_SETTLEMENT = 1000
+LARGEST_BYTES = 32 * 1024 * 1024
+
+
+class HeldState(Enum):
+    ASSIGNED = auto()
+    FETCHED = auto()
+    QUEUED = auto()
+    STARTED = auto()
+    ENDED = auto()
+    SETTLING = auto()
+
+
+_BEFORE_THE_END = frozenset([HeldState.ASSIGNED, HeldState.FETCHED, HeldState.QUEUED, HeldState.STARTED])
+_NOT_STARTED = frozenset([HeldState.ASSIGNED, HeldState.FETCHED, HeldState.QUEUED])
+
+
+class Holdings:
+    """One registration: its id, and the jobs on their way from the roster to the children and back. For all threads."""
+
+    def __init__(self, worker: str) -> None:
+        self.worker = worker
+        self.tracks = ProgressBuffer()
+        self._lock = threading.Lock()
+        self._states: dict[JobId, HeldState] = {}
+        self._jobs: dict[JobId, HeldJob] = {}
+        """Of those that are fetched and have not ended."""
+        self._settled = self._given = -1
+        self._to_fetch: list[JobId] = []
+        self._arrivals: deque[HeldJob] = deque()
+        """Fetched, and not seen by the workplace."""
+        self._next: deque[HeldJob] = deque()
+        """Likewise, and marked as started: the less time passes from a mark to its start, the better."""
+        self._to_mark: deque[HeldJob] = deque()
+        """Fetched, at most once, and not marked as started."""
+        self._marks: dict[JobId, HeldJob] = {}
+        """At-most-once jobs that are marked as started, or may be: the outcome of a mark can be unknown."""
+        self._outcomes: deque[Outcome] = deque()
+        self._settling = 0
+        self._recall: Callable[[Collection[JobId]], None] = lambda _: None
+        self._may_start: Callable[[HeldJob], bool] = lambda _: True
+
+    def when_recalled(self, recall: Callable[[Collection[JobId]], None]) -> None:
+        """Whom to tell which jobs must not start any more; he ends those that have not (`ended`)."""
+        self._recall = recall
+
+    def state(self, id: JobId) -> HeldState | None:
+        """None of a job that is not held."""
+        with self._lock:
+            return self._states.get(id)
+
+    # -- what the roster says --------------------------------------------------------------------------------------
+
+    def hear(self, holding: Holding) -> bool:
+        """Takes note of an answer of the roster; true when there are new jobs to fetch."""
+        with self._lock:
+            lost = self._hear(holding)
+            new = bool(self._to_fetch)
+        if lost:
+            self._recall(lost)
+        return new
+
+    def _hear(self, holding: Holding) -> list[JobId]:
+        if holding.settled < self._settled or holding.given < self._given:
+            return []
+        self._settled, self._given = holding.settled, holding.given
+        states = self._states
+        new = [id for id in holding.assigned if id not in states]
+        states.update(dict.fromkeys(new, HeldState.ASSIGNED))
+        self._to_fetch.extend(new)
+        if len(states) == len(holding.assigned):
+            return []
+        named = set(holding.assigned)
+        lost = [id for id, state in states.items() if id not in named and state in _BEFORE_THE_END]
+        self._forget(lost)
+        return lost
+
+    def _forget(self, ids: Collection[JobId]) -> None:
+        if not ids:
+            return
+        gone = set(ids)
+        self.tracks.forget(gone)
+        for id in gone:
+            self._states.pop(id, None)
+            self._jobs.pop(id, None)
+            self._marks.pop(id, None)
+        self._to_fetch = [id for id in self._to_fetch if id not in gone]
+        self._arrivals = deque(job for job in self._arrivals if job.id not in gone)
+        self._next = deque(job for job in self._next if job.id not in gone)
+        self._to_mark = deque(job for job in self._to_mark if job.id not in gone)
+
+    # -- the fetcher -------------------------------------------------------------------------------------------------
+
+    def to_fetch(self) -> list[JobId]:
+        with self._lock:
+            ids, self._to_fetch = self._to_fetch, []
+            return ids
+
+    def not_fetched(self, ids: Iterable[JobId]) -> None:
+        """Fetching failed; to be tried again."""
+        with self._lock:
+            self._to_fetch[:0] = [id for id in ids if self._states.get(id) is HeldState.ASSIGNED]
+
+    def fetched(self, ids: Iterable[JobId], jobs: Iterable[HeldJob]) -> bool:
+        """The documents of jobs that were to be fetched; true when some are let go at once, because they are gone,
+        cancelled, or may not start now."""
+        there = {job.id: job for job in jobs}
+        with self._lock:
+            mine = [id for id in ids if self._states.get(id) is HeldState.ASSIGNED]
+            to_start = [there[id] for id in mine if id in there and self._starts(there[id])]
+            kept = {job.id for job in to_start}
+            for job in to_start:
+                self._states[job.id] = HeldState.FETCHED
+                self._jobs[job.id] = job
+                (self._to_mark if job.at_most_once else self._arrivals).append(job)
+            let_go = [id for id in mine if id not in kept]
+            self._end((id, None) for id in let_go)
+            return bool(let_go)
+
+    def _starts(self, job: HeldJob) -> bool:
+        return not job.cancelled and self._may_start(job)
+
+    def to_mark(self, slots: int) -> list[HeldJob]:
+        """At-most-once jobs, as many as can start now; the fewer are marked, the fewer are lost with this process."""
+        with self._lock:
+            count = min(len(self._to_mark), max(0, slots - len(self._marks)))
+            jobs = [self._to_mark.popleft() for _ in range(count)]
+            self._marks.update((job.id, job) for job in jobs)
+            return jobs
+
+    def not_marked(self, jobs: list[HeldJob]) -> None:
+        """Marking failed; to be tried again. It may have been done all the same: what goes back now is unmarked."""
+        with self._lock:
+            again = [job for job in jobs if self._states.get(job.id) is HeldState.FETCHED]
+            self._to_mark.extendleft(reversed(again))
+
+    def marked(self, jobs: Iterable[HeldJob]) -> None:
+        """These may start."""
+        with self._lock:
+            self._next.extend(job for job in jobs if self._states.get(job.id) is HeldState.FETCHED)
+
+    # -- the workplace -----------------------------------------------------------------------------------------------
+
+    @property
+    def arrived(self) -> bool:
+        """Whether there are jobs to accept."""
+        return bool(self._arrivals or self._next)
+
+    def accept(self) -> tuple[list[HeldJob], list[HeldJob]]:
+        """What has arrived since the last time: those that are to be started next, and those behind all others."""
+        if not self.arrived:
+            return [], []
+        with self._lock:
+            first, last = list(self._next), list(self._arrivals)
+            self._next.clear()
+            self._arrivals.clear()
+            self._states.update((job.id, HeldState.QUEUED) for jobs in (first, last) for job in jobs)
+            return first, last
+
+    def ended(self, outcomes: Iterable[Outcome]) -> None:
+        """What became of some jobs. It is taken only once of each, and only of those that are held."""
+        fresh = list(outcomes)
+        with self._lock:
+            self._end(fresh)
+
+    def _end(self, outcomes: Iterable[Outcome]) -> None:
+        for id, move in outcomes:
+            if self._states.get(id) in _BEFORE_THE_END:
+                self._states[id] = HeldState.ENDED
+                self._jobs.pop(id, None)
+                marked = self._marks.pop(id, None)
+                self._outcomes.append((id, _unmarked(marked) if marked and move is None else move))
+
+    def not_begun(self) -> list[JobId]:
+        """Everything that has not got as far as the workplace, to be handed back."""
+        with self._lock:
+            self._to_fetch = []
+            self._arrivals.clear()
+            self._next.clear()
+            self._to_mark.clear()
+            early = (HeldState.ASSIGNED, HeldState.FETCHED)
+            return [id for id, state in self._states.items() if state in early]
+
+    # -- the heartbeat -----------------------------------------------------------------------------------------------
+
+    def saw(self, running: Iterable[tuple[HeldJob, datetime]], now: datetime, after: float) -> bool:
+        """Notes which jobs run; true when there are some that have run for longer than so many seconds, and that is to
+        be written on them."""
+        with self._lock:
+            mine = [run for run in running if self._states.get(run[0].id) in _BEFORE_THE_END]
+            self._states.update((job.id, HeldState.STARTED) for job, _ in mine)
+            return self.tracks.saw(mine, now, after)
+
+    def allow(self, may_start: Callable[[HeldJob], bool]) -> bool:
+        """From now on only jobs start of which this is true. The others are let go, or recalled from the workplace.
+
+        True when some were let go."""
+        with self._lock:
+            self._may_start = may_start
+            refused = {id for id, job in self._jobs.items() if not may_start(job)}
+            here = [id for id in refused if self._states[id] is HeldState.FETCHED]
+            self._arrivals = deque(job for job in self._arrivals if job.id not in refused)
+            self._next = deque(job for job in self._next if job.id not in refused)
+            self._to_mark = deque(job for job in self._to_mark if job.id not in refused)
+            self._end((id, None) for id in here)
+        elsewhere = refused.difference(here)
+        if elsewhere:
+            self._recall(elsewhere)
+        return bool(here)
+
+    # -- the settler -------------------------------------------------------------------------------------------------
+
+    def to_settle(self) -> list[Outcome]:
+        """Everything that has gathered, up to a bound in number and in bytes."""
+        batch: list[Outcome] = []
+        size = 0
+        with self._lock:
+            while self._outcomes and len(batch) < LARGEST_SETTLEMENT and size < LARGEST_BYTES:
+                batch.append(self._outcomes.popleft())
+                size += len(batch[-1][1]) if isinstance(batch[-1][1], bytes) else 0
+            self._states.update((id, HeldState.SETTLING) for id, _ in batch)
+            self._settling = len(batch)
+            return batch
+
+    def settled(self, outcomes: Iterable[Outcome], holding: Holding) -> bool:
+        """These are no longer ours; takes note of what still is. True when there are new jobs to fetch."""
+        ids = [id for id, _ in outcomes]
+        with self._lock:  # one lock for all: in between, an old answer would bring the jobs back
+            for id in ids:
+                self._states.pop(id, None)
+            self.tracks.forget(ids)
+            self._settling = 0
+            lost = self._hear(holding)
+            new = bool(self._to_fetch)
+        if lost:
+            self._recall(lost)
+        return new
+
+    def not_settled(self, outcomes: list[Outcome]) -> None:
+        with self._lock:
+            self._states.update((id, HeldState.ENDED) for id, _ in outcomes)
+            self._outcomes.extendleft(reversed(outcomes))
+            self._settling = 0
+
+    @property
+    def settling(self) -> int:
+        """How many are being settled at this moment."""
+        return self._settling
+
+    @property
+    def results(self) -> list[JobId]:
+        """Jobs whose results have not been written."""
+        with self._lock:
+            return [id for id, move in self._outcomes if move is not None]
+
+    @property
+    def all_settled(self) -> bool:
+        with self._lock:
+            return not self._outcomes and not self._settling
+
+
+def _unmarked(job: HeldJob) -> Move:
+    try:
+        return moves.not_started(decode(job.raw))
+    except Exception:
+        return None  # it cannot be read: whoever runs it next will say so
+
+
+def crashed(
+    job: HeldJob,
+    policies: PolicyRegistry,
+    worker: str,
+    at: datetime,
+    how: str,
+    said: Document,
+    started_at: datetime | None = None,
+) -> Move:
+    """What it means for a job, whatever is in it, that it was started and will not come to its end.
+
+    `said` is what it has said of itself before.
+    """
+    try:
+        document = decode(job.raw) | said
+        return moves.crashed(document, policies, worker=worker, started_at=started_at, at=at, message=how)
+    except Exception as error:
+        return moves.unreadable(job.id, job.raw, at, f"{how}, and the job cannot be read: {error}")

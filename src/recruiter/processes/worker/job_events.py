@@ -1,0 +1,74 @@
+"""Telling: the events of a worker about its jobs, made from the answers of its children."""
+
+from __future__ import annotations
+
+from recruiter.clock import Clock
+from recruiter.domain.job import JobId
+from recruiter.domain.why import Why
+from recruiter.events import Events
+from recruiter.processes.child.listener_errors import ComplaintsHeard
+from recruiter.store import outcomes as moves
+from recruiter.store.codec import Document, decode
+from recruiter.store.transactions import Rescheduled
+
+_NOT_DONE = b"\x08done\x00\x00"
+"""`done: false` in BSON: enough to suspect a failure without decoding every success."""
+_NOTES = b"\x04notes\x00"
+"""An array of that name: something went wrong beside the job."""
+
+
+class Telling:
+    def __init__(self, events: Events, clock: Clock, tell_all: bool) -> None:
+        self._events = events
+        self._clock = clock
+        self._tell_all = tell_all
+        self._complaints = ComplaintsHeard()
+
+    def ended(self, id: JobId, move: moves.Move) -> None:
+        """What became of a job. Successes are only looked into when somebody wants to hear of each."""
+        if isinstance(move, Rescheduled):
+            self._put_off(id, move)
+        elif isinstance(move, bytes) and (self._tell_all or _NOT_DONE in move or _NOTES in move):
+            self._archived(id, decode(move))
+
+    def complained(self, complaints: list[bytes]) -> None:
+        """Of listeners that failed in a child."""
+        for payload in complaints:
+            told = self._complaints.to_tell(payload, self._clock.monotonic())
+            if told is not None:
+                error = told.error if told.times == 1 else f"{told.error} ({told.times} times)"
+                self._events.emit("listener.failed", listener=told.listener, event=told.event, error=error)
+
+    def _put_off(self, id: JobId, move: Rescheduled) -> None:
+        failure = move.fields.get("last_execution")
+        if move.snoozes is not None:
+            next_at, reason = move.fields["scheduled_at"], move.fields["snoozed"]
+            self._events.emit("job.snoozed", job=id, next=next_at, reason=reason)
+        elif failure is None:
+            self._events.emit("job.misplaced", job=id)
+        else:
+            self._events.emit("job.failed", job=id, error=_error(failure), next=move.fields["scheduled_at"])
+            self._noted(id, failure)
+
+    def _archived(self, id: JobId, ended: Document) -> None:
+        last = ended.get("last_execution") or {"message": ended.get("reason")}
+        self._noted(id, last)
+        if ended["done"]:
+            seconds = (last["ended_at"] - last["started_at"]).total_seconds()
+            self._events.emit("job.ended", job=id, task=ended["task"], seconds=seconds)
+        elif ended["why"] == Why.CANCELLED:
+            self._events.emit("job.cancelled", job=id)
+        elif ended["why"] == Why.EXPIRED:
+            self._events.emit("job.expired", job=id)
+        else:
+            facts = {"task": ended.get("task"), "attempt": ended.get("attempts"), "worker": last.get("worker")}
+            error, trace = _error(last), last.get("trace")
+            self._events.emit("job.failure.last", job=id, **facts, why=ended["why"], error=error, trace=trace)
+
+    def _noted(self, id: JobId, execution: Document) -> None:
+        for note in execution.get("notes", ()):
+            self._events.emit("job.noted", job=id, note=note)
+
+
+def _error(execution: Document) -> str:
+    return f"{execution['class']}: {execution['message']}" if "class" in execution else str(execution.get("message"))

@@ -1,0 +1,121 @@
+"""A worker's place on the roster, as the threads of its process share it.
+
+    heartbeat ──joins, beats──▶ roster ──holding──▶ fetching ──jobs──▶ workplace ──outcomes──▶ settling ──▶ MongoDB
+
+Each thread has a file of its own; they meet here and in `Holdings`, which belongs to one registration. When that is
+lost, the owner of the membership begins again under a new id, and what the threads still do under the old one counts
+for nothing: they compare `holdings` before they say anything about the registration.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from recruiter.clock import Clock
+from recruiter.domain.job import JobId
+from recruiter.domain.planning.limits import Limit
+from recruiter.errors import StoreError
+from recruiter.events import Events
+from recruiter.processes.worker.held_job import HeldJob
+from recruiter.processes.worker.held_jobs import Holdings
+from recruiter.store.codec import Document
+from recruiter.store.database import Store
+from recruiter.store.outcomes import Move
+
+LAST_WORDS = 10.0
+"""Seconds to get the last results written when stopping, also when MongoDB does not answer."""
+
+
+@dataclass(frozen=True)
+class MembershipOptions:
+    groups: tuple[str, ...] | None = None
+    slots: int = 1
+    resources: str = ""
+    """What the host has, as a text: "mem=16GiB,proc=8"."""
+    host: str = ""
+    """Its name; workers of one name share its resources."""
+    heartbeat: float = 1.0
+    dead_after: float = 15.0
+
+
+class Workplace(Protocol):
+    """Where jobs are run: a worker's dispatcher, or the thread that called. Everything here is for other threads."""
+
+    @property
+    def tasks(self) -> frozenset[str] | None:
+        """What can be run here; None as long as nobody knows."""
+
+    @property
+    def limits(self) -> Sequence[Limit]:
+        """What the application declares for these tasks; known with them."""
+
+    @property
+    def hungry(self) -> bool:
+        """It could start a job now, and has none."""
+
+    def wake(self) -> None:
+        """Look around: something has arrived, or the registration is lost."""
+
+    def running(self) -> list[tuple[HeldJob, datetime]]:
+        """What runs, and since when."""
+
+    def cancel(self, flags: Mapping[JobId, Document]) -> None:
+        """These jobs have been cancelled, here or elsewhere."""
+
+    def recall(self, ids: Collection[JobId]) -> None:
+        """These must not start any more: those that have not are given back."""
+
+    def crash(self, job: HeldJob, at: datetime, how: str) -> Move:
+        """What becomes of a job whose process died under it."""
+
+
+class Membership:
+    """The registration in force, and what is known of it."""
+
+    def __init__(self, clock: Clock, options: MembershipOptions, when_lost: Callable[[], None]) -> None:
+        self.options = options
+        self.draining = False
+        self._clock = clock
+        self._when_lost = when_lost
+        self.begin()
+
+    def begin(self) -> None:
+        """A new registration, under a new id; the heartbeat will join."""
+        self.holdings = Holdings(_new_id())  # first: no thread may join again under the old id
+        self.joined = self.lost = False
+        self.beaten_at = self._clock.monotonic()
+
+    def lose(self, holdings: Holdings) -> None:
+        """This registration is off the roster, whoever noticed."""
+        if holdings is self.holdings:
+            self.lost = True
+            self._when_lost()
+
+    @property
+    def silent_too_long(self) -> bool:
+        """By now others may have been given the jobs held here."""
+        return self.joined and self.silence > self.options.dead_after - self.options.heartbeat
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the last heartbeat that arrived."""
+        return self._clock.monotonic() - self.beaten_at
+
+    def leave(self, store: Store, events: Events) -> None:
+        """Off the roster: whatever is still held is free at once."""
+        try:
+            store.roster.leave(self.holdings.worker)
+            events.emit("worker.left", worker=self.holdings.worker)
+        except StoreError as error:
+            events.emit("store.unreachable", loop="worker", error=f"could not leave the roster: {error}")
+
+
+def _new_id() -> str:
+    """New for every registration: a worker that was retired and comes back is another worker."""
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"

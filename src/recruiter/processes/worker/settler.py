@@ -1,0 +1,111 @@
+"""Settling: writes what became of jobs, together with whatever else has ended while the last batch was written."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from recruiter.domain.job import JobId
+from recruiter.domain.planning.prefetch import Throughput
+from recruiter.errors import DocumentRefused, Superseded
+from recruiter.events import Events
+from recruiter.processes.loop import Loop, Stop
+from recruiter.processes.worker.held_jobs import Holdings, Outcome
+from recruiter.processes.worker.registration import Membership
+from recruiter.steps.settle import settle
+from recruiter.store import outcomes as moves
+from recruiter.store.collections.roster import Holding
+from recruiter.store.database import Store
+from recruiter.store.transactions import Rescheduled
+
+
+class Settling:
+    def __init__(
+        self,
+        store: Store,
+        events: Events,
+        stop: Stop,
+        membership: Membership,
+        throughput: Throughput,
+        settled: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._clock = store.clock
+        self._events = events
+        self._membership = membership
+        self._throughput = throughput
+        self._settled = settled
+        """Called after each batch: there may be new jobs to fetch."""
+        self._loop = Loop("settle", self._step, stop, events)
+        store.wakers.add(self._loop.ring)
+
+    def start(self) -> threading.Thread:
+        return self._loop.start()
+
+    def ring(self) -> None:
+        self._loop.ring()
+
+    def _step(self) -> float:
+        holdings = self._membership.holdings
+        outcomes = holdings.to_settle()
+        if not outcomes:
+            return 3600.0
+        try:
+            let_go(self._store, holdings, outcomes)
+            facts = {"prefetch": self._throughput.prefetch, "draining": self._membership.draining}
+            holding = settle_all(self._store, self._events, holdings.worker, outcomes, facts)
+        except Superseded:
+            holdings.not_settled(outcomes)
+            self._membership.lose(holdings)
+            return 0.5
+        except BaseException:
+            holdings.not_settled(outcomes)
+            raise
+        self._throughput.count(sum(1 for _, move in outcomes if move is not None), self._clock.monotonic())
+        holdings.settled(outcomes, holding)
+        self._settled()
+        return 0.0
+
+
+def let_go(store: Store, holdings: Holdings, outcomes: list[Outcome]) -> None:
+    """Takes our marks off what is about to be settled: no sign of life may come after that, and what is handed back
+    looks as if it had never been here, but for what it has said."""
+    signed = holdings.tracks.stop([id for id, _ in outcomes])
+    released = {id for id, move in outcomes if move is None}
+    last_words = holdings.tracks.last_words(released.intersection(signed), holdings.worker) if signed else []
+    if last_words:
+        store.scheduled.unsign(last_words)
+
+
+def settle_all(store: Store, events: Events, worker: str, outcomes: list[Outcome], facts: Mapping[str, Any]) -> Holding:
+    """Settles a batch. If MongoDB refuses a document in it, finds out which, and keeps as much of it as can be kept.
+
+    Every other error is the caller's: the batch stays as it is, to be settled again.
+    """
+    try:
+        return settle(store, worker, outcomes, facts)
+    except DocumentRefused as error:
+        if len(outcomes) > 1:
+            half = len(outcomes) // 2
+            settle_all(store, events, worker, outcomes[:half], facts)
+            return settle_all(store, events, worker, outcomes[half:], facts)
+        ((id, move),) = outcomes
+        if move is None:
+            raise
+        events.emit("job.reduced", job=id, error=str(error))
+        return _settle_reduced(store, worker, id, move, facts, error)
+
+
+def _settle_reduced(
+    store: Store, worker: str, id: JobId, move: moves.Ended, facts: Mapping[str, Any], refused: DocumentRefused
+) -> Holding:
+    original = dict(store.scheduled.fetch([id])).get(id)
+    if original is None and isinstance(move, Rescheduled):
+        return settle(store, worker, [(id, None)], facts)  # somebody has removed the job: there is nothing to keep
+    for form in moves.reduced(id, move, original, store.clock.now(), str(refused)):
+        try:
+            return settle(store, worker, [(id, form)], facts)
+        except DocumentRefused as error:
+            refused = error
+    raise refused

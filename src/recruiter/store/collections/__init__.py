@@ -1,0 +1,1 @@
+"""One file per collection, its indexes beside its queries."""

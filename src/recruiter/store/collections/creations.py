@@ -1,0 +1,57 @@
+"""`creations`: ids that exist once, ever. They stay when their jobs have long been cleaned out of the archive."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+from pymongo.client_session import ClientSession
+from pymongo.collection import Collection
+
+from recruiter.domain.arguments.values import TAG
+from recruiter.domain.job import JobId
+from recruiter.domain.names import DEFAULT_METHOD
+from recruiter.store.codec import Document, encode
+from recruiter.store.translate import store_call
+
+NAME = "creations"
+VALIDATOR = {"$jsonSchema": {"properties": {"at": {"bsonType": "date"}}}}
+
+
+class Creations:
+    def __init__(self, collection: Collection[Document]) -> None:
+        self.collection = collection
+
+    def remember(self, document: Document, formerly: Sequence[str], session: ClientSession) -> None:
+        """Inside a transaction: raises DuplicateKeyError when this id was created before, or one of those that it would
+        have had under the former names of its task. Those are remembered too: a producer may not know the new name yet.
+        """
+        at = document["created_at"]
+        self.collection.insert_one({"_id": document["_id"], "at": at}, session=session)
+        for id in formerly:
+            self.collection.insert_one({"_id": id, "at": at, "job": document["_id"]}, session=session)
+
+    @store_call
+    def job_of(self, ids: Sequence[JobId]) -> JobId | None:
+        """The job that was created under one of these ids; None when there was none."""
+        found = {document["_id"]: document for document in self.collection.find({"_id": {"$in": list(ids)}})}
+        first = next((found[id] for id in ids if id in found), None)
+        return None if first is None else first.get("job", first["_id"])
+
+
+def content_id(task: str, args: Any, method: str = DEFAULT_METHOD) -> str:
+    """The id of a job by what it is: the same task (and method) with the same arguments, in any order of keys, is the
+    same job."""
+    other = {} if method == DEFAULT_METHOD else {"method": method}
+    content = encode({"task": task, "args": _in_order(args), **other})
+    return f"{task}:{hashlib.sha256(content).hexdigest()[:32]}"
+
+
+def _in_order(value: Any) -> Any:
+    if isinstance(value, dict):
+        ordered = {key: _in_order(value[key]) for key in sorted(value)}
+        if ordered.get(TAG) == "dict" and isinstance(ordered["value"], list):  # one whose keys are no texts
+            ordered["value"].sort(key=repr)
+        return ordered
+    return [_in_order(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,104 @@
+"""How many jobs wait, by group and task: counted in the due index, a microsecond for each.
+
+When very many jobs wait, the cleaner counts them now and then and keeps the answer for every reader
+(`steps/count_waiting.py`), so that an open screen, or ten of them, do not keep the database busy.
+
+    statistics:  _id: {queues: "waiting"}, at, next_at, until, kinds: [{group, task, due, postponed, suspects}]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import groupby
+from typing import Any
+
+from pymongo.collection import Collection
+
+from recruiter.domain.lane import Lane
+from recruiter.domain.names import CANCELLED_LANE
+from recruiter.domain.statistics import Kind, Pile
+from recruiter.domain.unreadable import Unreadable
+from recruiter.store import fields as field
+from recruiter.store.codec import RAW, Document
+from recruiter.store.collections.scheduled import DUE, Scheduled
+from recruiter.store.collections.statistics import NAME
+from recruiter.store.reading import parse_one
+from recruiter.store.translate import store_call
+
+_KEPT = {"_id": {"queues": "waiting"}}
+
+
+@dataclass(frozen=True, slots=True)
+class Piles:
+    """How many jobs wait."""
+
+    of: dict[Kind, Pile]
+    counted_at: datetime | None = None
+    next_at: datetime | None = None
+    """When they were counted, and when somebody should count again; None if it was just now."""
+
+
+class Queues:
+    def __init__(self, scheduled: Scheduled, statistics: Collection[Document]) -> None:
+        self._scheduled = scheduled
+        self._statistics = statistics
+
+    @store_call
+    def about(self) -> int:
+        """How many documents there are, without counting any."""
+        return self._scheduled.collection.estimated_document_count()
+
+    def waiting(self, at: datetime, group: str | None = None, task: str | None = None) -> Piles:
+        """What waits: as somebody has counted it not long ago, or counted now."""
+        return self.kept(at, group, task) or self.count(at, group, task)
+
+    @store_call
+    def count(self, at: datetime, group: str | None = None, task: str | None = None) -> Piles:
+        """The jobs of all groups and tasks or of this, those that are due by then and those that are not."""
+        piles: dict[Kind, Pile] = {}
+        # In the order of the index, so that lanes of a kind that follow each other are one stretch of it.
+        for kind, found in groupby(self._scheduled.lanes(), lambda lane: Lane.parse(lane)[:2]):
+            run = list(found)
+            if CANCELLED_LANE not in run and group in (None, kind[0]) and task in (None, kind[1]):
+                piles[kind] = piles.get(kind, Pile()) + self._count(run, at)
+        return Piles(piles)
+
+    def _count(self, run: list[str], at: datetime) -> Pile:
+        stretch = {"$gte": run[0], "$lte": run[-1]}
+        total, postponed = self._counted(stretch), self._counted(stretch, {"scheduled_at": {"$gt": at}})
+        suspects = sum(self._counted({"$eq": lane, "$gt": ""}) for lane in run if Lane.parse(lane).alone)
+        return Pile(max(0, total - postponed), postponed, suspects)
+
+    def _counted(self, lane: Document, when: Document | None = None) -> int:
+        return self._scheduled.collection.count_documents({"lane": lane, **(when or {})}, hint=DUE)
+
+    @store_call
+    def keep(self, piles: Piles, at: datetime, next_at: datetime, until: datetime) -> None:
+        """For all who look until then."""
+        kinds = [{"group": kind[0], "task": kind[1], **pile._asdict()} for kind, pile in piles.of.items()]
+        kept = {"at": at, "next_at": next_at, "until": until, "kinds": kinds}
+        self._statistics.replace_one(_KEPT, kept, upsert=True)
+
+    @store_call
+    def kept(self, at: datetime, group: str | None = None, task: str | None = None) -> Piles | None:
+        """What somebody has counted not long before this."""
+        raw: Collection[Any] = self._statistics.with_options(codec_options=RAW)
+        found = raw.find_one({**_KEPT, "at": {"$lte": at}, "until": {"$gte": at}})
+        kept = parse_one(NAME, bytes(found.raw), _piles) if found is not None else None
+        if kept is None or isinstance(kept, Unreadable):
+            return None
+        of = {kind: pile for kind, pile in kept.of.items() if group in (None, kind[0]) and task in (None, kind[1])}
+        return replace(kept, of=of)
+
+
+def _piles(document: Document) -> Piles:
+    """The parser."""
+    piles = dict(field.array(document, "kinds", _pile))
+    return Piles(piles, field.moment(document, "at"), field.moment(document, "next_at"))
+
+
+def _pile(place: str, value: Any) -> tuple[Kind, Pile]:
+    each = field.mapping({place: value}, place)
+    counts = (field.whole(each, name) for name in ("due", "postponed", "suspects"))
+    return (field.text(each, "group"), field.text(each, "task")), Pile(*counts)

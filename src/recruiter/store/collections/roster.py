@@ -1,0 +1,538 @@
+"""`roster`: the workers, and who holds which job. **This is the lock table.**
+
+    {_id: "host:pid:1f3a", host, pid, groups, tasks, slots, prefetch, ready, draining, term, beats, settled, given,
+     given_at, pauses, session, resources, metered: [{job, lane}], joined_at, seen_at, clock_offset,
+     running: [{job, task, since}], assigned: [job ids], kept_idle: {at, by, reason}}
+
+A worker holds exactly the jobs in its own `assigned`. Only the leader adds to it, and only while no newer term has
+been written there; only the worker itself takes from it, by settling or handing back; and retiring a worker removes
+the document, and with it every hold at once. So no lock can outlive its holder, and a worker that lost its document
+cannot complete anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import pymongo
+from bson import ObjectId
+from pymongo import ReturnDocument, UpdateOne
+from pymongo.client_session import ClientSession
+from pymongo.collection import Collection
+from pymongo.errors import DuplicateKeyError
+from pymongo.read_concern import ReadConcern
+
+from recruiter.domain.job import JobId
+from recruiter.domain.planning.assign import Registration
+from recruiter.domain.planning.needs import Needs
+from recruiter.domain.unreadable import Parsed, Unreadable
+from recruiter.store import fields as field
+from recruiter.store.codec import RAW, Document, decode_leniently, this_document
+from recruiter.store.fields import MOST, is_job_id
+from recruiter.store.reading import parse_one, parsed
+from recruiter.store.sessions import session_id
+from recruiter.store.translate import store_call
+
+NAME = "roster"
+
+PATIENCE = 0.5
+"""Seconds that the leader waits for a document that may be locked: a worker that died in a transaction locks its own
+for a minute. Shorter than a leader may be silent, or another one would take over and wait for the same lock."""
+
+VALIDATOR = {
+    "$jsonSchema": {
+        "required": [
+            "groups",
+            "tasks",
+            "slots",
+            "prefetch",
+            "ready",
+            "draining",
+            "term",
+            "beats",
+            "running",
+            "assigned",
+        ],
+        "properties": {
+            "_id": {"bsonType": "string"},
+            "groups": {"bsonType": ["null", "array"]},
+            "tasks": {"bsonType": "array"},
+            "slots": {"bsonType": "int"},
+            "prefetch": {"bsonType": "int"},
+            "ready": {"bsonType": "bool"},
+            "draining": {"bsonType": "bool"},
+            "term": {"bsonType": ["int", "long"]},
+            "beats": {"bsonType": ["int", "long"]},
+            "running": {"bsonType": "array"},
+            "assigned": {"bsonType": "array"},
+        },
+    }
+}
+
+
+_MOST_SLOTS = 100_000
+"""More than any host has; a worker that claims more would be given everything."""
+
+_PLANNING_FIELDS: Document = {
+    **dict.fromkeys(
+        (
+            "groups",
+            "tasks",
+            "slots",
+            "prefetch",
+            "ready",
+            "draining",
+            "beats",
+            "session",
+            "host",
+            "resources",
+            "metered",
+            "kept_idle",
+        ),
+        1,
+    ),
+    "term": 1,
+    "holds": {"$cond": [{"$isArray": "$assigned"}, {"$size": "$assigned"}, None]},
+}
+_VIEW_FIELDS: Document = {
+    **_PLANNING_FIELDS,
+    **dict.fromkeys(("host", "pid", "joined_at", "seen_at", "running", "clock_offset"), 1),
+}
+
+_HOLDING = {"assigned": 1, "settled": 1, "given": 1}
+
+ASSIGNED_TO_ME = "updateDescription.updatedFields.given"
+"""What a worker listens for on its own document; heartbeats do not change it."""
+
+ROOM_MADE: Document = {
+    "$or": [
+        {"operationType": {"$in": ["insert", "delete"]}},
+        {"updateDescription.updatedFields.settled": {"$exists": True}},
+        {"updateDescription.updatedFields.ready": {"$exists": True}},
+    ]
+}
+"""What the leader listens for while jobs wait that nobody can take: somebody joins, or has room again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What a worker holds, as of its n-th release and its n-th assignment. Both numbers only grow: of two answers, the
+    one with a smaller number is older, and must be ignored."""
+
+    assigned: list[JobId]
+    settled: int
+    given: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The answer to a release."""
+
+    held: frozenset[JobId]
+    """Everything that the worker held before: only of these may it say what became of them."""
+    holding: Holding
+    """What it holds now."""
+
+
+class Beat(NamedTuple):
+    """The answer to a heartbeat."""
+
+    holding: Holding
+    seen_at: datetime
+    """The server's time."""
+    pauses: int
+    """How often the worker was told that something was paused, or resumed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """That a worker holds a job."""
+
+    worker: str
+    since: datetime | None
+    """Since when it runs there, as far as the last heartbeat knew."""
+    given_at: datetime | None = None
+    """When the worker was last given something: a job that does not run yet came to it then, or shortly before."""
+
+
+@dataclass(frozen=True, slots=True)
+class RosterEntry:
+    """A worker as people see it."""
+
+    id: str
+    host: str
+    pid: int
+    registration: Registration
+    joined_at: datetime
+    seen_at: datetime
+    running: tuple[Mapping[str, Any], ...]
+    leaving: bool = False
+    kept_idle: Mapping[str, Any] | None = None
+    """`at`, `by`, `reason`: somebody wants it to be given nothing."""
+    clock_offset: float | None = None
+    """Seconds that the server's clock is ahead of its host's."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastEntry:
+    """What a worker held when it was taken off the roster, and what it ran; as far as that can be read."""
+
+    worker: str
+    assigned: tuple[JobId, ...]
+    running: Mapping[JobId, datetime | None]
+    """Since when, where it is known."""
+    slots: int = 0
+    given_at: datetime | None = None
+    """When it was last given something."""
+
+
+class Roster:
+    def __init__(self, collection: Collection[Document]) -> None:
+        self.collection = collection
+        self._agreed = collection.with_options(read_concern=ReadConcern("majority"))
+        self.patience = PATIENCE
+        """Grows where the server itself is slow; see steps/lead.py."""
+        self._raw: Collection[Any] = collection.with_options(codec_options=RAW)
+
+    # -- the worker's side -------------------------------------------------------------------------------------
+
+    @store_call
+    def join(self, worker: str, facts: Mapping[str, Any]) -> None:
+        """Inserts the worker as not ready: nobody assigns to it before it knows the newest term, `become_ready`.
+
+        Safe to repeat after an unknown outcome: the id is this registration's own.
+        """
+        fresh = {"ready": False, "draining": False, "term": 0, "beats": 0, "settled": 0, "given": 0, "pauses": 0}
+        with contextlib.suppress(DuplicateKeyError):
+            self.collection.insert_one({"_id": worker, **facts, **fresh, "running": [], "assigned": []})
+
+    @store_call
+    def become_ready(self, worker: str, term: int) -> bool:
+        update = {"$set": {"ready": True}, "$max": {"term": term}, "$inc": {"beats": 1}}
+        return self.collection.update_one({"_id": worker}, update).matched_count == 1
+
+    @store_call
+    def beat(self, worker: str, facts: Mapping[str, Any], within: float) -> Beat | None:
+        """Shows life; None when the worker is off the roster."""
+        with pymongo.timeout(within):  # a connection that went dead must not cost the registration
+            found = self.collection.find_one_and_update(
+                {"_id": worker},
+                {"$inc": {"beats": 1}, "$set": dict(facts), "$currentDate": {"seen_at": True}},
+                projection={**_HOLDING, "seen_at": 1, "pauses": 1},
+                return_document=ReturnDocument.AFTER,
+            )
+        return Beat(_holding(found), found["seen_at"], found.get("pauses", 0)) if found else None
+
+    @store_call
+    def holding(self, worker: str) -> Holding | None:
+        """What a majority of the nodes knows that the worker holds: only that may it start. An assignment that is on
+        the primary alone can be rolled back, and its jobs given to somebody else."""
+        found = self._agreed.find_one({"_id": worker}, _HOLDING)
+        return _holding(found) if found else None
+
+    @store_call
+    def holds_any(self, worker: str) -> bool:
+        """Whether jobs are assigned to the worker, or are about to be: also what a majority does not know yet."""
+        return self.collection.find_one({"_id": worker, "assigned.0": {"$exists": True}}, {"_id": 1}) is not None
+
+    def release(
+        self,
+        worker: str,
+        ids: Sequence[JobId],
+        session: ClientSession | None,
+        facts: Mapping[str, Any],
+        settled: int | None = None,
+    ) -> Released | None:
+        """Takes these jobs off the worker's list, and whatever else is noted of them there. None when the worker is off
+        the roster; with `settled`, also when it has released something since."""
+        query: Document = {"_id": worker}
+        if settled is not None:
+            query["settled"] = settled
+        these = {"$in": list(ids)}
+        found = self.collection.find_one_and_update(
+            query,
+            {
+                "$pull": {"assigned": these, "running": {"job": these}, "metered": {"job": these}},
+                "$inc": {"beats": 1, "settled": 1},
+                "$set": dict(facts),
+            },
+            projection=_HOLDING,
+            return_document=ReturnDocument.BEFORE,
+            session=session,
+        )
+        return _released(found, ids) if found else None
+
+    @store_call
+    def hand_back(self, worker: str, ids: Sequence[JobId]) -> Holding | None:
+        """Gives up jobs that were never started; nothing else changes for them.
+
+        It asks for the number of releases that it has seen. So one that was given up on, and arrives late, changes
+        nothing: it would take away a job that has been given to this worker again.
+        """
+        while (seen := self.collection.find_one({"_id": worker}, {"settled": 1})) is not None:
+            released = self.release(worker, ids, None, {}, settled=seen["settled"])
+            if released is not None:
+                return released.holding
+        return None
+
+    def show_life(self, worker: str, session: ClientSession) -> frozenset[JobId] | None:
+        """Inside a transaction: proves what the worker holds. It is a write, so that retiring the worker conflicts."""
+        found = self.collection.find_one_and_update(
+            {"_id": worker}, {"$inc": {"beats": 1}}, projection={"assigned": 1}, session=session
+        )
+        return frozenset(found["assigned"]) if found else None
+
+    @store_call
+    def leave(self, worker: str) -> None:
+        """Off the roster: whatever it still held is free at once."""
+        self.collection.delete_one({"_id": worker})
+
+    # -- the leader's side -------------------------------------------------------------------------------------
+
+    @store_call
+    def raise_term(self, term: int) -> None:
+        """From here on no older leader can assign to anybody on the roster. Safe to repeat."""
+        with pymongo.timeout(self.patience):
+            self.collection.update_many({"term": {"$lt": term}}, {"$set": {"term": term}})
+
+    def touch(self, worker: str, session: ClientSession) -> None:
+        """Inside a transaction that will be aborted: a write that fails at once where another one has the document."""
+        self.collection.update_one({"_id": worker}, {"$inc": {"beats": 1}}, session=session)
+
+    @store_call
+    def highest_term(self) -> int:
+        """Of those that are believed; what somebody wrote by hand may be anything."""
+        found = self._raw.find_one({"term": {"$lte": MOST}}, {"_id": 0, "term": 1}, sort=[("term", -1)])
+        return int(found["term"]) if found else 0
+
+    @store_call
+    def read(self) -> Parsed[Registration]:
+        """Who is there, and how many jobs each holds; not which: see `held`."""
+        return parsed(NAME, self._raw.find({}, _PLANNING_FIELDS), _registration)
+
+    @store_call
+    def held(self) -> set[JobId]:
+        """Every job that somebody holds, also one whose document cannot be read otherwise."""
+        return {job for _, jobs in self._assigned() for job in jobs}
+
+    def _assigned(self) -> Iterator[tuple[str, list[JobId]]]:
+        for document in self._raw.find({}, {"assigned": 1}):
+            fields = decode_leniently(bytes(document.raw))[0]
+            yield str(fields["_id"]), _job_ids(fields.get("assigned"))
+
+    @store_call
+    def assign(
+        self,
+        hands: Mapping[str, Sequence[JobId]],
+        term: int,
+        metered: Mapping[str, Sequence[tuple[JobId, str]]] = MappingProxyType({}),
+    ) -> bool:
+        """Gives jobs to workers, and notes the lanes of those that count against limits or resources. False when a
+        worker is gone or has seen a newer term: look at the lease again."""
+        writes = [
+            UpdateOne(
+                {"_id": worker, "ready": True, "term": {"$lte": term}},
+                {
+                    "$set": {"term": term},
+                    "$push": _given(jobs, metered.get(worker, ())),
+                    "$inc": {"given": 1},
+                    "$currentDate": {"given_at": True},
+                },
+            )
+            for worker, jobs in hands.items()
+        ]
+        with pymongo.timeout(self.patience):
+            return self.collection.bulk_write(writes, ordered=False).matched_count == len(writes)
+
+    @store_call
+    def meter(self, worker: str, entries: Sequence[tuple[JobId, str]], term: int) -> None:
+        """Notes that jobs which this worker holds count from now on: a limit is new."""
+        update = {"$push": {"metered": {"$each": _entries(entries)}}}
+        with pymongo.timeout(self.patience):
+            self.collection.update_one({"_id": worker, "term": {"$lte": term}}, update)
+
+    @store_call
+    def holders(self) -> dict[str, list[JobId]]:
+        """Every job that somebody holds, by worker."""
+        return dict(self._assigned())
+
+    def remove(self, worker: str, beats: int, session: ClientSession) -> LastEntry | None:
+        """Inside a transaction: takes the worker off the roster unless it has shown life since."""
+        found = self._raw.find_one_and_delete({"_id": worker, "beats": beats}, session=session)
+        return _last_entry(bytes(found.raw)) if found else None
+
+    def remove_unreadable(self, entry: Unreadable, session: ClientSession) -> LastEntry | None:
+        """Inside a transaction: takes an entry off the roster if it still cannot be read."""
+        found = self._raw.find_one(this_document(entry.raw), session=session)
+        if found is None or not isinstance(parse_one(NAME, bytes(found.raw), _whole_registration), Unreadable):
+            return None
+        self.collection.delete_one(this_document(entry.raw), session=session)
+        return _last_entry(bytes(found.raw))
+
+    @store_call
+    def tell_of_pauses(self) -> None:
+        """Tells every worker that what is paused has changed: it reads that with its next heartbeat."""
+        self.collection.update_many({}, {"$inc": {"pauses": 1}})
+
+    @store_call
+    def keep_idle(self, worker: str, why: Mapping[str, Any] | None) -> bool:
+        """No more jobs for this worker, or with None: jobs again. What it holds it finishes."""
+        update = {"$set": {"kept_idle": dict(why)}} if why is not None else {"$unset": {"kept_idle": ""}}
+        return self.collection.update_one({"_id": worker}, update).matched_count == 1
+
+    @store_call
+    def holder(self, id: JobId) -> Hold | None:
+        """Who holds this job."""
+        found = self._raw.find_one({"assigned": id}, {"running": 1, "given_at": 1})
+        return _hold(_last_entry(bytes(found.raw)), id) if found is not None else None
+
+    @store_call
+    def holds(self) -> dict[JobId, Hold]:
+        """Every job that somebody holds, with who does."""
+        found = self._raw.find({}, {"assigned": 1, "running": 1, "given_at": 1})
+        return {id: hold for document in found for id, hold in _holds(_last_entry(bytes(document.raw)))}
+
+    # -- views -------------------------------------------------------------------------------------------------
+
+    @store_call
+    def entries(self) -> Parsed[RosterEntry]:
+        return parsed(NAME, self._raw.find({}, _VIEW_FIELDS).sort("_id", 1), _entry)
+
+    @store_call
+    def unreadable(self) -> Sequence[Unreadable]:
+        return parsed(NAME, self._raw.find({}), _whole_entry).unreadable
+
+
+def _holds(entry: LastEntry) -> Iterator[tuple[JobId, Hold]]:
+    for id in entry.assigned:
+        yield id, _hold(entry, id)
+
+
+def _hold(entry: LastEntry, id: JobId) -> Hold:
+    return Hold(entry.worker, entry.running.get(id), entry.given_at)
+
+
+def _given(jobs: Sequence[JobId], metered: Sequence[tuple[JobId, str]]) -> Document:
+    push: Document = {"assigned": {"$each": list(jobs)}}
+    if metered:
+        push["metered"] = {"$each": _entries(metered)}
+    return push
+
+
+def _entries(metered: Sequence[tuple[JobId, str]]) -> list[Document]:
+    return [{"job": job, "lane": lane} for job, lane in metered]
+
+
+def _holding(document: Document) -> Holding:
+    return Holding(document["assigned"], document["settled"], document["given"])
+
+
+def _released(before: Document, ids: Sequence[JobId]) -> Released:
+    gone = set(ids)
+    left = [id for id in before["assigned"] if id not in gone]
+    return Released(frozenset(before["assigned"]), Holding(left, before["settled"] + 1, before["given"]))
+
+
+def _registration(document: Document) -> Registration:
+    """The parser of what is planned with."""
+    groups = field.texts(document, "groups", None)
+    idle = field.mapping(document, "kept_idle", None)
+    field.whole(document, "term")
+    return Registration(
+        id=field.text(document, "_id"),
+        groups=None if groups is None else frozenset(groups),
+        tasks=frozenset(field.texts(document, "tasks")),
+        slots=field.whole(document, "slots", most=_MOST_SLOTS),
+        prefetch=field.whole(document, "prefetch", most=_MOST_SLOTS),
+        holds=field.whole(document, "holds"),
+        beats=field.whole(document, "beats"),
+        ready=field.truth(document, "ready"),
+        draining=field.truth(document, "draining") or bool(idle),
+        session=session_id("session", document.get("session")),
+        host=field.text(document, "host", ""),
+        resources=_resources(field.text(document, "resources", "")),
+        metered=tuple(dict(field.array(document, "metered", _metered, ())).items()),
+    )
+
+
+def _entry(document: Document) -> RosterEntry:
+    """The parser of what people see."""
+    idle = field.mapping(document, "kept_idle", None)
+    return RosterEntry(
+        id=field.text(document, "_id"),
+        host=field.text(document, "host"),
+        pid=field.whole(document, "pid"),
+        registration=_registration(document),
+        joined_at=field.moment(document, "joined_at"),
+        seen_at=field.moment(document, "seen_at"),
+        running=tuple(field.array(document, "running", _run)),
+        leaving=field.truth(document, "draining"),
+        kept_idle=None if idle is None else {name: field.text(idle, name, None) for name in ("by", "reason")},
+        clock_offset=field.number(document, "clock_offset", None, least=-1e9, most=1e9),
+    )
+
+
+def _whole_registration(document: Document) -> Registration:
+    """The same of whole documents, as `read` sees them."""
+    return _registration({**document, "holds": len(field.array(document, "assigned", lambda _, id: id))})
+
+
+def _whole_entry(document: Document) -> RosterEntry:
+    """The strictest of all: nothing in it is wrong."""
+    return _entry({**document, "holds": len(field.array(document, "assigned", field.job_id))})
+
+
+def _last_entry(raw: bytes) -> LastEntry:
+    document = decode_leniently(raw)[0]
+    runs = document.get("running")
+    running = {
+        run["job"]: run["since"] if isinstance(run.get("since"), datetime) else None
+        for run in (runs if isinstance(runs, list) else ())
+        if isinstance(run, dict) and is_job_id(run.get("job"))
+    }
+    slots, given_at = document.get("slots"), document.get("given_at")
+    return LastEntry(
+        str(document["_id"]),
+        tuple(_job_ids(document.get("assigned"))),
+        running,
+        slots if isinstance(slots, int) else 0,
+        given_at if isinstance(given_at, datetime) else None,
+    )
+
+
+def _job_ids(value: Any) -> list[JobId]:
+    """Of the list of an entry. What is no id was never given to anybody."""
+    if not isinstance(value, list):
+        return []
+    if {*map(type, value)} <= _KINDS_OF_IDS:  # nearly always, and the leader asks in every round
+        return value
+    return [each for each in value if is_job_id(each)]
+
+
+def _run(place: str, value: Any) -> Document:
+    run = field.mapping({place: value}, place)
+    return {
+        "job": field.job_id(f"{place}.job", run.get("job")),
+        "task": field.text(run, "task", "?"),
+        "since": field.as_moment(f"{place}.since", run.get("since")),
+    }
+
+
+def _metered(place: str, value: Any) -> tuple[JobId, str]:
+    entry = field.mapping({place: value}, place)
+    return field.job_id(f"{place}.job", entry.get("job")), field.text(entry, "lane")
+
+
+_KINDS_OF_IDS = {ObjectId, UUID, int}
+
+
+@lru_cache(maxsize=1000)
+def _resources(text: str) -> Needs:
+    return Needs.parse(text)

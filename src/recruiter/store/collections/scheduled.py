@@ -1,0 +1,625 @@
+"""`scheduled`: the jobs that wait or run.
+
+A job document is not touched while it is assigned or run for a moment: who holds it is written on the roster. Of a job
+that runs for long, or says something, its worker signs the document for people to see (`sign`).
+
+Two kinds of documents live here. With a `lane` it is a job of full shape (the validator sees to it) and in the due
+index. Without one it was inserted by some other program: it waits in the *inbox* until the leader adopts it or sets it
+aside. So whatever is inserted by hand cannot reach, spoil or slow the index that everything depends on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection as Ids
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, cast
+
+import pymongo
+from pymongo import ASCENDING, DESCENDING, IndexModel, InsertOne, UpdateOne
+from pymongo.client_session import ClientSession
+from pymongo.collection import Collection
+from pymongo.cursor import Cursor
+from pymongo.errors import BulkWriteError, DuplicateKeyError
+
+from recruiter.domain.job import Job, JobId
+from recruiter.domain.lane import Lane
+from recruiter.domain.names import CANCELLED_LANE
+from recruiter.domain.planning.pack import Candidate
+from recruiter.domain.state import State
+from recruiter.domain.unreadable import Parsed, Unreadable
+from recruiter.store import reading
+from recruiter.store.codec import (
+    FOREIGN_FIELDS,
+    LOCK,
+    MOST_ATTEMPTS,
+    NOT_BELIEVED,
+    RAW,
+    Document,
+    decode_leniently,
+    id_of,
+    job_from,
+    priority_of,
+    split_batch,
+    this_document,
+)
+from recruiter.store.collections.inbox import not_adopted, unlocked
+from recruiter.store.fields import FIRST_MOMENT, LAST_MOMENT, LONGEST_ID, job_id, moment, text
+from recruiter.store.reading import parse_one, parsed, readable
+from recruiter.store.translate import is_about_a_document, store_call
+
+NAME = "scheduled"
+
+DUE, POSTPONED, INBOX, EXPIRING = "due", "postponed", "inbox", "expiring"
+BY_URN, BY_TAG, BY_OWNER = "turn_by_urn", "turn_by_tag", "turn_by_owner"
+_HAS_LANE = {"lane": {"$gt": ""}}
+LONGEST_LANE = 20_000
+"""Bytes; the longest names, needs and key make less."""
+TURN = (("priority", DESCENDING), ("scheduled_at", ASCENDING), ("_id", ASCENDING))
+"""The order in which jobs get their turn, in their lane or merged over several."""
+_TEXT: Document = {"$gt": ""}
+
+
+def _in_turn(field: str, name: str, there: Document) -> IndexModel:
+    """Jobs that have this field, in the order in which they get their turn; the others pay nothing."""
+    return IndexModel([(field, ASCENDING), *TURN], name=name, partialFilterExpression={field: there})
+
+
+INDEXES = [
+    _in_turn("lane", DUE, _TEXT),
+    # Only for jobs that wait for their time: the many that are due at once need not pay for it twice.
+    IndexModel([("scheduled_at", ASCENDING)], name=POSTPONED, partialFilterExpression={"postponed": True}),
+    IndexModel([("expires_at", ASCENDING)], name=EXPIRING, partialFilterExpression={"expires_at": {"$exists": True}}),
+    IndexModel([("lane", ASCENDING)], name=INBOX, partialFilterExpression={"lane": None}),
+    _in_turn("urn", BY_URN, _TEXT),
+    _in_turn("tags", BY_TAG, {"$exists": True}),
+    _in_turn("username", BY_OWNER, _TEXT),
+]
+
+_DATE = {"$gte": FIRST_MOMENT, "$lte": LAST_MOMENT}
+_SIZE_OF_ID = {"$cond": [{"$eq": [{"$type": "$_id"}, "binData"]}, {"$binarySize": "$_id"}, 16]}
+_NUMBER = {"$gte": float("-inf")}
+_SOUND = {"created_at": _DATE, "scheduled_at": _DATE, "priority": _NUMBER, "$expr": {"$eq": [_SIZE_OF_ID, 16]}}
+"""What a schema cannot say of a job: dates that Python knows, no NaN, and UUIDs that are as long as one."""
+
+_SCHEMA: Document = {
+    "$jsonSchema": {
+        "anyOf": [
+            {"properties": {"lane": {"bsonType": "null"}}},
+            {
+                "required": [
+                    "task",
+                    "args",
+                    "group",
+                    "lane",
+                    "priority",
+                    "created_at",
+                    "scheduled_at",
+                    "attempts",
+                ],
+                "properties": {
+                    "_id": {"bsonType": ["objectId", "string", "int", "long", "binData"], "maxLength": LONGEST_ID},
+                    "task": {"bsonType": "string"},
+                    "args": {"bsonType": ["object", "array"]},
+                    "group": {"bsonType": "string"},
+                    "lane": {"bsonType": "string", "pattern": "/", "maxLength": LONGEST_LANE},
+                    "priority": {"bsonType": ["int", "long", "double"]},
+                    "created_at": {"bsonType": "date"},
+                    "scheduled_at": {"bsonType": "date"},
+                    "attempts": {"bsonType": ["int", "long"], "minimum": 0, "maximum": MOST_ATTEMPTS},
+                    "crashes": {"bsonType": ["int", "long"], "minimum": 0, "maximum": MOST_ATTEMPTS},
+                    "postponed": {"bsonType": "bool"},
+                    "cancel": {"bsonType": "object"},
+                },
+            },
+        ]
+    }
+}
+VALIDATOR: Document = {"$and": [_SCHEMA, {"$or": [{"lane": None}, _SOUND]}]}
+
+_BY_TIME = [("scheduled_at", ASCENDING), ("priority", DESCENDING), ("created_at", ASCENDING), ("_id", ASCENDING)]
+_LANES_A_QUERY = 100
+"""MongoDB merges up to 200 sorted scans; beyond that it would sort in memory."""
+
+_LANES_A_BATCH = 10_000
+_UNITED = 50
+"""Lanes that are asked for in one aggregation, each by itself."""
+_PLANNED = {"_id": 1, "priority": 1, "scheduled_at": 1, "lane": 1}
+
+DUPLICATE_KEY = 11000
+_STORED_WITHIN = 30.0
+"""Seconds in which the driver repeats an insert through any number of new primaries; without a time it does so once."""
+
+_SIGNED_WITHIN = 5.0
+"""Seconds for a write that nothing depends on, but that settling waits for."""
+NOT_A_SIGN = {"updateDescription.updatedFields.reported_at": {"$exists": False}}
+"""For those who listen: most changes of a job that runs mean nothing to anybody but people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """A sign of life of a running job, for people to see: who runs it, since when, and what it has said."""
+
+    id: JobId
+    attempts: int
+    was_locked_by: str | None
+    """When its worker fetched it: a sign that somebody has left there, and nobody's lock."""
+    worker: str
+    since: datetime
+    fields: Document
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """Of at-most-once jobs that are to start: which may, and which were started before. The others are cancelled, or
+    not held."""
+
+    may_start: frozenset[JobId]
+    started_before: frozenset[JobId]
+
+
+class Scheduled:
+    def __init__(self, collection: Collection[Document]) -> None:
+        self.collection = collection
+        self._raw: Collection[Any] = collection.with_options(codec_options=RAW)
+
+    # -- producing ---------------------------------------------------------------------------------------------
+
+    @store_call
+    def insert(self, documents: Sequence[Any]) -> dict[int, str]:
+        """Stores jobs; returns the errors by position. One bad or duplicate document does not stop the rest."""
+        try:
+            if len(documents) == 1:
+                self.collection.insert_one(documents[0])
+            else:
+                self.collection.bulk_write([InsertOne(document) for document in documents], ordered=False)
+        except DuplicateKeyError:
+            return {0: "duplicate"}
+        except BulkWriteError as error:
+            failures = error.details["writeErrors"]
+            if not failures:
+                raise
+            return {f["index"]: "duplicate" if f["code"] == DUPLICATE_KEY else str(f["errmsg"]) for f in failures}
+        return {}
+
+    # -- planning ----------------------------------------------------------------------------------------------
+
+    @store_call
+    def lanes(self) -> Parsed[str]:
+        """The lanes that have jobs, due or not. One index seek a lane."""
+        return lanes_in(self.collection, _HAS_LANE["lane"])
+
+    @store_call
+    def in_lanes(self, unreadable: Iterable[Unreadable], limit: int) -> list[Unreadable]:
+        """Jobs in lanes that cannot be read, each with its `_id` only."""
+        lanes = [this_document(lane.raw, "lane") for lane in unreadable]
+        size = {"$cond": [{"$eq": [{"$type": "$lane"}, "string"]}, {"$strLenBytes": "$lane"}, LONGEST_LANE + 1]}
+        query = {**_HAS_LANE, "$or": [{"$expr": {"$gt": [size, LONGEST_LANE]}}, *lanes]}
+        found = self._raw.find(query, {"_id": 1}, hint=DUE, limit=limit)
+        return [reading.unreadable(NAME, bytes(document.raw), _LONG_LANE) for document in found]
+
+    @store_call
+    def whole(self, document: Unreadable) -> Unreadable | None:
+        """The same with everything that is in it; None when it is gone."""
+        found = self._raw.find_one(this_document(document.raw))
+        return None if found is None else replace(document, raw=bytes(found.raw))
+
+    @store_call
+    def due(self, lanes: Sequence[str], now: datetime, limit: int, held: Ids[JobId]) -> Parsed[JobId]:
+        """The next due jobs of these lanes that are not held, by priority, then time."""
+        if len(lanes) <= _LANES_A_QUERY:
+            batches = self._due(self.collection.find_raw_batches, {"_id": 1}, lanes, now, limit, held)
+            return _ids(raw for batch in batches for raw in split_batch(cast(bytes, batch)))
+        found = self.candidates(lanes, now, limit, held)
+        first = sorted(found, key=lambda candidate: (-candidate.priority, candidate.scheduled_at))
+        return Parsed((candidate.id for candidate in first[:limit]), found.unreadable)
+
+    def _due(
+        self,
+        find: Callable[..., Cursor[Document]],
+        fields: Document,
+        lanes: Sequence[str],
+        now: datetime,
+        limit: int,
+        held: Ids[JobId],
+    ) -> Cursor[Document]:
+        query = {"lane": {"$in": list(lanes)}, "scheduled_at": {"$lte": now}, "_id": {"$nin": list(held)}}
+        # batch_size: without it the server answers with 101 and makes the leader ask again.
+        return find(query, fields, limit=limit, batch_size=limit + 1).sort(list(TURN)).hint(DUE)
+
+    @store_call
+    def first(self, but: Ids[JobId], until: datetime | None = None) -> tuple[JobId, str] | None:
+        """Of all jobs but these, due by then or at all, the one whose time is first (then priority, then age), and its
+        task.
+
+        It sorts what is there: for people's tests, not for a queue that is full.
+        """
+        query: Document = {"lane": {"$gt": "", "$ne": CANCELLED_LANE}, "_id": {"$nin": list(but)}}
+        if until is not None:
+            query["scheduled_at"] = {"$lte": until}
+        for found in self._raw.find(query, {"task": 1}, sort=_BY_TIME):
+            first = parse_one(NAME, bytes(found.raw), _id_and_task)
+            if not isinstance(first, Unreadable):
+                return first
+        return None
+
+    @store_call
+    def candidates(self, lanes: Sequence[str], now: datetime, limit: int, held: Ids[JobId]) -> Parsed[Candidate]:
+        """Like `due`, with what a planner must know of each."""
+        found: list[Any] = []
+        for start in range(0, len(lanes), _LANES_A_QUERY):
+            some = lanes[start : start + _LANES_A_QUERY]
+            found.extend(self._due(self._raw.find, _PLANNED, some, now, limit, held))
+        return parsed(NAME, found, _candidate)
+
+    @store_call
+    def candidates_of_each(self, lanes: Mapping[str, int], now: datetime, held: Ids[JobId]) -> Parsed[Candidate]:
+        """Of every lane as many as it says, so that the pile of one does not hide the others."""
+        found: list[Any] = []
+        each = [_next_of(lane, count, now, held) for lane, count in lanes.items()]
+        for start in range(0, len(each), _UNITED):
+            first, *others = each[start : start + _UNITED]
+            united = [{"$unionWith": {"coll": NAME, "pipeline": pipeline}} for pipeline in others]
+            found.extend(self._raw.aggregate([*first, *united], hint=DUE))
+        return parsed(NAME, found, _candidate)
+
+    @store_call
+    def lanes_of(self, ids: Ids[JobId]) -> dict[JobId, str]:
+        """The lanes of these jobs, where they have one."""
+        found = self._raw.find({"_id": {"$in": list(ids)}, **_HAS_LANE}, {"lane": 1})
+        return dict(parsed(NAME, found, lambda document: (document["_id"], text(document, "lane", None, LONGEST_LANE))))
+
+    @store_call
+    def next_due(self, now: datetime) -> datetime | None:
+        """When the next postponed job becomes due."""
+        found = self.collection.find_one(
+            {"scheduled_at": {"$gt": now, "$lte": LAST_MOMENT}, "postponed": True},
+            {"_id": 0, "scheduled_at": 1},
+            sort=[("scheduled_at", 1)],
+            hint=POSTPONED,
+        )
+        return found["scheduled_at"] if found else None
+
+    # -- the inbox ---------------------------------------------------------------------------------------------
+
+    @store_call
+    def inbox(self, limit: int, now: datetime) -> list[bytes]:
+        """Documents that other programs inserted and do not hold, still as bytes: nothing in them has been checked."""
+        batches = self.collection.find_raw_batches({"lane": None, **unlocked(now)}, limit=limit, hint=INBOX)
+        return [raw for batch in batches for raw in split_batch(cast(bytes, batch))]
+
+    @store_call
+    def to_adopt(self, tasks: Ids[str], now: datetime) -> bool:
+        """Whether documents of these tasks wait to be adopted."""
+        query = {"lane": None, "task": {"$in": list(tasks)}, **unlocked(now)}
+        return self.collection.find_one(query, {"_id": 1}, hint=INBOX) is not None
+
+    @store_call
+    def adopt(self, foreign: Sequence[tuple[Document, Document]]) -> dict[int, str]:
+        """Makes them jobs: of each the document that was read, and its new fields. If somebody has cancelled or locked
+        it since, it stays in the inbox for the next look. Returns what MongoDB refuses, by position, with its reason.
+        """
+        writes = [
+            UpdateOne({"_id": read["_id"], "lane": None, **_as(read)}, _adoption(read, new)) for read, new in foreign
+        ]
+        try:
+            self.collection.bulk_write(writes, ordered=False)
+        except BulkWriteError as error:
+            failures = error.details["writeErrors"]
+            if not failures or not all(is_about_a_document(failure["code"]) for failure in failures):
+                raise
+            return {failure["index"]: f"MongoDB refuses it as a job: {failure['errmsg']}" for failure in failures}
+        return {}
+
+    @store_call
+    def count_inbox(self) -> int:
+        """How many documents of other programs have not been adopted."""
+        return self.collection.count_documents({"lane": None}, hint=INBOX)
+
+    # -- executing ---------------------------------------------------------------------------------------------
+
+    @store_call
+    def fetch(self, ids: Sequence[JobId]) -> list[tuple[JobId, bytes]]:
+        """These jobs as bytes, in the order of the ids; one that is gone is left out."""
+        batches = self.collection.find_raw_batches({"_id": {"$in": list(ids)}}, batch_size=len(ids) + 1)
+        found = {id_of(raw): raw for batch in batches for raw in split_batch(cast(bytes, batch))}
+        return [(id, found[id]) for id in ids if id in found]
+
+    def mark_started(self, ids: Sequence[JobId], worker: str, at: datetime, session: ClientSession) -> Marked:
+        """Inside a transaction that proves the hold: writes that these at-most-once jobs are about to start here.
+
+        One that is marked already was started before, by a worker that is no more: it must not start again. One that
+        has been cancelled is neither: it must be handed back.
+        """
+        self.collection.update_many(
+            {"_id": {"$in": list(ids)}, "started_by": None, "lane": {"$ne": CANCELLED_LANE}},
+            {"$set": {"started_by": worker, "started_at": at}},
+            session=session,
+        )
+        fields = {"started_by": 1}
+        found = list(self.collection.find({"_id": {"$in": list(ids)}, "started_by": _TEXT}, fields, session=session))
+        mine = frozenset(d["_id"] for d in found if d["started_by"] == worker)
+        return Marked(mine, frozenset(d["_id"] for d in found) - mine)
+
+    @store_call
+    def sign(self, signs: Sequence[Sign]) -> None:
+        """Writes signs of life. One of a worker that has lost the job to a later attempt, or to somebody who has signed
+        since, changes nothing; and none brings a job back that has ended."""
+        writes = []
+        for sign in signs:
+            lock = {"locked_by": sign.worker, "locked_at": sign.since, "started_at": sign.since}
+            update = {"$set": {**sign.fields, **lock}, "$currentDate": {"reported_at": True}}
+            writes.append(UpdateOne(_mine(sign), update))
+        with pymongo.timeout(_SIGNED_WITHIN):
+            self.collection.bulk_write(writes, ordered=False)
+
+    @store_call
+    def unsign(self, signs: Sequence[Sign]) -> None:
+        """These are about to be handed back: what they have said stays, and nobody runs them."""
+        unlock = {"$unset": dict.fromkeys(LOCK, "")}
+        writes = [UpdateOne(_mine(sign), {"$set": sign.fields, **unlock}) for sign in signs]
+        self.collection.bulk_write(writes, ordered=False)
+
+    # -- repeating ---------------------------------------------------------------------------------------------
+
+    def busy(self, urns: Sequence[str], session: ClientSession) -> set[str]:
+        """Inside a transaction: which of these urns have a job that waits, runs or is retried."""
+        found = self.collection.find({"urn": {"$in": list(urns), "$gt": ""}}, {"urn": 1}, hint=BY_URN, session=session)
+        return {document["urn"] for document in found}
+
+    def flag_all(self, urns: Sequence[str], flag: Document, session: ClientSession | None = None) -> int:
+        """Raises the cancel flag on every job of these urns that has none."""
+        query = {"urn": {"$in": list(urns), "$gt": ""}, "lane": {"$gt": "", "$ne": CANCELLED_LANE}}
+        update = {"$set": {"cancel": flag, "lane": CANCELLED_LANE}}
+        return self.collection.update_many(query, update, hint=BY_URN, session=session).modified_count
+
+    @store_call
+    def flag_urn(self, urn: str, flag: Document) -> int:
+        return self.flag_all([urn], flag)
+
+    @store_call
+    def of_urn(self, urn: str) -> Parsed[Job]:
+        """The jobs of this urn that have not ended, in the order of their time."""
+        found = parsed(NAME, self._raw.find({"urn": urn, "lane": {"$gt": ""}}, hint=BY_URN), job_from)
+        return Parsed(sorted(found, key=lambda job: job.scheduled_at), found.unreadable)
+
+    @store_call
+    def not_begun(self, urn: str) -> list[JobId]:
+        """The jobs of this urn that wait for their first attempt."""
+        query = {"urn": urn, "lane": {"$gt": "", "$ne": CANCELLED_LANE}, "attempts": 0}
+        return list(parsed(NAME, self._raw.find(query, {"_id": 1}, hint=BY_URN), _id))
+
+    @store_call
+    def change(self, ids: Sequence[JobId], fields: Document, unset: Sequence[str]) -> int:
+        """Other contents for jobs that wait for their first attempt."""
+        query = {"_id": {"$in": list(ids)}, "lane": {"$gt": "", "$ne": CANCELLED_LANE}, "attempts": 0}
+        update: Document = {"$set": fields}
+        if unset:
+            update["$unset"] = dict.fromkeys(unset, "")
+        return self.collection.update_many(query, update).modified_count
+
+    # -- control and views -------------------------------------------------------------------------------------
+
+    @store_call
+    def flag_cancelled(self, id: JobId, at: datetime, by: str | None, reason: str | None) -> bool:
+        """Raises the flag, and takes the job out of its lane so that nobody is given it any more. The leader archives
+        it, or its holder stops it. False when there is no such job; a second flag changes nothing."""
+        flag: Document = {"cancel": {"at": at, "by": by, "reason": reason}}
+        moved = {"$set": {**flag, "lane": CANCELLED_LANE}}
+        cases = (
+            ({"_id": id, "lane": {"$gt": "", "$ne": CANCELLED_LANE}}, moved),
+            ({"_id": id, "lane": None}, {"$set": flag}),  # not adopted yet: it goes to that lane when it is
+        )
+        while True:
+            if any(self.collection.update_one(query, update).matched_count for query, update in cases):
+                return True
+            found = self.collection.find_one({"_id": id}, {"lane": 1})
+            if found is None or found.get("lane") == CANCELLED_LANE:
+                return found is not None
+            # adopted between the two: once more
+
+    @store_call
+    def flag_some(self, ids: Sequence[JobId], conditions: Sequence[Document], flag: Document) -> int:
+        """Raises the flag on those of these jobs that fulfil the conditions and have none; returns how many."""
+        query = {"$and": [{"_id": {"$in": list(ids)}}, {"lane": {"$gt": "", "$ne": CANCELLED_LANE}}, *conditions]}
+        update = {"$set": {"cancel": flag, "lane": CANCELLED_LANE}}
+        return self.collection.update_many(query, update).modified_count
+
+    @store_call
+    def expired(self, now: datetime, limit: int, held: Ids[JobId] = ()) -> Parsed[Document]:
+        """Jobs that may not start any more and have not ended, all but those that somebody holds."""
+        query = {"expires_at": {"$lte": now}, **_HAS_LANE, "_id": {"$nin": list(held)}}
+        return parsed(NAME, self._raw.find(query, hint=EXPIRING, limit=limit), _with_an_id)
+
+    @store_call
+    def flagged(self, limit: int, held: Ids[JobId] = ()) -> Parsed[Document]:
+        """Jobs that have been cancelled and have not ended, all but those that somebody holds."""
+        query = {"lane": CANCELLED_LANE, "_id": {"$nin": list(held)}}
+        return parsed(NAME, self._raw.find(query, hint=DUE, limit=limit), _with_an_id)
+
+    @store_call
+    def flags(self, limit: int) -> dict[JobId, Document]:
+        """The jobs that have been cancelled and have not ended, each with who wants it, and why."""
+        return _flags(self._raw.find({"lane": CANCELLED_LANE}, {"cancel": 1}, hint=DUE, limit=limit))
+
+    @store_call
+    def flags_among(self, ids: Ids[JobId]) -> dict[JobId, Document]:
+        """Those of these jobs that have been cancelled, likewise."""
+        query = {"_id": {"$in": list(ids)}, "lane": CANCELLED_LANE}
+        return _flags(self._raw.find(query, {"cancel": 1}))
+
+    @store_call
+    def get(self, id: JobId) -> Job | None:
+        """Raises UnreadableDocument."""
+        document = self._raw.find_one({"_id": id})
+        if document is None:
+            return None
+        if decode_leniently(bytes(document.raw))[0].get("lane") is None:
+            raise not_adopted(id)
+        return readable(parse_one(NAME, bytes(document.raw), job_from))
+
+    @store_call
+    def get_many(self, ids: Ids[JobId]) -> dict[JobId, Job]:
+        """Those of them that have not ended and are adopted."""
+        found = self._raw.find({"_id": {"$in": list(ids)}, **_HAS_LANE})
+        return {job.id: job for job in parsed(NAME, found, job_from)}
+
+    @store_call
+    def document(self, id: JobId) -> Document | None:
+        """A job as it is stored, whatever is in it."""
+        found = self._raw.find_one({"_id": id})
+        return None if found is None else decode_leniently(bytes(found.raw))[0]
+
+    @store_call
+    def count_before(self, document: Document) -> int:
+        """How many jobs of its lane get their turn before it; counts up to a thousand."""
+        sooner = {
+            "lane": document["lane"],
+            "$or": [
+                {"priority": {"$gt": document["priority"]}, "scheduled_at": {"$lte": document["scheduled_at"]}},
+                {"priority": document["priority"], "scheduled_at": {"$lt": document["scheduled_at"]}},
+            ],
+        }
+        return self.collection.count_documents(sooner, limit=1000, hint=DUE)
+
+    @store_call
+    def which_exist(self, ids: Ids[JobId]) -> set[JobId]:
+        return {document["_id"] for document in self.collection.find({"_id": {"$in": list(ids)}}, {"_id": 1})}
+
+    @store_call
+    def exists(self, id: JobId) -> bool:
+        return self.collection.find_one({"_id": id}, {"_id": 1}) is not None
+
+    @store_call
+    def waiting(self) -> list[Job]:
+        """Every job, in the order of their time; for tests, where there are few."""
+        return list(parsed(NAME, self._raw.find(_HAS_LANE).sort(_BY_TIME), job_from))
+
+    @store_call
+    def count_by(self, field: str, held: Ids[JobId]) -> list[tuple[str, State, int]]:
+        """How many jobs each value of this field has, held and not; for reports only."""
+        rows = self._raw.aggregate(
+            [
+                {"$match": {field: {"$exists": True}, "lane": {"$gt": "", "$ne": CANCELLED_LANE}}},
+                {"$unwind": f"${field}"},
+                {"$group": {"_id": {"name": f"${field}", "held": {"$in": ["$_id", list(held)]}}, "jobs": {"$sum": 1}}},
+            ]
+        )
+        return list(parsed(NAME, rows, _counted))
+
+    @store_call
+    def count_by_lane(self, within: float = 0.0) -> dict[str, int]:
+        """How many jobs each lane has; walks the index, for reports only. With `within`, raises StoreUnreachable if it
+        takes longer than so many seconds."""
+        rows = self._raw.aggregate(
+            [{"$match": _HAS_LANE}, {"$group": {"_id": "$lane", "jobs": {"$sum": 1}}}, {"$set": {"_id": _SHORT_LANE}}],
+            hint=DUE,
+            maxTimeMS=int(within * 1000),
+        )
+        return dict(parsed(NAME, rows, lambda row: (text(row, "_id"), row["jobs"])))
+
+    @store_call
+    def neither_job_nor_foreign(self, limit: int, within: float) -> list[Unreadable]:
+        """Documents whose lane is neither null nor text: nobody ever looks at them. For reports only, it reads all of
+        the collection; raises StoreUnreachable if that takes longer than so many seconds."""
+        query = {"lane": {"$exists": True, "$ne": None, "$not": {"$gt": ""}}}
+        found = self._raw.find(query, {"_id": 1, "lane": 1}, limit=limit, max_time_ms=int(within * 1000))
+        return list(parsed(NAME, found, lambda document: text(document, "lane")).unreadable)
+
+
+def _next_of(lane: str, count: int, now: datetime, held: Ids[JobId]) -> list[Document]:
+    match = {"lane": lane, "scheduled_at": {"$lte": now}, "_id": {"$nin": list(held)}}
+    return [{"$match": match}, {"$sort": dict(TURN)}, {"$limit": count}, {"$project": _PLANNED}]
+
+
+def lanes_in(collection: Collection[Document], lane: Document) -> Parsed[str]:
+    """The lanes in this range, by one index seek each. (`distinct` answers in one document, which may be too small.)"""
+    pipeline: list[Document] = [
+        {"$match": {"lane": lane}},
+        {"$group": {"_id": "$lane"}},
+        {"$project": {"_id": _SHORT_LANE}},
+    ]
+    raw: Collection[Any] = collection.with_options(codec_options=RAW)
+    return parsed(
+        NAME,
+        raw.aggregate(pipeline, hint=DUE, batchSize=_LANES_A_BATCH),
+        lambda row: text(row, "_id", longest=LONGEST_LANE),
+    )
+
+
+_SHORT_LANE: Document = {
+    "$cond": [
+        {"$eq": [{"$type": "$_id"}, "string"]},
+        {"$cond": [{"$lte": [{"$strLenBytes": "$_id"}, LONGEST_LANE]}, "$_id", None]},
+        None,
+    ]
+}
+_LONG_LANE = f"lane is no text of up to {LONGEST_LANE:,} bytes"
+
+
+def _ids(found: Iterable[bytes]) -> Parsed[JobId]:
+    """Of documents with nothing but an `_id`. The leader asks for thousands."""
+    ids: list[JobId] = []
+    wrong: list[Unreadable] = []
+    for raw in found:
+        if raw[4] == _OBJECT_ID:
+            ids.append(id_of(raw))
+        elif isinstance(id := parse_one(NAME, raw, _id), Unreadable):
+            wrong.append(id)
+        else:
+            ids.append(id)
+    return Parsed(ids, wrong)
+
+
+_OBJECT_ID = 0x07
+
+
+def _id(document: Document) -> JobId:
+    return job_id("_id", document["_id"])
+
+
+def _with_an_id(document: Document) -> Document:
+    _id(document)
+    return document
+
+
+def _id_and_task(document: Document) -> tuple[JobId, str]:
+    return _id(document), text(document, "task")
+
+
+def _candidate(document: Document) -> Candidate:
+    """The parser of what is planned with."""
+    lane = Lane.parse(text(document, "lane", longest=LONGEST_LANE))
+    return Candidate(_id(document), lane, priority_of(document), moment(document, "scheduled_at"))
+
+
+def _counted(row: Document) -> tuple[str, State, int]:
+    return text(row["_id"], "name"), State.RUNNING if row["_id"]["held"] else State.WAITING, row["jobs"]
+
+
+def _flags(found: Iterable[Any]) -> dict[JobId, Document]:
+    return {
+        _id(document): document["cancel"] if isinstance(document.get("cancel"), dict) else {}
+        for document in parsed(NAME, found, _with_an_id)
+    }
+
+
+def _mine(sign: Sign) -> Document:
+    return {
+        "_id": sign.id,
+        "attempts": sign.attempts,
+        "locked_by": {"$in": [None, sign.worker, *filter(None, [sign.was_locked_by])]},
+    }
+
+
+def _as(read: Document) -> Document:
+    return {name: {"$eq": read.get(name)} for name in ("cancel", "locked_by", "locked_at")}
+
+
+def _adoption(read: Document, fields: Document) -> Document:
+    nothing = [name for name, value in read.items() if value is None and name in FOREIGN_FIELDS]
+    unbelieved = {name: "" for name in (*NOT_BELIEVED, *nothing, "postponed") if name not in fields}
+    if fields["lane"] != CANCELLED_LANE:
+        unbelieved["cancel"] = ""
+    return {"$set": fields, "$unset": unbelieved}

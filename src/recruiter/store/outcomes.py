@@ -1,0 +1,276 @@
+"""What becomes of one job, as documents: into the archive, or back to waiting with what the attempt left behind.
+
+Used by whoever decides: the child that ran the job, the supervisor whose child died, the leader that retires a worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from recruiter.domain.job import Execution, JobId
+from recruiter.domain.retry.decision import (
+    Archive,
+    Decision,
+    Failure,
+    Retry,
+    RetryPolicy,
+    decide_crash,
+    decide_failure,
+    exception_names,
+)
+from recruiter.domain.retry.policy_registry import PolicyRegistry
+from recruiter.domain.state import State
+from recruiter.domain.why import Why
+from recruiter.errors import RecruiterError
+from recruiter.store.codec import (
+    LARGEST_JOB,
+    LOCK,
+    Document,
+    archived_document,
+    as_value,
+    decode,
+    encode,
+    lane_of,
+    plain_value,
+    progress_fields,
+    progress_from,
+    remember,
+)
+from recruiter.store.transactions import Movement, Rescheduled
+from recruiter.store.translate import DRIVER_REFUSES
+
+_UNKNOWN_TASK_PAUSE = timedelta(minutes=1)
+_SMALL_FIELDS = frozenset(
+    ["task", "group", "priority", "created_at", "scheduled_at", "archived_at", "attempts", "done", "why"]
+)
+_LARGE_FIELDS = frozenset(["result", "last_execution", "executions", "log", "status"])
+_PLANNED_FIELDS = frozenset(
+    ["attempts", "crashes", "group", "lane", "postponed", "scheduled_at", "snoozes", "snoozed", "suspect"]
+)
+"""Of a job that is to run again: what decides when, where and how often."""
+_UNLOCKED = ("started_by", *LOCK)
+"""The fields that a job has only while somebody runs it."""
+
+Ended = bytes | Rescheduled
+"""What an attempt leads to: an archived document, or a change to a waiting one."""
+
+Move = Ended | None
+"""The same, or nothing: the job is let go as it was."""
+
+
+def succeeded(document: Document, execution: Execution, at: datetime, result: Any) -> bytes:
+    fields = {**remember(document, execution), **_concluded(document, State.SUCCEEDED, at)}
+    if result is not None:
+        fields["result"] = result
+    raw = encode(archived_document(document, Why.DONE, at, fields))
+    if len(raw) <= LARGEST_JOB:
+        return raw
+    del fields["result"]
+    fields["reason"] = f"the job succeeded; its result made {len(raw):,} bytes and was not kept"
+    return encode(archived_document(document, Why.DONE, at, fields))
+
+
+def failed(document: Document, execution: Execution, at: datetime, decision: Decision) -> Ended:
+    """What a failed attempt leads to, once it is decided."""
+    fields = remember(document, execution)
+    error = ": ".join(filter(None, (execution.exception, execution.message)))
+    if isinstance(decision, Archive):
+        fields |= _concluded(document, State.at_the_end(False, decision.why), at, error)
+        if decision.reason is not None:
+            fields["reason"] = decision.reason
+        return encode(archived_document(document, decision.why, at, fields))
+    fields |= _concluded(document, State.WAITING, at, error)
+    fields.update(scheduled_at=decision.at, postponed=decision.at > at)
+    unset: tuple[str, ...] = _UNLOCKED
+    cleared = bool(document.get("suspect")) and not execution.crashed
+    if cleared:
+        unset += ("suspect",)
+    if decision.group is not None or cleared:
+        group = decision.group or document["group"]
+        fields.update(group=group, lane=lane_of(document, group=group, suspect=not cleared and document.get("suspect")))
+    return Rescheduled(document["_id"], document["attempts"], fields, unset)
+
+
+def crashed(
+    document: Document,
+    policies: PolicyRegistry,
+    *,
+    worker: str,
+    started_at: datetime | None,
+    at: datetime,
+    message: str,
+) -> Ended:
+    """What the death of its process means for the job it ran."""
+    execution = Execution(started_at, at, worker, crashed=True, message=message)
+    failure = Failure(
+        attempt=document["attempts"] + 1,
+        created_at=document["created_at"],
+        scheduled_at=document["scheduled_at"],
+        failed_at=at,
+        crashed=True,
+    )
+    decision = decide_crash(
+        _policy(document, policies),
+        failure,
+        crashes=(document.get("crashes") or 0) + 1,
+        at_most_once=bool(document.get("at_most_once")),
+        max_crashes=document.get("max_crashes"),
+    )
+    return failed(document, execution, at, decision)
+
+
+def died_with_its_worker(
+    document: Document, *, worker: str, started_at: datetime | None, at: datetime, message: str
+) -> Rescheduled:
+    """A job that ran when its whole worker died, and not alone: nobody knows whose fault that was.
+
+    It goes back to its place, and no attempt and no crash is counted. But it runs alone from now on: if its worker dies
+    again, there is no doubt.
+    """
+    fields = remember(document, Execution(started_at, at, worker, crashed=True, message=message))
+    del fields["attempts"], fields["crashes"]
+    fields |= _concluded(document, State.WAITING, at, message)
+    fields |= {"suspect": True, "lane": lane_of(document, suspect=True)}
+    return Rescheduled(document["_id"], document["attempts"], fields, _UNLOCKED)
+
+
+def snoozed(document: Document, at: datetime, until: datetime, reason: str) -> Rescheduled:
+    """A job that asked to be run later: no attempt is counted, and nothing has failed."""
+    snoozes = document.get("snoozes") or 0
+    fields = {"scheduled_at": until, "postponed": until > at, "snoozes": snoozes + 1, "snoozed": reason}
+    fields |= _concluded(document, State.WAITING, at)
+    return Rescheduled(document["_id"], document["attempts"], fields, _UNLOCKED, snoozes)
+
+
+def ended_by_force(
+    document: Document,
+    policies: PolicyRegistry,
+    error: RecruiterError,
+    *,
+    worker: str,
+    started_at: datetime,
+    at: datetime,
+) -> Ended:
+    """What it means for a job that it broke a limit, and its process was ended for that: a failure of this kind."""
+    policy = _policy(document, policies)
+    if isinstance(policy, _DecidedLater):  # counted like a crash, which is bounded
+        return crashed(document, policies, worker=worker, started_at=started_at, at=at, message=str(error))
+    names = exception_names(type(error))
+    failure = Failure(
+        attempt=document["attempts"] + 1,
+        created_at=document["created_at"],
+        scheduled_at=document["scheduled_at"],
+        failed_at=at,
+        exception=error,
+        exception_classes=names,
+    )
+    decision = decide_failure(None if document.get("at_most_once") else policy, failure)
+    execution = Execution(started_at, at, worker, exception=names[0], message=str(error))
+    return failed(document, execution, at, decision)
+
+
+def suspected(document: Document) -> Rescheduled:
+    """A job that may have killed its worker: it runs alone from now on, and no attempt is counted."""
+    fields = {"suspect": True, "lane": lane_of(document, suspect=True)}
+    return Rescheduled(document["_id"], document["attempts"], fields)
+
+
+def not_started(document: Document) -> Rescheduled:
+    """A job that was marked as started and was not: it goes back as if it had never been here."""
+    return Rescheduled(document["_id"], document["attempts"], {}, ("started_by", "started_at"))
+
+
+def cancelled(document: Document, at: datetime, execution: Execution | None = None) -> bytes:
+    """A job that was cancelled, while it waited or, with an execution, while it ran."""
+    flag = document.get("cancel")
+    reason = flag.get("reason") if isinstance(flag, dict) else None
+    fields = {"reason": reason, **_concluded(document, State.CANCELLED, at)}
+    if execution is not None:
+        fields |= remember(document, execution)
+    return encode(archived_document(document, Why.CANCELLED, at, fields))
+
+
+def expired(document: Document, at: datetime) -> bytes:
+    """A job whose time to start is over."""
+    reason = f"it had not started by {document['expires_at'].isoformat(' ', 'seconds')}, and was not to start later"
+    fields = {"reason": reason, **_concluded(document, State.CANCELLED, at)}
+    return encode(archived_document(document, Why.EXPIRED, at, fields))
+
+
+def misplaced(document: Document, at: datetime) -> Rescheduled:
+    """A job that came to a process which does not know its task: to the lane where it belongs, or to wait a while."""
+    lane = lane_of(document)
+    later = {"scheduled_at": at + _UNKNOWN_TASK_PAUSE, "postponed": True}
+    fields = {"lane": lane} if document.get("lane") != lane else later
+    return Rescheduled(document["_id"], document["attempts"], fields, _UNLOCKED)
+
+
+def unreadable(id: JobId, raw: bytes, at: datetime, reason: str) -> bytes:
+    """A document that cannot be a job, and was found out too late to be set aside before."""
+    record = {"_id": id, "done": False, "why": Why.MALFORMED, "reason": reason, "archived_at": at}
+    return encode({**record, "original": plain_value(raw)})
+
+
+def reduced(id: JobId, move: Ended, original: bytes | None, at: datetime, reason: str) -> Iterator[Move]:
+    """What can be kept of an outcome whose document MongoDB refuses, the fullest form first.
+
+    A job that is to run again does so, without the record of its attempts; if that is refused too, it is archived with
+    its original document, which holds its arguments. A job that has ended is archived without what may be large.
+    """
+    reason = f"the outcome could not be stored as it was: {reason}"
+    record: Document = {"_id": id, "done": False, "why": Why.MALFORMED, "archived_at": at, "reason": reason}
+    if isinstance(move, Rescheduled):
+        fields = {name: value for name, value in move.fields.items() if name in _PLANNED_FIELDS}
+        yield replace(move, fields=fields)
+        yield from (encode({**record, "original": value}) for value in as_value(original or b""))
+        return
+    ended: Document = {}
+    with contextlib.suppress(Exception):
+        ended = decode(move)
+    for dropped in (_LARGE_FIELDS, ended.keys() - _SMALL_FIELDS):
+        kept = {name: value for name, value in ended.items() if name not in dropped}
+        with contextlib.suppress(*DRIVER_REFUSES):
+            yield encode({**kept, **record, "done": kept.get("done", False), "why": kept.get("why", Why.MALFORMED)})
+    yield encode(record)
+
+
+def gather(moves: Iterable[tuple[JobId, Move]]) -> Movement:
+    archive: dict[JobId, bytes | Document] = {}
+    reschedule: list[Rescheduled] = []
+    release: list[JobId] = []
+    for id, move in moves:
+        if isinstance(move, bytes):
+            archive[id] = move
+        elif move is not None:
+            reschedule.append(move)
+        else:
+            release.append(id)
+    return Movement(archive, reschedule, release)
+
+
+def _concluded(document: Document, state: State, at: datetime, error: str | None = None) -> Document:
+    """The last word in the status of a job that has said anything; of others nothing is kept."""
+    if "status" not in document and "log" not in document:
+        return {}
+    return progress_fields(progress_from(document).concluded(state, at, error))
+
+
+class _DecidedLater(RetryPolicy):
+    """Stands for a policy of the application's own, which only its children know: the job runs again at once."""
+
+    def decide(self, failure: Failure) -> Decision:
+        return Retry(failure.scheduled_at if failure.crashed else failure.failed_at)
+
+
+def _policy(document: Document, policies: PolicyRegistry) -> RetryPolicy | None:
+    stored = document.get("retry_policy")
+    if stored is None:
+        return None
+    try:
+        return policies.load(stored)
+    except RecruiterError:
+        return _DecidedLater()

@@ -1,0 +1,1 @@
+"""Searching jobs: waiting, running and ended, each along an index."""

@@ -1,0 +1,154 @@
+"""Jobs that have ended, the newest first: which index finds them, and what it leaves to look at.
+
+One index over (why, group, task, time) serves states, reasons, groups, tasks and all their combinations. Which of them
+there are is found in a few seeks, and MongoDB merges their ranges. What only some jobs have, such as an owner or an
+error, has an index that only those pay for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from pymongo import DESCENDING
+from pymongo.collection import Collection
+
+from recruiter.domain.search.filter import JobFilter
+from recruiter.domain.why import Why
+from recruiter.store.codec import Document
+from recruiter.store.collections.archived import BY_AGE, BY_ATTEMPTS, BY_ERROR, BY_KEY, BY_OWNER, BY_TAG, BY_URN, BY_WHY
+from recruiter.store.fields import is_text
+from recruiter.store.search import matching
+from recruiter.store.search.scans import MOST_MERGED, Scan, Walk
+from recruiter.store.translate import store_call
+
+NEWEST_FIRST = (("archived_at", DESCENDING), ("_id", DESCENDING))
+MOST_QUERIES = 20
+"""Where a page would take more than so many, jobs are looked through by age instead."""
+
+_RETRIED = 2
+"""From so many attempts on there is an index."""
+_CLASS = "last_execution.class"
+
+
+class Ends:
+    def __init__(self, archived: Collection[Document]) -> None:
+        self._archived = archived
+
+    @store_call
+    def walk(self, filter: JobFilter, now: datetime, *, in_order: bool = True) -> Walk | None:
+        """The jobs that have ended and that the filter means; None if there are none. Where the order does not matter,
+        because they are only counted, ranges need not be merged."""
+        conditions = matching.of_ended(filter, now)
+        if filter.state or filter.why:
+            known = self._whys()
+            whys = [why for why in known if filter.wants_why(why)]
+            if not whys:
+                return None
+            if len(whys) < len(known):
+                conditions["why"] = {"why": {"$in": whys}}
+        bounds = tuple(matching.ended_between(filter, now))
+        if not in_order and not bounds and conditions.keys() <= {"why", "group"} and conditions:
+            alternatives = tuple(self._whole_ranges(filter, conditions))
+            return Walk(self._archived, Scan(BY_WHY, NEWEST_FIRST, alternatives))
+        index, alternatives, answered = self._best(filter, conditions)
+        if not alternatives:
+            return None
+        left = matching.residual(conditions, *answered)
+        return Walk(self._archived, Scan(index, NEWEST_FIRST, alternatives, bounds, left))
+
+    def _whole_ranges(self, filter: JobFilter, conditions: matching.Conditions) -> Iterator[Document]:
+        """Each reason, or each with each group, is one range, which is counted quicker than merged."""
+        for why in conditions["why"]["why"]["$in"] if "why" in conditions else self._whys():
+            yield from ({"why": why, "group": group} for group in filter.group)
+            if not filter.group:
+                yield {"why": why}
+
+    @store_call
+    def names(self) -> tuple[set[str], set[str]]:
+        """The groups and the tasks of jobs that have ended; one index seek for each that there is."""
+        groups = set(self._texts("group", {"why": {"$in": self._whys()}}))
+        tasks = self._texts("task", {"why": {"$in": self._whys()}, "group": {"$in": sorted(groups)}})
+        return groups, set(tasks)
+
+    def _best(
+        self, filter: JobFilter, conditions: matching.Conditions
+    ) -> tuple[str, tuple[Document, ...], tuple[str, ...]]:
+        """An index, the equalities on its first fields, and the words that it answers."""
+        for word, index in (("urn", BY_URN), ("key", BY_KEY), ("owner", BY_OWNER)):
+            if word in conditions:
+                field = next(iter(conditions[word]))
+                return index, ({field: {"$in": list(getattr(filter, word)), "$gt": ""}},), (word,)
+        if filter.error:
+            return BY_ERROR, tuple(_in_chunks(_CLASS, self._errors(filter), {"$gt": ""})), ("error",)
+        if filter.tag:
+            return BY_TAG, ({"tags": filter.tag[0]},), ("tag",) if len(filter.tag) == 1 else ()
+        if filter.attempts is not None and filter.attempts >= _RETRIED:
+            some = self._archived.distinct("attempts", {"attempts": {"$gte": filter.attempts, "$gt": 1}})
+            numbers = [number for number in some if isinstance(number, int | float)]
+            return BY_ATTEMPTS, tuple(_in_chunks("attempts", numbers, {"$gt": 1})), ("attempts",)
+        if filter.group or filter.task or "why" in conditions:
+            alternatives = self._by_why(filter, conditions)
+            if alternatives is not None and len(alternatives) <= MOST_QUERIES:
+                return BY_WHY, alternatives, ("why", "group", "task")
+        return BY_AGE, ({},), ()
+
+    def _by_why(self, filter: JobFilter, conditions: matching.Conditions) -> tuple[Document, ...] | None:
+        whys: list[str] = conditions["why"]["why"]["$in"] if "why" in conditions else self._whys()
+        if not 0 < len(whys) <= MOST_MERGED:
+            return None  # nothing has ended, or somebody's policy makes up words as it goes
+        of_whys: Document = {"why": {"$in": whys}}
+        groups = filter.group or self._texts("group", of_whys)
+        if filter.task:
+            tasks: Mapping[str, Sequence[str]] = dict.fromkeys(groups, filter.task)
+        else:
+            tasks = {group: self._texts("task", {**of_whys, "group": group}) for group in groups}
+        set_aside: tuple[Document, ...] = ()
+        if Why.MALFORMED in whys and not filter.group and not filter.task:
+            set_aside = ({"why": Why.MALFORMED, "group": None, "task": None},)  # it has neither
+        return (*_products(whys, {group: some for group, some in tasks.items() if some}), *set_aside)
+
+    def _whys(self) -> list[str]:
+        return self._texts("why", {})
+
+    def _texts(self, field: str, query: Document) -> list[str]:
+        """The values there are, by one index seek each; of what is no job there are none."""
+        texts = {"$and": [query, {field: {"$gte": ""}}]} if query else {field: {"$gte": ""}}
+        return [value for value in self._archived.distinct(field, texts) if is_text(value)]
+
+    def _errors(self, filter: JobFilter) -> list[str]:
+        """The full names of classes that are meant."""
+        known = self._archived.aggregate(
+            [{"$match": {_CLASS: {"$gt": ""}}}, {"$group": {"_id": f"${_CLASS}"}}], hint=BY_ERROR
+        )
+        names = [row["_id"] for row in known if is_text(row["_id"])]
+        wanted = set(filter.error)
+        return [name for name in names if name in wanted or name.rpartition(".")[2] in wanted]
+
+
+def _products(whys: Sequence[str], tasks: Mapping[str, Sequence[str]]) -> Iterator[Document]:
+    """Reasons, groups and tasks such that each query merges no more than MongoDB can, in few queries."""
+    most = MOST_MERGED // len(whys)
+    groups: list[str] = []
+    together: set[str] = set()
+    for group, some in sorted(tasks.items()):
+        if groups and (len(groups) + 1) * len(together.union(some)) > most:
+            yield _merged(whys, groups, sorted(together))
+            groups, together = [], set()
+        if len(some) > most:
+            yield from (_merged(whys, [group], some[at : at + most]) for at in range(0, len(some), most))
+        else:
+            groups.append(group)
+            together.update(some)
+    if groups:
+        yield _merged(whys, groups, sorted(together))
+
+
+def _merged(whys: Sequence[str], groups: Sequence[str], tasks: Sequence[str]) -> Document:
+    return {"why": {"$in": list(whys)}, "group": {"$in": list(groups)}, "task": {"$in": list(tasks)}}
+
+
+def _in_chunks(field: str, values: Sequence[Any], also: Document) -> Iterator[Document]:
+    for start in range(0, len(values), MOST_MERGED):
+        yield {field: {"$in": list(values[start : start + MOST_MERGED]), **also}}

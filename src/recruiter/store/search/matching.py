@@ -1,0 +1,126 @@
+"""A filter as conditions on documents, each under the name of the word it comes from.
+
+Whoever knows an index that answers a word leaves it out and asks for the rest (`residual`). Values are only ever
+compared (`$eq`), so nothing in them can be an operator or a pattern.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from recruiter.domain.moment import Moment, resolved
+from recruiter.domain.search.filter import JobFilter
+from recruiter.store.codec import Document
+
+Conditions = dict[str, Document]
+
+_ANY_OF = {
+    "task": "task",
+    "group": "group",
+    "owner": "username",
+    "urn": "urn",
+    "key": "key",
+    "worker": "last_execution.worker",
+    "recovered_from": "recovered_from",
+}
+"""Words that mean: this field has one of these values."""
+_CLOCKS_DISAGREE = timedelta(minutes=1)
+_STARTED, _ENDED = "last_execution.started_at", "last_execution.ended_at"
+
+
+def of_waiting(filter: JobFilter, now: datetime) -> Conditions:
+    """What a document in `scheduled` must fulfil. When it is due is left to bounds, `due_between`."""
+    return _of_any(filter, now)
+
+
+def of_ended(filter: JobFilter, now: datetime) -> Conditions:
+    """What a document in `archived` must fulfil. Why and when it ended are left to the index and its bounds."""
+    conditions = _of_any(filter, now)
+    conditions |= _named("scheduled", "scheduled_at", filter.scheduled_since, filter.scheduled_until, now)
+    if filter.recovered is not None:
+        conditions["recovered"] = {"recovered_as": {"$ne" if filter.recovered else "$eq": None}}
+    if filter.delayed is not None:
+        conditions["delayed"] = _between("scheduled_at", _STARTED, filter.delayed)
+    return conditions
+
+
+def due_between(filter: JobFilter, now: datetime) -> list[Document]:
+    """Bounds on when a job that has not ended is due."""
+    bounds = [
+        _in_time("scheduled_at", filter.scheduled_since, filter.scheduled_until, now),
+        _in_time("scheduled_at", filter.since, filter.until, now),
+    ]
+    return [bound for bound in bounds if bound]
+
+
+def ended_between(filter: JobFilter, now: datetime) -> list[Document]:
+    """Bounds on when a job ended. It did so after it was created, give or take what clocks disagree."""
+    bounds = [
+        _in_time("archived_at", filter.ended_since, filter.ended_until, now),
+        _in_time("archived_at", filter.since, filter.until, now),
+    ]
+    if filter.created_since is not None:
+        created = resolved(filter.created_since, now)
+        bounds.append({"archived_at": {"$gte": resolved(_CLOCKS_DISAGREE, created)}})
+    return [bound for bound in bounds if bound]
+
+
+def residual(conditions: Conditions, *answered: str) -> tuple[Document, ...]:
+    """All but those that an index answers."""
+    return tuple(condition for word, condition in conditions.items() if word not in answered)
+
+
+def any_of(values: Iterable[Any]) -> Document:
+    several = list(values)
+    return {"$eq": several[0]} if len(several) == 1 else {"$in": several}
+
+
+def _of_any(filter: JobFilter, now: datetime) -> Conditions:
+    conditions: Conditions = {
+        word: {field: any_of(values)} for word, field in _ANY_OF.items() if (values := getattr(filter, word))
+    }
+    if filter.tag:
+        conditions["tag"] = {"tags": {"$all": list(filter.tag)}}
+    if filter.error:
+        conditions["error"] = {"last_execution.class": {"$in": [_ends_with(name) for name in filter.error]}}
+    if filter.args:
+        wanted = [_argument(path, values) for path, values in filter.args]
+        conditions["args"] = {"$and": [{"args": {"$exists": True}}, *wanted]}  # what is no job has no arguments
+    if filter.attempts:
+        conditions["attempts"] = {"attempts": {"$gte": filter.attempts}}
+    if filter.slow is not None:
+        conditions["slow"] = _between(_STARTED, _ENDED, filter.slow)
+    return conditions | _named("created", "created_at", filter.created_since, filter.created_until, now)
+
+
+def _argument(path: str, values: tuple[Any, ...]) -> Document:
+    return {"$or": [{f"args.{path}": {"$eq": value}} for value in values]}
+
+
+def _ends_with(name: str) -> Any:
+    """The name of a class with any module before it; one that has a module is meant as it is."""
+    return name if "." in name else re.compile(rf"(^|\.){re.escape(name)}$")
+
+
+def _between(start: str, end: str, least: timedelta) -> Document:
+    """At least so long from one date to the other; where somebody has written something else there, it is no match."""
+    dates = [{"$eq": [{"$type": f"${name}"}, "date"]} for name in (start, end)]
+    took = {"$cond": [{"$and": dates}, {"$subtract": [f"${end}", f"${start}"]}, None]}
+    return {"$expr": {"$gte": [took, least / timedelta(milliseconds=1)]}}
+
+
+def _named(word: str, field: str, since: Moment | None, until: Moment | None, now: datetime) -> Conditions:
+    condition = _in_time(field, since, until, now)
+    return {word: condition} if condition else {}
+
+
+def _in_time(field: str, since: Moment | None, until: Moment | None, now: datetime) -> Document:
+    bounds: Document = {}
+    if since is not None:
+        bounds["$gte"] = resolved(since, now)
+    if until is not None:
+        bounds["$lt"] = resolved(until, now)
+    return {field: bounds} if bounds else {}

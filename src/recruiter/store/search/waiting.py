@@ -1,0 +1,133 @@
+"""Jobs that wait, in the order in which they get their turn: which index finds them, and what it leaves to look at.
+
+There is no index over all of them in that order, and none is needed: the due index has it for each lane, lanes are few,
+and MongoDB merges them. Where keys make thousands of lanes, or every job in hundreds of them has to be looked at, they
+are walked lane by lane instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection as Ids
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from enum import StrEnum
+
+from pymongo import ASCENDING
+from pymongo.collection import Collection
+
+from recruiter.domain.job import JobId
+from recruiter.domain.lane import Lane
+from recruiter.domain.moment import resolved
+from recruiter.domain.names import CANCELLED_LANE
+from recruiter.domain.search.filter import JobFilter
+from recruiter.store.codec import Document
+from recruiter.store.collections.scheduled import BY_OWNER, BY_TAG, BY_URN, DUE, TURN, lanes_in
+from recruiter.store.search import matching
+from recruiter.store.search.scans import MOST_MERGED, Position, Scan, Walk
+from recruiter.store.translate import store_call
+
+MOST_LANES = 20 * MOST_MERGED
+"""A page over so many lanes is twenty queries."""
+
+_LANE_BY_LANE = (("lane", ASCENDING), *TURN)
+_IN_A_LANE: Document = {"lane": {"$gt": "", "$ne": CANCELLED_LANE}}
+
+
+class Turn(StrEnum):
+    """Jobs that nobody holds."""
+
+    QUEUED = "queued"
+    """Their time has come."""
+    POSTPONED = "postponed"
+    CANCELLING = "cancelling"
+    """The leader archives them in a moment."""
+
+
+class Turns:
+    def __init__(self, scheduled: Collection[Document]) -> None:
+        self._scheduled = scheduled
+
+    @store_call
+    def walk(
+        self,
+        turn: Turn,
+        filter: JobFilter,
+        now: datetime,
+        held: Ids[JobId],
+        after: Position | None = None,
+        also: Sequence[Document] = (),
+    ) -> Walk | None:
+        """The jobs of this kind that the filter means, and that fulfil `also`, all but those that somebody holds. None
+        if there are none.
+
+        `after` is where the walk will go on: it goes on in the order in which it began.
+        """
+        scan = self._scan(turn, filter, now, after)
+        if scan is None:
+            return None
+        bounds = [*scan.bounds, *matching.due_between(filter, now)]
+        if filter.delayed is not None:
+            bounds.append({"scheduled_at": {"$lte": resolved(filter.delayed, now)}})
+        if turn is not Turn.CANCELLING:
+            bounds.append({"scheduled_at": {"$lte" if turn is Turn.QUEUED else "$gt": now}})
+        if held:
+            bounds.append({"_id": {"$nin": list(held)}})
+        return Walk(self._scheduled, replace(scan, bounds=tuple(bounds), residual=(*scan.residual, *also)))
+
+    def _scan(self, turn: Turn, filter: JobFilter, now: datetime, after: Position | None) -> Scan | None:
+        conditions = matching.of_waiting(filter, now)
+        if turn is Turn.CANCELLING:
+            return Scan(DUE, TURN, ({"lane": CANCELLED_LANE},), residual=matching.residual(conditions))
+        for word, index, values in (("urn", BY_URN, filter.urn), ("owner", BY_OWNER, filter.owner)):
+            if values:
+                field = next(iter(conditions[word]))
+                equal = {field: {"$in": list(values), "$gt": ""}}
+                return Scan(index, TURN, (equal,), residual=(*matching.residual(conditions, word), _IN_A_LANE))
+        if filter.tag:
+            left = matching.residual(conditions, *(["tag"] if len(filter.tag) == 1 else []))
+            return Scan(BY_TAG, TURN, ({"tags": filter.tag[0]},), residual=(*left, _IN_A_LANE))
+        begun = None if after is None else len(after) == len(_LANE_BY_LANE)
+        return self._in_lanes(filter, conditions, lane_by_lane=begun)
+
+    def _in_lanes(
+        self, filter: JobFilter, conditions: matching.Conditions, *, lane_by_lane: bool | None
+    ) -> Scan | None:
+        """Merged, unless there are very many; or as it has begun."""
+        lanes = self.lanes(filter)
+        if not lanes:
+            return None
+        left = matching.residual(conditions, "group", "task", "key")
+        if lane_by_lane is None:
+            lane_by_lane = len(lanes) > (MOST_MERGED if left else MOST_LANES)
+        if lane_by_lane:
+            ranges = tuple({"lane": {**_of_group(group), "$ne": CANCELLED_LANE}} for group in filter.group or (None,))
+            return Scan(DUE, _LANE_BY_LANE, ranges, residual=matching.residual(conditions, "group"))
+        alternatives = tuple({"lane": {"$in": some}} for some in _chunks(lanes))
+        return Scan(DUE, TURN, alternatives, residual=left)
+
+    def lanes(self, filter: JobFilter) -> list[str]:
+        """The lanes in which jobs that are meant may wait. One index seek for each lane of its groups."""
+        return [
+            lane
+            for group in filter.group or (None,)
+            for lane in self._lanes_of(group)
+            if lane != CANCELLED_LANE and _is_meant(filter, Lane.parse(lane))
+        ]
+
+    def _lanes_of(self, group: str | None) -> Iterator[str]:
+        yield from lanes_in(self._scheduled, _of_group(group))
+
+
+def _of_group(group: str | None) -> Document:
+    """The range in which its lanes are: '0' is the character after '/'."""
+    return {"$gt": ""} if group is None else {"$gt": f"{group}/", "$lt": f"{group}0"}
+
+
+def _is_meant(filter: JobFilter, lane: Lane) -> bool:
+    return (not filter.task or lane.task in filter.task) and (not filter.key or lane.key in filter.key)
+
+
+def _chunks(lanes: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(lanes), MOST_MERGED):
+        yield lanes[start : start + MOST_MERGED]

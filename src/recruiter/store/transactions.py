@@ -1,0 +1,404 @@
+"""The transactions: everything that moves a job from one place to another, all or nothing.
+
+    mark      roster write  +  scheduled update                                     before an at-most-once job starts
+    settle    roster.$pull  +  archived insert  +  scheduled delete / update        by the worker that holds the jobs
+    retire    roster delete +  scheduled update / archived insert                   by whoever saw it silent too long
+    set aside lease fence   +  archived insert  +  scheduled delete                 by the leader, jobs nobody holds
+    repeat    lease fence   +  schedulers update  +  scheduled insert               by the leader, when it is time
+    create    creations insert  +  scheduled insert                                 by a producer, once for an id
+
+Whatever goes into the archive is counted in the same transaction (statistics.py), so the counts are exact.
+
+A job is therefore in exactly one of `scheduled` and `archived` at every instant. The first write of each transaction
+proves the right to make it (the worker is on the roster; the worker has been silent; the term still leads), and
+conflicts with whatever would take that right away, so there is nothing to check afterwards.
+
+A process that is killed in the middle of a transaction leaves it open on the server, and with it the locks on all that
+it wrote: a worker's roster document, the lease. For a minute nobody else could write there. So all transactions of a
+process run on one session, whose id stands in the roster document or the lease, and whoever buries the process ends
+that session first (`end_session_of`). If it lives after all, no harm is done: its transaction is run again.
+
+Every transaction may be run again after an unknown outcome: a second settle finds its jobs already archived, and
+rescheduling only matches a job whose `attempts` have not moved.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, TypeVar
+
+import pymongo
+from bson.raw_bson import RawBSONDocument
+from pymongo import MongoClient, UpdateOne
+from pymongo.client_session import ClientSession
+from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure
+
+from recruiter.domain.job import Job, JobId
+from recruiter.domain.names import CANCELLED_LANE
+from recruiter.domain.schedule.scheduler import Plan
+from recruiter.domain.unreadable import Unreadable
+from recruiter.errors import Superseded
+from recruiter.store.codec import RAW, Document, decode, decode_leniently, job_document
+from recruiter.store.collections.archived import Archived
+from recruiter.store.collections.creations import Creations
+from recruiter.store.collections.leases import Leases
+from recruiter.store.collections.roster import Holding, LastEntry, Roster
+from recruiter.store.collections.scheduled import DUPLICATE_KEY, Marked, Scheduled
+from recruiter.store.collections.schedulers import Schedulers
+from recruiter.store.collections.statistics import Statistics
+from recruiter.store.sessions import SessionId, Sessions, run_transaction
+from recruiter.store.translate import our_own_documents, store_call
+
+T = TypeVar("T")
+
+_WRITE_CONFLICT = 112
+_PROBED_WITHIN = 1.0
+
+SUSPECTS = 100
+"""So many jobs of a dead worker's list may have been started since its last heartbeat, near enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rescheduled:
+    """A job that stays in `scheduled`, with the fields that change."""
+
+    id: JobId
+    attempts: int
+    """What `attempts` must still be; if it moved, this was done before."""
+    fields: Mapping[str, Any]
+    unset: tuple[str, ...] = ()
+    snoozes: int | None = None
+    """Likewise what `snoozes` must still be, where `attempts` does not move."""
+
+
+@dataclass(frozen=True, slots=True)
+class Movement:
+    """What becomes of some jobs: into the archive (as raw documents), back to waiting, or just let go."""
+
+    archive: Mapping[JobId, bytes | Document] = field(default_factory=dict)
+    reschedule: Sequence[Rescheduled] = ()
+    release: Sequence[JobId] = ()
+    forget: Sequence[JobId] = ()
+    """Jobs that are in the archive already: only taken out of `scheduled`."""
+
+    @property
+    def ids(self) -> list[JobId]:
+        return [*self.archive, *(job.id for job in self.reschedule), *self.release, *self.forget]
+
+    def only(self, held: Collection[JobId]) -> Movement:
+        """What may be said by somebody who holds these."""
+        return Movement(
+            {id: document for id, document in self.archive.items() if id in held},
+            [job for job in self.reschedule if job.id in held],
+            self.release,
+            [id for id in self.forget if id in held],
+        )
+
+    def without(self, archived: Collection[JobId]) -> Movement:
+        rest = {id: document for id, document in self.archive.items() if id not in archived}
+        return replace(self, archive=rest, forget=[*self.forget, *archived])
+
+
+Fate = Callable[[LastEntry, list[Document]], Movement]
+"""What becomes of the jobs of a worker that is retired."""
+
+
+class Settlement:
+    def __init__(
+        self,
+        client: MongoClient[Document],
+        scheduled: Scheduled,
+        archived: Archived,
+        roster: Roster,
+        leases: Leases,
+        creations: Creations,
+        schedulers: Schedulers,
+        statistics: Statistics,
+    ) -> None:
+        self._client = client
+        self._scheduled = scheduled
+        self._archived = archived
+        self._roster = roster
+        self._leases = leases
+        self._creations = creations
+        self._schedulers = schedulers
+        self._statistics = statistics
+        self._turn = threading.Lock()
+        self._session: ClientSession | None = None
+        self.sessions = Sessions(client)
+
+    @property
+    def session_id(self) -> SessionId:
+        """The session on which this process runs its transactions."""
+        with self._turn:
+            return self.sessions.id_of(self._opened())
+
+    def end_session_of(self, session: SessionId | None) -> None:
+        """Frees what a dead process has left locked."""
+        if session is not None and session != self.session_id:
+            self.sessions.end(session)
+
+    @store_call
+    def is_locked(self, worker: str) -> bool:
+        """Whether a transaction holds the worker's roster document now. Does not wait for it, and changes nothing."""
+        with self._client.start_session() as session, pymongo.timeout(_PROBED_WITHIN):
+            session.start_transaction()
+            try:
+                self._roster.touch(worker, session)
+            except OperationFailure as error:
+                if error.code != _WRITE_CONFLICT:
+                    raise
+                return True
+            finally:
+                if session.in_transaction:
+                    session.abort_transaction()
+        return False
+
+    def close(self) -> None:
+        with self._turn:
+            session, self._session = self._session, None
+        if session is not None:
+            session.end_session()
+
+    @store_call
+    def create(self, document: Document, *, once_ever: bool, formerly: Sequence[str] = ()) -> bool:
+        """Stores a job under an id that nobody has used; false, with nothing written, when somebody has.
+
+        `once_ever` remembers the id for good; otherwise it is free again when the archive has forgotten the job.
+        `formerly` are the ids that the job would have had under former names of its task.
+        """
+
+        def write(session: ClientSession) -> bool:
+            if once_ever:
+                self._creations.remember(document, formerly, session)
+            if self._archived.collection.find_one({"_id": document["_id"]}, {"_id": 1}, session=session):
+                session.abort_transaction()
+                return False
+            # A settlement that moves this id into the archive meanwhile deletes it here: one of the two must give way.
+            self._scheduled.collection.insert_one(document, session=session)
+            return True
+
+        try:
+            with self._client.start_session() as session:  # its own: many may create at once
+                return run_transaction(session, write)
+        except DuplicateKeyError:
+            return False
+
+    @store_call
+    def settle(self, worker: str, movement: Movement, facts: Mapping[str, Any]) -> Holding:
+        """Settles a worker's finished jobs; returns what it still holds.
+
+        Of a job that the worker does not hold nothing is written: it was settled before, with an unknown outcome then,
+        or it is somebody else's. Raises Superseded, with nothing written, when the worker is no longer on the roster.
+        """
+
+        def write(session: ClientSession, movement: Movement) -> Holding:
+            with our_own_documents(f"the roster document of worker {worker}"):
+                released = self._roster.release(worker, movement.ids, session, facts)
+            if released is None:
+                raise Superseded(f"worker {worker} is no longer on the roster; its results were dropped")
+            self._move(movement.only(released.held), session)
+            return released.holding
+
+        return self._without_archived(movement, write)
+
+    def hand_back(self, worker: str, ids: Sequence[JobId]) -> Holding:
+        """Lets go of jobs that were never started; nothing else changes for them. Raises Superseded like `settle`."""
+        held = self._roster.hand_back(worker, ids)
+        if held is None:
+            raise Superseded(f"worker {worker} is no longer on the roster")
+        return held
+
+    @store_call
+    def mark_started(self, worker: str, ids: Sequence[JobId], at: datetime) -> Marked:
+        """Writes durably that these at-most-once jobs are about to start here, and proves that the worker holds them:
+        a worker that was retired, or a write that arrives late, must not mark somebody else's job.
+
+        Raises Superseded, with nothing written, when the worker is no longer on the roster.
+        """
+
+        def write(session: ClientSession) -> Marked:
+            held = self._roster.show_life(worker, session)
+            if held is None:
+                raise Superseded(f"worker {worker} is no longer on the roster; nothing was started")
+            return self._scheduled.mark_started([id for id in ids if id in held], worker, at, session)
+
+        return self._transaction(write)
+
+    @store_call
+    def retire(self, worker: str, beats: int, fate: Fate) -> LastEntry | None:
+        """Takes a silent worker off the roster; `fate` says what becomes of the jobs it was running, and of those that
+        it may have started since it was last heard of: the next few in its list.
+
+        Returns what the worker held, or None when it showed life or is gone already.
+        """
+        return self._transaction(lambda s: self._retired(self._roster.remove(worker, beats, s), fate, s))
+
+    @store_call
+    def retire_unreadable(self, entry: Unreadable, fate: Fate) -> LastEntry | None:
+        """The same with an entry of the roster that cannot be read, if it still cannot."""
+        return self._transaction(lambda s: self._retired(self._roster.remove_unreadable(entry, s), fate, s))
+
+    def _retired(self, entry: LastEntry | None, fate: Fate, session: ClientSession) -> LastEntry | None:
+        if entry is None:
+            return None
+        first = [*entry.running, *entry.assigned[:SUSPECTS]]
+        query = {
+            "_id": {"$in": list(entry.assigned)},
+            "$or": [{"_id": {"$in": first}}, {"started_by": entry.worker}, {"locked_by": entry.worker}],
+        }
+        raw: Any = self._scheduled.collection.with_options(codec_options=RAW)
+        jobs = [decode_leniently(bytes(document.raw))[0] for document in raw.find(query, session=session)]
+        self._move(fate(entry, jobs), session)
+        return entry
+
+    @store_call
+    def archive_unheld(self, movement: Movement, term: int, holder: str) -> None:
+        """Archives jobs that nobody holds; only the leader knows that, so only while it leads."""
+
+        def write(session: ClientSession, movement: Movement) -> None:
+            self._prove(term, holder, session)
+            self._move(movement, session)
+
+        self._without_archived(movement, write)
+
+    @store_call
+    def set_aside(self, record: Document, document: Mapping[str, Any], term: int, holder: str) -> bool:
+        """Moves a document that cannot be a job out of `scheduled`: a record of it goes into the archive. `document` is
+        the query that finds it; false, with nothing written, when that finds nothing any more."""
+
+        def write(session: ClientSession) -> bool:
+            if not self._leases.fence(term, holder, session):
+                raise Superseded(f"term {term} is over; nothing was written")
+            if not self._scheduled.collection.delete_one(document, session=session).deleted_count:
+                session.abort_transaction()
+                return False
+            self._archived.collection.insert_one(record, session=session)
+            return True
+
+        return self._transaction(write)
+
+    @store_call
+    def archive_new(self, id: JobId, raw: bytes, *, own_id: bool = False) -> bool:
+        """A job that never waited: it ran where it was made. With an id of the user's own (`own_id`): false, with
+        nothing written, when another job has that id."""
+        if not own_id:
+            self._without_archived(Movement({id: raw}), lambda session, movement: self._move(movement, session))
+            return True
+
+        def write(session: ClientSession) -> None:
+            # For a moment it waits: so this and whoever stores a job of this id cannot both succeed.
+            self._scheduled.collection.insert_one({"_id": id}, session=session)
+            self._move(Movement({id: raw}), session)
+
+        try:
+            self._transaction(write)
+        except (BulkWriteError, DuplicateKeyError) as error:
+            if not _is_duplicate(error):
+                raise
+            return bool(self._archived.collection.find_one({"_id": id}) == decode(raw))  # ours, after a lost answer
+        return True
+
+    @store_call
+    def fold_statistics(self, now: datetime) -> int:
+        """Adds up the counts of minutes that are over; returns how many documents that made superfluous."""
+        return self._transaction(lambda session: self._statistics.fold(now, session))
+
+    @store_call
+    def repeat(
+        self,
+        urns: Sequence[str],
+        decide: Callable[[set[str]], list[Plan]],
+        now: datetime,
+        term: int,
+        holder: str,
+    ) -> list[Plan] | None:
+        """Makes occurrences and moves their schedulers on. `decide` is told which urns have a job that has not ended.
+
+        None, with nothing written, when one of the schedulers is no longer what was seen.
+        """
+
+        def write(session: ClientSession) -> list[Plan] | None:
+            self._prove(term, holder, session)
+            plans = decide(self._scheduled.busy(urns, session))
+            if not self._schedulers.advance(plans, session):
+                session.abort_transaction()
+                return None
+            replaced = [plan.scheduler.urn for plan in plans if plan.cancels]
+            if replaced:
+                flag = {"at": now, "by": "scheduler", "reason": "replaced by the next occurrence"}
+                self._scheduled.flag_all(replaced, flag, session)
+            jobs = [plan.scheduler.occurrence(instant, now) for plan in plans for instant in plan.instants]
+            self._insert_new(jobs, session)
+            return plans
+
+        return self._transaction(write)
+
+    def _prove(self, term: int, holder: str, session: ClientSession) -> None:
+        """Raises Superseded unless this term leads."""
+        with our_own_documents("the lease"):
+            if not self._leases.fence(term, holder, session):
+                raise Superseded(f"term {term} is over; nothing was written")
+
+    def _insert_new(self, jobs: Sequence[Job], session: ClientSession) -> None:
+        """All but those that exist: of a scheduler that was removed and made again while a clock went back."""
+        by_id = {job.id: job_document(job) for job in jobs}
+        for collection in (self._scheduled.collection, self._archived.collection):
+            for found in collection.find({"_id": {"$in": list(by_id)}}, {"_id": 1}, session=session) if by_id else ():
+                by_id.pop(found["_id"])
+        if by_id:
+            self._scheduled.collection.insert_many(list(by_id.values()), session=session)
+
+    def _move(self, movement: Movement, session: ClientSession) -> None:
+        scheduled, archived = self._scheduled.collection, self._archived.collection
+        if movement.archive:
+            documents = [RawBSONDocument(d) if isinstance(d, bytes) else d for d in movement.archive.values()]
+            archived.insert_many(documents, session=session)
+            with our_own_documents("the statistics"):
+                self._statistics.count(movement.archive.values(), session.session_id["id"].as_uuid(), session)
+        if movement.archive or movement.forget:
+            scheduled.delete_many({"_id": {"$in": [*movement.archive, *movement.forget]}}, session=session)
+        if movement.reschedule:
+            scheduled.bulk_write([_update(job) for job in movement.reschedule], ordered=False, session=session)
+
+    def _without_archived(self, movement: Movement, write: Callable[[ClientSession, Movement], T]) -> T:
+        """Runs the transaction; if jobs are in the archive already (settled before, with an unknown outcome then),
+        runs it again without these."""
+        try:
+            return self._transaction(lambda session: write(session, movement))
+        except (BulkWriteError, DuplicateKeyError) as error:
+            if not _is_duplicate(error):
+                raise
+        rest = movement.without(self._archived.which_exist(movement.archive))
+        return self._transaction(lambda session: write(session, rest))
+
+    def _transaction(self, write: Callable[[ClientSession], T]) -> T:
+        with self._turn:
+            return run_transaction(self._opened(), write)
+
+    def _opened(self) -> ClientSession:
+        if self._session is None:
+            self._session = self._client.start_session()
+        return self._session
+
+
+def _update(job: Rescheduled) -> UpdateOne:
+    update: Document = {"$set": dict(job.fields)} if job.fields else {}
+    if job.unset:
+        update["$unset"] = dict.fromkeys(job.unset, "")
+    query: Document = {"_id": job.id, "attempts": job.attempts}
+    if job.snoozes is not None:
+        query["snoozes"] = job.snoozes or {"$in": [None, 0]}
+    if "lane" in job.fields:
+        query["lane"] = {"$ne": CANCELLED_LANE}  # cancelled meanwhile: it must not come back to a lane
+    return UpdateOne(query, update)
+
+
+def _is_duplicate(error: BulkWriteError | DuplicateKeyError) -> bool:
+    if isinstance(error, DuplicateKeyError):
+        return True
+    failures: Iterable[Document] = (error.details or {}).get("writeErrors", ())
+    return any(failure["code"] == DUPLICATE_KEY for failure in failures)

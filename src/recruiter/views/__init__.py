@@ -1,0 +1,1 @@
+"""What people ask: find, search, analytics, explain, health, resources. Views only read."""

@@ -1,0 +1,54 @@
+"""Analyse: how many jobs wait and run, and what has ended of late; from indexes and counts alone, however many jobs
+the archive keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from recruiter.domain.job import JobId
+from recruiter.domain.lane import Lane
+from recruiter.domain.observation import SILENT
+from recruiter.domain.statistics import Analytics, Kind, Pile, Queue, add_up, window
+from recruiter.store.database import Store
+
+
+def analyse(
+    store: Store, at: datetime, within: timedelta, *, group: str | None = None, task: str | None = None
+) -> Analytics:
+    """What has ended within a time before `at`, and of the jobs that have not ended, how many were due then."""
+    now = store.clock.now()
+    since, until = window(at, within, now)
+    counted = store.statistics.read(since, until, group, task)
+    piles = store.queues.waiting(at, group, task)
+    return add_up(counted, _queues(store, piles.of), piles.counted_at or now, since, until)
+
+
+def _queues(store: Store, piles: Mapping[Kind, Pile]) -> dict[Kind, Queue]:
+    """What has not ended, by group and task."""
+    running, silent = _held(store)
+    of = {id: Lane.parse(lane) for id, lane in store.scheduled.lanes_of(running | silent).items()}
+    return {kind: _queue(kind, pile, of, silent) for kind, pile in sorted(piles.items())}
+
+
+def _queue(kind: Kind, pile: Pile, of: Mapping[JobId, Lane], silent: set[JobId]) -> Queue:
+    held = {id: of_it for id, of_it in of.items() if of_it[:2] == kind}
+    running = [of_it for id, of_it in held.items() if id not in silent]
+    died = pile.suspects - sum(1 for of_it in running if of_it.alone)
+    return Queue(
+        queued=max(0, pile.due - len(held)),
+        postponed=pile.postponed,
+        running=len(running),
+        zombies=max(0, died) + len(held) - len(running),
+    )
+
+
+def _held(store: Store) -> tuple[set[JobId], set[JobId]]:
+    """The jobs that workers hold, and those that are held by workers nobody has heard of for long."""
+    now = store.clock.now()
+    gone = {entry.id for entry in store.roster.entries() if now - entry.seen_at > SILENT}
+    held: set[JobId] = set()
+    silent: set[JobId] = set()
+    for worker, jobs in store.roster.holders().items():
+        (silent if worker in gone else held).update(jobs)
+    return held, silent

@@ -1,0 +1,148 @@
+"""Explain: why is this job not running? The question of 03:00, answered in words.
+
+It looks at the same facts as the leader and asks the same planner, for this one job. It changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+
+from recruiter.domain.duration import humanize
+from recruiter.domain.job import ArchivedJob, JobId
+from recruiter.domain.lane import Lane
+from recruiter.domain.names import CANCELLED_LANE
+from recruiter.domain.observation import SILENT
+from recruiter.domain.planning.why_waiting import Circumstances, Unserved
+from recruiter.errors import InvalidJob, JobNotFound, UnreadableDocument
+from recruiter.store.codec import job_from, lane_of
+from recruiter.store.collections.inbox import LOCK_LASTS, is_locked
+from recruiter.store.collections.limits import Rules
+from recruiter.store.collections.roster import RosterEntry
+from recruiter.store.database import Store
+
+
+def explain(store: Store, id: JobId, now: datetime) -> str:
+    """One sentence, or a few. Raises JobNotFound."""
+    document = store.scheduled.document(id)
+    if document is None:
+        ended = store.archived.get(id)
+        if ended is None:
+            raise JobNotFound(f"there is no job {id!r}")
+        return _ended(ended)
+    held = _holder(store, id, now)
+    flag = document.get("cancel")
+    if document.get("lane") == CANCELLED_LANE:
+        by, reason = _by(flag), (flag.get("reason") if isinstance(flag, dict) else None) or "no reason given"
+        doing = f"; {held}" if held else f"; {_leader(store, now) or 'the leader archives it in a moment'}"
+        return f"cancelled by {by}: {reason}{doing}"
+    if held:
+        return held
+    if document.get("lane") is None and is_locked(document, now):
+        since, until = document["locked_at"], document["locked_at"] + LOCK_LASTS
+        told = f"{document['locked_by']} since {since:%Y-%m-%d %H:%M:%S} UTC"
+        return f"another program has inserted and locked it: {told}; it is taken over at {until:%H:%M:%S} UTC"
+    if document.get("lane") is None:
+        return f"was inserted by another program and is not adopted yet; {_leader(store, now) or 'that takes a moment'}"
+    try:
+        job_from(document)
+    except (UnreadableDocument, InvalidJob) as error:
+        return f"its document cannot be read: {error}; correct it, or remove it"
+    told = _waiting(store, document, now)
+    until = document.get("expires_at")
+    return told if not isinstance(until, datetime) else f"{told}; not to be started after {until:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def waiting_reasons(store: Store, lanes: Collection[Lane], now: datetime) -> dict[Lane, str]:
+    """In a few words, why due jobs of these lanes do not start; nothing of those that only wait their turn."""
+    if not lanes:
+        return {}
+    rules = store.limits.read()
+    leaderless = "no recruiter leads" if _leader(store, now) else None
+    facts = Circumstances(store.roster.read(), store.roster.held(), rules.limits, rules.starts, now)
+    reasons: dict[Lane, str] = {}
+    for lane in lanes:
+        pause = rules.pauses(lane.group)
+        paused = "all starts are blocked" if rules.blocked else f"group {lane.group} is paused"
+        obstacle = facts.obstacle(lane) if pause is None and leaderless is None else None
+        told = obstacle.text if isinstance(obstacle, Unserved) else obstacle
+        reason = (paused if pause is not None else leaderless) or told
+        if reason is not None:
+            reasons[lane] = str(reason)
+    return reasons
+
+
+def _waiting(store: Store, document: dict[str, object], now: datetime) -> str:
+    scheduled_at = document["scheduled_at"]
+    assert isinstance(scheduled_at, datetime)
+    if scheduled_at > now:
+        left = humanize(_whole(scheduled_at, now))
+        return f"postponed until {scheduled_at:%Y-%m-%d %H:%M:%S} UTC, in {left}{_since(document)}"
+    rules = store.limits.read()
+    lane = Lane.parse(lane_of(document))
+    pause = rules.pauses(lane.group)
+    if pause is not None:
+        what = "all starts are blocked" if rules.blocked else f"group {lane.group} is paused"
+        told = f"{pause.by or 'somebody'} since {pause.at:%Y-%m-%d %H:%M:%S} UTC"
+        return f"{what} by {told}: {pause.reason or 'no reason given'}"
+    return _leader(store, now) or _planned(store, document, lane, rules, now)
+
+
+def _planned(store: Store, document: dict[str, object], lane: Lane, rules: Rules, now: datetime) -> str:
+    facts = Circumstances(store.roster.read(), store.roster.held(), rules.limits, rules.starts, now)
+    reason = facts.obstacle(lane, document["_id"])  # type: ignore[arg-type]
+    if reason is not None:
+        return str(reason)
+    before = store.scheduled.count_before(document)
+    turn = f"{before} due jobs of its kind are before it" if before else "it is the next of its kind"
+    return f"due, and nothing holds it back; {turn}"
+
+
+def _ended(ended: ArchivedJob) -> str:
+    last = ended.last_execution
+    told = f": {last.exception}: {last.message}" if last is not None and last.exception else ""
+    reason = f" ({ended.reason})" if ended.reason else ""
+    return f"has ended at {ended.archived_at:%Y-%m-%d %H:%M:%S} UTC with {ended.why!r}{reason}{told}"
+
+
+def _holder(store: Store, id: JobId, now: datetime) -> str | None:
+    for entry in store.roster.entries():
+        for run in entry.running:
+            if run["job"] == id:
+                return f"running for {humanize(_whole(now, run['since']))} on worker {entry.id}{_silence(entry, now)}"
+    for worker, jobs in store.roster.holders().items():
+        if id in jobs:
+            return f"given to worker {worker}, number {jobs.index(id) + 1} of {len(jobs)} in its list"
+    return None
+
+
+def _silence(entry: RosterEntry, now: datetime) -> str:
+    silent = (now - entry.seen_at).total_seconds()
+    return f", which has been silent for {silent:.0f} s and will be retired" if silent > SILENT.total_seconds() else ""
+
+
+def _leader(store: Store, now: datetime) -> str | None:
+    """What is wrong with the leader, if anything is."""
+    lease = store.leases.read()
+    if lease is None or lease.holder is None:
+        return "no recruiter leads: start one with `recruiter start recruiter`"
+    if lease.renewed_at is not None and now - lease.renewed_at > SILENT:
+        return f"the recruiter on {lease.host} that leads is silent, and nobody takes over: start one"
+    return None
+
+
+def _since(document: dict[str, object]) -> str:
+    """Why it is postponed, if not because it was made so."""
+    last = document.get("last_execution")
+    if isinstance(last, dict) and document.get("attempts"):
+        error = f"{last.get('class')}: {last.get('message')}" if last.get("class") else last.get("message")
+        return f", after attempt {document['attempts']} failed with {error}"
+    return f", because it asked for it: {document['snoozed']}" if document.get("snoozed") else ""
+
+
+def _by(flag: object) -> str:
+    return str((flag.get("by") if isinstance(flag, dict) else None) or "somebody")
+
+
+def _whole(now: datetime, since: datetime) -> timedelta:
+    return timedelta(seconds=max(0, int((now - since).total_seconds())))
