@@ -33,7 +33,7 @@ from recruiter.domain.job import Execution, Job
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.retry.decision import Archive
 from recruiter.embedded import EmbeddedServer
-from recruiter.steps.count_waiting import gauge
+from recruiter.steps.count_waiting import count_waiting
 from recruiter.store import outcomes as moves
 from recruiter.store.codec import OPTIONS, encode, job_document
 from recruiter.store.database import Store
@@ -260,7 +260,7 @@ def ask_everything(recruiter: Recruiter, store: Store, commands: Commands) -> bo
     for state in ("running", "queued", "postponed", "failed"):
         job = recruiter.jobs.list(state=state, limit=1).jobs[0]
         well.append(measure(store, commands, f"show one that is {state}", partial(_shown, recruiter, job.id)))
-    gauge(store)  # as the cleaner does
+    count_waiting(store)  # as the cleaner does
     for within in ("1m", "1h", "1d"):
         well.append(measure(store, commands, f"analytics within {within}", partial(_analysed, recruiter, within)))
     well.append(measure(store, commands, "analytics of a group", partial(_analysed, recruiter, "1h", "group3")))

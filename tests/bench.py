@@ -23,16 +23,16 @@ class Bench:
         self.clock = StoppedClock(NOW)
         self.executor = Executor(self.recruiter.registry, self.recruiter.policies, self.clock, "w1")
 
-    def run(self, function: Callable[..., Any], *args: Any, **wishes: Any) -> Move:
+    def run(self, function: Callable[..., Any], *args: Any, **options: Any) -> Move:
         name = f"tried{len(self.recruiter.registry.names())}"
         task = self.recruiter.task(name=name)(function)
-        return self.of_job(a_job(task=task.name, args=list(args), **wishes))
+        return self.of_job(a_job(task=task.name, args=list(args), **options))
 
     def of_job(self, job: Job) -> Move:
         return self.executor.run(encode(job_document(job)))
 
-    def archived(self, function: Callable[..., Any], *args: Any, **wishes: Any) -> Document:
-        return ended(self.run(function, *args, **wishes))
+    def archived(self, function: Callable[..., Any], *args: Any, **options: Any) -> Document:
+        return ended(self.run(function, *args, **options))
 
     def policy(self, policy: RetryPolicy) -> Mapping[str, Any]:
         return self.recruiter.policies.dump(policy)

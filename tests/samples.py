@@ -19,8 +19,8 @@ NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
 
 def a_job(id: JobId | None = None, **changes: Any) -> Job:
-    wishes = {"task": "add", "args": {"a": 1, "b": 2}, "created_at": NOW, "scheduled_at": NOW, **changes}
-    return Job(id=ObjectId() if id is None else id, **wishes)
+    options = {"task": "add", "args": {"a": 1, "b": 2}, "created_at": NOW, "scheduled_at": NOW, **changes}
+    return Job(id=ObjectId() if id is None else id, **options)
 
 
 def insert(store: Store, *jobs: Job) -> list[JobId]:

@@ -128,8 +128,8 @@ class Api:
     def _member(self, member: Member, level: int = 3) -> str:
         heading = f"{'#' * level} {member.name}"
         written = _block(_member_signature(member)) if member.value is not None else ""
-        twin = f"For asyncio: `await {member.twin}(…)`." if member.twin else ""
-        return "\n\n".join(filter(None, [heading, written, self._linked(member.told), twin]))
+        awaited = f"For asyncio: `await {member.async_name}(…)`." if member.async_name else ""
+        return "\n\n".join(filter(None, [heading, written, self._linked(member.told), awaited]))
 
     def _entry(self, public: Public) -> str:
         """A name on a page that it shares with others."""

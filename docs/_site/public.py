@@ -64,7 +64,7 @@ class Member:
     """As it is defined: a function, a property, a class method; None for an attribute."""
     told: str
     section: str
-    twin: str | None = None
+    async_name: str | None = None
     """The name of the same for asyncio."""
 
 
@@ -89,10 +89,10 @@ def members(cls: type, known: Collection[type] = ()) -> list[Member]:
     for name in names:
         value = inspect.getattr_static(cls, name)
         if name.startswith("a") and name[1:] in names and inspect.iscoroutinefunction(value):
-            continue  # told with the one it is the twin of
+            continue  # shown with its plain call
         if _is_call(value) and not _as_before(cls, name, known):
-            twin = f"a{name}" if inspect.iscoroutinefunction(getattr(cls, f"a{name}", None)) else None
-            told.append(Member(name, value, inspect.getdoc(getattr(cls, name)) or "", _section(cls, name), twin))
+            async_name = f"a{name}" if inspect.iscoroutinefunction(getattr(cls, f"a{name}", None)) else None
+            told.append(Member(name, value, inspect.getdoc(getattr(cls, name)) or "", _section(cls, name), async_name))
     if not isinstance(cls, EnumMeta):
         told += _attributes(cls, known)
     return sorted(told, key=lambda member: _place(cls, member.name))

@@ -10,8 +10,8 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar, get_args, overload
 
-from recruiter.async_face import in_its_own_thread, twin
-from recruiter.builder import JobBuilder, Wishes, WorkableJob
+from recruiter.async_face import async_face, in_its_own_thread
+from recruiter.builder import JobBuilder, JobOptions, WorkableJob
 from recruiter.clock import SystemClock
 from recruiter.controls import Controls
 from recruiter.decorators import AsRepeated, AsTask
@@ -45,7 +45,7 @@ from recruiter.jobs import Jobs
 from recruiter.log import log_events
 from recruiter.processes.host import measured_resources
 from recruiter.processes.inline.flush import MOST_FLUSHED, Flushing
-from recruiter.processes.inline.run import Calling, StopWish
+from recruiter.processes.inline.run import Calling, StopEvent
 from recruiter.processes.inline.runner import Crew
 from recruiter.processes.inline.worker import CallingOptions
 from recruiter.registry import BECAME_MASTER, STEPT_BACK, RegistryOwner, TaskDefinition
@@ -173,7 +173,7 @@ class Recruiter(RegistryOwner):
     def job_of(self, workable: W) -> WorkableJob[W]:
         """A job that runs a method of this workable: what `workable.as_job_of(recruiter)` calls."""
         cls, args = type(workable), stored(workable)
-        return WorkableJob(self, Wishes(cls.task_name, args, cls.task_defaults, tags=tags_of(workable)))
+        return WorkableJob(self, JobOptions(cls.task_name, args, cls.task_defaults, tags=tags_of(workable)))
 
     def job(self, task: str, data: Mapping[str, Any] | Sequence[Any] = _NOTHING) -> JobBuilder[Any]:
         """A job by the name of its task, for whoever has not got the code: `data` are its arguments, named or in order.
@@ -186,8 +186,8 @@ class Recruiter(RegistryOwner):
             raise InvalidArguments(f"{task}: data is a mapping of named arguments or a list of them, not {shown(data)}")
         if definition is None:
             plain = dict(data) if isinstance(data, Mapping) else list(data)
-            return JobBuilder(self, Wishes(task, to_bson(plain, "data"), Defaults()))
-        return JobBuilder(self, Wishes(definition.name, definition.store(data), definition.defaults))
+            return JobBuilder(self, JobOptions(task, to_bson(plain, "data"), Defaults()))
+        return JobBuilder(self, JobOptions(definition.name, definition.store(data), definition.defaults))
 
     # -- jobs ----------------------------------------------------------------------------------------------------
 
@@ -234,7 +234,7 @@ class Recruiter(RegistryOwner):
             raise JobNotFound(f"there is no job {id!r}")
         return found
 
-    afind = twin(find)
+    afind = async_face(find)
 
     def cancel(self, id: JobId, *, by: str | None = None, reason: str | None = None) -> None:
         """Cancels a job that has not ended: one that waits never runs, one that runs is told, and ended if it stays.
@@ -243,7 +243,7 @@ class Recruiter(RegistryOwner):
         """
         cancel(self.store, self.clock, meant(self.store, id), by, reason)
 
-    acancel = twin(cancel)
+    acancel = async_face(cancel)
 
     def recover(self, id: JobId, *, schedule_at: datetime | None = None) -> JobHandle[Any]:
         """Runs a job that has ended once more, now or then: a new job, which says in `recovered_from` which it repeats.
@@ -254,19 +254,19 @@ class Recruiter(RegistryOwner):
         self.after_send()
         return self.handle(job.id)
 
-    arecover = twin(recover)
+    arecover = async_face(recover)
 
     def remove(self, id: JobId) -> None:
         """Removes a job that has ended, for good. Raises JobNotFound when it waits, runs, or never was."""
         remove(self.store, meant(self.store, id))
 
-    aremove = twin(remove)
+    aremove = async_face(remove)
 
     def explain(self, id: JobId) -> str:
         """Why this job is not running, in words; or where it runs, or how it ended. Raises JobNotFound."""
         return explain(self.store, meant(self.store, id), self.clock.now())
 
-    aexplain = twin(explain)
+    aexplain = async_face(explain)
 
     def analytics(
         self,
@@ -287,7 +287,7 @@ class Recruiter(RegistryOwner):
         then = now if at is None else resolved(to_moment("at", at), now)
         return analyse(self.store, then, to_timedelta(within), group=group, task=task)
 
-    aanalytics = twin(analytics)
+    aanalytics = async_face(analytics)
 
     def counts(self, by: By, *, within: DurationLike = "1 hour") -> dict[str, dict[str, int]]:
         """How many jobs wait and run, and how many have ended of late, in each state: by group, task, owner or tag."""
@@ -295,7 +295,7 @@ class Recruiter(RegistryOwner):
             raise InvalidJob(f"jobs are counted by {', '.join(get_args(By))}, not by {shown(by)}")
         return count(self.store, by, self.clock.now(), to_timedelta(within))
 
-    acounts = twin(counts)
+    acounts = async_face(counts)
 
     @cached_property
     def jobs(self) -> Jobs:
@@ -328,25 +328,25 @@ class Recruiter(RegistryOwner):
         """
         policy = schedule_policy(schedule, tz)
 
-        def wishes(job: RepeatableJob) -> RepeatableJob:
+        def options(job: RepeatableJob) -> RepeatableJob:
             job = job.when_late(late, window)
             job = job.unique() if unique else job
             job = job if urn is None else job.with_urn(urn)
             return job if must_succeed_within is None else job.must_succeed_within(must_succeed_within)
 
-        return AsRepeated(self, policy, wishes)
+        return AsRepeated(self, policy, options)
 
     def create_schedulers(self) -> list[SchedulerHandle]:
         """Stores the schedulers that `every` has declared. Safe to call in every process, at every start."""
         return [job.create() for job in self._declared.values()]
 
-    acreate_schedulers = twin(create_schedulers)
+    acreate_schedulers = async_face(create_schedulers)
 
     def schedulers(self) -> list[Scheduler]:
         """All schedulers, by urn."""
         return list(self.store.schedulers.all())
 
-    aschedulers = twin(schedulers)
+    aschedulers = async_face(schedulers)
 
     def scheduler(self, urn: str) -> SchedulerHandle:
         """The scheduler of this urn, to be asked and told."""
@@ -362,7 +362,7 @@ class Recruiter(RegistryOwner):
         """
         return self._calling.run(self._names_of(task), None if wait is None else to_seconds(wait))
 
-    arun = twin(run, runs_user_code=True)
+    arun = async_face(run, runs_user_code=True)
 
     def run_all(self, task: TaskLike) -> list[JobReport]:
         """Runs due jobs of this task here, one after another, until none is left; retries that are due at once too.
@@ -371,9 +371,9 @@ class Recruiter(RegistryOwner):
         """
         return self._calling.run_all(self._names_of(task))
 
-    arun_all = twin(run_all, runs_user_code=True)
+    arun_all = async_face(run_all, runs_user_code=True)
 
-    def watch(self, *tasks: TaskLike, stop: StopWish | None = None) -> None:
+    def watch(self, *tasks: TaskLike, stop: StopEvent | None = None) -> None:
         """Runs due jobs of these tasks here as they come, until `stop` (a `threading.Event`) is set.
 
         In the main thread Ctrl-C and SIGTERM stop it too: the running job finishes, and `watch` returns. A second one
@@ -383,7 +383,7 @@ class Recruiter(RegistryOwner):
             raise UnknownTask("watch needs at least one task")
         self._calling.watch([name for task in tasks for name in self._names_of(task)], stop)
 
-    async def awatch(self, *tasks: TaskLike, stop: StopWish | None = None) -> None:
+    async def awatch(self, *tasks: TaskLike, stop: StopEvent | None = None) -> None:
         """Like `watch`, without blocking the event loop. Cancelling it stops it; the running job finishes first."""
         ending = _Ending(stop)
         watching = in_its_own_thread(self.watch, *tasks, stop=ending)
@@ -403,7 +403,7 @@ class Recruiter(RegistryOwner):
         """
         return Flushing(self.store, self.events, self._crew, self._calling_options).run(most, due_only)
 
-    aflush_jobs_synchronously = twin(flush_jobs_synchronously, runs_user_code=True)
+    aflush_jobs_synchronously = async_face(flush_jobs_synchronously, runs_user_code=True)
 
     # -- the connection ------------------------------------------------------------------------------------------
 
@@ -619,7 +619,7 @@ class Recruiter(RegistryOwner):
 class _Ending:
     """The wish of whoever watches to stop, and the wish of whoever awaits it."""
 
-    def __init__(self, stop: StopWish | None) -> None:
+    def __init__(self, stop: StopEvent | None) -> None:
         self._stop = stop
         self._cancelled = threading.Event()
 

@@ -1,10 +1,10 @@
-"""The async face: every call that talks to MongoDB has a twin with an `a` in front, for event loops.
+"""The async face: every call that talks to MongoDB also exists with an `a` in front, for event loops.
 
-There is one implementation. The twin runs it in a thread, so the loop goes on; callers that enqueue at the same time
-still share one write. Cancelling the awaiting task gives up waiting, not what is already on its way.
+There is one implementation. The async call runs it in a thread, so the loop is not blocked; callers that enqueue at the
+same time still share one write. Cancelling the awaiting task stops waiting; it does not stop the call.
 
-Calls that only talk to MongoDB share some threads. A call that runs the user's code gets a thread of its own: user code
-may take long, and may itself await a twin, so it must not take the threads that others wait for.
+Calls that only talk to MongoDB share a pool of threads. A call that runs user code gets a thread of its own: user code
+may take long, and may itself await an async call, so it must not occupy the threads that other calls wait for.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _threads: ThreadPoolExecutor | None = None
 
 
 def in_a_thread(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[R]:
-    """Runs it without blocking the loop. More threads than asyncio has by itself: these only wait for MongoDB."""
+    """Runs the call without blocking the loop. The pool is larger than that of asyncio: its threads only wait."""
     global _threads
     if _threads is None:
         _threads = ThreadPoolExecutor(64, thread_name_prefix="recruiter")
@@ -34,7 +34,7 @@ def in_a_thread(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> asyn
 
 
 def in_its_own_thread(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[R]:
-    """Likewise, for what may take long or runs user code. Cancelling does not stop it."""
+    """The same, for a call that may take long or runs user code. Cancelling does not stop it."""
     answer: Future[R] = Future()
     answer.set_running_or_notify_cancel()
     context = contextvars.copy_context()
@@ -49,20 +49,20 @@ def in_its_own_thread(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -
     return asyncio.wrap_future(answer)
 
 
-def twin(call: Callable[P, R], *, runs_user_code: bool = False) -> Callable[P, Coroutine[Any, Any, R]]:
-    """The same call for `await`: `afind = twin(find)`."""
+def async_face(call: Callable[P, R], *, runs_user_code: bool = False) -> Callable[P, Coroutine[Any, Any, R]]:
+    """The same call for `await`: `afind = async_face(find)`."""
 
     async def awaited(*args: P.args, **kwargs: P.kwargs) -> R:
         thread = in_its_own_thread if runs_user_code else in_a_thread
         return await thread(call, *args, **kwargs)
 
-    return named_as_twin(awaited, call)
+    return named_like(awaited, call)
 
 
-def named_as_twin(
+def named_like(
     awaited: Callable[P, Coroutine[Any, Any, R]], call: Callable[..., Any]
 ) -> Callable[P, Coroutine[Any, Any, R]]:
-    """Gives a twin that is written by hand the name, the parameters and the docstring of one."""
+    """Gives an async call that is written by hand the name, the parameters and the docstring of its plain call."""
     update_wrapper(awaited, call)
     awaited.__name__ = f"a{call.__name__}"
     awaited.__qualname__ = call.__qualname__.removesuffix(call.__name__) + awaited.__name__

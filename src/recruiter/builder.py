@@ -35,7 +35,7 @@ W = TypeVar("W", bound=Workable)
 
 
 @dataclass(frozen=True)
-class Wishes:
+class JobOptions:
     """What has been said of the job so far."""
 
     task: str
@@ -76,12 +76,12 @@ class JobBuilder(Generic[R]):
     _optimistic = False
     """Whether `execute` runs it here unless told otherwise: so it is with workables."""
 
-    def __init__(self, recruiter: Recruiter, wishes: Wishes) -> None:
+    def __init__(self, recruiter: Recruiter, options: JobOptions) -> None:
         self._recruiter = recruiter
-        self._wishes = wishes
+        self._options = options
 
-    def _with(self, **wishes: Any) -> Self:
-        return type(self)(self._recruiter, replace(self._wishes, **wishes))
+    def _with(self, **options: Any) -> Self:
+        return type(self)(self._recruiter, replace(self._options, **options))
 
     def in_background(self) -> Self:
         """Let a worker run it, as soon as possible or at the time given."""
@@ -111,7 +111,7 @@ class JobBuilder(Generic[R]):
     def tagged_as(self, *tags: str | Iterable[str]) -> Self:
         """With these tags, beside those it has: `tagged_as("a", "b")`, or `tagged_as(["a", "b"])`. Raises
         InvalidName."""
-        return self._with(tags=(*self._wishes.tags, *check_tags(one_by_one(tags))))
+        return self._with(tags=(*self._options.tags, *check_tags(one_by_one(tags))))
 
     def with_priority(self, priority: int | float) -> Self:
         """Higher goes first inside its group; ties by age. Raises InvalidJob."""
@@ -186,12 +186,12 @@ class JobBuilder(Generic[R]):
         Raises JobExists, JobTooLarge, InvalidSession, StoreUnreachable.
         """
         with answered_within(server_timeout):
-            job, wishes = self._in_the_background().build(), self._wishes
+            job, options = self._in_the_background().build(), self._options
             if session is not None:
                 return self._handle(job, perform(self._recruiter.store, session, self._enqueued(job)))
-            if wishes.id is not None:
-                return self._recruiter.send_unused(job, wishes.returns)
-            return self._recruiter.send(job, wishes.returns)
+            if options.id is not None:
+                return self._recruiter.send_unused(job, options.returns)
+            return self._recruiter.send(job, options.returns)
 
     async def aenqueue(
         self, *, session: Session | None = None, server_timeout: DurationLike | None = None
@@ -208,10 +208,10 @@ class JobBuilder(Generic[R]):
         job in this process and returns when it has ended, or waits for its next attempt."""
         if session is not None or not self._runs_here:
             return self.enqueue(session=session, server_timeout=server_timeout)
-        wishes = self._wishes
+        options = self._options
         with answered_within(server_timeout):
             job = self.build()
-        return self._recruiter.run_here(job, wishes.returns, check_id=wishes.id is not None)
+        return self._recruiter.run_here(job, options.returns, check_id=options.id is not None)
 
     async def aexecute(
         self, *, session: Session | None = None, server_timeout: DurationLike | None = None
@@ -227,7 +227,7 @@ class JobBuilder(Generic[R]):
         with answered_within(server_timeout):
             creation = self.creation()
             if session is None:
-                return self._recruiter.send_once(creation, self._wishes.returns)
+                return self._recruiter.send_once(creation, self._options.returns)
             return self._created(perform(self._recruiter.store, session, lambda here: here.create([creation])))
 
     async def acreate(
@@ -243,73 +243,73 @@ class JobBuilder(Generic[R]):
 
     @property
     def _runs_here(self) -> bool:
-        wishes = self._wishes
-        return wishes.here or (self._optimistic and not wishes.background)
+        options = self._options
+        return options.here or (self._optimistic and not options.background)
 
     def _in_the_background(self) -> Self:
-        if self._wishes.here:
+        if self._options.here:
             raise InvalidJob("a job that was told to run here() is made by execute(); enqueue() is for the background")
         return self.in_background()
 
     def _enqueued(self, job: Job) -> Callable[[InSession], Steps[list[RecruiterError | None]]]:
-        return lambda here: here.enqueue([job], own_ids=self._wishes.id is not None)
+        return lambda here: here.enqueue([job], own_ids=self._options.id is not None)
 
     def _handle(self, job: Job, errors: list[RecruiterError | None]) -> JobHandle[R]:
         for error in errors:
             if error is not None:
                 raise error
-        return self._recruiter.handle(job.id, self._wishes.returns)
+        return self._recruiter.handle(job.id, self._options.returns)
 
     def _created(self, answers: list[tuple[JobId, bool]]) -> JobHandle[R]:
         ((id, created),) = answers
-        return self._recruiter.handle(id, self._wishes.returns, created=created)
+        return self._recruiter.handle(id, self._options.returns, created=created)
 
     def creation(self) -> Creation:
         """The job as `create` would store it, and the ids it would have had under former names of its task."""
-        wishes = self._wishes
-        if wishes.id is not None:
+        options = self._options
+        if options.id is not None:
             return Creation(self._in_the_background().build())
-        definition = self._recruiter.registry.find(wishes.task)
-        names = (wishes.task, *(definition.aliases if definition is not None else ()))
-        id, *formerly = (content_id(name, wishes.args, wishes.method) for name in names)
+        definition = self._recruiter.registry.find(options.task)
+        names = (options.task, *(definition.aliases if definition is not None else ()))
+        id, *formerly = (content_id(name, options.args, options.method) for name in names)
         return Creation(self._in_the_background()._with(id=id).build(), tuple(formerly))
 
     def repeat_with_policy(self, policy: SchedulePolicy) -> RepeatableJob:
         """This job again and again: `.repeat_with_policy(Cron("0 6 * * *", tz="Europe/Rome")).create()`. Raises
         InvalidJob for one that expires at a moment: its occurrences do so some time after theirs (`expires_in`)."""
-        wishes = self._wishes
-        if wishes.expires_at is not None:
-            raise InvalidJob(f"{wishes.task}: a job that repeats cannot expire at one moment; say expires_in instead")
-        overlap = Overlap.UNIQUE if wishes.unique else Overlap.ALLOW
-        return RepeatableJob(self._recruiter, self, policy, wishes.urn or wishes.task, overlap)
+        options = self._options
+        if options.expires_at is not None:
+            raise InvalidJob(f"{options.task}: a job that repeats cannot expire at one moment; say expires_in instead")
+        overlap = Overlap.UNIQUE if options.unique else Overlap.ALLOW
+        return RepeatableJob(self._recruiter, self, policy, options.urn or options.task, overlap)
 
     def build(self) -> Job:
         """The job as it would be stored. Nothing is."""
-        wishes, defaults, now = self._wishes, self._wishes.defaults, self._recruiter.clock.now()
-        policy, only = (wishes.retry, wishes.only) if wishes.retry is not None else (defaults.retry, defaults.only)
-        due = wishes.at or (now if wishes.delay is None else after(now, wishes.delay))
-        seconds = wishes.expires_in if wishes.expires_in is not None else defaults.expires
-        expires_in = None if wishes.expires_at is not None else seconds
+        options, defaults, now = self._options, self._options.defaults, self._recruiter.clock.now()
+        policy, only = (options.retry, options.only) if options.retry is not None else (defaults.retry, defaults.only)
+        due = options.at or (now if options.delay is None else after(now, options.delay))
+        seconds = options.expires_in if options.expires_in is not None else defaults.expires
+        expires_in = None if options.expires_at is not None else seconds
         return Job(
-            id=wishes.id if wishes.id is not None else new_id(),
-            task=wishes.task,
-            args=wishes.args,
+            id=options.id if options.id is not None else new_id(),
+            task=options.task,
+            args=options.args,
             created_at=now,
             scheduled_at=due,
-            method=wishes.method,
-            group=wishes.group or defaults.group,
-            priority=wishes.priority if wishes.priority is not None else defaults.priority,
-            tags=tuple(dict.fromkeys((*defaults.tags, *wishes.tags))),
-            urn=wishes.urn,
-            owner=wishes.owner,
-            at_most_once=wishes.at_most_once if wishes.at_most_once is not None else defaults.at_most_once,
-            timeout=wishes.timeout if wishes.timeout is not None else defaults.timeout,
+            method=options.method,
+            group=options.group or defaults.group,
+            priority=options.priority if options.priority is not None else defaults.priority,
+            tags=tuple(dict.fromkeys((*defaults.tags, *options.tags))),
+            urn=options.urn,
+            owner=options.owner,
+            at_most_once=options.at_most_once if options.at_most_once is not None else defaults.at_most_once,
+            timeout=options.timeout if options.timeout is not None else defaults.timeout,
             expires_in=expires_in,
-            expires_at=wishes.expires_at if expires_in is None else expiry(due, expires_in),
-            keep_failed=wishes.keep_failed if wishes.keep_failed is not None else defaults.keep_failed,
-            needs=wishes.needs if wishes.needs is not None else defaults.needs,
-            max_crashes=wishes.max_crashes if wishes.max_crashes is not None else defaults.max_crashes,
-            key=wishes.key,
+            expires_at=options.expires_at if expires_in is None else expiry(due, expires_in),
+            keep_failed=options.keep_failed if options.keep_failed is not None else defaults.keep_failed,
+            needs=options.needs if options.needs is not None else defaults.needs,
+            max_crashes=options.max_crashes if options.max_crashes is not None else defaults.max_crashes,
+            key=options.key,
             retry_policy=self._recruiter.policies.dump(policy, only) if policy is not None else None,
         )
 
@@ -326,7 +326,7 @@ class WorkableJob(JobBuilder[Any], Generic[W]):
     def with_method(self, method: str) -> Self:
         """The method to run, for those who cannot write it as the last word: `.with_method("ping").aexecute()`. Raises
         InvalidArguments if there is none of this name."""
-        self._recruiter.registry.get(self._wishes.task).check_method(method)
+        self._recruiter.registry.get(self._options.task).check_method(method)
         return self._with(method=method)
 
     # -- for those who build on it -------------------------------------------------------------------------------
@@ -348,7 +348,7 @@ class WorkableJob(JobBuilder[Any], Generic[W]):
         return last_word
 
     def build(self) -> Job:
-        self._recruiter.registry.get(self._wishes.task).check_method(self._wishes.method)
+        self._recruiter.registry.get(self._options.task).check_method(self._options.method)
         return super().build()
 
 

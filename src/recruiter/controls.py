@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from recruiter.async_face import twin
+from recruiter.async_face import async_face
 from recruiter.domain.duration import DurationLike
 from recruiter.domain.names import check_name
 from recruiter.domain.planning.limits import Limit
@@ -32,7 +32,7 @@ class Controls:
         """Limits, and what is paused."""
         return self._store().limits.read()
 
-    arules = twin(rules)
+    arules = async_face(rules)
 
     def set_limit(
         self,
@@ -50,7 +50,7 @@ class Controls:
         self._store().limits.set(limit, by, self._now())
         return limit
 
-    aset_limit = twin(set_limit)
+    aset_limit = async_face(set_limit)
 
     def remove_limit(self, subject: str) -> None:
         """Nobody has set a limit on this subject any more; one that the application declares is in force again. Raises
@@ -63,7 +63,7 @@ class Controls:
             )
         raise LimitNotFound(f"there is no limit on {subject!r}; `recruiter limit list` shows those there are")
 
-    aremove_limit = twin(remove_limit)
+    aremove_limit = async_face(remove_limit)
 
     def pause_group(self, group: str, *, by: str | None = None, reason: str | None = None) -> None:
         """No job of this group starts until it is resumed; those that run go on.
@@ -72,13 +72,13 @@ class Controls:
         """
         pause(self._store(), f"group:{check_name('group', group)}", Pause(self._now(), by, reason))
 
-    apause_group = twin(pause_group)
+    apause_group = async_face(pause_group)
 
     def resume_group(self, group: str) -> bool:
         """Its jobs start again. False when it was not paused."""
         return resume(self._store(), f"group:{check_name('group', group)}")
 
-    aresume_group = twin(resume_group)
+    aresume_group = async_face(resume_group)
 
     def block_starts(self, *, by: str | None = None, reason: str | None = None) -> None:
         """No job starts anywhere until starts are allowed again; those that run go on.
@@ -87,31 +87,31 @@ class Controls:
         """
         pause(self._store(), FLEET, Pause(self._now(), by, reason))
 
-    ablock_starts = twin(block_starts)
+    ablock_starts = async_face(block_starts)
 
     def allow_starts(self) -> bool:
         """Jobs start again. False when they were allowed."""
         return resume(self._store(), FLEET)
 
-    aallow_starts = twin(allow_starts)
+    aallow_starts = async_face(allow_starts)
 
     def keep_idle(self, worker: str, *, by: str | None = None, reason: str | None = None) -> None:
         """This worker finishes what it holds, and is given no more. Raises WorkerNotFound."""
         self._keep(worker, {"at": self._now(), "by": by, "reason": reason})
 
-    akeep_idle = twin(keep_idle)
+    akeep_idle = async_face(keep_idle)
 
     def let_work(self, worker: str) -> None:
         """This worker is given jobs again. Raises WorkerNotFound."""
         self._keep(worker, None)
 
-    alet_work = twin(let_work)
+    alet_work = async_face(let_work)
 
     def resources(self) -> list[ResourceUse]:
         """What there is of each resource, on each host and in the fleet, and how much of it is in use."""
         return resources(self._store())
 
-    aresources = twin(resources)
+    aresources = async_face(resources)
 
     def _keep(self, worker: str, why: dict[str, object] | None) -> None:
         if not self._store().roster.keep_idle(worker, why):

@@ -29,7 +29,7 @@ from recruiter.domain.retry.decision import Failure, RetryPolicy, is_last
 from recruiter.errors import InvalidArguments, NoCurrentJob, RecruiterError
 from recruiter.log import JobContext
 from recruiter.programs import LONGEST_OUTPUT, CommandResult, OnLine, Program, end_all
-from recruiter.tracker import Tells, Tracker, nobody
+from recruiter.progress import AttemptProgress, OnProgress, ignore_progress
 
 if TYPE_CHECKING:
     from recruiter.app import Recruiter
@@ -52,7 +52,7 @@ class Runner(Protocol):
 
     def owner(self, task: str) -> Any: ...
 
-    def tracker(self, document: Mapping[str, Any], tells: Tells) -> Tracker: ...
+    def progress(self, document: Mapping[str, Any], on_progress: OnProgress) -> AttemptProgress: ...
 
     def stop_asked(self) -> bool: ...
 
@@ -60,16 +60,20 @@ class Runner(Protocol):
 class Attempt:
     """One run of a job. Cheap to make: everything is found out, and made, when somebody asks."""
 
-    __slots__ = ("document", "log_context", "over", "programs", "runner", "said", "started_at", "tells")
+    __slots__ = ("document", "log_context", "on_progress", "over", "programs", "runner", "said", "started_at")
 
     def __init__(
-        self, document: Mapping[str, Any], started_at: datetime, runner: Runner, tells: Tells = nobody
+        self,
+        document: Mapping[str, Any],
+        started_at: datetime,
+        runner: Runner,
+        on_progress: OnProgress = ignore_progress,
     ) -> None:
         self.document = document
         self.started_at = started_at
         self.runner = runner
-        self.tells = tells
-        self.said: Tracker | None = None
+        self.on_progress = on_progress
+        self.said: AttemptProgress | None = None
         """What it has said of itself; None as long as it has said nothing."""
         self.programs: set[Program] = set()
         """What it runs at this moment."""
@@ -87,10 +91,10 @@ class Attempt:
         """1 for the first attempt."""
         return int(self.document.get("attempts") or 0) + 1
 
-    def tracker(self) -> Tracker:
+    def progress(self) -> AttemptProgress:
         if self.said is None:
             with _making:
-                self.said = self.said or self.runner.tracker(self.document, self.tells)
+                self.said = self.said or self.runner.progress(self.document, self.on_progress)
         return self.said
 
     def begin(self, program: Program) -> None:
@@ -232,15 +236,15 @@ class CurrentJob:
         Stages, progress and log can be seen within a second while the job runs, and stay with it when it has ended.
         Say as much as you like: it is written a few times a second.
         """
-        self._attempt.tracker().stage(str(stage), progress)
+        self._attempt.progress().stage(str(stage), progress)
 
     def progress(self, value: float) -> None:
         """It is so far in its stage, from 0 to 1. Less than before is ignored; success is 1 by itself."""
-        self._attempt.tracker().progress(value)
+        self._attempt.progress().progress(value)
 
     def log(self, text: str) -> None:
         """A line, or several, for the log of this job. The last 500 are kept, up to 64 KiB in all."""
-        self._attempt.tracker().log(str(text))
+        self._attempt.progress().log(str(text))
 
     # -- programs ------------------------------------------------------------------------------------------------
 
@@ -338,19 +342,19 @@ def track(iterable: Iterable[T], total: int | None = None, stage: str | None = N
     if attempt is None:
         yield from iterable
         return
-    tracker = attempt.tracker()
+    progress = attempt.progress()
     if total is None and isinstance(iterable, Sized):
         total = len(iterable)
     if stage is not None:
-        tracker.stage(stage, None)
+        progress.stage(stage, None)
     for done, item in enumerate(iterable, 1):
         yield item
         if total:
-            tracker.progress(done / total)
-    tracker.progress(1.0)
+            progress.progress(done / total)
+    progress.progress(1.0)
 
 
 def _heard(attempt: Attempt, on_line: OnLine | None, line: str) -> None:
-    attempt.tracker().log(line)
+    attempt.progress().log(line)
     if on_line is not None:
         on_line(line)

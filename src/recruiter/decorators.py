@@ -25,11 +25,11 @@ class AsRepeated:
     """What `@recruiter.every(...)` leaves to be put on a function or a task that takes no arguments."""
 
     def __init__(
-        self, recruiter: Recruiter, policy: SchedulePolicy, wishes: Callable[[RepeatableJob], RepeatableJob]
+        self, recruiter: Recruiter, policy: SchedulePolicy, options: Callable[[RepeatableJob], RepeatableJob]
     ) -> None:
         self._recruiter = recruiter
         self._policy = policy
-        self._wishes = wishes
+        self._options = options
 
     @overload
     def __call__(self, function: Task[[], C, R], /) -> Task[[], C, R]: ...  # type: ignore[overload-overlap]
@@ -39,7 +39,7 @@ class AsRepeated:
     def __call__(self, function: Callable[[], R], /) -> Task[[], R, R]: ...
     def __call__(self, function: Callable[[], Any], /) -> Any:
         task = function if isinstance(function, Task) else self._recruiter.task(function)
-        self._recruiter.declare(self._wishes(task.job().repeat_with_policy(self._policy)))
+        self._recruiter.declare(self._options(task.job().repeat_with_policy(self._policy)))
         return task
 
 

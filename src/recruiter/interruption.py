@@ -1,4 +1,4 @@
-"""Reaching user code from outside while it runs: its time is over, or somebody has cancelled it.
+"""Interrupts user code while it runs: its time is over, or somebody has cancelled it.
 
     in an event loop                 its task is cancelled
     in the main thread of a child    a signal, which also interrupts sleeping and waiting, and whose handler raises
@@ -24,28 +24,29 @@ from recruiter.domain.duration import humanize
 from recruiter.errors import JobCancelled, JobTimedOut
 
 SIGNAL = signal.SIGALRM
-_reached_by_signal: Reach | None = None
-_enclosing: ContextVar[Reach | None] = ContextVar("recruiter_reach", default=None)
+_interrupted_by_signal: Interruptible | None = None
+_enclosing: ContextVar[Interruptible | None] = ContextVar("recruiter_interruptible", default=None)
 """Of the job whose user code runs here."""
 
 
-class Reach:
-    """One attempt, while its user code can be interrupted. `with reach:` around a call, `awaiting` around a coroutine.
+class Interruptible:
+    """One attempt, while its user code can be interrupted. `with interruptible:` around a call,
+    `awaiting` around a coroutine.
 
     The first interruption counts, and it also counts if it comes before the code begins. One that comes when the code
     has just ended is not raised in whatever comes next.
     """
 
-    def __init__(self, by_signal: bool = False, told: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, by_signal: bool = False, on_interrupted: Callable[[], None] = lambda: None) -> None:
         self.error: JobTimedOut | JobCancelled | None = None
         """What it was interrupted with."""
         self._by_signal = by_signal
-        self._told = told
+        self._on_interrupted = on_interrupted
         """Called when the interruption is on its way into the code: from then on it is up to the code to end."""
         self._lock = threading.Lock()
         self._thread: int | None = None
         self._task: asyncio.Task[Any] | None = None
-        self._before: Token[Reach | None] | None = None
+        self._before: Token[Interruptible | None] | None = None
 
     @property
     def inside(self) -> bool:
@@ -59,7 +60,7 @@ class Reach:
             if self._task is not None:
                 self._task.get_loop().call_soon_threadsafe(self._cancel)
                 return
-            self._told()
+            self._on_interrupted()
             if self._thread is not None and self._by_signal:
                 signal.pthread_kill(self._thread, SIGNAL)
             elif self._thread is not None:
@@ -69,18 +70,18 @@ class Reach:
         """In the event loop, where nothing else happens between this look and the cancellation."""
         with self._lock:
             if self._task is not None:
-                self._told()
+                self._on_interrupted()
                 self._task.cancel()
 
     def __enter__(self) -> None:
-        global _reached_by_signal
+        global _interrupted_by_signal
         with self._lock:
             if self.error is not None:
                 raise self.error
             self._thread = threading.get_ident()
             self._before = _enclosing.set(self)
             if self._by_signal:
-                _reached_by_signal = self  # from here on the handler may raise
+                _interrupted_by_signal = self  # from here on the handler may raise
 
     def __exit__(self, *_: object) -> None:
         self.leave()
@@ -92,10 +93,10 @@ class Reach:
 
     def _left(self) -> bool:
         """Whether nothing can be raised any more. It may be raised in here, at any place, and is then over."""
-        global _reached_by_signal
+        global _interrupted_by_signal
         try:
             if self._by_signal:
-                _reached_by_signal = None
+                _interrupted_by_signal = None
             with self._lock:
                 thread, self._thread = self._thread, None
             if self._before is not None:
@@ -156,20 +157,20 @@ def _as_class(error: BaseException) -> type[BaseException]:
 
 
 def obey_signals() -> None:
-    """For a process that is ours, in its main thread: from now on a Reach may be `by_signal`.
+    """For a process that is ours, in its main thread: from now on an Interruptible may be `by_signal`.
 
     To be called before each job: an earlier one may have put its own handler, blocked the signal or set an alarm.
     """
-    if signal.getsignal(SIGNAL) is not _ring:
-        signal.signal(SIGNAL, _ring)
+    if signal.getsignal(SIGNAL) is not _raise_interruption:
+        signal.signal(SIGNAL, _raise_interruption)
     signal.setitimer(signal.ITIMER_REAL, 0.0)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {SIGNAL})
 
 
-def _ring(_number: int, _frame: FrameType | None) -> None:
-    reach = _reached_by_signal
-    if reach is not None and reach.error is not None:
-        raise reach.error
+def _raise_interruption(_number: int, _frame: FrameType | None) -> None:
+    interruptible = _interrupted_by_signal
+    if interruptible is not None and interruptible.error is not None:
+        raise interruptible.error
 
 
 def time_is_over(timeout: float) -> JobTimedOut:

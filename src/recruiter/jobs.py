@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Literal, TypeVar, Unpack, overload
 
-from recruiter.async_face import twin
+from recruiter.async_face import async_face
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.search.conditions import Conditions
 from recruiter.domain.search.filter import JobFilter, filter_of
@@ -78,7 +78,7 @@ class Jobs:
             return search(store, wanted, store.clock.now(), SHORT, limit=limit, after=after)
         return search(store, wanted, store.clock.now(), FULL, limit=limit, after=after)
 
-    alist = twin(list)
+    alist = async_face(list)
 
     @overload
     def iterate(
@@ -115,7 +115,7 @@ class Jobs:
         store = self._store()
         return count(store, filter_of(filter, conditions), store.clock.now(), most)
 
-    acount = twin(count)
+    acount = async_face(count)
 
     def cancel(
         self,
@@ -138,7 +138,7 @@ class Jobs:
             also=lambda: latecomers(began, store.clock.now()),
         )
 
-    acancel = twin(cancel)
+    acancel = async_face(cancel)
 
     def recover(
         self,
@@ -163,7 +163,7 @@ class Jobs:
         finally:
             self._sent()
 
-    arecover = twin(recover)
+    arecover = async_face(recover)
 
     def remove(
         self,
@@ -179,21 +179,21 @@ class Jobs:
         began = store.clock.now()
         return self._each(wanted, lambda ids: remove_some(store, wanted, ids, began), progress)
 
-    aremove = twin(remove)
+    aremove = async_face(remove)
 
     def id_of(self, text: str) -> JobId:
         """The id of the job that a person writes like this: an ObjectId, a number, a UUID or a text. Raises
         JobNotFound."""
         return identify(self._store(), text)
 
-    aid_of = twin(id_of)
+    aid_of = async_face(id_of)
 
     def recognize(self, filter: JobFilter | None = None, **conditions: Unpack[Conditions]) -> None:
         """Raises InvalidFilter for a task or group that nobody knows here, and says which are near: a slip of the pen
         finds nothing, and looks like good news."""
         recognize(self._store(), filter_of(filter, conditions))
 
-    arecognize = twin(recognize)
+    arecognize = async_face(recognize)
 
     def _each(
         self,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
-from recruiter.async_face import twin
+from recruiter.async_face import async_face
 from recruiter.domain.duration import DurationLike, humanize, to_timedelta
 from recruiter.domain.job import ArchivedJob, Job
 from recruiter.domain.planning.needs import AmountLike
@@ -139,7 +139,7 @@ class RepeatableJob:
         schedule.put(self._recruiter.store, self.build())
         return SchedulerHandle(self._recruiter, self._urn)
 
-    acreate = twin(create)
+    acreate = async_face(create)
 
 
 class SchedulerHandle:
@@ -154,50 +154,50 @@ class SchedulerHandle:
         """As it is stored now. Raises SchedulerNotFound."""
         return schedule.get(self._recruiter.store, self.urn)
 
-    afind = twin(find)
+    afind = async_face(find)
 
     def next_runs(self, count: int = 5) -> list[datetime]:
         """When it will run, from now on, if nobody pauses or changes it."""
         scheduler = self.find()
         return schedule.next_runs(scheduler, self._recruiter.schedules, self._recruiter.clock.now(), count)
 
-    anext_runs = twin(next_runs)
+    anext_runs = async_face(next_runs)
 
     def pause(self, *, by: str | None = None, reason: str | None = None) -> None:
         """No occurrences until it is resumed; those that were missed are not made up for."""
         schedule.pause(self._recruiter.store, self._recruiter.clock.now(), self.urn, by, reason)
 
-    apause = twin(pause)
+    apause = async_face(pause)
 
     def resume(self) -> None:
         """It goes on with its next occurrence."""
         schedule.resume(self._recruiter.store, self._recruiter.schedules, self._recruiter.clock.now(), self.urn)
 
-    aresume = twin(resume)
+    aresume = async_face(resume)
 
     def run_now(self) -> JobHandle[Any]:
         """A job like its occurrences, at once and beside them; also while it is paused."""
         return self._recruiter.send(schedule.extra_job(self.find(), self._recruiter.clock.now()))
 
-    arun_now = twin(run_now)
+    arun_now = async_face(run_now)
 
     def remove(self) -> int:
         """It is gone, and so are its occurrences that wait, which are cancelled; returns how many these were."""
         return schedule.remove(self._recruiter.store, self._recruiter.clock.now(), self.urn)
 
-    aremove = twin(remove)
+    aremove = async_face(remove)
 
     def last(self) -> ArchivedJob | None:
         """Its occurrence that ended last, if the archive still has one."""
         return self._recruiter.store.archived.latest(self.urn)
 
-    alast = twin(last)
+    alast = async_face(last)
 
     def waiting(self) -> list[Job]:
         """Its occurrences that have not ended."""
         return list(self._recruiter.store.scheduled.of_urn(self.urn))
 
-    awaiting = twin(waiting)
+    awaiting = async_face(waiting)
 
     def __repr__(self) -> str:
         return f"SchedulerHandle({self.urn!r})"

@@ -163,4 +163,4 @@ def _now() -> datetime:
     """As the child's clock shows it."""
     attempt = running.get()
     assert attempt is not None
-    return attempt.tracker()._now()
+    return attempt.progress()._now()

@@ -59,8 +59,8 @@ def _is_held(store: Store, job: JobId) -> bool:
     return job in store.roster.held()
 
 
-def an_ordinary_job(store: Store, **wishes: Any) -> list[JobId]:
-    return insert(store, a_job(scheduled_at=store.clock.now(), **wishes))
+def an_ordinary_job(store: Store, **options: Any) -> list[JobId]:
+    return insert(store, a_job(scheduled_at=store.clock.now(), **options))
 
 
 def test_a_task_that_nobody_knows_and_a_group_that_nobody_works_on(store: Store, told: Told) -> None:

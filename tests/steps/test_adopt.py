@@ -42,7 +42,7 @@ class TestGood:
         assert store.scheduled.inbox(10, NOW) == []
 
     def test_what_it_says_of_itself_is_kept(self, store: Store, leader: Leader) -> None:
-        wishes = {
+        options = {
             "group": "mail",
             "priority": 2.5,
             "created_at": NOW - timedelta(days=1),
@@ -54,11 +54,11 @@ class TestGood:
             "at_most_once": True,
             "retry_policy": {"class": "RetryManyTimes", "parameters": {"n": 3, "seconds": 60}},
         }
-        by_hand(store, {"_id": "x", "task": "add", "args": [1, 2], "tags": ["a"], **wishes})
+        by_hand(store, {"_id": "x", "task": "add", "args": [1, 2], "tags": ["a"], **options})
 
         leader.adopts()
 
-        assert store.scheduled.get("x") == a_job("x", args=[1, 2], tags=("a",), **wishes)
+        assert store.scheduled.get("x") == a_job("x", args=[1, 2], tags=("a",), **options)
 
     @pytest.mark.parametrize("id", ["text", 5, Int64(2**40), ObjectId(), UUID(int=9)], ids=lambda id: type(id).__name__)
     def test_every_kind_of_id_can_be_given_to_a_worker(self, store: Store, leader: Leader, id: Any) -> None:

@@ -1,4 +1,4 @@
-"""The async face: every call that talks to MongoDB has a twin for event loops; a thousand who wait cost like one."""
+"""The async face: each call that talks to MongoDB has an async form; a thousand waiting callers cost as much as one."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SILENT: dict[type, set[str]] = {
     Recruiter: {
         *("task", "job", "job_of", "every", "declare", "definition_of", "repeatable_job_of", "scheduler"),
         *("handle", "listen", "point_at", "close", "on_became_master", "on_stept_back"),
-        # What the builder delegates to; its own last words have twins.
+        # What the builder delegates to; its own last words have async forms.
         *("send", "send_many", "send_once", "send_unused", "run_here"),
     },
     Task: {"job", "after_success", "after_failure", "after_last_failure", "finalize", "repeat", "repeat_with_policy"},
@@ -62,7 +62,7 @@ SILENT: dict[type, set[str]] = {
 """What says something about a job to be, or needs no server; a new method must be put here or there."""
 
 
-def twin_of(name: str) -> str:
+def async_name(name: str) -> str:
     return "await_" if name == "wait" else f"a{name}"
 
 
@@ -132,22 +132,22 @@ def recruiter(target: str, gate: Gate) -> Iterator[Recruiter]:
 class TestTwins:
     @pytest.mark.parametrize("cls", TALKING, ids=lambda cls: cls.__name__)
     def test_every_call_that_talks_to_mongodb_has_one(self, cls: type) -> None:
-        twins = {twin_of(name) for name in TALKING[cls]}
+        async_names = {async_name(name) for name in TALKING[cls]}
 
-        assert public(cls) - TALKING[cls] - SILENT[cls] - twins == set(), "does it talk to MongoDB?"
-        assert twins - public(cls) == set(), "without a twin"
+        assert public(cls) - TALKING[cls] - SILENT[cls] - async_names == set(), "does it talk to MongoDB?"
+        assert async_names - public(cls) == set(), "without an async form"
 
     @pytest.mark.parametrize(
         ("cls", "name"), [(cls, name) for cls in TALKING for name in sorted(TALKING[cls])], ids=str
     )
     def test_it_takes_the_same_and_says_what_it_is(self, cls: type, name: str) -> None:
-        call, twin = getattr(cls, name), getattr(cls, twin_of(name))
+        call, awaited = getattr(cls, name), getattr(cls, async_name(name))
 
-        assert inspect.iscoroutinefunction(twin)
+        assert inspect.iscoroutinefunction(awaited)
         assert not inspect.iscoroutinefunction(call)
-        assert inspect.signature(twin).parameters == inspect.signature(call).parameters
-        assert twin.__name__ == twin_of(name)
-        assert f"Like `{name}`" in (twin.__doc__ or "")
+        assert inspect.signature(awaited).parameters == inspect.signature(call).parameters
+        assert awaited.__name__ == async_name(name)
+        assert f"Like `{name}`" in (awaited.__doc__ or "")
 
     def test_errors_come_through(self, recruiter: Recruiter) -> None:
         task = recruiter.task(add)
@@ -191,7 +191,7 @@ class TestTwins:
         assert eventually(lambda: recruiter.store.scheduled.get("x"))
 
     def test_saying_what_a_job_is_like_needs_no_server(self, unreachable: Recruiter) -> None:
-        """It may be said in an event loop, and has no twin."""
+        """It may be said in an event loop, and has no async form."""
         job = unreachable.task(add).job(1, 2).in_background().in_group("x").tagged_as("a").with_priority(1)
         job = job.with_id("x").with_urn("u").owned_by("ada").timeout(5).at_most_once()
 
@@ -479,7 +479,7 @@ class TestWaiting:
 
 
 class TestOptimisticAsyncJobs:
-    def test_with_the_twin_they_run_beside_the_loop(self, recruiter: Recruiter) -> None:
+    def test_with_the_async_form_they_run_beside_the_loop(self, recruiter: Recruiter) -> None:
         loops: list[asyncio.AbstractEventLoop] = []
 
         async def add_later(a: int, b: int) -> int:

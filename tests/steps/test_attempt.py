@@ -40,7 +40,8 @@ from recruiter.domain.retry.policies import RetriableExceptionFilter
 from recruiter.domain.retry.policy_registry import PolicyRegistry
 from recruiter.domain.text import LONGEST_MESSAGE
 from recruiter.errors import InvalidDuration, NoCurrentJob
-from recruiter.interruption import Reach
+from recruiter.interruption import Interruptible
+from recruiter.progress import OnProgress, ignore_progress
 from recruiter.steps.execute import Executor, Limit, no_limit
 from recruiter.steps.settle import settle
 from recruiter.store import outcomes as moves
@@ -48,7 +49,6 @@ from recruiter.store.codec import Document, encode, job_document
 from recruiter.store.database import Store
 from recruiter.store.outcomes import Ended, Move
 from recruiter.store.transactions import Rescheduled
-from recruiter.tracker import Tells, nobody
 from tests.bench import Bench, ended, failing, raising
 from tests.conftest import eventually
 from tests.samples import NOW, a_job, document, insert, on_the_roster
@@ -97,11 +97,11 @@ def next_attempt(bench: Bench, job: Document, move: Move) -> Document:
     return {**job, **move.fields}
 
 
-def a_task(bench: Bench, function: Callable[..., Any], **wishes: Any) -> Job:
+def a_task(bench: Bench, function: Callable[..., Any], **options: Any) -> Job:
     """A job of a task that runs this function."""
     name = f"task{len(bench.recruiter.registry.names())}"
     bench.recruiter.task(name=name)(function)
-    return a_job(task=name, **{"args": {}, **wishes})
+    return a_job(task=name, **{"args": {}, **options})
 
 
 # -- what a job knows ------------------------------------------------------------------------------------------------
@@ -1022,8 +1022,14 @@ class SlowToBuild(Workable):
 class BySignal(Executor):
     """As in a child with one place."""
 
-    def run(self, raw: bytes, reach: Reach | None = None, hard: Limit = no_limit, tells: Tells = nobody) -> Ended:
-        return super().run(raw, reach or Reach(by_signal=True), hard, tells)
+    def run(
+        self,
+        raw: bytes,
+        interruptible: Interruptible | None = None,
+        hard: Limit = no_limit,
+        on_progress: OnProgress = ignore_progress,
+    ) -> Ended:
+        return super().run(raw, interruptible or Interruptible(by_signal=True), hard, on_progress)
 
 
 class TestTimeout:
@@ -1234,27 +1240,27 @@ class TestReach:
         signal.signal(interruption.SIGNAL, before)
 
     def test_after_the_code_has_ended_it_does_nothing(self, bench: Bench, by_signal: bool) -> None:
-        reach = Reach(by_signal)
+        interruptible = Interruptible(by_signal)
         for function in (lambda: 1, failing, stay_a_moment):
-            bench.executor.run(encode(job_document(a_task(bench, function))), reach)
+            bench.executor.run(encode(job_document(a_task(bench, function))), interruptible)
 
-            reach.interrupt(JobTimedOut("too late"))
+            interruptible.interrupt(JobTimedOut("too late"))
             signal.raise_signal(interruption.SIGNAL)  # one that was on its way
             stay_for(0.005)
 
-            reach = Reach(by_signal)
+            interruptible = Interruptible(by_signal)
 
     def test_nor_does_it_disturb_the_finalizers(self, bench: Bench, by_signal: bool) -> None:
-        reach = Reach(by_signal)
+        interruptible = Interruptible(by_signal)
         task = bench.recruiter.task(name="finalized")(lambda: "well")
 
         @task.finalize
         def interrupt(error: BaseException | None) -> None:
             del error
-            reach.interrupt(JobTimedOut("too late"))
+            interruptible.interrupt(JobTimedOut("too late"))
             stay_for(0.005)
 
-        job = ended(bench.executor.run(encode(job_document(a_job(task=task.name, args={}))), reach))
+        job = ended(bench.executor.run(encode(job_document(a_job(task=task.name, args={}))), interruptible))
 
         assert job["done"]
         assert "notes" not in job["last_execution"]
@@ -1267,10 +1273,10 @@ class TestReach:
             ran.append(1)
 
         job = a_task(bench, run_async if colour == "async def" else lambda: ran.append(1))
-        reach = Reach(by_signal)
-        reach.interrupt(JobTimedOut("before it began"))
+        interruptible = Interruptible(by_signal)
+        interruptible.interrupt(JobTimedOut("before it began"))
 
-        last = ended(bench.executor.run(encode(job_document(job)), reach))["last_execution"]
+        last = ended(bench.executor.run(encode(job_document(job)), interruptible))["last_execution"]
 
         assert (last["class"], last["message"], ran) == ("recruiter.errors.JobTimedOut", "before it began", [])
 
@@ -1278,15 +1284,15 @@ class TestReach:
     def test_it_comes_from_another_thread_and_the_first_one_counts(
         self, bench: Bench, by_signal: bool, function: Callable[[], Any]
     ) -> None:
-        reach = Reach(by_signal)
+        interruptible = Interruptible(by_signal)
 
         def interrupt() -> None:
-            reach.interrupt(JobTimedOut("the first"))
-            reach.interrupt(JobTimedOut("the second"))
+            interruptible.interrupt(JobTimedOut("the first"))
+            interruptible.interrupt(JobTimedOut("the second"))
 
         other = threading.Timer(0.02, interrupt)
         other.start()
-        job = ended(bench.executor.run(encode(job_document(a_task(bench, function))), reach))
+        job = ended(bench.executor.run(encode(job_document(a_task(bench, function))), interruptible))
         other.join()
 
         assert job["last_execution"]["message"] == "the first"
@@ -1298,7 +1304,7 @@ class TestReach:
             task.cancel()
             await asyncio.sleep(20)
 
-        job = ended(bench.executor.run(encode(job_document(a_task(bench, cancel_myself))), Reach(by_signal)))
+        job = ended(bench.executor.run(encode(job_document(a_task(bench, cancel_myself))), Interruptible(by_signal)))
 
         assert job["last_execution"]["class"] == "asyncio.exceptions.CancelledError"
 

@@ -38,8 +38,8 @@ class Fleet:
         facts = {"prefetch": 0, "resources": "mem=8000,proc=8", "host": name, **facts}
         return on_the_roster(self.store, name, term=0, **facts)
 
-    def jobs(self, count: int = 1, **wishes: Any) -> list[JobId]:
-        return insert(self.store, *(a_job(created_at=DUE, scheduled_at=DUE, **wishes) for _ in range(count)))
+    def jobs(self, count: int = 1, **options: Any) -> list[JobId]:
+        return insert(self.store, *(a_job(created_at=DUE, scheduled_at=DUE, **options) for _ in range(count)))
 
     def round(self) -> Round:
         return assign(self.store, self.lead.term, self.clock.now(), self.store.limits.read())
@@ -280,8 +280,8 @@ class TestBuffers:
         """Given ordinary jobs that are older, then they are not slowed down, and after them it has its turn."""
         older = fleet.jobs(24)
         later = DUE + timedelta(seconds=1)
-        wishes = {"created_at": later, "scheduled_at": later, **SPECIAL[kind]}
-        (special,) = insert(fleet.store, a_job(**wishes))
+        options = {"created_at": later, "scheduled_at": later, **SPECIAL[kind]}
+        (special,) = insert(fleet.store, a_job(**options))
         insert(fleet.store, *(a_job(created_at=later, scheduled_at=later) for _ in range(50)))
 
         fleet.round()

@@ -65,9 +65,9 @@ class Ward:
         moment = self.now - seen
         return on_the_roster(self.store, name, **{"joined_at": moment, "seen_at": moment, "prefetch": 0, **facts})
 
-    def jobs(self, count: int = 1, **wishes: Any) -> list[JobId]:
-        wishes = {"created_at": self.now, "scheduled_at": self.now, **wishes}
-        return insert(self.store, *(a_job(**wishes) for _ in range(count)))
+    def jobs(self, count: int = 1, **options: Any) -> list[JobId]:
+        options = {"created_at": self.now, "scheduled_at": self.now, **options}
+        return insert(self.store, *(a_job(**options) for _ in range(count)))
 
     def process(self, role: str, host: str, pid: int, **facts: Any) -> None:
         self.store.processes.show(f"{host}:{pid}", {"role": role, "host": host, "pid": pid, **facts}, 10)

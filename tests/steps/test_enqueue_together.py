@@ -11,7 +11,7 @@ import pytest
 
 from recruiter import Recruiter
 from recruiter.errors import JobTimedOut, StoreError
-from recruiter.interruption import Reach
+from recruiter.interruption import Interruptible
 from recruiter.steps.enqueue import Enqueuer
 from recruiter.store.database import Store
 from tests.conftest import eventually
@@ -47,13 +47,13 @@ class Job(threading.Thread):
     def __init__(self, enqueue: Callable[[], None]) -> None:
         super().__init__(daemon=True)
         self._enqueue = enqueue
-        self.reach = Reach()
+        self.interruptible = Interruptible()
         self.raised: BaseException | None = None
         self.start()
 
     def run(self) -> None:
         try:
-            with self.reach:
+            with self.interruptible:
                 self._enqueue()
         except BaseException as error:
             self.raised = error
@@ -70,7 +70,7 @@ def test_the_timeout_of_one_job_is_not_raised_in_the_calls_of_others(store: Stor
 
     held.may_go.release()
     assert held.writing.acquire(timeout=20)
-    late.reach.interrupt(JobTimedOut("the time of this one is over"))
+    late.interruptible.interrupt(JobTimedOut("the time of this one is over"))
     for _ in range(3):
         held.may_go.release()
     for job in (first, late, *others):
@@ -89,7 +89,7 @@ def test_whoever_is_interrupted_at_any_point_leaves_the_others_able_to_enqueue(s
         enqueuer = Enqueuer(store)
         job = Job(partial(_enqueue_some, enqueuer, number))
         threading.Event().wait(number / 100_000)
-        job.reach.interrupt(JobTimedOut("over"))
+        job.interruptible.interrupt(JobTimedOut("over"))
         later = Job(partial(enqueuer.one, a_job(f"later {number}")))
         job.join(20)
         later.join(20)

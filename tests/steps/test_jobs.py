@@ -47,9 +47,9 @@ def leader(store: Store) -> Callable[[], Sequence[JobId]]:
     return lambda: archive_cancelled(store, StoppedClock(NOW), 1, "me")
 
 
-def ended(store: Store, number: int = 1, why: str | None = None, **wishes: Any) -> list[JobId]:
+def ended(store: Store, number: int = 1, why: str | None = None, **options: Any) -> list[JobId]:
     """Jobs that have succeeded, or ended for this reason."""
-    jobs = [a_job(**wishes) for _ in range(number)]
+    jobs = [a_job(**options) for _ in range(number)]
     for job in jobs:
         if why is None:
             store.settlement.archive_new(job.id, done(job))

@@ -25,6 +25,7 @@ from recruiter.processes.loop import Stop
 from recruiter.processes.progress.writer import ProgressWriter
 from recruiter.processes.worker.held_job import HeldJob
 from recruiter.processes.worker.registration import Membership, MembershipOptions
+from recruiter.progress import AttemptProgress
 from recruiter.steps.cancel import archive_cancelled
 from recruiter.steps.rescue import Rescue
 from recruiter.store.codec import LOCK, SAID, Document, encode, job_document, progress_fields
@@ -32,7 +33,6 @@ from recruiter.store.collections.roster import Holding
 from recruiter.store.collections.scheduled import Sign
 from recruiter.store.database import Store
 from recruiter.store.transactions import Movement, Rescheduled
-from recruiter.tracker import Tracker
 from recruiter.views.find import find
 from tests.bench import Bench, ended
 from tests.conftest import eventually
@@ -251,7 +251,7 @@ class TestTrack:
         def work() -> None:
             for item in track([10, 20, 30, 40], stage="counting"):
                 attempt = current_job._attempt
-                seen.append((item, attempt.tracker()._all().reached))
+                seen.append((item, attempt.progress()._all().reached))
 
         job = bench.archived(work)
 
@@ -276,8 +276,8 @@ class TestTrack:
 
         def work() -> None:
             for _ in track(items(), total):
-                seen.append(current_job._attempt.tracker()._all().reached)
-            seen.append(current_job._attempt.tracker()._all().reached)
+                seen.append(current_job._attempt.progress()._all().reached)
+            seen.append(current_job._attempt.progress()._all().reached)
 
         bench.archived(work)
 
@@ -299,33 +299,33 @@ class TestTelling:
     """Who is called to carry away what was said, and how often."""
 
     def test_once_until_somebody_came(self) -> None:
-        calls: list[Tracker] = []
+        calls: list[AttemptProgress] = []
 
-        def tells(tracker: Tracker) -> None:
-            tracker.called = True
-            calls.append(tracker)
+        def on_progress(progress: AttemptProgress) -> None:
+            progress.called = True
+            calls.append(progress)
 
-        tracker = Tracker(Progress(), lambda: NOW, tells)
+        progress = AttemptProgress(Progress(), lambda: NOW, on_progress)
         carried: list[Progress] = []
         for number in range(1000):
-            tracker.progress(number / 1000)
+            progress.progress(number / 1000)
         assert len(calls) == 1
 
-        tracker.carry(carried.append)
-        tracker.log("one")
-        tracker.log("two")
+        progress.carry(carried.append)
+        progress.log("one")
+        progress.log("two")
         assert len(calls) == 2
 
-        last = tracker.close()
-        tracker.carry(carried.append)
-        tracker.log("three")
+        last = progress.close()
+        progress.carry(carried.append)
+        progress.log("three")
         assert len(calls) == 2
         assert [len(progress.log) for progress in carried] == [0]
         assert [line.text for line in last.log] == ["one", "two"]
 
     def test_what_is_on_its_way_has_arrived_when_the_attempt_is_over(self) -> None:
-        tracker = Tracker(Progress(), lambda: NOW, lambda _: None)
-        tracker.log("text")
+        progress = AttemptProgress(Progress(), lambda: NOW, lambda _: None)
+        progress.log("text")
         order: list[str] = []
         begun, go = threading.Event(), threading.Event()
 
@@ -334,12 +334,12 @@ class TestTelling:
             go.wait(10)
             order.append("arrived")
 
-        carrier = threading.Thread(target=tracker.carry, args=(away,))
+        carrier = threading.Thread(target=progress.carry, args=(away,))
         carrier.start()
         begun.wait(10)
 
         def close() -> None:
-            tracker.close()
+            progress.close()
             order.append("closed")
 
         closer = threading.Thread(target=close)

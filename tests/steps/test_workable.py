@@ -658,8 +658,8 @@ class TestTheClassLine:
         assert Once().as_job_of(recruiter).build().at_most_once
 
     def test_the_job_has_the_last_word(self, recruiter: Recruiter) -> None:
-        wishes = Http().as_job_of(recruiter).in_group("other").with_priority(0).timeout("1 minute")
-        job = wishes.retry_with_policy(DoNotDoItAgain()).build()
+        options = Http().as_job_of(recruiter).in_group("other").with_priority(0).timeout("1 minute")
+        job = options.retry_with_policy(DoNotDoItAgain()).build()
 
         assert (job.group, job.priority, job.timeout) == ("other", 0, 60.0)
         assert job.retry_policy == recruiter.policies.dump(DoNotDoItAgain()), "the class's `only` went with its policy"

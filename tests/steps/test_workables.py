@@ -40,12 +40,12 @@ TIMED_OUT = "recruiter.errors.JobTimedOut"
 class Runner(Bench):
     """A bench for workables."""
 
-    def workable(self, workable: Workable, **wishes: Any) -> Document:
+    def workable(self, workable: Workable, **options: Any) -> Document:
         """Runs it as a job would be: stored, and rebuilt from that."""
-        return self.document(workable.task_name, stored(workable), **wishes)
+        return self.document(workable.task_name, stored(workable), **options)
 
-    def document(self, task: str, args: Any, **wishes: Any) -> Document:
-        return ended(self.of_job(a_job(task=task, args=args, **wishes)))
+    def document(self, task: str, args: Any, **options: Any) -> Document:
+        return ended(self.of_job(a_job(task=task, args=args, **options)))
 
 
 @pytest.fixture

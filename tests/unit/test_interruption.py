@@ -12,7 +12,7 @@ import pytest
 
 from recruiter import interruption
 from recruiter.errors import JobCancelled, JobTimedOut
-from recruiter.interruption import Reach
+from recruiter.interruption import Interruptible
 
 
 def elsewhere(call: object) -> None:
@@ -24,58 +24,58 @@ def elsewhere(call: object) -> None:
 
 class TestInALoop:
     def test_code_that_waits_is_interrupted(self) -> None:
-        told: list[bool] = []
+        interrupted: list[bool] = []
 
         async def main() -> None:
-            reach = Reach(told=lambda: told.append(True))
+            interruptible = Interruptible(on_interrupted=lambda: interrupted.append(True))
 
             async def code() -> None:
-                elsewhere(lambda: reach.interrupt(JobTimedOut("over")))
+                elsewhere(lambda: interruptible.interrupt(JobTimedOut("over")))
                 await asyncio.sleep(20)
 
             with pytest.raises(JobTimedOut):
-                await reach.awaiting(code())
+                await interruptible.awaiting(code())
 
         asyncio.run(main())
-        assert told == [True]
+        assert interrupted == [True]
 
     def test_what_comes_after_it_is_not(self) -> None:
         """Given a cancellation that has come when the code did not wait any more, then finalizers go on."""
-        told: list[bool] = []
+        interrupted: list[bool] = []
 
         async def main() -> str:
-            reach = Reach(told=lambda: told.append(True))
+            interruptible = Interruptible(on_interrupted=lambda: interrupted.append(True))
 
             async def code() -> str:
-                elsewhere(lambda: reach.interrupt(JobCancelled("ada")))
+                elsewhere(lambda: interruptible.interrupt(JobCancelled("ada")))
                 return "result"
 
-            result = str(await reach.awaiting(code()))
+            result = str(await interruptible.awaiting(code()))
             await asyncio.sleep(0.02)
             await asyncio.sleep(0.02)
             return result
 
         assert asyncio.run(main()) == "result"
-        assert told == []
+        assert interrupted == []
 
 
 class TestInAThread:
     def test_a_second_interruption_after_the_end_does_nothing(self) -> None:
-        reach = Reach()
+        interruptible = Interruptible()
 
         def code() -> None:
-            with reach:
-                elsewhere(lambda: reach.interrupt(JobTimedOut("over")))
+            with interruptible:
+                elsewhere(lambda: interruptible.interrupt(JobTimedOut("over")))
                 for _ in range(1000):
                     time.sleep(0.001)
 
         with pytest.raises(JobTimedOut):
             code()
 
-        elsewhere(lambda: reach.interrupt(JobCancelled("ada")))
+        elsewhere(lambda: interruptible.interrupt(JobCancelled("ada")))
         for _ in range(300):
             str(object())
-        assert isinstance(reach.error, JobTimedOut)
+        assert isinstance(interruptible.error, JobTimedOut)
 
 
 class TestBySignal:
@@ -91,11 +91,11 @@ class TestBySignal:
         signal.signal(interruption.SIGNAL, lambda *_: None)
         signal.pthread_sigmask(signal.SIG_BLOCK, {interruption.SIGNAL})
         interruption.obey_signals()
-        reach = Reach(by_signal=True)
+        interruptible = Interruptible(by_signal=True)
 
         def code() -> None:
-            with reach:
-                threading.Timer(0.05, lambda: reach.interrupt(JobTimedOut("over"))).start()
+            with interruptible:
+                threading.Timer(0.05, lambda: interruptible.interrupt(JobTimedOut("over"))).start()
                 time.sleep(20)
 
         with pytest.raises(JobTimedOut):
@@ -103,17 +103,17 @@ class TestBySignal:
 
     def test_what_comes_after_it_is_not_interrupted(self) -> None:
         interruption.obey_signals()
-        reach = Reach(by_signal=True)
-        with reach:
+        interruptible = Interruptible(by_signal=True)
+        with interruptible:
             pass
 
-        elsewhere(lambda: reach.interrupt(JobCancelled("ada")))
+        elsewhere(lambda: interruptible.interrupt(JobCancelled("ada")))
         signal.raise_signal(interruption.SIGNAL)
 
 
 class TestInsideAnother:
     def test_what_the_outer_one_was_interrupted_with_is_passed_on(self) -> None:
-        outer, inner = Reach(), Reach()
+        outer, inner = Interruptible(), Interruptible()
 
         def both() -> None:
             with outer:
@@ -126,7 +126,7 @@ class TestInsideAnother:
 
     def test_but_not_when_the_outer_one_is_over(self) -> None:
         """A thread that it has left behind may still run jobs."""
-        outer = Reach()
+        outer = Interruptible()
         with outer:
             pass
         outer.error = JobTimedOut("over")

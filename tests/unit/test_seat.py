@@ -11,7 +11,7 @@ from recruiter.clock import SystemClock
 from recruiter.domain.retry.policy_registry import PolicyRegistry
 from recruiter.domain.schedule.policy_registry import SchedulePolicyRegistry
 from recruiter.events import Events
-from recruiter.interruption import Reach
+from recruiter.interruption import Interruptible
 from recruiter.processes.inline.runner import Crew, Seat
 from recruiter.processes.worker.held_job import HeldJob
 from recruiter.processes.worker.held_jobs import Holdings
@@ -26,14 +26,14 @@ class Runs:
     """Instead of an executor: each job runs until it is let go."""
 
     def __init__(self) -> None:
-        self.begun: dict[str, Reach] = {}
+        self.begun: dict[str, Interruptible] = {}
         self.gates = {name: threading.Event() for name in ("first", "second")}
         self.changed = threading.Condition()
 
-    def run(self, raw: bytes, reach: Reach, **_: Any) -> Any:
+    def run(self, raw: bytes, interruptible: Interruptible, **_: Any) -> Any:
         name = "first" if b"first" in raw else "second"
         with self.changed:
-            self.begun[name] = reach
+            self.begun[name] = interruptible
             self.changed.notify_all()
         assert self.gates[name].wait(10)
         return moves.unreadable(name, raw, NOW, "it has ended")

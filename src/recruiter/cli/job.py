@@ -11,11 +11,11 @@ from cyclopts import App, Parameter
 
 from recruiter.app import Recruiter
 from recruiter.cli import options as given
-from recruiter.cli.acting import Deed, Progress, act
+from recruiter.cli.bulk import Deed, Progress, act
 from recruiter.cli.filters import FilterOptions
+from recruiter.cli.job_page import draw
 from recruiter.cli.options import recruiter_on
 from recruiter.cli.output import Output, say, say_json, show
-from recruiter.cli.portrait import draw
 from recruiter.cli.records import COLUMNS, full_record, record, row
 from recruiter.cli.waiting import looking
 from recruiter.domain.job import Job, JobId

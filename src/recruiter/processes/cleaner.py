@@ -13,7 +13,7 @@ from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.presence import Presence
 from recruiter.processes.systemd import ServiceManager
 from recruiter.steps.clean import BATCH, clean, clean_counts
-from recruiter.steps.count_waiting import gauge
+from recruiter.steps.count_waiting import count_waiting
 from recruiter.steps.rescue import Rescue
 from recruiter.store.database import Store
 
@@ -89,7 +89,7 @@ class CleanerProcess:
 
     def _clean(self) -> float:
         clock = self._store.clock
-        gauge(self._store)
+        count_waiting(self._store)
         roster = self._store.roster.read()
         for retired in self._rescue.retire_silent(roster, roster.unreadable):
             self._events.emit(

@@ -14,7 +14,7 @@ _SHARE = 20
 """Counting may take a twentieth of the time."""
 
 
-def gauge(store: Store) -> bool:
+def count_waiting(store: Store) -> bool:
     """Counts them, if it is time; returns whether it did."""
     if store.queues.about() <= MANY:
         return False

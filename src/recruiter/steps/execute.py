@@ -38,12 +38,12 @@ from recruiter.domain.text import said_by
 from recruiter.domain.why import Why
 from recruiter.errors import InvalidJob, JobCancelled, RecruiterError, RetryLater
 from recruiter.events import Event
-from recruiter.interruption import Reach
+from recruiter.interruption import Interruptible
+from recruiter.progress import AttemptProgress, OnProgress, ignore_progress
 from recruiter.registry import Call, Registry, RegistryOwner, TaskDefinition
 from recruiter.store import outcomes as moves
 from recruiter.store.codec import Document, decode, id_of, job_from, progress_fields, progress_from
 from recruiter.store.outcomes import Ended
-from recruiter.tracker import Tells, Tracker, nobody
 
 LONGEST_TRACE = 8_000
 
@@ -77,15 +77,21 @@ class Executor:
         self.stop_asked = stop_asked
         self._loops = Loops()
 
-    def run(self, raw: bytes, reach: Reach | None = None, hard: Limit = no_limit, tells: Tells = nobody) -> Ended:
+    def run(
+        self,
+        raw: bytes,
+        interruptible: Interruptible | None = None,
+        hard: Limit = no_limit,
+        on_progress: OnProgress = ignore_progress,
+    ) -> Ended:
         """Runs the job; never raises, whatever the document holds or the user's code does. But when it runs inside
         another job, and that one was interrupted, its interruption is raised.
 
-        `reach` is how others can interrupt it. `hard` is told when the clock of a job with a timeout starts and stops,
-        for whoever ends those that overrun. `tells` is called when the job has said something of its progress that can
-        be carried away.
+        Other threads interrupt it through `interruptible`. `hard` is called when the clock of a job with a timeout
+        starts and stops, so that the supervisor can end a job that overruns. `on_progress` is called when the job has
+        reported progress that can be sent.
         """
-        attempt = self._attempt(raw, reach or Reach(), hard, tells)
+        attempt = self._attempt(raw, interruptible or Interruptible(), hard, on_progress)
         try:
             coroutine = next(attempt)
             while True:
@@ -101,10 +107,14 @@ class Executor:
         return ended
 
     async def run_async(
-        self, raw: bytes, reach: Reach | None = None, hard: Limit = no_limit, tells: Tells = nobody
+        self,
+        raw: bytes,
+        interruptible: Interruptible | None = None,
+        hard: Limit = no_limit,
+        on_progress: OnProgress = ignore_progress,
     ) -> Ended:
         """Like `run`, in the running event loop; for jobs that `is_async` says are made for it."""
-        attempt = self._attempt(raw, reach or Reach(), hard, tells)
+        attempt = self._attempt(raw, interruptible or Interruptible(), hard, on_progress)
         try:
             coroutine = next(attempt)
             while True:
@@ -133,7 +143,7 @@ class Executor:
 
     # -- one attempt ---------------------------------------------------------------------------------------------
 
-    def _attempt(self, raw: bytes, reach: Reach, hard: Limit, tells: Tells) -> Awaiting:
+    def _attempt(self, raw: bytes, interruptible: Interruptible, hard: Limit, on_progress: OnProgress) -> Awaiting:
         started_at = self._clock.now()
         try:
             document = decode(raw)
@@ -144,10 +154,10 @@ class Executor:
                 return moves.expired(document, started_at)
         except Exception as error:
             return moves.unreadable(id_of(raw), raw, started_at, f"cannot be read: {error}")
-        attempt = current.Attempt(document, started_at, self, tells)
+        attempt = current.Attempt(document, started_at, self, on_progress)
         token = current.running.set(attempt)
         try:
-            return (yield from self._run(task, document, started_at, reach, hard))
+            return (yield from self._run(task, document, started_at, interruptible, hard))
         except Exception as error:  # of ours: a field of a kind that no job of ours has
             reason = f"cannot be run: {type(error).__name__}: {error}"
             return moves.unreadable(document["_id"], raw, self._clock.now(), reason)
@@ -169,33 +179,33 @@ class Executor:
         having = (owner for owner in self._owners if owner.registry.has(task))
         return next(having, self._owners[0] if self._owners else None)
 
-    def tracker(self, document: Mapping[str, Any], tells: Tells) -> Tracker:
-        return Tracker(progress_from(document), self._clock.now, tells)
+    def progress(self, document: Mapping[str, Any], on_progress: OnProgress) -> AttemptProgress:
+        return AttemptProgress(progress_from(document), self._clock.now, on_progress)
 
     # -- what happens --------------------------------------------------------------------------------------------
 
     def _run(
-        self, task: TaskDefinition, document: Document, started_at: datetime, reach: Reach, hard: Limit
+        self, task: TaskDefinition, document: Document, started_at: datetime, interruptible: Interruptible, hard: Limit
     ) -> Awaiting:
         call: Call | None = None
         timeout = document.get("timeout")
         try:
-            with nullcontext() if timeout is None else _Timed(timeout, reach, hard):
-                with reach, _OneProcess():
+            with nullcontext() if timeout is None else _Timed(timeout, interruptible, hard):
+                with interruptible, _OneProcess():
                     call = task.call(document["args"], document.get("method") or DEFAULT_METHOD)
                     self._tell(call, "job.started", document)
                     result = call.run()
                 if isinstance(result, CoroutineType):
-                    result = yield reach.awaiting(_in_one_process(result))
+                    result = yield interruptible.awaiting(_in_one_process(result))
             stored = task.encode_result(result)
         except RetryLater as later:
-            reach.leave()
+            interruptible.leave()
             return (yield from self._later(document, call, started_at, later))
         except BaseException as error:  # SystemExit and KeyboardInterrupt are the job's, not the worker's
-            reach.leave()
-            if isinstance(reach.error, JobCancelled):  # whatever it raised on its way out
-                return (yield from self._cancelled(document, call, started_at, reach.error))
-            return (yield from self._failed(document, call, started_at, _as_meant(error, reach)))
+            interruptible.leave()
+            if isinstance(interruptible.error, JobCancelled):  # whatever it raised on its way out
+                return (yield from self._cancelled(document, call, started_at, interruptible.error))
+            return (yield from self._failed(document, call, started_at, _as_meant(error, interruptible)))
         ended_at = self._clock.now()
         finalizers = call.finalizers
         notes: tuple[str, ...] = ()
@@ -310,8 +320,8 @@ def _with_progress(document: Document) -> Document:
 class _Timed:
     """What runs inside must be over in so many seconds: then it is interrupted, and whoever watches is told."""
 
-    def __init__(self, seconds: float, reach: Reach, hard: Limit) -> None:
-        self._timer = threading.Timer(seconds, reach.interrupt, (interruption.time_is_over(seconds),))
+    def __init__(self, seconds: float, interruptible: Interruptible, hard: Limit) -> None:
+        self._timer = threading.Timer(seconds, interruptible.interrupt, (interruption.time_is_over(seconds),))
         self._timer.daemon = True
         self._hard = hard(seconds)
 
@@ -365,9 +375,9 @@ def _until(later: RetryLater, now: datetime) -> datetime:
     return after(now, to_timedelta(later.delay))
 
 
-def _as_meant(error: BaseException, reach: Reach) -> BaseException:
+def _as_meant(error: BaseException, interruptible: Interruptible) -> BaseException:
     """What it was interrupted with, where it could only be thrown as something like it."""
-    meant = reach.error
+    meant = interruptible.error
     if meant is None or not isinstance(error, type(meant)):
         return error
     return meant.with_traceback(error.__traceback__)

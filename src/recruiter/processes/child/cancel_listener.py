@@ -11,7 +11,7 @@ from functools import partial
 
 from recruiter.clock import FollowingClock
 from recruiter.errors import JobCancelled
-from recruiter.interruption import Reach
+from recruiter.interruption import Interruptible
 from recruiter.processes.child import pipe
 from recruiter.processes.child.claims import Claims
 from recruiter.store.codec import Document, decode
@@ -26,19 +26,19 @@ class CancelListener:
         self._clock = clock
         self._by_signal = by_signal
         self._lock = threading.Lock()
-        self._reaches: dict[int, Reach] = {}
+        self._interruptibles: dict[int, Interruptible] = {}
         threading.Thread(target=self._listen, name="control", daemon=True).start()
 
-    def begin(self, number: int) -> Reach:
+    def begin(self, number: int) -> Interruptible:
         """How the job of this number can be reached from now on."""
         with self._lock:
-            return self._reach(number)
+            return self._interruptible(number)
 
     def end(self, number: int) -> None:
         """The job of this number is over, for whoever asks."""
         self._claims.end(number)
         with self._lock:
-            self._reaches.pop(number, None)
+            self._interruptibles.pop(number, None)
 
     def _listen(self) -> None:
         frames = pipe.Frames()
@@ -53,11 +53,11 @@ class CancelListener:
         with self._lock:
             if not self._claims.running(number):
                 return  # it has just ended
-            reach = self._reach(number)
-        reach.interrupt(JobCancelled(flag.get("by"), flag.get("reason"), flag.get("at")))
+            interruptible = self._interruptible(number)
+        interruptible.interrupt(JobCancelled(flag.get("by"), flag.get("reason"), flag.get("at")))
 
-    def _reach(self, number: int) -> Reach:
+    def _interruptible(self, number: int) -> Interruptible:
         """Under the lock."""
-        if number not in self._reaches:
-            self._reaches[number] = Reach(self._by_signal, partial(self._claims.tell, number))
-        return self._reaches[number]
+        if number not in self._interruptibles:
+            self._interruptibles[number] = Interruptible(self._by_signal, partial(self._claims.tell, number))
+        return self._interruptibles[number]

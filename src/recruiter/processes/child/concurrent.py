@@ -124,14 +124,14 @@ class ConcurrentChild:
 
     def _run(self, number: int, raw: bytes) -> None:
         self._claims.runs_in(number, threading.get_native_id())
-        reach, hard = self._control.begin(number), partial(self._claims.deadline, number)
-        self._answer(number, raw, self._executor.run(raw, reach, hard, partial(self._sender.call, number)))
+        interruptible, hard = self._control.begin(number), partial(self._claims.deadline, number)
+        self._answer(number, raw, self._executor.run(raw, interruptible, hard, partial(self._sender.call, number)))
         self._loop.call_soon_threadsafe(self._ended)
 
     async def _run_async(self, number: int, raw: bytes) -> None:
-        reach, hard = self._control.begin(number), partial(self._claims.deadline, number)
-        tells = partial(self._sender.call, number)
-        self._answer(number, raw, await self._executor.run_async(raw, reach, hard, tells))
+        interruptible, hard = self._control.begin(number), partial(self._claims.deadline, number)
+        on_progress = partial(self._sender.call, number)
+        self._answer(number, raw, await self._executor.run_async(raw, interruptible, hard, on_progress))
         self._ended()
 
     def _answer(self, number: int, raw: bytes, ended: Ended) -> None:

@@ -110,13 +110,13 @@ def _work(
                 clock.follow(*pipe.time_of(payload))
                 interruption.obey_signals()  # each time: an earlier job may have put a handler of its own
                 # Each answer leaves at once: what is done must not be lost with the next job's crash.
-                reach, hard = control.begin(number), partial(claims.deadline, number)
+                interruptible, hard = control.begin(number), partial(claims.deadline, number)
                 # The sender writes while a job runs, and only then; so the two are never in the pipe together.
-                tells = partial(sender.call, number)
+                on_progress = partial(sender.call, number)
                 # In a context of its own: what a job sets there must not be seen by the next.
-                ended = context.copy().run(executor.run, raw, reach, hard, tells)
+                ended = context.copy().run(executor.run, raw, interruptible, hard, on_progress)
                 control.end(number)
-                if reach.error is not None:
+                if interruptible.error is not None:
                     process_group.end_others()
                 pipe.write_all(out, complaints.take() + pipe.safe_answer(number, raw, ended, clock.now()))
     executor.close()

@@ -21,7 +21,7 @@ ALL = Manner()
 STAYING = Manner(stays=True)
 
 
-class StopWish(Protocol):
+class StopEvent(Protocol):
     """A `threading.Event`, or anything that can say whether it is set."""
 
     def is_set(self) -> bool: ...
@@ -57,7 +57,7 @@ class Calling:
                 caller.perform(job)
             return caller.conclude()
 
-    def watch(self, tasks: Iterable[str], stop: StopWish | None = None) -> None:
+    def watch(self, tasks: Iterable[str], stop: StopEvent | None = None) -> None:
         """Runs jobs as they come, until asked to stop."""
         with self._caller(tasks, STAYING) as caller:
             while not caller.signals.asked and not (stop is not None and stop.is_set()):

@@ -19,7 +19,7 @@ from recruiter.domain.retry.policy_registry import PolicyRegistry
 from recruiter.domain.schedule.policy_registry import SchedulePolicyRegistry
 from recruiter.errors import JobCancelled
 from recruiter.events import Events
-from recruiter.interruption import Reach
+from recruiter.interruption import Interruptible
 from recruiter.processes.inline.signals import Signals
 from recruiter.processes.progress.sender import ProgressSender
 from recruiter.processes.worker.held_job import HeldJob
@@ -76,7 +76,7 @@ class Seat:
         self._running: HeldJob | None = None
         self._began = clock.now()
         self._began_at = 0.0
-        self._reach = Reach()
+        self._interruptible = Interruptible()
         # Signal handlers ring it too, and may interrupt the very thread that waits for it: only this queue allows that.
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._holdings = Holdings("")
@@ -101,13 +101,13 @@ class Seat:
             waiting = [job for job in self._waiting if job.id in flags]
             for job in waiting:
                 self._waiting.remove(job)
-            # Both are read here: by the time it is interrupted, the next job may run, with a reach of its own.
-            running, reach = self._running, self._reach
+            # Both are read here: by the time it is interrupted, the next job may run, with a interruptible of its own.
+            running, interruptible = self._running, self._interruptible
         self._holdings.ended((job.id, None) for job in waiting)
         self._let_go()
         if running is not None and running.id in flags:
             flag = flags[running.id]
-            reach.interrupt(JobCancelled(flag.get("by"), flag.get("reason"), flag.get("at")))
+            interruptible.interrupt(JobCancelled(flag.get("by"), flag.get("reason"), flag.get("at")))
 
     def recall(self, ids: Collection[JobId]) -> None:
         """These must not start any more: those that have not are let go."""
@@ -174,7 +174,7 @@ class Seat:
         self._begin(job)
         try:
             self.signals.in_job = True
-            ended = self._executor.run(job.raw, self._reach, tells=partial(self._sender.call, job))
+            ended = self._executor.run(job.raw, self._interruptible, on_progress=partial(self._sender.call, job))
         except BaseException:  # a signal that found us just before or after the user's code
             self.signals.in_job = False  # at once: another one must not find us here
             if not self.signals.interrupted:
@@ -197,7 +197,7 @@ class Seat:
     def _begin(self, job: HeldJob) -> None:
         with self._lock:
             self._running, self._began, self._began_at = job, self._clock.now(), self._clock.monotonic()
-            self._reach = Reach()
+            self._interruptible = Interruptible()
 
     def _end(self) -> None:
         with self._lock:

@@ -16,8 +16,8 @@ from contextlib import suppress
 from typing import Generic, TypeVar
 
 from recruiter.domain.progress import Progress
+from recruiter.progress import AttemptProgress
 from recruiter.store.codec import encode, progress_fields
-from recruiter.tracker import Tracker
 
 K = TypeVar("K")
 
@@ -31,17 +31,17 @@ class ProgressSender(Generic[K]):
     def __init__(self, deliver: Callable[[K, bytes], None]) -> None:
         self._deliver = deliver
         # The only queue that may be interrupted anywhere, by the end of a job's time.
-        self._calls: queue.SimpleQueue[tuple[K, Tracker, threading.Lock] | None] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[tuple[K, AttemptProgress, threading.Lock] | None] = queue.SimpleQueue()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._resting = False
 
-    def call(self, key: K, tracker: Tracker) -> None:
+    def call(self, key: K, progress: AttemptProgress) -> None:
         """By a job: there is something to be carried."""
         left = threading.Lock()
         left.acquire()
-        tracker.called = True  # first: it is reset when the sender has been there
-        self._calls.put((key, tracker, left))
+        progress.called = True  # first: it is reset when the sender has been there
+        self._calls.put((key, progress, left))
         if self._thread is None:
             self._start()
         if not self._resting:
@@ -72,10 +72,10 @@ class ProgressSender(Generic[K]):
             time.sleep(REST)
             self._resting = False
 
-    def _carry(self, key: K, tracker: Tracker, left: threading.Lock) -> None:
+    def _carry(self, key: K, progress: AttemptProgress, left: threading.Lock) -> None:
         def away(progress: Progress) -> None:
             self._deliver(key, encode(progress_fields(progress)))
 
         with suppress(OSError):  # the pipe is broken: this process is about to end
-            tracker.carry(away)
+            progress.carry(away)
         left.release()

@@ -13,7 +13,7 @@ from recruiter.events import Events
 from recruiter.processes.cleaner import CleanerOptions, CleanerProcess
 from recruiter.processes.loop import Stop
 from recruiter.steps import count_waiting as gauging
-from recruiter.steps.count_waiting import gauge
+from recruiter.steps.count_waiting import count_waiting
 from recruiter.store.database import Store
 from recruiter.views.analytics import analyse
 from recruiter.views.count import count
@@ -40,7 +40,7 @@ def queued(store: Store, **which: str) -> int:
 def test_few_are_counted_by_whoever_looks(store: Store) -> None:
     wait(store, 3)
 
-    assert gauge(store) is False
+    assert count_waiting(store) is False
 
     wait(store, 1)
     assert queued(store) == 4
@@ -50,7 +50,7 @@ def test_many_are_not_counted_by_whoever_looks(store: Store) -> None:
     wait(store, 3, group="mail")
     wait(store, 2, task="sub")
 
-    assert gauge(store) is True
+    assert count_waiting(store) is True
 
     kept = store.queues.kept(store.clock.now())
     assert kept is not None
@@ -64,7 +64,7 @@ def test_many_are_not_counted_by_whoever_looks(store: Store) -> None:
 def test_who_runs_is_known_all_the_same(store: Store) -> None:
     jobs = [a_job(scheduled_at=store.clock.now() - MINUTE) for _ in range(5)]
     insert(store, *jobs)
-    gauge(store)
+    count_waiting(store)
     on_the_roster(store, seen_at=store.clock.now())
 
     store.roster.assign({"w1": [jobs[0].id, jobs[1].id]}, term=1)
@@ -75,20 +75,20 @@ def test_who_runs_is_known_all_the_same(store: Store) -> None:
 
 def test_they_are_counted_again_only_when_it_is_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     wait(store, 5)
-    assert [gauge(store), gauge(store)] == [True, False]
+    assert [count_waiting(store), count_waiting(store)] == [True, False]
 
     monkeypatch.setattr(store.clock, "now", lambda now=store.clock.now: now() + 1.1 * LONG)
     wait(store, 1)
 
     assert queued(store) == 5
-    assert gauge(store) is True
+    assert count_waiting(store) is True
     assert queued(store) == 6
 
 
 @pytest.mark.parametrize("away", [-LONG, 4 * LONG], ids=["long ago", "when nobody counts any more"])
 def test_of_another_time_they_are_counted(store: Store, away: timedelta) -> None:
     wait(store, 5)
-    gauge(store)
+    count_waiting(store)
     insert(store, a_job(scheduled_at=store.clock.now() - 2 * LONG))
 
     told = analyse(store, store.clock.now() + away, MINUTE).jobs

@@ -17,19 +17,19 @@ from datetime import datetime
 
 from recruiter.domain.progress import Progress, Recorder
 
-Tells = Callable[["Tracker"], None]
-"""Called when a tracker has something new to be carried away."""
+OnProgress = Callable[["AttemptProgress"], None]
+"""Called when an attempt has new progress to send."""
 
 
-def nobody(_tracker: Tracker) -> None:
-    """For attempts whose progress is stored with their outcome, and not before."""
+def ignore_progress(_progress: AttemptProgress) -> None:
+    """For attempts whose progress is only stored with their outcome."""
 
 
-class Tracker:
-    def __init__(self, before: Progress, now: Callable[[], datetime], tells: Tells) -> None:
+class AttemptProgress:
+    def __init__(self, before: Progress, now: Callable[[], datetime], on_progress: OnProgress) -> None:
         self._recorder = Recorder(before)
         self._now = now
-        self._tells = tells
+        self._on_progress = on_progress
         self._recording, self._carrying = threading.Lock(), threading.Lock()
         self._closed = False
         self._process = os.getpid()
@@ -73,7 +73,7 @@ class Tracker:
 
     def _tell(self) -> None:
         if not self.called:
-            self._tells(self)
+            self._on_progress(self)
 
     def _is_ours(self) -> bool:
         """Not in a process that the job has forked: nobody would come there, and a lock may be taken for ever."""
