@@ -12,7 +12,7 @@ from recruiter.domain.job import JobId
 from recruiter.processes.child import pipe
 from recruiter.processes.child.claims import Claims
 from recruiter.processes.worker.child_handle import ChildHandle
-from recruiter.processes.worker.held_job import HeldJob
+from recruiter.processes.worker.held_jobs import HeldJob
 from recruiter.store.codec import decode, encode, job_document
 from tests.samples import a_job
 

@@ -43,11 +43,11 @@ from recruiter.events import Event, Listener
 from recruiter.first_use import cached_property
 from recruiter.jobs import Jobs
 from recruiter.log import log_events
-from recruiter.processes.host import measured_resources
-from recruiter.processes.inline.flush import MOST_FLUSHED, Flushing
-from recruiter.processes.inline.run import Calling, StopEvent
-from recruiter.processes.inline.runner import Crew
-from recruiter.processes.inline.worker import CallingOptions
+from recruiter.processes.inline.flush import MOST_FLUSHED, Flush
+from recruiter.processes.inline.run import Inline, StopEvent
+from recruiter.processes.inline.runner import InlineApplication
+from recruiter.processes.inline.worker import InlineOptions
+from recruiter.processes.worker.registration import measured_resources
 from recruiter.registry import BECAME_MASTER, STEPT_BACK, RegistryOwner, TaskDefinition
 from recruiter.repeatable import RepeatableJob, SchedulerHandle
 from recruiter.results import JobHandle, Results
@@ -401,7 +401,7 @@ class Recruiter(RegistryOwner):
         waiting. With `due_only`, jobs whose time has not come stay waiting too. Raises NotAlone where a recruiter or a
         worker is running.
         """
-        return Flushing(self.store, self.events, self._crew, self._calling_options).run(most, due_only)
+        return Flush(self.store, self.events, self._crew, self._calling_options).run(most, due_only)
 
     aflush_jobs_synchronously = async_face(flush_jobs_synchronously, runs_user_code=True)
 
@@ -593,19 +593,19 @@ class Recruiter(RegistryOwner):
         return Executor(self.registry, self.policies, self.clock, worker, owners=(self,))
 
     @property
-    def _crew(self) -> Crew:
-        return Crew(self.registry, self.policies, self.schedules, self._executor_of)
+    def _crew(self) -> InlineApplication:
+        return InlineApplication(self.registry, self.policies, self.schedules, self._executor_of)
 
     @cached_property
-    def _calling(self) -> Calling:
+    def _calling(self) -> Inline:
         self.store.prepare()
-        return Calling(self.store, self.events, self._crew, self._calling_options)
+        return Inline(self.store, self.events, self._crew, self._calling_options)
 
     @property
-    def _calling_options(self) -> CallingOptions:
+    def _calling_options(self) -> InlineOptions:
         """The same as of the processes on this database, as far as settings say."""
         settings = Settings.load()
-        return CallingOptions(
+        return InlineOptions(
             lease_time=settings.lease_time.total_seconds(),
             dead_after=settings.considered_dead_after.total_seconds(),
             heartbeat=settings.heartbeat.total_seconds(),

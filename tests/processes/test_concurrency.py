@@ -25,7 +25,7 @@ from recruiter.processes.child import pipe
 from recruiter.processes.child.cancel_listener import CancelListener
 from recruiter.processes.child.claims import Claims
 from recruiter.processes.child.concurrent import ConcurrentChild
-from recruiter.processes.child.listener_errors import Complaints
+from recruiter.processes.child.listener_errors import ListenerErrors
 from recruiter.store.codec import decode, encode, job_document
 from recruiter.store.database import Store
 from recruiter.store.target import Target
@@ -358,8 +358,8 @@ class ConcurrentChildren:
         self._claims = Claims(multiprocessing.get_context("forkserver"))
         executor, clock = bench.executor, FollowingClock()
         control = CancelListener(self._control[0], self._claims, clock, by_signal=False)
-        complaints, ends = Complaints(clock), (self._to[0], self._from[1])
-        self._child = ConcurrentChild(*ends, self._claims, executor, control, complaints, clock, places)
+        listener_errors, ends = ListenerErrors(clock), (self._to[0], self._from[1])
+        self._child = ConcurrentChild(*ends, self._claims, executor, control, listener_errors, clock, places)
         self._thread = threading.Thread(target=self._child.work)
 
     def run(self, *tasks: str) -> list[Any]:

@@ -141,7 +141,7 @@ def test_a_leader_whose_clock_goes_wrong_sets_it_by_the_servers(target: str) -> 
     script = (
         "import sys; from datetime import timedelta\n"
         "from recruiter.store.database import Store; from recruiter.store.target import Target\n"
-        "from recruiter.processes.presence import Presence\n"
+        "from recruiter.processes.loop import Presence\n"
         "store = Store(Target.parse(sys.argv[1])); store.clock.offset = timedelta(hours=1)\n"
         "presence = Presence(store, 'recruiter', every=0.0); presence.show(); presence.show()\n"
         "store.close()"

@@ -199,7 +199,7 @@ def test_a_step_that_hangs_stops_the_pings(tmp_path: Path) -> None:
         systemd.hears("WATCHDOG=1", within=10)
 
     hangs.set()
-    loop.ring()
+    loop.wake()
 
     _falls_silent(systemd)
     hang.set()

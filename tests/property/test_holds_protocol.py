@@ -19,8 +19,7 @@ from recruiter.clock import StoppedClock
 from recruiter.domain.job import JobId
 from recruiter.domain.retry.policy_registry import PolicyRegistry
 from recruiter.errors import Superseded
-from recruiter.processes.worker.held_job import HeldJob
-from recruiter.processes.worker.held_jobs import Holdings, Outcome
+from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, Outcome
 from recruiter.steps.cancel import cancel
 from recruiter.steps.rescue import Rescue
 from recruiter.store import outcomes as moves
@@ -72,7 +71,7 @@ class Worker:
         while True:
             world.workers += 1
             self.held, self.answers, self.started = (
-                Holdings(f"w{world.workers}"),
+                HeldJobs(f"w{world.workers}"),
                 list[Holding | None](),
                 dict[Any, Any](),
             )
@@ -155,7 +154,7 @@ class Worker:
         else:
             self.held.settled(outcomes, answer)
 
-    def release(self, held: Holdings, outcomes: list[Outcome]) -> Any:
+    def release(self, held: HeldJobs, outcomes: list[Outcome]) -> Any:
         me, ids, movement = held.worker, [id for id, _ in outcomes], moves.gather(outcomes)
         if movement.archive or movement.reschedule:  # a transaction, which does not arrive late: it would conflict
             fate = self.world.random.random()

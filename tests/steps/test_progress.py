@@ -23,8 +23,8 @@ from recruiter.errors import NoCurrentJob, StoreUnreachable
 from recruiter.events import Event, Events
 from recruiter.processes.loop import Stop
 from recruiter.processes.progress.writer import ProgressWriter
-from recruiter.processes.worker.held_job import HeldJob
-from recruiter.processes.worker.registration import Membership, MembershipOptions
+from recruiter.processes.worker.held_jobs import HeldJob
+from recruiter.processes.worker.registration import Registration, RegistrationOptions
 from recruiter.progress import AttemptProgress
 from recruiter.steps.cancel import archive_cancelled
 from recruiter.steps.rescue import Rescue
@@ -462,14 +462,14 @@ class TestTracking:
 
     @pytest.fixture
     def tracking(self, store: Store) -> ProgressWriter:
-        membership = Membership(store.clock, MembershipOptions(), lambda: None)
-        return ProgressWriter(store, Events(), Stop(), membership)
+        registration = Registration(store.clock, RegistrationOptions(), lambda: None)
+        return ProgressWriter(store, Events(), Stop(), registration)
 
     def said(self, tracking: ProgressWriter, job: Job, progress: float) -> Document:
         """This job runs here and has said so."""
         said = Progress((StatusEntry("running", None, progress, None, NOW),))
         held = HeldJob(job.id, encode(job_document(job)))
-        tracking._membership.holdings.tracks.heard(held, NOW, encode(progress_fields(said)))
+        tracking._registration.held_jobs.progress.add(held, NOW, encode(progress_fields(said)))
         return progress_fields(said)
 
     def test_it_writes_the_newest_word_once(self, store: Store, tracking: ProgressWriter) -> None:
@@ -488,7 +488,7 @@ class TestTracking:
         job = a_job()
         insert(store, job)
         self.said(tracking, job, 0.5)
-        tracking._membership.lose(tracking._membership.holdings)
+        tracking._registration.lose(tracking._registration.held_jobs)
 
         tracking._step()
 
@@ -496,9 +496,9 @@ class TestTracking:
 
     def test_nor_one_that_has_been_silent_too_long(self, store: Store) -> None:
         clock = StoppedClock(NOW)
-        membership = Membership(clock, MembershipOptions(dead_after=15.0), lambda: None)
-        membership.joined = True
-        tracking = ProgressWriter(store, Events(), Stop(), membership)
+        registration = Registration(clock, RegistrationOptions(dead_after=15.0), lambda: None)
+        registration.joined = True
+        tracking = ProgressWriter(store, Events(), Stop(), registration)
         job = a_job()
         insert(store, job)
         self.said(tracking, job, 0.5)
@@ -528,7 +528,7 @@ class TestTracking:
         told: list[Event] = []
         events = Events()
         events.listen(told.append)
-        tracking = ProgressWriter(store, events, Stop(), Membership(store.clock, MembershipOptions(), lambda: None))
+        tracking = ProgressWriter(store, events, Stop(), Registration(store.clock, RegistrationOptions(), lambda: None))
         large, other = a_job(), a_job()
         insert(store, large, other)
         room = 16 * 1024 * 1024 - len(encode(job_document(large))) - 100
@@ -547,48 +547,48 @@ class TestTracking:
         job = a_job()
         insert(store, job)
         self.said(tracking, job, 0.5)
-        tracks = tracking._membership.holdings.tracks
-        assert [each.id for each in tracks.take("w1")] == [job.id]
+        progress = tracking._registration.held_jobs.progress
+        assert [each.id for each in progress.take("w1")] == [job.id]
         stopped = threading.Event()
 
         def stop() -> None:
-            tracks.stop([job.id])
+            progress.stop([job.id])
             stopped.set()
 
         thread = threading.Thread(target=stop)
         thread.start()
         assert not stopped.wait(0.1)
-        tracks.landed(True)
+        progress.written(True)
         thread.join(10)
 
         assert stopped.is_set()
         self.said(tracking, job, 0.9)
-        assert tracks.take("w1") == []
+        assert progress.take("w1") == []
 
     def test_nor_of_one_that_was_seen_running_before_it_was_settled(self, tracking: ProgressWriter) -> None:
         """Given a heartbeat that looked before and speaks after, then the job is not signed, also where it waits."""
-        holdings = tracking._membership.holdings
+        held_jobs = tracking._registration.held_jobs
         job = a_job()
         seen = [(HeldJob(job.id, encode(job_document(job))), NOW)]
-        holdings.hear(Holding([job.id], 0))
-        holdings.tracks.stop([job.id])
-        assert not holdings.saw(seen, LATER, 1.0)
-        assert holdings.tracks.take("w1") == []
+        held_jobs.hear(Holding([job.id], 0))
+        held_jobs.progress.stop([job.id])
+        assert not held_jobs.saw(seen, LATER, 1.0)
+        assert held_jobs.progress.take("w1") == []
 
-        holdings.settled([(job.id, None)], Holding([], 1))
-        assert not holdings.saw(seen, LATER, 1.0)
-        assert holdings.tracks.said(job.id) == {}
+        held_jobs.settled([(job.id, None)], Holding([], 1))
+        assert not held_jobs.saw(seen, LATER, 1.0)
+        assert held_jobs.progress.fields_of(job.id) == {}
 
         # and if it comes again it is
-        holdings.hear(Holding([job.id], 1))
-        assert holdings.saw(seen, LATER, 1.0)
-        assert [sign.id for sign in holdings.tracks.take("w1")] == [job.id]
+        held_jobs.hear(Holding([job.id], 1))
+        assert held_jobs.saw(seen, LATER, 1.0)
+        assert [sign.id for sign in held_jobs.progress.take("w1")] == [job.id]
 
     def test_a_job_that_cannot_be_read_is_passed_over(self, tracking: ProgressWriter) -> None:
-        tracks = tracking._membership.holdings.tracks
-        tracks.saw([(HeldJob("x", b"nonsense"), NOW)], LATER, 1.0)
+        progress = tracking._registration.held_jobs.progress
+        progress.add_running([(HeldJob("x", b"nonsense"), NOW)], LATER, 1.0)
 
-        assert tracks.take("w1") == []
+        assert progress.take("w1") == []
         assert tracking._step() > 1
 
 

@@ -14,7 +14,7 @@ from recruiter import Every, Recruiter
 from recruiter import clock as clocks
 from recruiter.clock import SystemClock
 from recruiter.events import Events
-from recruiter.processes.repeating import Repeating
+from recruiter.processes.repeater import Repeater
 from recruiter.steps.lead import Leadership
 from recruiter.store.database import Store
 from tests.conftest import eventually
@@ -58,7 +58,7 @@ def test_a_repeatable_job_is_not_silent_when_the_leaders_clock_is_set(
         recruiter.job("tick").repeat_with_policy(Every("1 second")).with_urn("tick").create()
     leadership = Leadership(store, store.clock, 60.0)
     assert leadership.attend()
-    repeating = Repeating(store, Events(), recruiter.schedules)
+    repeating = Repeater(store, Events(), recruiter.schedules)
 
     def made() -> int:
         repeating.step(leadership.term, leadership.holder)

@@ -11,7 +11,7 @@ import pytest
 from recruiter.processes.child import pipe
 from recruiter.processes.child.claims import CELLS
 from recruiter.processes.worker.child_handle import ChildHandle
-from recruiter.processes.worker.held_job import HeldJob
+from recruiter.processes.worker.held_jobs import HeldJob
 from recruiter.store.codec import decode
 from tests.fake_child import FakeChild, held, held_many
 

@@ -16,8 +16,7 @@ from recruiter.events import Event, Events
 from recruiter.processes.worker import overruns
 from recruiter.processes.worker.child_handle import ChildHandle
 from recruiter.processes.worker.dispatcher import Dispatcher
-from recruiter.processes.worker.held_job import HeldJob
-from recruiter.processes.worker.held_jobs import Holdings
+from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
 from recruiter.store.codec import Document, decode, encode
 from recruiter.store.collections.roster import Holding
 from recruiter.store.outcomes import Move
@@ -31,7 +30,7 @@ class Worker:
     def __init__(self, children: int = 1, places: int = 1, memory_limit: int | None = None) -> None:
         self.children: list[FakeChild] = []
         self.events: list[Event] = []
-        self.holdings = Holdings("w1")
+        self.held_jobs = HeldJobs("w1")
         self.given: list[JobId] = []
         self._places = places
         events = Events()
@@ -47,7 +46,7 @@ class Worker:
             starving=lambda: None,
             heard=lambda: None,
         )
-        self.dispatcher.open(self.holdings)
+        self.dispatcher.open(self.held_jobs)
 
     def _spawn(self, worker: str, now: float) -> ChildHandle:
         assert worker == "w1"
@@ -64,9 +63,9 @@ class Worker:
     def fetched(self, *jobs: HeldJob) -> None:
         ids = [job.id for job in jobs]
         self.given += ids
-        self.holdings.hear(Holding(list(self.given), 0, len(self.given)))
-        self.holdings.fetched(self.holdings.to_fetch(), jobs)
-        self.holdings.marked(self.holdings.to_mark(10))
+        self.held_jobs.hear(Holding(list(self.given), 0, len(self.given)))
+        self.held_jobs.fetched(self.held_jobs.to_fetch(), jobs)
+        self.held_jobs.marked(self.held_jobs.to_mark(10))
 
     def turn(self) -> None:
         """Twice: what has been heard in one turn is acted on in the next."""
@@ -75,7 +74,7 @@ class Worker:
             self.dispatcher.turn()
 
     def outcomes(self) -> dict[object, Move]:
-        return dict(self.holdings.to_settle())
+        return dict(self.held_jobs.to_settle())
 
     def running(self) -> list[HeldJob]:
         return [job for job, _ in self.dispatcher.running()]
@@ -134,7 +133,7 @@ class TestTheUsualWay:
         slow, quick = worker.children
         jobs = held_many(3)
         worker.fetched(*jobs)
-        worker.holdings.accept()
+        worker.held_jobs.accept()
         slow.handle.send(jobs, worker.dispatcher._time())  # as if it had been quick before
         (first, _), *_ = slow.jobs()
         assert slow.claims.claim(first)

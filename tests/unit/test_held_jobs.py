@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from recruiter.domain.job import JobId
-from recruiter.processes.worker.held_job import HeldJob
-from recruiter.processes.worker.held_jobs import HeldState, Holdings
+from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, HeldState
 from recruiter.store.codec import encode, job_document
 from recruiter.store.collections.roster import Holding
 from recruiter.store.transactions import Rescheduled
@@ -28,27 +27,27 @@ def named(*ids: JobId, settled: int = 0, given: int = 1) -> Holding:
 
 
 @pytest.fixture
-def held() -> Holdings:
-    return Holdings("w1")
+def held() -> HeldJobs:
+    return HeldJobs("w1")
 
 
-def fetch(held: Holdings, *jobs: HeldJob) -> bool:
+def fetch(held: HeldJobs, *jobs: HeldJob) -> bool:
     held.hear(named(*(job.id for job in jobs)))
     return held.fetched(held.to_fetch(), jobs)
 
 
-def accepted(held: Holdings) -> list[JobId]:
+def accepted(held: HeldJobs) -> list[JobId]:
     first, last = held.accept()
     return [job.id for job in [*first, *last]]
 
 
-def settle(held: Holdings, holding: Holding) -> list[JobId]:
+def settle(held: HeldJobs, holding: Holding) -> list[JobId]:
     outcomes = held.to_settle()
     held.settled(outcomes, holding)
     return [id for id, _ in outcomes]
 
 
-def test_the_way_of_a_job(held: Holdings) -> None:
+def test_the_way_of_a_job(held: HeldJobs) -> None:
     job = a_held_job("a")
 
     assert held.hear(named("a"))
@@ -68,7 +67,7 @@ def test_the_way_of_a_job(held: Holdings) -> None:
     assert held.all_settled
 
 
-def test_an_outcome_that_could_not_be_written_is_written_next_time(held: Holdings) -> None:
+def test_an_outcome_that_could_not_be_written_is_written_next_time(held: HeldJobs) -> None:
     fetch(held, a_held_job("a"), a_held_job("b"))
     held.ended([("a", b"1"), ("b", b"2")])
     outcomes = held.to_settle()
@@ -80,7 +79,7 @@ def test_an_outcome_that_could_not_be_written_is_written_next_time(held: Holding
 
 
 class TestAnswers:
-    def test_an_old_one_does_not_bring_back_what_was_released(self, held: Holdings) -> None:
+    def test_an_old_one_does_not_bring_back_what_was_released(self, held: HeldJobs) -> None:
         fetch(held, a_held_job("a"))
         held.ended([("a", b"")])
         settle(held, named(settled=1))
@@ -89,7 +88,7 @@ class TestAnswers:
 
         assert held.state("a") is None
 
-    def test_a_job_is_known_until_its_release_is_answered(self, held: Holdings) -> None:
+    def test_a_job_is_known_until_its_release_is_answered(self, held: HeldJobs) -> None:
         """Given a release of unknown outcome, when a newer list does not name the job, then it is settled again."""
         fetch(held, a_held_job("a"))
         held.ended([("a", b"")])
@@ -99,7 +98,7 @@ class TestAnswers:
 
         assert settle(held, named(settled=2)) == ["a"]
 
-    def test_a_job_that_comes_again_is_fetched_again(self, held: Holdings) -> None:
+    def test_a_job_that_comes_again_is_fetched_again(self, held: HeldJobs) -> None:
         fetch(held, a_held_job("a"))
         held.ended([("a", None)])
 
@@ -108,7 +107,7 @@ class TestAnswers:
         assert held.to_fetch() == ["a"]
 
     @pytest.mark.parametrize("state", [ASSIGNED, FETCHED, QUEUED, STARTED])
-    def test_what_is_no_longer_in_the_list_is_recalled(self, held: Holdings, state: HeldState) -> None:
+    def test_what_is_no_longer_in_the_list_is_recalled(self, held: HeldJobs, state: HeldState) -> None:
         """Given a job that a failover took off the list, then it does not start, and its outcome is not written."""
         recalled: list[JobId] = []
         held.when_recalled(recalled.extend)
@@ -131,7 +130,7 @@ class TestAnswers:
         assert "lost" not in accepted(held)
         assert (held.to_settle(), held.state("kept") is not None) == ([], True)
 
-    def test_an_answer_from_before_an_assignment_recalls_nothing(self, held: Holdings) -> None:
+    def test_an_answer_from_before_an_assignment_recalls_nothing(self, held: HeldJobs) -> None:
         recalled: list[JobId] = []
         held.when_recalled(recalled.extend)
         held.hear(named("a", "b", given=2))
@@ -142,7 +141,7 @@ class TestAnswers:
 
 
 class TestFetching:
-    def test_what_is_gone_is_released(self, held: Holdings) -> None:
+    def test_what_is_gone_is_released(self, held: HeldJobs) -> None:
         held.hear(named("gone", "there"))
 
         assert held.fetched(held.to_fetch(), [a_held_job("there")])
@@ -150,7 +149,7 @@ class TestFetching:
         assert held.to_settle() == [("gone", None)]
         assert accepted(held) == ["there"]
 
-    def test_a_cancelled_job_goes_back_before_it_starts(self, held: Holdings) -> None:
+    def test_a_cancelled_job_goes_back_before_it_starts(self, held: HeldJobs) -> None:
         raw = a_held_job("a").raw
         cancelled = HeldJob("a", encode_job_in_lane("a", "/cancelled"))
         assert cancelled.cancelled
@@ -164,7 +163,7 @@ class TestFetching:
     def test_a_job_that_only_mentions_the_lane_is_not_cancelled(self) -> None:
         assert not a_held_job("a", tags=("/cancelled",)).cancelled
 
-    def test_when_it_fails_it_is_tried_again(self, held: Holdings) -> None:
+    def test_when_it_fails_it_is_tried_again(self, held: HeldJobs) -> None:
         held.hear(named("a", "b"))
         held.not_fetched(held.to_fetch())
 
@@ -172,7 +171,7 @@ class TestFetching:
 
 
 class TestAtMostOnce:
-    def test_no_more_are_marked_than_can_start(self, held: Holdings) -> None:
+    def test_no_more_are_marked_than_can_start(self, held: HeldJobs) -> None:
         jobs = [a_held_job(name, at_most_once=True) for name in "abc"]
         fetch(held, *jobs)
         assert accepted(held) == []
@@ -184,7 +183,7 @@ class TestAtMostOnce:
         assert held.to_mark(slots=2) == []
         assert accepted(held) == ["a", "b"]
 
-    def test_marked_ones_come_first(self, held: Holdings) -> None:
+    def test_marked_ones_come_first(self, held: HeldJobs) -> None:
         once, other = a_held_job("once", at_most_once=True), a_held_job("other")
         fetch(held, other, once)
         held.marked(held.to_mark(1))
@@ -192,7 +191,7 @@ class TestAtMostOnce:
         assert held.accept() == ([once], [other])
 
     @pytest.mark.parametrize("answered", [True, False])
-    def test_one_that_goes_back_loses_its_mark(self, held: Holdings, answered: bool) -> None:
+    def test_one_that_goes_back_loses_its_mark(self, held: HeldJobs, answered: bool) -> None:
         """Also if nobody knows whether it was marked."""
         fetch(held, a_held_job("a", at_most_once=True))
         jobs = held.to_mark(1)
@@ -204,7 +203,7 @@ class TestAtMostOnce:
         assert isinstance(move, Rescheduled)
         assert move.unset == ("started_by", "started_at")
 
-    def test_one_that_was_never_marked_is_only_released(self, held: Holdings) -> None:
+    def test_one_that_was_never_marked_is_only_released(self, held: HeldJobs) -> None:
         fetch(held, a_held_job("a", at_most_once=True))
 
         held.ended([(id, None) for id in held.not_begun()])
@@ -214,7 +213,7 @@ class TestAtMostOnce:
 
 
 class TestPausing:
-    def test_what_was_fetched_goes_back_and_what_is_queued_is_recalled(self, held: Holdings) -> None:
+    def test_what_was_fetched_goes_back_and_what_is_queued_is_recalled(self, held: HeldJobs) -> None:
         recalled: list[Collection[JobId]] = []
         held.when_recalled(recalled.append)
         queued, mail, other = a_held_job("queued", group="mail"), a_held_job("mail", group="mail"), a_held_job("other")
@@ -228,7 +227,7 @@ class TestPausing:
         assert (held.to_settle(), recalled) == ([("mail", None)], [{"queued"}])
         assert accepted(held) == ["other"]
 
-    def test_what_comes_later_goes_back_until_it_is_allowed(self, held: Holdings) -> None:
+    def test_what_comes_later_goes_back_until_it_is_allowed(self, held: HeldJobs) -> None:
         held.allow(lambda job: job.group != "mail")
         assert fetch(held, a_held_job("a", group="mail"))
         assert settle(held, named(settled=1)) == ["a"]
@@ -240,7 +239,7 @@ class TestPausing:
         assert accepted(held) == ["b"]
 
 
-def test_handing_back_takes_everything_that_the_workplace_has_not_seen(held: Holdings) -> None:
+def test_handing_back_takes_everything_that_the_workplace_has_not_seen(held: HeldJobs) -> None:
     fetch(held, a_held_job("queued"))
     held.accept()
     held.hear(named("queued", "fetched", given=2))

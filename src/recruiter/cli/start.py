@@ -25,14 +25,13 @@ from recruiter.processes.child.process_group import die_with_parent
 from recruiter.processes.cleaner import CleanerOptions, CleanerProcess
 from recruiter.processes.fleet import PARENT_VARIABLE, Fleet
 from recruiter.processes.hooks import Hook
-from recruiter.processes.host import measured_resources
-from recruiter.processes.loop import Stop
-from recruiter.processes.presence import Presence
+from recruiter.processes.loop import Presence, Stop
 from recruiter.processes.recruiter import RecruiterOptions, RecruiterProcess
 from recruiter.processes.systemd import ServiceManager
 from recruiter.processes.worker import resource_tracker
 from recruiter.processes.worker.child_pool import ForkServer
 from recruiter.processes.worker.process import WorkerOptions, WorkerProcess
+from recruiter.processes.worker.registration import measured_resources
 from recruiter.registry import BECAME_MASTER, STEPT_BACK
 from recruiter.settings import Settings
 from recruiter.store.database import Store

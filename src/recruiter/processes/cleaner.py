@@ -9,8 +9,7 @@ from datetime import datetime, timedelta
 
 from recruiter.domain.retry.policy_registry import PolicyRegistry
 from recruiter.events import Events
-from recruiter.processes.loop import Loop, Stop
-from recruiter.processes.presence import Presence
+from recruiter.processes.loop import Loop, Presence, Stop
 from recruiter.processes.systemd import ServiceManager
 from recruiter.steps.clean import BATCH, clean, clean_counts
 from recruiter.steps.count_waiting import count_waiting

@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from recruiter.events import Events
 from recruiter.processes.loop import Stop
-from recruiter.processes.relay import Relay
-from recruiter.processes.systemd import ServiceManager
+from recruiter.processes.systemd import Relay, ServiceManager
 
 PARENT_VARIABLE = "RECRUITER_PARENT"
 """Tells a process which parent to die with."""

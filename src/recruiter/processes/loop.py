@@ -8,19 +8,28 @@ from __future__ import annotations
 
 import os
 import random
+import secrets
 import signal
+import socket
 import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Literal
 
 from recruiter.errors import StoreError
 from recruiter.events import Events
 from recruiter.processes.systemd import ServiceManager
+from recruiter.store.database import Store
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.2, 5.0
 SAME_WISH = 0.5
 """Seconds in which further signals mean the same stop: a service manager signals a whole group, parents pass it on."""
+
+
+_SHOWN_WITHIN = 2.0
+"""Seconds for a write that nothing depends on, but that the main loop waits for."""
 
 
 class Stop:
@@ -88,26 +97,26 @@ class Loop:
         self._step = step
         self._stop = stop
         self._events = events
-        self._wake = threading.Event()
+        self._woken = threading.Event()
         self._failures = 0
         self._longest_wait = longest_wait
         self._manager = manager or ServiceManager()
-        stop.when_asked(self.ring)
+        stop.when_asked(self.wake)
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Do not wait any longer."""
-        self._wake.set()
+        self._woken.set()
 
     def run(self) -> None:
         while not self._stop.asked:
-            self._wake.clear()
+            self._woken.clear()
             self._wait(self.attempt())
 
     def _wait(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         self._manager.alive()
         while (left := until - time.monotonic()) > 0 and not self._stop.asked:
-            if self._wake.wait(min(left, self._manager.every)):
+            if self._woken.wait(min(left, self._manager.every)):
                 return
             self._manager.alive()
 
@@ -137,3 +146,35 @@ class Loop:
         longest = min(self._longest_wait, _FIRST_WAIT * 2.0 ** min(self._failures, 10))
         self._failures += 1
         return longest * random.uniform(0.5, 1.0)
+
+
+class Presence:
+    """How a recruiter or a cleaner shows that it is there. It does so from its main loop: if that hangs, it is seen."""
+
+    def __init__(self, store: Store, role: Literal["recruiter", "cleaner"], host: str = "", every: float = 5.0) -> None:
+        self._store = store
+        self._clock = store.clock
+        self._every = every
+        self._at = 0.0
+        self._id = f"{host or socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+        self._facts = {
+            "role": role,
+            "host": host or socket.gethostname(),
+            "pid": os.getpid(),
+            "since": self._clock.now(),
+        }
+
+    def show(self) -> None:
+        """Now and then, however often it is called. Sets the clock by the server's on the way."""
+        asked_at = self._clock.monotonic()
+        if asked_at < self._at:
+            return
+        self._at = asked_at + self._every
+        facts = {**self._facts, "clock_offset": self._clock.offset.total_seconds()}
+        with suppress(StoreError):  # it is for people to see; work goes on without, and says what is wrong itself
+            server_time = self._store.processes.show(self._id, facts, _SHOWN_WITHIN)
+            self._clock.agree(server_time, self._clock.monotonic() - asked_at)
+
+    def leave(self) -> None:
+        with suppress(StoreError):  # it will be removed by itself
+            self._store.processes.leave(self._id)

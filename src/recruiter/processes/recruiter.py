@@ -23,9 +23,8 @@ from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.errors import StoreError, StoreRefused, StoreUnreachable, Superseded
 from recruiter.events import Events
 from recruiter.processes.hooks import Hook, Hooks
-from recruiter.processes.loop import Loop, Stop
-from recruiter.processes.presence import Presence
-from recruiter.processes.repeating import Repeating
+from recruiter.processes.loop import Loop, Presence, Stop
+from recruiter.processes.repeater import Repeater
 from recruiter.processes.systemd import ServiceManager
 from recruiter.steps.adopt import adopt, set_jobs_aside
 from recruiter.steps.assign import Round, assign, lacks_takers, never_fitting, recount, unserved
@@ -100,7 +99,7 @@ class RecruiterProcess:
         store.settlement.sessions.complain = lambda error: events.emit("session.not_ended", error=error)
         self._leadership = Leadership(store, store.clock, options.lease_time)
         self._rescue = Rescue(store, store.clock, options.dead_after, policies)
-        self._repeating = Repeating(store, events, schedules)
+        self._repeater = Repeater(store, events, schedules)
         self._rules = Rules()
         self._rules_at = 0.0
         self._reserved: Mapping[JobId, Spot] = {}
@@ -110,14 +109,14 @@ class RecruiterProcess:
         self._keeping_stop = Stop()
         self._keeping = Loop("lease", self._keep_the_lease, self._keeping_stop, events, self._leadership.interval)
         self._came_round_at = store.clock.monotonic()
-        store.wakers.add(self.ring)
-        store.wakers.add(self._keeping.ring)
+        store.wakers.add(self.wake)
+        store.wakers.add(self._keeping.wake)
         self._led = False
         self._stands_by = False
         self._flowing_until = 0.0
         self._pause = options.backoff_from
         self._round_at = 0.0
-        self._rung = threading.Event()
+        self._woken = threading.Event()
         self._look_around_at = 0.0
         self._fold_at = 0.0
         self._unserved = Notices[tuple[str, str]](_HOPELESS_GRACE)
@@ -175,12 +174,12 @@ class RecruiterProcess:
         if not leading:
             return self._leadership.look_every
         now = self._clock.monotonic()
-        if now >= self._round_at or self._rung.is_set():
-            if self._rung.is_set():
+        if now >= self._round_at or self._woken.is_set():
+            if self._woken.is_set():
                 self._pause = self._options.backoff_from
-            self._rung.clear()
+            self._woken.clear()
             self._round_at = now + self._lead()
-        if self._rung.is_set():
+        if self._woken.is_set():
             return 0.0
         return max(0.0, min(self._round_at - self._clock.monotonic(), self._leadership.interval * 0.9))
 
@@ -248,7 +247,7 @@ class RecruiterProcess:
         self._rules = rules
 
     def _repeat(self) -> None:
-        self._repeating.step(self._leadership.term, self._leadership.holder)
+        self._repeater.step(self._leadership.term, self._leadership.holder)
 
     def _archive_cancelled(self) -> None:
         self._archive(archive_cancelled, "job.cancelled", FLAGS_AT_ONCE)
@@ -267,14 +266,14 @@ class RecruiterProcess:
             if len(ended) + len(ended.unreadable) < batch:
                 return
             if self._clock.monotonic() > until:
-                self.ring()
+                self.wake()
                 return
 
     def _set_aside(self, malformed: Sequence[Unreadable]) -> None:
         term, holder = self._leadership.term, self._leadership.holder
         for id, reason in set_jobs_aside(self._store, term, holder, self._clock.now(), malformed):
             self._events.emit("job.set_aside", job=id, reason=reason)
-            self.ring()  # others may stand behind them
+            self.wake()  # others may stand behind them
 
     def _retire_silent(self, round: Round) -> None:
         for retired in self._rescue.retire_silent(round.roster, round.unreadable):
@@ -289,7 +288,7 @@ class RecruiterProcess:
         for id, holder in adoption.taken_over:
             self._events.emit("job.taken_over", job=id, holder=holder)
         if adoption.adopted:
-            self.ring()
+            self.wake()
 
     def _fold_statistics(self) -> None:
         now = self._clock.monotonic()
@@ -337,7 +336,7 @@ class RecruiterProcess:
             upcoming = self._store.scheduled.next_due(round.at)
             if upcoming is not None:
                 pause = min(pause, max(0.001, (upcoming - self._clock.now()).total_seconds()))
-        until_next = self._repeating.seconds_left()
+        until_next = self._repeater.seconds_left()
         return pause if until_next is None else min(pause, max(0.001, until_next))
 
     def _listens_after(self, round: Round) -> bool:
@@ -355,7 +354,7 @@ class RecruiterProcess:
         if self._bells is None:
             self._bells = (
                 Doorbell(self._store.database, _ARRIVED, self._arrived, self._deaf),
-                Doorbell(self._store.roster.collection, ROOM_MADE, lambda _: self.ring(), self._deaf),
+                Doorbell(self._store.roster.collection, ROOM_MADE, lambda _: self.wake(), self._deaf),
             )
         return self._bells
 
@@ -363,15 +362,15 @@ class RecruiterProcess:
         """While idle. New jobs are to be given to workers and nothing else; but it may also be a scheduler, another
         limit, or a document that another program has inserted."""
         if not changes or any(change.collection != scheduled.NAME or change.lane is None for change in changes):
-            self._repeating.look_soon()
+            self._repeater.look_soon()
             self._look_around_at = 0.0
             self._rules_at = 0.0
-        self.ring()
+        self.wake()
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Look now: at the lease, and if leading, for jobs and room."""
-        self._rung.set()
-        self._loop.ring()
+        self._woken.set()
+        self._loop.wake()
 
     def _deaf(self, error: str | None) -> None:
         self._events.emit("doorbell.back") if error is None else self._events.emit("doorbell.failed", error=error)

@@ -24,7 +24,7 @@ from recruiter.clock import FollowingClock
 from recruiter.processes.child import pipe
 from recruiter.processes.child.cancel_listener import CancelListener
 from recruiter.processes.child.claims import Claims
-from recruiter.processes.child.listener_errors import Complaints
+from recruiter.processes.child.listener_errors import ListenerErrors
 from recruiter.processes.progress.sender import ProgressSender
 from recruiter.steps.execute import Executor
 from recruiter.store.outcomes import Ended
@@ -42,7 +42,7 @@ class ConcurrentChild:
         claims: Claims,
         executor: Executor,
         control: CancelListener,
-        complaints: Complaints,
+        listener_errors: ListenerErrors,
         clock: FollowingClock,
         places: int,
     ) -> None:
@@ -51,7 +51,7 @@ class ConcurrentChild:
         self._claims = claims
         self._executor = executor
         self._control = control
-        self._complaints = complaints
+        self._listener_errors = listener_errors
         self._clock = clock
         self._context = contextvars.copy_context()
         """What every job begins with: what one sets there must not be seen by the next."""
@@ -138,7 +138,7 @@ class ConcurrentChild:
         self._control.end(number)
         with self._writing:
             answer = pipe.safe_answer(number, raw, ended, self._clock.now())
-            pipe.write_all(self._out, self._complaints.take() + answer)
+            pipe.write_all(self._out, self._listener_errors.take() + answer)
 
     def _tell(self, number: int, progress: bytes) -> None:
         with self._writing:

@@ -1,4 +1,4 @@
-"""Complaints: listeners that fail in a child, where nobody reads a log, told to the worker, which has one.
+"""ListenerErrors: listeners that fail in a child, where nobody reads a log, told to the worker, which has one.
 
 They travel with the answer of the next job that ends, and only now and then: a listener that fails once fails with
 every job.
@@ -17,18 +17,18 @@ from recruiter.processes.child import pipe
 from recruiter.store.codec import decode, encode
 
 _SELDOM_FROM_A_CHILD, _SELDOM_IN_THE_LOG = 1.0, 60.0
-"""Seconds between two complaints about the same kind of event."""
+"""Seconds between two listener_errors about the same kind of event."""
 _LONGEST = 500
 
 
-class Complaint(NamedTuple):
+class ListenerError(NamedTuple):
     listener: str
     event: str
     error: str
     times: int
 
 
-class Complaints:
+class ListenerErrors:
     """In the child: what there is to complain about."""
 
     def __init__(self, clock: Clock) -> None:
@@ -44,8 +44,8 @@ class Complaints:
             times = self._seldom.to_tell(about, self._clock.monotonic())
             if times:
                 listener, error = (cut(str(event.fields[name]), _LONGEST) for name in ("listener", "error"))
-                complaint = Complaint(listener, about, error, times)
-                self._frames.append(pipe.frame(pipe.COMPLAINT, 0, encode(complaint._asdict())))
+                listener_error = ListenerError(listener, about, error, times)
+                self._frames.append(pipe.frame(pipe.LISTENER_ERROR, 0, encode(listener_error._asdict())))
 
     def take(self) -> bytes:
         """To be sent before an answer; most of the time there is nothing."""
@@ -56,13 +56,13 @@ class Complaints:
         return b"".join(frames)
 
 
-class ComplaintsHeard:
+class ListenerErrorLog:
     """In the worker: those of all its children."""
 
     def __init__(self) -> None:
         self._seldom = Seldom(_SELDOM_IN_THE_LOG)
 
-    def to_tell(self, payload: bytes, now: float) -> Complaint | None:
-        complaint = Complaint(**decode(payload))
-        times = self._seldom.to_tell(complaint.event, now, complaint.times)
-        return complaint._replace(times=times) if times else None
+    def to_tell(self, payload: bytes, now: float) -> ListenerError | None:
+        listener_error = ListenerError(**decode(payload))
+        times = self._seldom.to_tell(listener_error.event, now, listener_error.times)
+        return listener_error._replace(times=times) if times else None

@@ -25,7 +25,7 @@ from recruiter.processes.child import pipe, process_group
 from recruiter.processes.child.cancel_listener import CancelListener
 from recruiter.processes.child.claims import Claims
 from recruiter.processes.child.concurrent import ConcurrentChild
-from recruiter.processes.child.listener_errors import Complaints
+from recruiter.processes.child.listener_errors import ListenerErrors
 from recruiter.processes.progress.sender import ProgressSender
 from recruiter.registry import Registry
 from recruiter.steps.execute import Executor
@@ -66,15 +66,15 @@ def child_main(
         owners=application.owners,
         stop_asked=claims.stop_asked,
     )
-    complaints = Complaints(clock)
+    listener_errors = ListenerErrors(clock)
     for owner in application.owners:
-        owner.events.confide_in(complaints.hear)
+        owner.events.confide_in(listener_errors.hear)
     control = CancelListener(control_pipe.fileno(), claims, clock, by_signal=concurrency == 1)
     pipe.write_all(out, pipe.frame(pipe.HELLO, 0, encode(_introduction(application.registry))))
     if concurrency == 1:
-        _work(inbox.fileno(), out, claims, executor, control, complaints, clock)
+        _work(inbox.fileno(), out, claims, executor, control, listener_errors, clock)
     else:
-        ConcurrentChild(inbox.fileno(), out, claims, executor, control, complaints, clock, concurrency).work()
+        ConcurrentChild(inbox.fileno(), out, claims, executor, control, listener_errors, clock, concurrency).work()
 
 
 def _introduction(registry: Registry) -> Document:
@@ -98,7 +98,7 @@ def _work(
     claims: Claims,
     executor: Executor,
     control: CancelListener,
-    complaints: Complaints,
+    listener_errors: ListenerErrors,
     clock: FollowingClock,
 ) -> None:
     frames, context = pipe.Frames(), contextvars.copy_context()
@@ -118,7 +118,7 @@ def _work(
                 control.end(number)
                 if interruptible.error is not None:
                     process_group.end_others()
-                pipe.write_all(out, complaints.take() + pipe.safe_answer(number, raw, ended, clock.now()))
+                pipe.write_all(out, listener_errors.take() + pipe.safe_answer(number, raw, ended, clock.now()))
     executor.close()
 
 

@@ -33,7 +33,7 @@ ARCHIVE = 4  # child → supervisor: ended; the archived document
 RESCHEDULE = 5  # child → supervisor: to be tried again; the changes
 CANCEL = 6  # supervisor → child, on a pipe of its own: cancel this one; who wants it, and why
 PROGRESS = 7  # child → supervisor: it still runs; what it has said of itself so far
-COMPLAINT = 8  # child → supervisor: a listener has failed
+LISTENER_ERROR = 8  # child → supervisor: a listener has failed
 CLOCK = 9  # supervisor → child, on the pipe for cancellations: what time it is
 
 READ_AT_ONCE = 1 << 20

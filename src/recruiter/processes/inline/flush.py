@@ -1,4 +1,4 @@
-"""Flushing: every waiting job, here and now, one after another; for the tests of applications.
+"""Flush: every waiting job, here and now, one after another; for the tests of applications.
 
 It works by the same rules as everybody: it takes the lead, joins the roster, assigns each job to itself with its term,
 and settles under its own registration. It only plans differently: by time, and without waiting for it. For that it has
@@ -18,13 +18,13 @@ from recruiter.domain.report import JobReport
 from recruiter.domain.why import Why
 from recruiter.errors import NotAlone, RecruiterError, StoreError, Superseded, UnknownTask
 from recruiter.events import Events
-from recruiter.processes.inline.runner import Crew, Seat
-from recruiter.processes.inline.worker import CallingOptions
+from recruiter.processes.inline.runner import InlineApplication, InlineRunner
+from recruiter.processes.inline.worker import InlineOptions
 from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.progress.writer import ProgressWriter
 from recruiter.processes.worker.heartbeat import Heartbeat
-from recruiter.processes.worker.held_job import HeldJob
-from recruiter.processes.worker.registration import LAST_WORDS, Membership, MembershipOptions
+from recruiter.processes.worker.held_jobs import HeldJob
+from recruiter.processes.worker.registration import LAST_WRITES, Registration, RegistrationOptions
 from recruiter.processes.worker.settler import let_go, settle_all
 from recruiter.steps.adopt import adopt
 from recruiter.steps.cancel import archive_cancelled
@@ -39,29 +39,29 @@ MOST_FLUSHED = 10_000
 _BETWEEN_LOOKS = 0.1
 
 
-class Flushing:
-    def __init__(self, store: Store, events: Events, crew: Crew, options: CallingOptions) -> None:
+class Flush:
+    def __init__(self, store: Store, events: Events, application: InlineApplication, options: InlineOptions) -> None:
         self._store = store
         self._clock = store.clock
         self._events = events
-        self._crew = crew
+        self._application = application
         self._options = options
         self._stop = Stop()
-        self._seat = Seat(  # serves nothing: only we assign to ourselves
-            crew, store.clock, events, frozenset(), heard=lambda: self._tracking.ring()
+        self._runner = InlineRunner(  # serves nothing: only we assign to ourselves
+            application, store.clock, events, frozenset(), heard=lambda: self._progress_writer.wake()
         )
-        roster = MembershipOptions(heartbeat=options.heartbeat, dead_after=options.dead_after)
-        self._membership = Membership(store.clock, roster, self._seat.wake)
-        self._tracking = ProgressWriter(store, events, self._stop, self._membership)
+        roster = RegistrationOptions(heartbeat=options.heartbeat, dead_after=options.dead_after)
+        self._registration = Registration(store.clock, roster, self._runner.wake)
+        self._progress_writer = ProgressWriter(store, events, self._stop, self._registration)
         self._heartbeat = Heartbeat(
             store,
             events,
             self._stop,
-            self._membership,
-            self._seat,
+            self._registration,
+            self._runner,
             Throughput(0),
             given=lambda: None,
-            noticed=self._tracking.ring,
+            noticed=self._progress_writer.wake,
         )
         self._leadership = Leadership(store, store.clock, options.lease_time)
         self._left: set[JobId] = set()
@@ -71,8 +71,8 @@ class Flushing:
         """Runs until nothing waits, or is due, that has not had its turn. Raises NotAlone before anything is run."""
         reports: list[JobReport] = []
         self._store.prepare()
-        with self._seat.signals, self._leading(), self._on_the_roster():
-            while not self._seat.signals.asked:
+        with self._runner.signals, self._leading(), self._on_the_roster():
+            while not self._runner.signals.asked:
                 reports.extend(self._adopt())
                 found = self._store.scheduled.first(self._left, self._clock.now() if due_only else None)
                 if found is None:
@@ -100,7 +100,7 @@ class Flushing:
                 yield
             finally:
                 stop.ask()
-                keeping.join(timeout=LAST_WORDS)
+                keeping.join(timeout=LAST_WRITES)
         finally:
             self._resign()
 
@@ -116,7 +116,7 @@ class Flushing:
 
     def _wait_for_the_dead(self) -> None:
         """Goes on when the roster is empty: workers that were killed are retired when they have been silent long."""
-        rescue = Rescue(self._store, self._clock, self._options.dead_after, self._crew.policies)
+        rescue = Rescue(self._store, self._clock, self._options.dead_after, self._application.policies)
         beats: dict[str, int] | None = None
         while (roster := self._store.roster.read()) or roster.unreadable:
             for worker in roster:
@@ -151,16 +151,16 @@ class Flushing:
     def _on_the_roster(self) -> Iterator[None]:
         beating: list[threading.Thread] = []
         try:
-            self._seat.open(self._membership.holdings)
+            self._runner.open(self._registration.held_jobs)
             self._heartbeat.join()
-            beating += [self._heartbeat.start(), self._tracking.start()]
+            beating += [self._heartbeat.start(), self._progress_writer.start()]
             yield
         finally:
             self._stop.ask()
             for thread in beating:
-                thread.join(timeout=LAST_WORDS)
-            self._membership.leave(self._store, self._events)
-            self._seat.close()
+                thread.join(timeout=LAST_WRITES)
+            self._registration.leave(self._store, self._events)
+            self._runner.close()
 
     # -- one job after another -----------------------------------------------------------------------------------
 
@@ -178,11 +178,11 @@ class Flushing:
 
     def _turn(self, id: JobId, task: str) -> list[JobReport]:
         """Its report; nothing when it is gone, or was interrupted."""
-        if self._crew.registry.find(task) is None:
+        if self._application.registry.find(task) is None:
             self._left.add(id)
             return [JobReport(id, task, False, error=f"{UnknownTask.__name__}: no task {task!r} is registered here")]
         self._require_lead()
-        worker = self._membership.holdings.worker
+        worker = self._registration.held_jobs.worker
         if not self._store.roster.assign({worker: [id]}, self._leadership.term):
             self._leadership.verify()
             self._require_lead()
@@ -198,17 +198,17 @@ class Flushing:
 
     def _perform(self, job: HeldJob) -> tuple[Move, JobReport | None]:
         if job.at_most_once:
-            worker, now = self._membership.holdings.worker, self._clock.now()
+            worker, now = self._registration.held_jobs.worker, self._clock.now()
             marked = self._store.settlement.mark_started(worker, [job.id], now)
             if job.id in marked.started_before:
-                move = self._seat.crash(job, now, "started before, never ended")
-                return move, report(self._crew.registry, job.raw, move) if move is not None else None
+                move = self._runner.crash(job, now, "started before, never ended")
+                return move, report(self._application.registry, job.raw, move) if move is not None else None
             if job.id not in marked.may_start:
                 return None, None  # it has been cancelled meanwhile
-        return self._seat.perform(job)
+        return self._runner.perform(job)
 
     def _settle(self, id: JobId, move: Move) -> None:
-        holdings = self._membership.holdings
+        held_jobs = self._registration.held_jobs
         outcomes = [(id, move)]
-        let_go(self._store, holdings, outcomes)
-        holdings.settled(outcomes, settle_all(self._store, self._events, holdings.worker, outcomes, {}))
+        let_go(self._store, held_jobs, outcomes)
+        held_jobs.settled(outcomes, settle_all(self._store, self._events, held_jobs.worker, outcomes, {}))

@@ -8,17 +8,17 @@ from typing import Protocol
 
 from recruiter.domain.report import JobReport
 from recruiter.events import Events
-from recruiter.processes.inline.runner import Crew
-from recruiter.processes.inline.worker import Caller, CallingOptions, Manner
+from recruiter.processes.inline.runner import InlineApplication
+from recruiter.processes.inline.worker import InlineMode, InlineOptions, InlineWorker
 from recruiter.store.database import Store
 
 _BETWEEN_LOOKS = 0.1
 """Seconds between two looks at the caller's wish to stop."""
 _SLACK = 1.0
 
-ONE = Manner(prefetch=False, rejoins=False)
-ALL = Manner()
-STAYING = Manner(stays=True)
+ONE = InlineMode(prefetch=False, rejoins=False)
+ALL = InlineMode()
+WATCH = InlineMode(stays=True)
 
 
 class StopEvent(Protocol):
@@ -27,11 +27,11 @@ class StopEvent(Protocol):
     def is_set(self) -> bool: ...
 
 
-class Calling:
-    def __init__(self, store: Store, events: Events, crew: Crew, options: CallingOptions) -> None:
+class Inline:
+    def __init__(self, store: Store, events: Events, application: InlineApplication, options: InlineOptions) -> None:
         self._store = store
         self._events = events
-        self._crew = crew
+        self._application = application
         self._options = options
 
     @property
@@ -59,15 +59,15 @@ class Calling:
 
     def watch(self, tasks: Iterable[str], stop: StopEvent | None = None) -> None:
         """Runs jobs as they come, until asked to stop."""
-        with self._caller(tasks, STAYING) as caller:
+        with self._caller(tasks, WATCH) as caller:
             while not caller.signals.asked and not (stop is not None and stop.is_set()):
                 job = caller.take(_BETWEEN_LOOKS)
                 if job is not None:
                     caller.perform(job)
 
     @contextmanager
-    def _caller(self, tasks: Iterable[str], manner: Manner) -> Iterator[Caller]:
-        caller = Caller(self._store, self._events, self._crew, self._options, frozenset(tasks), manner)
+    def _caller(self, tasks: Iterable[str], mode: InlineMode) -> Iterator[InlineWorker]:
+        caller = InlineWorker(self._store, self._events, self._application, self._options, frozenset(tasks), mode)
         with caller.signals:
             try:
                 caller.open()

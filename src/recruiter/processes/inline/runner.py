@@ -1,4 +1,4 @@
-"""The seat: the calling thread as a workplace. It runs one job at a time; what was prefetched waits beside it."""
+"""The runner: the calling thread as a runner. It runs one job at a time; what was prefetched waits beside it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from recruiter.events import Events
 from recruiter.interruption import Interruptible
 from recruiter.processes.inline.signals import Signals
 from recruiter.processes.progress.sender import ProgressSender
-from recruiter.processes.worker.held_job import HeldJob
-from recruiter.processes.worker.held_jobs import Holdings, crashed
+from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, crashed
 from recruiter.registry import Registry
 from recruiter.steps.execute import Executor
 from recruiter.store.codec import Document
@@ -34,7 +33,7 @@ _STALE = 1.0
 """Seconds that jobs may wait behind one that runs; then they go back to the roster."""
 
 
-class Crew(NamedTuple):
+class InlineApplication(NamedTuple):
     """What it takes to run jobs in the calling process."""
 
     registry: Registry
@@ -44,10 +43,10 @@ class Crew(NamedTuple):
     """Makes the executor for a worker of this id."""
 
 
-class Seat:
+class InlineRunner:
     def __init__(
         self,
-        crew: Crew,
+        application: InlineApplication,
         clock: Clock,
         events: Events,
         tasks: frozenset[str],
@@ -58,9 +57,9 @@ class Seat:
         let_go: Callable[[], None] = lambda: None,
     ) -> None:
         self.tasks: frozenset[str] | None = tasks
-        self.limits: Sequence[Limit] = crew.registry.limits(tasks)
+        self.limits: Sequence[Limit] = application.registry.limits(tasks)
         self.signals = Signals(self.wake, patient=patient)
-        self._crew = crew
+        self._application = application
         self._clock = clock
         self._events = events
         self._starving = starving
@@ -79,7 +78,7 @@ class Seat:
         self._interruptible = Interruptible()
         # Signal handlers ring it too, and may interrupt the very thread that waits for it: only this queue allows that.
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._holdings = Holdings("")
+        self._held_jobs = HeldJobs("")
         self._executor: Executor | None = None
 
     # -- from other threads --------------------------------------------------------------------------------------
@@ -89,7 +88,7 @@ class Seat:
 
     @property
     def hungry(self) -> bool:
-        return self._running is None and not self._waiting and not self._holdings.arrived
+        return self._running is None and not self._waiting and not self._held_jobs.arrived
 
     def running(self) -> list[tuple[HeldJob, datetime]]:
         with self._lock:
@@ -101,9 +100,9 @@ class Seat:
             waiting = [job for job in self._waiting if job.id in flags]
             for job in waiting:
                 self._waiting.remove(job)
-            # Both are read here: by the time it is interrupted, the next job may run, with a interruptible of its own.
+            # Both are read here: by the time it is interrupted, the next job may run, with an interruptible of its own.
             running, interruptible = self._running, self._interruptible
-        self._holdings.ended((job.id, None) for job in waiting)
+        self._held_jobs.ended((job.id, None) for job in waiting)
         self._let_go()
         if running is not None and running.id in flags:
             flag = flags[running.id]
@@ -115,11 +114,13 @@ class Seat:
             self._accept()
             back = [job for job in self._waiting if job.id in ids]
             self._waiting = deque(job for job in self._waiting if job.id not in ids)
-        self._holdings.ended((job.id, None) for job in back)
+        self._held_jobs.ended((job.id, None) for job in back)
         self._let_go()
 
     def crash(self, job: HeldJob, at: datetime, how: str) -> Move:
-        return crashed(job, self._crew.policies, self._holdings.worker, at, how, self._holdings.tracks.said(job.id))
+        return crashed(
+            job, self._application.policies, self._held_jobs.worker, at, how, self._held_jobs.progress.fields_of(job.id)
+        )
 
     @property
     def slow(self) -> bool:
@@ -137,14 +138,14 @@ class Seat:
 
     # -- the calling thread --------------------------------------------------------------------------------------
 
-    def open(self, holdings: Holdings) -> None:
+    def open(self, held_jobs: HeldJobs) -> None:
         """Begins a registration."""
         self.close()
         with self._lock:
-            self._holdings = holdings
-            holdings.when_recalled(self.recall)
+            self._held_jobs = held_jobs
+            held_jobs.when_recalled(self.recall)
             self._waiting.clear()
-        self._executor = self._crew.executor(holdings.worker)
+        self._executor = self._application.executor(held_jobs.worker)
 
     def close(self) -> None:
         self._sender.close()
@@ -183,7 +184,7 @@ class Seat:
         finally:
             self.signals.in_job = False
             self._end()
-        told = report(self._crew.registry, job.raw, ended)
+        told = report(self._application.registry, job.raw, ended)
         if self.signals.interrupted and not told.done:
             return self._interrupted(job), None
         if (told.error or "").startswith(KeyboardInterrupt.__name__):
@@ -191,7 +192,7 @@ class Seat:
         return ended, told
 
     def _note(self, job: HeldJob, progress: bytes) -> None:
-        self._holdings.tracks.heard(job, self._began, progress)
+        self._held_jobs.progress.add(job, self._began, progress)
         self._heard()
 
     def _begin(self, job: HeldJob) -> None:
@@ -220,6 +221,6 @@ class Seat:
                 self._bell.get_nowait()
 
     def _accept(self) -> None:
-        first, last = self._holdings.accept()
+        first, last = self._held_jobs.accept()
         self._waiting.extendleft(reversed(first))
         self._waiting.extend(last)

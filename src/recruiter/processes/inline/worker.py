@@ -21,16 +21,15 @@ from recruiter.domain.planning.prefetch import MOST_PREFETCHED, Throughput
 from recruiter.domain.report import JobReport
 from recruiter.errors import StoreUnreachable, Superseded
 from recruiter.events import Events
-from recruiter.processes.inline.runner import Crew, Seat
+from recruiter.processes.inline.runner import InlineApplication, InlineRunner
 from recruiter.processes.loop import Stop
 from recruiter.processes.progress.writer import ProgressWriter
 from recruiter.processes.recruiter import RecruiterOptions, RecruiterProcess
-from recruiter.processes.worker.fetcher import Fetching
+from recruiter.processes.worker.fetcher import Fetcher
 from recruiter.processes.worker.heartbeat import Heartbeat
-from recruiter.processes.worker.held_job import HeldJob
-from recruiter.processes.worker.held_jobs import Holdings
-from recruiter.processes.worker.registration import LAST_WORDS, Membership, MembershipOptions
-from recruiter.processes.worker.settler import Settling
+from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
+from recruiter.processes.worker.registration import LAST_WRITES, Registration, RegistrationOptions
+from recruiter.processes.worker.settler import Settler
 from recruiter.store.database import Store
 from recruiter.views.look import anything_to_do
 
@@ -40,7 +39,7 @@ _CLOCKS_DISAGREE = timedelta(milliseconds=100)
 
 
 @dataclass(frozen=True)
-class CallingOptions:
+class InlineOptions:
     lease_time: float = 5.0
     dead_after: float = 15.0
     heartbeat: float = 1.0
@@ -52,7 +51,7 @@ class CallingOptions:
 
 
 @dataclass(frozen=True)
-class Manner:
+class InlineMode:
     """How the three ways of calling differ."""
 
     prefetch: bool = True
@@ -63,60 +62,66 @@ class Manner:
     """Go on under a new id when the registration is lost."""
 
 
-class Caller:
+class InlineWorker:
     def __init__(
-        self, store: Store, events: Events, crew: Crew, options: CallingOptions, tasks: frozenset[str], manner: Manner
+        self,
+        store: Store,
+        events: Events,
+        application: InlineApplication,
+        options: InlineOptions,
+        tasks: frozenset[str],
+        mode: InlineMode,
     ) -> None:
         self.reports: list[JobReport] = []
         self._store = store
         self._clock = store.clock
         self._events = events
-        self._crew = crew
+        self._application = application
         self._options = options
         self._tasks = tasks
-        self._manner = manner
+        self._mode = mode
         self._fetch_stop, self._threads_stop = Stop(), Stop()
-        self._seat = Seat(
-            crew,
+        self._runner = InlineRunner(
+            application,
             store.clock,
             events,
             tasks,
-            patient=manner.stays,
-            starving=lambda: self._fetching.ring(),
-            heard=lambda: self._tracking.ring(),
-            let_go=lambda: self._settling.ring(),
+            patient=mode.stays,
+            starving=lambda: self._fetcher.wake(),
+            heard=lambda: self._progress_writer.wake(),
+            let_go=lambda: self._settler.wake(),
         )
-        self.signals = self._seat.signals
-        roster = MembershipOptions(
+        self.signals = self._runner.signals
+        roster = RegistrationOptions(
             resources=options.resources,
             host=options.host,
             heartbeat=options.heartbeat,
             dead_after=options.dead_after,
         )
-        self._membership = membership = Membership(store.clock, roster, self._seat.wake)
-        throughput = Throughput(MOST_PREFETCHED if manner.prefetch else 0)
-        self._settling = Settling(store, events, self._threads_stop, membership, throughput, settled=self._room_made)
-        self._fetching = Fetching(
+        self._registration = registration = Registration(store.clock, roster, self._runner.wake)
+        throughput = Throughput(MOST_PREFETCHED if mode.prefetch else 0)
+        self._settler = Settler(store, events, self._threads_stop, registration, throughput, settled=self._room_made)
+        self._fetcher = Fetcher(
             store,
             events,
             self._fetch_stop,
-            membership,
-            self._seat,
-            ended=self._settling.ring,
+            registration,
+            self._runner,
+            ended=self._settler.wake,
             busy=self._give_back_stale,
-            listen=manner.stays,
+            listen=mode.stays,
         )
-        self._tracking = ProgressWriter(store, events, self._threads_stop, membership)
+        self._progress_writer = ProgressWriter(store, events, self._threads_stop, registration)
         self._heartbeat = Heartbeat(
             store,
             events,
             self._threads_stop,
-            membership,
-            self._seat,
+            registration,
+            self._runner,
             throughput,
-            given=self._fetching.ring,
-            noticed=self._tracking.ring,
-            ended=self._settling.ring,
+            given=self._fetcher.wake,
+            noticed=self._progress_writer.wake,
+            ended=self._settler.wake,
         )
         self._recruiter: RecruiterProcess | None = None
         self._threads: list[threading.Thread] = []
@@ -125,15 +130,15 @@ class Caller:
 
     def open(self) -> None:
         """Joins the roster. Raises StoreError when that cannot be done."""
-        self._seat.open(self._membership.holdings)
+        self._runner.open(self._registration.held_jobs)
         # First: if it takes the lead, what it writes also hurries the linearizable read that joining waits for.
         self._recruiter = self._bring_recruiter()
         self._threads.append(threading.Thread(target=self._recruiter.run, name="recruiter", daemon=True))
         self._threads[0].start()
-        while (wait := self._heartbeat.join()) and not (self._membership.joined or self._membership.lost):
+        while (wait := self._heartbeat.join()) and not (self._registration.joined or self._registration.lost):
             time.sleep(wait)
-        self._recruiter.ring()  # its first round may have been before we were ready
-        loops = (self._fetching, self._heartbeat, self._settling, self._tracking)
+        self._recruiter.wake()  # its first round may have been before we were ready
+        loops = (self._fetcher, self._heartbeat, self._settler, self._progress_writer)
         self._threads.extend(loop.start() for loop in loops)
 
     def _bring_recruiter(self) -> RecruiterProcess:
@@ -142,35 +147,35 @@ class Caller:
             dead_after=self._options.dead_after,
             backoff_from=self._options.backoff_from,
             backoff_to=self._options.backoff_to,
-            listen=self._manner.stays,
+            listen=self._mode.stays,
         )
         return RecruiterProcess(
             self._store,
             self._events,
             self._fetch_stop,
             options,
-            policies=self._crew.policies,
-            schedules=self._crew.schedules,
+            policies=self._application.policies,
+            schedules=self._application.schedules,
         )
 
     def close(self) -> None:
         """Hands back what was not started, writes what was, and leaves the roster, whatever has happened."""
         try:
-            self._membership.draining = True
+            self._registration.draining = True
             # Nothing new from here on: what would arrive after the last look would be neither run nor handed back.
             self._fetch_stop.ask()
             self._join_threads(2)
             self._give_back_waiting()
-            self._wait_until_settled(LAST_WORDS)
+            self._wait_until_settled(LAST_WRITES)
         finally:
             self._threads_stop.ask()
-            self._fetching.close()
+            self._fetcher.close()
             self._join_threads(5)
-            self._membership.leave(self._store, self._events)
-            self._seat.close()
+            self._registration.leave(self._store, self._events)
+            self._runner.close()
 
     def _join_threads(self, count: int) -> None:
-        deadline = self._clock.monotonic() + LAST_WORDS
+        deadline = self._clock.monotonic() + LAST_WRITES
         for thread in self._threads[:count]:
             thread.join(timeout=max(0.0, deadline - self._clock.monotonic()))
 
@@ -178,12 +183,12 @@ class Caller:
 
     def take(self, within: float) -> HeldJob | None:
         """A job that is ours to run now, if one comes within this time; it may return sooner without one."""
-        if self._membership.lost:
+        if self._registration.lost:
             self._begin_again()
-        if self._membership.silent_too_long:
+        if self._registration.silent_too_long:
             time.sleep(min(within, _LONGEST_PAUSE))  # by now others may have been given what waits here
             return None
-        return self._seat.take(within)
+        return self._runner.take(within)
 
     def next_job(self, wait: float) -> HeldJob | None:
         """A job to run now; None when there is none for us, or when nobody has given it to us within this time."""
@@ -196,32 +201,32 @@ class Caller:
             if self._clock.monotonic() >= deadline or not self._anything_to_do():
                 return None
             assert self._recruiter is not None
-            self._recruiter.ring()  # it may follow somebody who has just resigned, or died
+            self._recruiter.wake()  # it may follow somebody who has just resigned, or died
             pause = min(2 * pause, _LONGEST_PAUSE)
         return None
 
     def perform(self, job: HeldJob) -> JobReport | None:
         """Runs the job; the report counts once `conclude` has made sure of it. None when it was interrupted."""
-        holdings = self._membership.holdings
-        move, report = self._seat.perform(job)
-        holdings.ended([(job.id, move)])
-        self._settling.ring()
-        if report is not None and not self._manner.stays:
+        held_jobs = self._registration.held_jobs
+        move, report = self._runner.perform(job)
+        held_jobs.ended([(job.id, move)])
+        self._settler.wake()
+        if report is not None and not self._mode.stays:
             self.reports.append(report)
         return report
 
     def take_no_more(self) -> None:
         """With the next settlement the leader learns that this was the last job for us."""
-        self._membership.draining = True
+        self._registration.draining = True
 
     def conclude(self) -> list[JobReport]:
         """The reports of everything that has been run and written. Raises when something could not be written."""
-        self._wait_until_settled(self._store.patience + LAST_WORDS)
-        holdings = self._membership.holdings
-        if not holdings.all_settled and self._membership.lost:
-            self._drop_superseded(holdings)
-        elif not holdings.all_settled:
-            ids = ", ".join(map(repr, holdings.results))
+        self._wait_until_settled(self._store.patience + LAST_WRITES)
+        held_jobs = self._registration.held_jobs
+        if not held_jobs.all_settled and self._registration.lost:
+            self._drop_superseded(held_jobs)
+        elif not held_jobs.all_settled:
+            ids = ", ".join(map(repr, held_jobs.results))
             raise StoreUnreachable(f"MongoDB does not take the results of these jobs; they will be run again: {ids}")
         return self.reports
 
@@ -229,29 +234,29 @@ class Caller:
 
     def _anything_to_do(self) -> bool:
         """Asked while nothing runs here. What is being settled may be due again as soon as it is."""
-        holdings = self._membership.holdings
+        held_jobs = self._registration.held_jobs
         soon = self._clock.now() + _CLOCKS_DISAGREE
-        return not holdings.all_settled or anything_to_do(self._store, holdings.worker, self._tasks, soon)
+        return not held_jobs.all_settled or anything_to_do(self._store, held_jobs.worker, self._tasks, soon)
 
     def _begin_again(self) -> None:
         """The registration is gone: what was prefetched is not ours any more, and what was run does not count."""
-        old = self._membership.holdings
-        waiting = self._seat.withdraw()
+        old = self._registration.held_jobs
+        waiting = self._runner.withdraw()
         self._drop_superseded(old)
         self._events.emit("worker.lost", worker=old.worker, running=0, waiting=len(waiting))
-        self._membership.begin()
-        self._seat.open(self._membership.holdings)
-        self._heartbeat.ring()
+        self._registration.begin()
+        self._runner.open(self._registration.held_jobs)
+        self._heartbeat.wake()
 
-    def _drop_superseded(self, old: Holdings) -> None:
-        deadline = self._clock.monotonic() + LAST_WORDS
+    def _drop_superseded(self, old: HeldJobs) -> None:
+        deadline = self._clock.monotonic() + LAST_WRITES
         while old.settling and self._clock.monotonic() < deadline:
             time.sleep(0.01)  # what is being written at this moment will be refused, or was in time
         dropped = old.results
         for id in dropped:
             self._events.emit("job.superseded", job=id, worker=old.worker)
             self._forget_report(id)
-        if not self._manner.rejoins:
+        if not self._mode.rejoins:
             ran = (
                 f"; job {dropped[0]!r} ran here to its end, its result was dropped, and it runs again"
                 if dropped
@@ -268,25 +273,25 @@ class Caller:
 
     def _wait_until_settled(self, within: float) -> None:
         deadline = self._clock.monotonic() + within
-        holdings = self._membership.holdings
-        while not holdings.all_settled and self._clock.monotonic() < deadline and not self._membership.lost:
-            self._settling.ring()
+        held_jobs = self._registration.held_jobs
+        while not held_jobs.all_settled and self._clock.monotonic() < deadline and not self._registration.lost:
+            self._settler.wake()
             time.sleep(0.002)
 
     def _room_made(self) -> None:
-        self._fetching.ring()
+        self._fetcher.wake()
         if self._recruiter is not None:
-            self._recruiter.ring()
-        self._seat.wake()
+            self._recruiter.wake()
+        self._runner.wake()
 
     def _give_back_stale(self) -> None:
         """So that nothing waits behind a slow job while somebody else is free. Called by the fetch thread."""
-        if self._seat.slow:
+        if self._runner.slow:
             self._give_back_waiting()
 
     def _give_back_waiting(self) -> None:
-        holdings = self._membership.holdings
-        ids = [*(job.id for job in self._seat.withdraw()), *holdings.not_begun()]
+        held_jobs = self._registration.held_jobs
+        ids = [*(job.id for job in self._runner.withdraw()), *held_jobs.not_begun()]
         if ids:
-            holdings.ended([(id, None) for id in ids])
-            self._settling.ring()
+            held_jobs.ended([(id, None) for id in ids])
+            self._settler.wake()

@@ -12,36 +12,36 @@ import time
 from recruiter.errors import StoreError, StoreUnreachable
 from recruiter.events import Events
 from recruiter.processes.loop import Loop, Stop
-from recruiter.processes.worker.registration import Membership
+from recruiter.processes.worker.registration import Registration
 from recruiter.store.database import Store
 
 _BETWEEN_WRITES = 0.25
-"""Seconds; together with the courier's, what a job says can be seen within half a second."""
+"""Seconds; together with the sender's, what a job says can be seen within half a second."""
 
 
 class ProgressWriter:
-    def __init__(self, store: Store, events: Events, stop: Stop, membership: Membership) -> None:
+    def __init__(self, store: Store, events: Events, stop: Stop, registration: Registration) -> None:
         self._store = store
         self._events = events
-        self._membership = membership
-        self._loop = Loop("tracking", self._step, stop, events)
+        self._registration = registration
+        self._loop = Loop("progress", self._step, stop, events)
         self._wrote_at = 0.0
         """On the real clock, also where the application's stands still."""
 
     def start(self) -> threading.Thread:
         return self._loop.start()
 
-    def ring(self) -> None:
-        self._loop.ring()
+    def wake(self) -> None:
+        self._loop.wake()
 
     def _step(self) -> float:
         rest = self._wrote_at + _BETWEEN_WRITES - time.monotonic()
         if rest > 0:
             return rest
-        holdings, membership = self._membership.holdings, self._membership
-        if membership.lost or membership.silent_too_long:
+        held_jobs, registration = self._registration.held_jobs, self._registration
+        if registration.lost or registration.silent_too_long:
             return _BETWEEN_WRITES  # by now the jobs may be somebody else's
-        signs = holdings.tracks.take(holdings.worker)
+        signs = held_jobs.progress.take(held_jobs.worker)
         written = True
         try:
             if signs:
@@ -53,5 +53,5 @@ class ProgressWriter:
         except StoreError as error:
             self._events.emit("progress.refused", jobs=[sign.id for sign in signs], error=str(error))
         finally:
-            holdings.tracks.landed(written)
+            held_jobs.progress.written(written)
         return 3600.0

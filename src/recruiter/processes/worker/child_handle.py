@@ -13,7 +13,7 @@ import psutil
 from recruiter.domain.job import JobId
 from recruiter.processes.child import pipe
 from recruiter.processes.child.claims import Claims, Numbers
-from recruiter.processes.worker.held_job import HeldJob
+from recruiter.processes.worker.held_jobs import HeldJob
 from recruiter.programs import signal_name
 from recruiter.store.codec import Document, encode
 
@@ -93,7 +93,7 @@ class ChildHandle:
         self.answered_at = now
         self.said: list[Said] = []
         """By running jobs, and not yet listened to."""
-        self.complaints: list[bytes] = []
+        self.listener_errors: list[bytes] = []
         """About listeners that failed, and not yet listened to."""
         self.cancelling: dict[int, tuple[Document, float]] = {}
         """Numbers of jobs that it has been asked to cancel, by whom, and when."""
@@ -228,8 +228,8 @@ class ChildHandle:
         for kind, number, payload in self._frames.feed(data):
             if kind == pipe.PROGRESS:
                 self._note(number, payload)
-            elif kind == pipe.COMPLAINT:
-                self.complaints.append(payload)
+            elif kind == pipe.LISTENER_ERROR:
+                self.listener_errors.append(payload)
             elif kind < pipe.ARCHIVE:
                 answers.append(Answer(_NOBODY, kind, payload))
             elif number in self._sent:

@@ -45,9 +45,8 @@ from recruiter.processes.child import pipe
 from recruiter.processes.worker import overruns
 from recruiter.processes.worker.child_handle import STUCK, Answer, ChildHandle, Run
 from recruiter.processes.worker.child_pool import ChildPool, Spawn
-from recruiter.processes.worker.held_job import HeldJob
-from recruiter.processes.worker.held_jobs import Holdings, Outcome, crashed
-from recruiter.processes.worker.job_events import Telling
+from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, Outcome, crashed
+from recruiter.processes.worker.job_events import JobEvents
 from recruiter.processes.worker.overruns import ByForce, Overruns, Reason
 from recruiter.store import outcomes as moves
 from recruiter.store.codec import Document, decode
@@ -84,7 +83,7 @@ class Dispatcher:
         self._policies = policies
         self._memory_limit = memory_limit
         self._hard_limit = hard_limit
-        self._telling = Telling(events, clock, tell_all)
+        self._job_events = JobEvents(events, clock, tell_all)
         self._told = told
         """Called when there are outcomes to settle."""
         self._starving = starving
@@ -102,7 +101,7 @@ class Dispatcher:
         self._blocked: dict[int, ChildHandle] = {}
         """Ends of pipes that did not take all there is to send."""
         self._queued: deque[HeldJob] = deque()
-        self._holdings = Holdings("")
+        self._held_jobs = HeldJobs("")
         self._flags: queue.SimpleQueue[Mapping[JobId, Document]] = queue.SimpleQueue()
         self._recalls: queue.SimpleQueue[Collection[JobId]] = queue.SimpleQueue()
         self._accepting = True
@@ -150,13 +149,13 @@ class Dispatcher:
 
     # -- the dispatcher's own thread -----------------------------------------------------------------------------
 
-    def open(self, holdings: Holdings) -> None:
+    def open(self, held_jobs: HeldJobs) -> None:
         """Begins a registration, with new children that know its id."""
-        self._holdings = holdings
-        holdings.when_recalled(self.recall)
+        self._held_jobs = held_jobs
+        held_jobs.when_recalled(self.recall)
         self._accepting = True
         self._queued.clear()
-        self._pool.replenish(holdings.worker)
+        self._pool.replenish(held_jobs.worker)
 
     def turn(self) -> None:
         """Once around: take what arrived, feed the children, wait a little for whatever happens."""
@@ -225,7 +224,7 @@ class Dispatcher:
     # -- jobs come and go ----------------------------------------------------------------------------------------
 
     def _accept(self) -> None:
-        first, last = self._holdings.accept()
+        first, last = self._held_jobs.accept()
         self._queued.extendleft(reversed(first))
         self._queued.extend(last)
         if not self._accepting:
@@ -280,7 +279,7 @@ class Dispatcher:
 
     def _end(self, outcomes: list[Outcome]) -> None:
         if outcomes:
-            self._holdings.ended(outcomes)
+            self._held_jobs.ended(outcomes)
             self._told()
 
     # -- what children say ---------------------------------------------------------------------------------------
@@ -319,18 +318,18 @@ class Dispatcher:
             else:
                 move = pipe.move_of(answer.kind, answer.payload)
                 outcomes.append((answer.job.id, move))
-                self._telling.ended(answer.job.id, move)
+                self._job_events.ended(answer.job.id, move)
         self._end(outcomes)
 
     def _note(self, child: ChildHandle) -> None:
         """What its jobs have said of themselves, and what failed beside them."""
-        if child.complaints:
-            complaints, child.complaints = child.complaints, []
-            self._telling.complained(complaints)
+        if child.listener_errors:
+            listener_errors, child.listener_errors = child.listener_errors, []
+            self._job_events.listener_failed(listener_errors)
         if child.said:
             said, child.said = child.said, []
             for job, since, payload in said:
-                self._holdings.tracks.heard(job, self._moment(since), payload)
+                self._held_jobs.progress.add(job, self._moment(since), payload)
             self._heard()
 
     def _greet(self, child: ChildHandle, answer: Answer) -> None:
@@ -368,8 +367,8 @@ class Dispatcher:
 
     def crash(self, job: HeldJob, at: datetime, how: str, started_at: datetime | None = None) -> moves.Move:
         """What the death of its process means for a job, whatever is in it."""
-        said = self._holdings.tracks.said(job.id)
-        return crashed(job, self._policies, self._holdings.worker, at, how, said, started_at)
+        said = self._held_jobs.progress.fields_of(job.id)
+        return crashed(job, self._policies, self._held_jobs.worker, at, how, said, started_at)
 
     def _let_end(self, child: ChildHandle) -> None:
         """Of a child that was killed: waits for its end, and takes what it has answered."""
@@ -394,8 +393,8 @@ class Dispatcher:
     def _watch(self) -> None:
         """What is worth a look now and then: children that are stuck, stale jobs, memory."""
         now = self._clock.monotonic()
-        if self._holdings.worker:
-            self._pool.replenish(self._holdings.worker)
+        if self._held_jobs.worker:
+            self._pool.replenish(self._held_jobs.worker)
         for child in self._pool.handles:
             if child.has_some_waiting and child.is_stuck(now):
                 self._withdraw(child)
@@ -428,20 +427,20 @@ class Dispatcher:
         for number, reason in found.items():
             if number in started:
                 run = started.pop(number)
-                end = overruns.Ended(self._moment(run.since), now, self._holdings.worker)
+                end = overruns.Ended(self._moment(run.since), now, self._held_jobs.worker)
                 self._end([(run.job.id, self._outcome(run.job, reason, end))])
         self.interrupt(started.values(), "its process was ended because of another job")
         self._queued.extendleft(reversed(child.unstarted()))
         self._forget(child)
-        self._pool.replenish(self._holdings.worker)
+        self._pool.replenish(self._held_jobs.worker)
 
     def _outcome(self, job: HeldJob, reason: Reason, end: overruns.Ended) -> moves.Move:
         try:
-            document = decode(job.raw) | self._holdings.tracks.said(job.id)
+            document = decode(job.raw) | self._held_jobs.progress.fields_of(job.id)
             if isinstance(reason, ByForce):
                 self._events.emit("job.ended_by_force", job=job.id, error=str(reason.error))
             move = reason.outcome(document, self._policies, end)
-            self._telling.ended(job.id, move)
+            self._job_events.ended(job.id, move)
             return move
         except Exception as error:
             return moves.unreadable(job.id, job.raw, end.at, f"its process was ended, and it cannot be read: {error}")
@@ -465,7 +464,7 @@ class Dispatcher:
                 self._selector.unregister(child.write_end)
             self._blocked.pop(child.write_end, None)
             child.recycle(self._clock.monotonic())
-            self._pool.replenish(self._holdings.worker)
+            self._pool.replenish(self._held_jobs.worker)
 
     # -- time ----------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Fetching: gets the jobs that the leader has assigned, and listens for more when there are none."""
+"""Fetcher: gets the jobs that the leader has assigned, and listens for more when there are none."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from recruiter.domain.job import JobId
 from recruiter.errors import Superseded
 from recruiter.events import Events
 from recruiter.processes.loop import Loop, Stop
-from recruiter.processes.worker.held_job import HeldJob
-from recruiter.processes.worker.held_jobs import Holdings
-from recruiter.processes.worker.registration import Membership, Workplace
+from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
+from recruiter.processes.worker.registration import JobRunner, Registration
 from recruiter.store.change_stream import FLOW, LULL, Doorbell
 from recruiter.store.collections.roster import ASSIGNED_TO_ME
 from recruiter.store.collections.scheduled import Marked
@@ -22,14 +21,14 @@ from recruiter.store.outcomes import Move
 _BETWEEN_LOOKS = 0.005
 
 
-class Fetching:
+class Fetcher:
     def __init__(
         self,
         store: Store,
         events: Events,
         stop: Stop,
-        membership: Membership,
-        place: Workplace,
+        registration: Registration,
+        runner: JobRunner,
         ended: Callable[[], None],
         *,
         busy: Callable[[], None] = lambda: None,
@@ -38,8 +37,8 @@ class Fetching:
         self._store = store
         self._clock = store.clock
         self._events = events
-        self._membership = membership
-        self._place = place
+        self._registration = registration
+        self._runner = runner
         self._ended = ended
         """Called when there are outcomes to settle."""
         self._busy = busy
@@ -47,86 +46,86 @@ class Fetching:
         self._listening = listen
         """Whether to open a doorbell when nothing comes; not worth it for somebody who will not wait for long."""
         self._loop = Loop("fetch", self._step, stop, events)
-        store.wakers.add(self._loop.ring)
+        store.wakers.add(self._loop.wake)
         self._bell: Doorbell | None = None
         self._flowing_until = 0.0
 
     def start(self) -> threading.Thread:
         return self._loop.start()
 
-    def ring(self) -> None:
-        self._loop.ring()
+    def wake(self) -> None:
+        self._loop.wake()
 
     def close(self) -> None:
         if self._bell is not None:
             self._bell.close()
 
     def _step(self) -> float:
-        holdings = self._membership.holdings
-        if not self._membership.joined:
+        held_jobs = self._registration.held_jobs
+        if not self._registration.joined:
             return 0.05
-        if self._mark_at_most_once(holdings):
+        if self._mark_at_most_once(held_jobs):
             return 0.0
-        ids = holdings.to_fetch()
+        ids = held_jobs.to_fetch()
         if ids:
             if len(ids) >= FLOW:
                 self._flowing_until = self._clock.monotonic() + LULL
                 if self._bell is not None:
                     self._bell.hang_up()
-            self._fetch(holdings, ids)
+            self._fetch(held_jobs, ids)
             return 0.0
-        return self._look_for_jobs(holdings)
+        return self._look_for_jobs(held_jobs)
 
-    def _fetch(self, holdings: Holdings, ids: list[JobId]) -> None:
+    def _fetch(self, held_jobs: HeldJobs, ids: list[JobId]) -> None:
         try:
             jobs = [HeldJob(id, raw) for id, raw in self._store.scheduled.fetch(ids)]
         except BaseException:
-            holdings.not_fetched(ids)
+            held_jobs.not_fetched(ids)
             raise
-        let_go = holdings.fetched(ids, jobs)
-        self._place.wake()
+        let_go = held_jobs.fetched(ids, jobs)
+        self._runner.wake()
         if let_go:
             self._ended()
 
-    def _mark_at_most_once(self, holdings: Holdings) -> bool:
+    def _mark_at_most_once(self, held_jobs: HeldJobs) -> bool:
         """At-most-once jobs are marked as started, durably, before they can start, and no more of them than fit."""
-        jobs = holdings.to_mark(self._membership.options.slots)
+        jobs = held_jobs.to_mark(self._registration.options.slots)
         if not jobs:
             return False
         try:
             now = self._clock.now()
-            marked = self._store.settlement.mark_started(holdings.worker, [job.id for job in jobs], now)
+            marked = self._store.settlement.mark_started(held_jobs.worker, [job.id for job in jobs], now)
         except Superseded:
-            self._membership.lose(holdings)
+            self._registration.lose(held_jobs)
             return False
         except BaseException:
-            holdings.not_marked(jobs)
+            held_jobs.not_marked(jobs)
             raise
-        holdings.marked(job for job in jobs if job.id in marked.may_start)
-        self._place.wake()
+        held_jobs.marked(job for job in jobs if job.id in marked.may_start)
+        self._runner.wake()
         refused = [job for job in jobs if job.id not in marked.may_start]
         if refused:
-            holdings.ended((job.id, self._refused(job, marked, now)) for job in refused)
+            held_jobs.ended((job.id, self._refused(job, marked, now)) for job in refused)
             self._ended()
         return True
 
     def _refused(self, job: HeldJob, marked: Marked, now: datetime) -> Move:
         """What becomes of an at-most-once job that must not start here."""
         if job.id in marked.started_before:
-            return self._place.crash(job, now, "started before, never ended")
+            return self._runner.crash(job, now, "started before, never ended")
         return None  # it has been cancelled, or is not ours
 
-    def _look_for_jobs(self, holdings: Holdings) -> float:
+    def _look_for_jobs(self, held_jobs: HeldJobs) -> float:
         """Nothing is known to fetch: if a slot is free, ask the roster, and then listen for the doorbell."""
-        if not self._place.hungry:
+        if not self._runner.hungry:
             self._busy()
             return 1.0
-        holding = self._store.roster.holding(holdings.worker)
-        if holding is not None and holdings.hear(holding):
+        holding = self._store.roster.holding(held_jobs.worker)
+        if holding is not None and held_jobs.hear(holding):
             return 0.0
         if not self._listening or self._clock.monotonic() < self._flowing_until:
             return _BETWEEN_LOOKS
-        bell = self._listen(holdings.worker)
+        bell = self._listen(held_jobs.worker)
         bell.arm()
         return 3600.0 if bell.listening else 0.1
 
@@ -134,7 +133,7 @@ class Fetching:
         match = {"documentKey._id": worker, ASSIGNED_TO_ME: {"$exists": True}}
         if self._bell is None or self._bell.match != match:
             self.close()
-            self._bell = Doorbell(self._store.roster.collection, match, lambda _: self._loop.ring(), self._deaf)
+            self._bell = Doorbell(self._store.roster.collection, match, lambda _: self._loop.wake(), self._deaf)
         return self._bell
 
     def _deaf(self, error: str | None) -> None:

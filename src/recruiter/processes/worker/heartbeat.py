@@ -11,9 +11,8 @@ from typing import Any
 from recruiter.domain.planning.prefetch import Throughput
 from recruiter.events import Events
 from recruiter.processes.loop import Loop, Stop
-from recruiter.processes.worker.held_job import HeldJob
-from recruiter.processes.worker.held_jobs import Holdings
-from recruiter.processes.worker.registration import Membership, Workplace
+from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
+from recruiter.processes.worker.registration import JobRunner, Registration
 from recruiter.store.codec import decode
 from recruiter.store.collections.limits import FLEET, LEARNT_WITHIN
 from recruiter.store.collections.roster import Holding
@@ -29,8 +28,8 @@ class Heartbeat:
         store: Store,
         events: Events,
         stop: Stop,
-        membership: Membership,
-        place: Workplace,
+        registration: Registration,
+        runner: JobRunner,
         throughput: Throughput,
         given: Callable[[], None],
         noticed: Callable[[], None] = lambda: None,
@@ -39,9 +38,9 @@ class Heartbeat:
         self._store = store
         self._clock = store.clock
         self._events = events
-        self._membership = membership
-        self._options = membership.options
-        self._place = place
+        self._registration = registration
+        self._options = registration.options
+        self._runner = runner
         self._throughput = throughput
         self._given = given
         """Called when there may be jobs to fetch."""
@@ -51,42 +50,42 @@ class Heartbeat:
         """Called when jobs have run for so long that it should be written on them."""
         self._ended = ended
         """Called when jobs are to be handed back."""
-        self._obeyed: tuple[Holdings, int] | None = None
+        self._obeyed: tuple[HeldJobs, int] | None = None
         """Which change of the pauses has been passed on, and to whom."""
         # A late heartbeat costs the registration: it must not wait longer than that when MongoDB comes back.
         self._loop = Loop("heartbeat", self._beat, stop, events, self._options.dead_after / 6)
-        store.wakers.add(self._loop.ring)
+        store.wakers.add(self._loop.wake)
 
     def start(self) -> threading.Thread:
         return self._loop.start()
 
-    def ring(self) -> None:
-        self._loop.ring()
+    def wake(self) -> None:
+        self._loop.wake()
 
     def join(self) -> float:
         """Enters the roster, ready for jobs."""
-        membership, holdings = self._membership, self._membership.holdings
-        if self._place.tasks is None or membership.draining:
+        registration, held_jobs = self._registration, self._registration.held_jobs
+        if self._runner.tasks is None or registration.draining:
             return _UNTIL_READY
-        self._declare(self._place.tasks)
+        self._declare(self._runner.tasks)
         if (too_early := self._join_at - self._clock.monotonic()) > 0:
             return too_early
-        self._store.roster.join(holdings.worker, self._facts(self._place.tasks))
+        self._store.roster.join(held_jobs.worker, self._facts(self._runner.tasks))
         # Only now: a leader that took over before this line has been read about; a later one finds us on the roster.
-        if self._store.roster.become_ready(holdings.worker, self._store.leases.term()):
-            membership.beaten_at = self._clock.monotonic()
-            membership.joined = holdings is membership.holdings
+        if self._store.roster.become_ready(held_jobs.worker, self._store.leases.term()):
+            registration.beaten_at = self._clock.monotonic()
+            registration.joined = held_jobs is registration.held_jobs
             self._given()
-            self._events.emit("worker.joined", worker=holdings.worker, slots=self._options.slots)
+            self._events.emit("worker.joined", worker=held_jobs.worker, slots=self._options.slots)
         else:
-            membership.lose(holdings)
+            registration.lose(held_jobs)
         return self._options.heartbeat
 
     def _declare(self, tasks: frozenset[str]) -> None:
         """The limits of the application: once in the life of a process, so that one that comes back does not undo what
         a newer version has declared. If they are news, no job may come here before the leader has heard of them."""
         if not self._declared:
-            if self._store.limits.declare(tasks, self._place.limits, self._clock.now()):
+            if self._store.limits.declare(tasks, self._runner.limits, self._clock.now()):
                 self._join_at = self._clock.monotonic() + LEARNT_WITHIN
             self._declared = True
 
@@ -106,42 +105,42 @@ class Heartbeat:
         }
 
     def _beat(self) -> float:
-        membership = self._membership
-        holdings = membership.holdings
-        if not membership.joined:
+        registration = self._registration
+        held_jobs = registration.held_jobs
+        if not registration.joined:
             return self.join()
         asked_at = self._clock.monotonic()
-        runs = self._place.running()
+        runs = self._runner.running()
         running = [{"job": job.id, "task": _task(job), "since": since} for job, since in runs]
         facts = {
             "running": running,
-            "draining": membership.draining,
+            "draining": registration.draining,
             "prefetch": self._throughput.prefetch,
             "clock_offset": self._clock.offset.total_seconds(),
         }
-        answer = self._store.roster.beat(holdings.worker, facts, within=self._options.dead_after / 3)
+        answer = self._store.roster.beat(held_jobs.worker, facts, within=self._options.dead_after / 3)
         if answer is None:
-            membership.lose(holdings)
+            registration.lose(held_jobs)
             return self._options.heartbeat
-        membership.beaten_at = asked_at
+        registration.beaten_at = asked_at
         holding = answer.holding
         self._clock.agree(answer.seen_at, self._clock.monotonic() - asked_at)
-        if holdings.hear(holding):
+        if held_jobs.hear(holding):
             self._given()
-        self._obey_pauses(holdings, answer.pauses)
-        if holdings.saw(runs, self._clock.now(), self._options.heartbeat):
+        self._obey_pauses(held_jobs, answer.pauses)
+        if held_jobs.saw(runs, self._clock.now(), self._options.heartbeat):
             self._noticed()
         if holding.assigned:
             self._pass_on_flags(holding)
         return self._options.heartbeat
 
-    def _obey_pauses(self, holdings: Holdings, pauses: int) -> None:
+    def _obey_pauses(self, held_jobs: HeldJobs, pauses: int) -> None:
         """What is paused must not start here, also if it was prefetched before: it goes back to the roster."""
-        if self._obeyed == (holdings, pauses):
+        if self._obeyed == (held_jobs, pauses):
             return
         paused = self._store.limits.paused()
-        self._obeyed = holdings, pauses
-        if holdings.allow(lambda job: not paused or (FLEET not in paused and f"group:{job.group}" not in paused)):
+        self._obeyed = held_jobs, pauses
+        if held_jobs.allow(lambda job: not paused or (FLEET not in paused and f"group:{job.group}" not in paused)):
             self._ended()
 
     def _pass_on_flags(self, holding: Holding) -> None:
@@ -150,7 +149,7 @@ class Heartbeat:
             flags = self._store.scheduled.flags_among(holding.assigned)
         mine = {id: flag for id, flag in flags.items() if id in holding.assigned}
         if mine:
-            self._place.cancel(mine)
+            self._runner.cancel(mine)
 
 
 _MOST_FLAGS = 1000

@@ -9,7 +9,7 @@
       FETCHED ─────────┤      an at-most-once job waits here until it is marked as started (to_mark … marked)
          │  accept     │
          ▼             │  ended
-       QUEUED ─────────┤      the workplace: in its queue, or sent to a child that has not claimed it
+       QUEUED ─────────┤      the runner: in its queue, or sent to a child that has not claimed it
          │  saw        │
          ▼             │
       STARTED ─────────┤      the heartbeat has seen it run
@@ -28,7 +28,7 @@ while it is already somebody else's. For the same reason an id stays known until
 outcome of that is unknown.
 
 A job that an answer no longer names, although nobody here has released it, is not ours: it is forgotten, recalled from
-the workplace, and whatever becomes of it here is not written.
+the runner, and whatever becomes of it here is not written.
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from enum import Enum, auto
+from typing import NamedTuple
 
 from recruiter.domain.job import JobId
+from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.retry.policy_registry import PolicyRegistry
 from recruiter.processes.progress.buffer import ProgressBuffer
-from recruiter.processes.worker.held_job import HeldJob
 from recruiter.store import outcomes as moves
 from recruiter.store.codec import Document, decode
 from recruiter.store.collections.roster import Holding
@@ -50,8 +51,54 @@ from recruiter.store.outcomes import Move
 
 Outcome = tuple[JobId, Move]
 
+_CANCELLED = CANCELLED_LANE.encode()
+
 LARGEST_SETTLEMENT = 1000
 LARGEST_BYTES = 32 * 1024 * 1024
+
+
+class HeldJob(NamedTuple):
+    """A job that this worker holds, as bytes."""
+
+    id: JobId
+    raw: bytes
+
+    @property
+    def at_most_once(self) -> bool:
+        if b"at_most_once" not in self.raw:
+            return False
+        try:
+            return bool(decode(self.raw).get("at_most_once"))
+        except Exception:
+            return False  # it cannot be read; the child will say so
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody had cancelled it when it was fetched."""
+        return _CANCELLED in self.raw and self._field("lane") == CANCELLED_LANE
+
+    @property
+    def group(self) -> str | None:
+        """None of one that cannot be read; the child will say so."""
+        group = self._field("group")
+        return group if isinstance(group, str) else None
+
+    def _field(self, name: str) -> object:
+        try:
+            return decode(self.raw).get(name)
+        except Exception:
+            return None
+
+    @property
+    def memory(self) -> int | None:
+        """How many bytes of memory it asked for, if it did; it may not use more."""
+        if b"mem\x00" not in self.raw:
+            return None
+        try:
+            asked = decode(self.raw).get("mem")
+            return int(asked) if isinstance(asked, int | float) and asked > 0 else None
+        except Exception:
+            return None
 
 
 class HeldState(Enum):
@@ -67,12 +114,12 @@ _BEFORE_THE_END = frozenset([HeldState.ASSIGNED, HeldState.FETCHED, HeldState.QU
 _NOT_STARTED = frozenset([HeldState.ASSIGNED, HeldState.FETCHED, HeldState.QUEUED])
 
 
-class Holdings:
+class HeldJobs:
     """One registration: its id, and the jobs on their way from the roster to the children and back. For all threads."""
 
     def __init__(self, worker: str) -> None:
         self.worker = worker
-        self.tracks = ProgressBuffer()
+        self.progress = ProgressBuffer()
         self._lock = threading.Lock()
         self._states: dict[JobId, HeldState] = {}
         self._jobs: dict[JobId, HeldJob] = {}
@@ -80,7 +127,7 @@ class Holdings:
         self._settled = self._given = -1
         self._to_fetch: list[JobId] = []
         self._arrivals: deque[HeldJob] = deque()
-        """Fetched, and not seen by the workplace."""
+        """Fetched, and not seen by the runner."""
         self._next: deque[HeldJob] = deque()
         """Likewise, and marked as started: the less time passes from a mark to its start, the better."""
         self._to_mark: deque[HeldJob] = deque()
@@ -131,7 +178,7 @@ class Holdings:
         if not ids:
             return
         gone = set(ids)
-        self.tracks.forget(gone)
+        self.progress.forget(gone)
         for id in gone:
             self._states.pop(id, None)
             self._jobs.pop(id, None)
@@ -149,7 +196,7 @@ class Holdings:
             return ids
 
     def not_fetched(self, ids: Iterable[JobId]) -> None:
-        """Fetching failed; to be tried again."""
+        """Fetcher failed; to be tried again."""
         with self._lock:
             self._to_fetch[:0] = [id for id in ids if self._states.get(id) is HeldState.ASSIGNED]
 
@@ -191,7 +238,7 @@ class Holdings:
         with self._lock:
             self._next.extend(job for job in jobs if self._states.get(job.id) is HeldState.FETCHED)
 
-    # -- the workplace -----------------------------------------------------------------------------------------------
+    # -- the runner -----------------------------------------------------------------------------------------------
 
     @property
     def arrived(self) -> bool:
@@ -224,7 +271,7 @@ class Holdings:
                 self._outcomes.append((id, _unmarked(marked) if marked and move is None else move))
 
     def not_begun(self) -> list[JobId]:
-        """Everything that has not got as far as the workplace, to be handed back."""
+        """Everything that has not got as far as the runner, to be handed back."""
         with self._lock:
             self._to_fetch = []
             self._arrivals.clear()
@@ -241,10 +288,10 @@ class Holdings:
         with self._lock:
             mine = [run for run in running if self._states.get(run[0].id) in _BEFORE_THE_END]
             self._states.update((job.id, HeldState.STARTED) for job, _ in mine)
-            return self.tracks.saw(mine, now, after)
+            return self.progress.add_running(mine, now, after)
 
     def allow(self, may_start: Callable[[HeldJob], bool]) -> bool:
-        """From now on only jobs start of which this is true. The others are let go, or recalled from the workplace.
+        """From now on only jobs start of which this is true. The others are let go, or recalled from the runner.
 
         True when some were let go."""
         with self._lock:
@@ -280,7 +327,7 @@ class Holdings:
         with self._lock:  # one lock for all: in between, an old answer would bring the jobs back
             for id in ids:
                 self._states.pop(id, None)
-            self.tracks.forget(ids)
+            self.progress.forget(ids)
             self._settling = 0
             lost = self._hear(holding)
             new = bool(self._to_fetch)

@@ -1,4 +1,4 @@
-"""Telling: the events of a worker about its jobs, made from the answers of its children."""
+"""JobEvents: the events of a worker about its jobs, made from the answers of its children."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from recruiter.clock import Clock
 from recruiter.domain.job import JobId
 from recruiter.domain.why import Why
 from recruiter.events import Events
-from recruiter.processes.child.listener_errors import ComplaintsHeard
+from recruiter.processes.child.listener_errors import ListenerErrorLog
 from recruiter.store import outcomes as moves
 from recruiter.store.codec import Document, decode
 from recruiter.store.transactions import Rescheduled
@@ -17,12 +17,12 @@ _NOTES = b"\x04notes\x00"
 """An array of that name: something went wrong beside the job."""
 
 
-class Telling:
+class JobEvents:
     def __init__(self, events: Events, clock: Clock, tell_all: bool) -> None:
         self._events = events
         self._clock = clock
         self._tell_all = tell_all
-        self._complaints = ComplaintsHeard()
+        self._listener_errors = ListenerErrorLog()
 
     def ended(self, id: JobId, move: moves.Move) -> None:
         """What became of a job. Successes are only looked into when somebody wants to hear of each."""
@@ -31,10 +31,10 @@ class Telling:
         elif isinstance(move, bytes) and (self._tell_all or _NOT_DONE in move or _NOTES in move):
             self._archived(id, decode(move))
 
-    def complained(self, complaints: list[bytes]) -> None:
+    def listener_failed(self, listener_errors: list[bytes]) -> None:
         """Of listeners that failed in a child."""
-        for payload in complaints:
-            told = self._complaints.to_tell(payload, self._clock.monotonic())
+        for payload in listener_errors:
+            told = self._listener_errors.to_tell(payload, self._clock.monotonic())
             if told is not None:
                 error = told.error if told.times == 1 else f"{told.error} ({told.times} times)"
                 self._events.emit("listener.failed", listener=told.listener, event=told.event, error=error)

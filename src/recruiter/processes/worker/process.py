@@ -7,7 +7,7 @@
 
 Five threads: the main one, here, owns the dispatcher; `heartbeat.py`, `fetching.py`, `settling.py` and
 `progress/writer.py` wait for MongoDB so that the dispatcher never does. When the registration is lost
-(`membership.py`), whatever ran under it is ended and a new one begins under a new id.
+(`registration.py`), whatever ran under it is ended and a new one begins under a new id.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from recruiter.processes.systemd import ServiceManager
 from recruiter.processes.worker.child_handle import Run
 from recruiter.processes.worker.child_pool import ForkServer
 from recruiter.processes.worker.dispatcher import Dispatcher
-from recruiter.processes.worker.fetcher import Fetching
+from recruiter.processes.worker.fetcher import Fetcher
 from recruiter.processes.worker.heartbeat import Heartbeat
-from recruiter.processes.worker.held_job import HeldJob
-from recruiter.processes.worker.registration import LAST_WORDS, Membership, MembershipOptions
-from recruiter.processes.worker.settler import Settling
+from recruiter.processes.worker.held_jobs import HeldJob
+from recruiter.processes.worker.registration import LAST_WRITES, Registration, RegistrationOptions
+from recruiter.processes.worker.settler import Settler
 from recruiter.store.database import Store
 
 
@@ -80,12 +80,12 @@ class WorkerProcess:
             children=options.processes,
             memory_limit=options.memory_limit,
             hard_limit=options.memory_hard_limit,
-            told=lambda: self._settling.ring(),
-            starving=lambda: self._fetching.ring(),
-            heard=lambda: self._tracking.ring(),
+            told=lambda: self._settler.wake(),
+            starving=lambda: self._fetcher.wake(),
+            heard=lambda: self._progress_writer.wake(),
             tell_all=options.tell_all,
         )
-        roster = MembershipOptions(
+        roster = RegistrationOptions(
             options.groups,
             options.slots,
             options.resources,
@@ -93,25 +93,25 @@ class WorkerProcess:
             options.heartbeat,
             options.dead_after,
         )
-        self._membership = membership = Membership(store.clock, roster, self._dispatcher.wake)
+        self._registration = registration = Registration(store.clock, roster, self._dispatcher.wake)
         throughput = Throughput()
-        self._settling = Settling(
-            store, events, self._threads_stop, membership, throughput, settled=lambda: self._fetching.ring()
+        self._settler = Settler(
+            store, events, self._threads_stop, registration, throughput, settled=lambda: self._fetcher.wake()
         )
-        self._fetching = Fetching(
-            store, events, self._fetch_stop, membership, self._dispatcher, ended=self._settling.ring
+        self._fetcher = Fetcher(
+            store, events, self._fetch_stop, registration, self._dispatcher, ended=self._settler.wake
         )
-        self._tracking = ProgressWriter(store, events, self._threads_stop, membership)
+        self._progress_writer = ProgressWriter(store, events, self._threads_stop, registration)
         self._heartbeat = Heartbeat(
             store,
             events,
             self._threads_stop,
-            membership,
+            registration,
             self._dispatcher,
             throughput,
-            given=self._fetching.ring,
-            noticed=self._tracking.ring,
-            ended=self._settling.ring,
+            given=self._fetcher.wake,
+            noticed=self._progress_writer.wake,
+            ended=self._settler.wake,
         )
         self._cut_off = False
         self._manager = manager or ServiceManager()
@@ -122,9 +122,9 @@ class WorkerProcess:
         sys.setswitchinterval(0.0005)
         self._stop.when_asked(self._dispatcher.wake)
         self._stop.when_at_once(self._dispatcher.kill)
-        self._dispatcher.open(self._membership.holdings)
-        fetching = self._fetching.start()
-        threads = [self._heartbeat.start(), self._settling.start(), self._tracking.start()]
+        self._dispatcher.open(self._registration.held_jobs)
+        fetching = self._fetcher.start()
+        threads = [self._heartbeat.start(), self._settler.start(), self._progress_writer.start()]
         try:
             while not self._stop.asked:
                 self._dispatcher.turn()
@@ -132,70 +132,70 @@ class WorkerProcess:
                 self._manager.alive()
             # Nothing new from here on: what would arrive after the last look would be neither run nor handed back.
             self._fetch_stop.ask()
-            fetching.join(timeout=LAST_WORDS)
+            fetching.join(timeout=LAST_WRITES)
             self._drain()
         finally:
             self._fetch_stop.ask()
             self._threads_stop.ask()
-            self._fetching.close()
+            self._fetcher.close()
             for thread in threads:
-                thread.join(timeout=LAST_WORDS)
-            self._membership.leave(self._store, self._events)
+                thread.join(timeout=LAST_WRITES)
+            self._registration.leave(self._store, self._events)
             self._dispatcher.close()
 
     def _mind_registration(self) -> None:
-        if self._membership.lost:
+        if self._registration.lost:
             self._begin_again()
-        if not self._cut_off and self._membership.silent_too_long:
+        if not self._cut_off and self._registration.silent_too_long:
             # By now others may have been given these jobs: end them rather than run them twice.
             self._cut_off = True
             self._interrupt(self._dispatcher.pause(), self._dispatcher.end_children(), "MongoDB cannot be reached")
-        elif self._cut_off and self._membership.silence < self._options.heartbeat:
+        elif self._cut_off and self._registration.silence < self._options.heartbeat:
             self._cut_off = False
             self._dispatcher.resume()
 
     def _begin_again(self) -> None:
         """The registration is gone: whatever ran under it is not ours any more."""
-        old = self._membership.holdings
+        old = self._registration.held_jobs
         waiting = self._dispatcher.pause()
         running = self._dispatcher.end_children()
         self._events.emit("worker.lost", worker=old.worker, running=len(running), waiting=len(waiting))
         for id in old.results:
             self._events.emit("job.superseded", job=id, worker=old.worker)
-        self._membership.begin()
+        self._registration.begin()
         self._cut_off = False
-        self._dispatcher.open(self._membership.holdings)
-        self._heartbeat.ring()
+        self._dispatcher.open(self._registration.held_jobs)
+        self._heartbeat.wake()
 
     def _drain(self) -> None:
-        self._membership.draining = True
+        self._registration.draining = True
         self._dispatcher.ask_to_stop()
-        self._heartbeat.ring()
+        self._heartbeat.wake()
         deadline = self._clock.monotonic() + self._options.grace
         self._give_back(self._dispatcher.pause())
-        while not self._dispatcher.idle and self._clock.monotonic() < deadline and not self._membership.lost:
+        while not self._dispatcher.idle and self._clock.monotonic() < deadline and not self._registration.lost:
             self._give_back_unfetched()
             self._dispatcher.turn()
             self._manager.alive()
         self._interrupt([], self._dispatcher.end_children(), "the worker was asked to stop")
-        deadline = self._clock.monotonic() + LAST_WORDS
-        holdings = self._membership.holdings
-        while not holdings.all_settled and self._clock.monotonic() < deadline and not self._membership.lost:
-            self._settling.ring()
+        deadline = self._clock.monotonic() + LAST_WRITES
+        held_jobs = self._registration.held_jobs
+        while not held_jobs.all_settled and self._clock.monotonic() < deadline and not self._registration.lost:
+            self._settler.wake()
             time.sleep(0.01)
 
     def _interrupt(self, waiting: list[HeldJob], running: list[Run], why: str) -> None:
         self._give_back(waiting)
         self._dispatcher.interrupt(running, why)
-        self._settling.ring()
+        self._settler.wake()
 
     def _give_back_unfetched(self) -> None:
         """What the leader gave us before it saw that we are leaving."""
-        ids = self._membership.holdings.not_begun()
+        ids = self._registration.held_jobs.not_begun()
         if ids:
-            self._membership.holdings.ended([(id, None) for id in ids])
-            self._settling.ring()
+            self._registration.held_jobs.ended([(id, None) for id in ids])
+            self._settler.wake()
 
     def _give_back(self, jobs: list[HeldJob]) -> None:
-        self._membership.holdings.ended([(job.id, None) for job in jobs])
-        self._settling.ring()
+        self._registration.held_jobs.ended([(job.id, None) for job in jobs])
+        self._settler.wake()

@@ -1,10 +1,10 @@
 """A worker's place on the roster, as the threads of its process share it.
 
-    heartbeat ──joins, beats──▶ roster ──holding──▶ fetching ──jobs──▶ workplace ──outcomes──▶ settling ──▶ MongoDB
+    heartbeat ──joins, beats──▶ roster ──holding──▶ fetching ──jobs──▶ runner ──outcomes──▶ settling ──▶ MongoDB
 
-Each thread has a file of its own; they meet here and in `Holdings`, which belongs to one registration. When that is
-lost, the owner of the membership begins again under a new id, and what the threads still do under the old one counts
-for nothing: they compare `holdings` before they say anything about the registration.
+Each thread has a file of its own; they meet here and in `HeldJobs`, which belongs to one registration. When that is
+lost, the owner of the registration begins again under a new id, and what the threads still do under the old one counts
+for nothing: they compare `held_jobs` before they say anything about the registration.
 """
 
 from __future__ import annotations
@@ -17,23 +17,25 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+import psutil
+
 from recruiter.clock import Clock
 from recruiter.domain.job import JobId
 from recruiter.domain.planning.limits import Limit
+from recruiter.domain.planning.needs import Needs
 from recruiter.errors import StoreError
 from recruiter.events import Events
-from recruiter.processes.worker.held_job import HeldJob
-from recruiter.processes.worker.held_jobs import Holdings
+from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
 from recruiter.store.codec import Document
 from recruiter.store.database import Store
 from recruiter.store.outcomes import Move
 
-LAST_WORDS = 10.0
+LAST_WRITES = 10.0
 """Seconds to get the last results written when stopping, also when MongoDB does not answer."""
 
 
 @dataclass(frozen=True)
-class MembershipOptions:
+class RegistrationOptions:
     groups: tuple[str, ...] | None = None
     slots: int = 1
     resources: str = ""
@@ -44,7 +46,7 @@ class MembershipOptions:
     dead_after: float = 15.0
 
 
-class Workplace(Protocol):
+class JobRunner(Protocol):
     """Where jobs are run: a worker's dispatcher, or the thread that called. Everything here is for other threads."""
 
     @property
@@ -75,10 +77,10 @@ class Workplace(Protocol):
         """What becomes of a job whose process died under it."""
 
 
-class Membership:
+class Registration:
     """The registration in force, and what is known of it."""
 
-    def __init__(self, clock: Clock, options: MembershipOptions, when_lost: Callable[[], None]) -> None:
+    def __init__(self, clock: Clock, options: RegistrationOptions, when_lost: Callable[[], None]) -> None:
         self.options = options
         self.draining = False
         self._clock = clock
@@ -87,13 +89,13 @@ class Membership:
 
     def begin(self) -> None:
         """A new registration, under a new id; the heartbeat will join."""
-        self.holdings = Holdings(_new_id())  # first: no thread may join again under the old id
+        self.held_jobs = HeldJobs(_new_id())  # first: no thread may join again under the old id
         self.joined = self.lost = False
         self.beaten_at = self._clock.monotonic()
 
-    def lose(self, holdings: Holdings) -> None:
+    def lose(self, held_jobs: HeldJobs) -> None:
         """This registration is off the roster, whoever noticed."""
-        if holdings is self.holdings:
+        if held_jobs is self.held_jobs:
             self.lost = True
             self._when_lost()
 
@@ -110,8 +112,8 @@ class Membership:
     def leave(self, store: Store, events: Events) -> None:
         """Off the roster: whatever is still held is free at once."""
         try:
-            store.roster.leave(self.holdings.worker)
-            events.emit("worker.left", worker=self.holdings.worker)
+            store.roster.leave(self.held_jobs.worker)
+            events.emit("worker.left", worker=self.held_jobs.worker)
         except StoreError as error:
             events.emit("store.unreachable", loop="worker", error=f"could not leave the roster: {error}")
 
@@ -119,3 +121,9 @@ class Membership:
 def _new_id() -> str:
     """New for every registration: a worker that was retired and comes back is another worker."""
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+
+
+def measured_resources() -> str:
+    """Its processors, as many as this process may use, and its memory; what else it has must be said."""
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return str(Needs.of(proc=processors, mem=psutil.virtual_memory().total))

@@ -1,4 +1,4 @@
-"""Settling: writes what became of jobs, together with whatever else has ended while the last batch was written."""
+"""Settler: writes what became of jobs, together with whatever else has ended while the last batch was written."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from recruiter.domain.planning.prefetch import Throughput
 from recruiter.errors import DocumentRefused, Superseded
 from recruiter.events import Events
 from recruiter.processes.loop import Loop, Stop
-from recruiter.processes.worker.held_jobs import Holdings, Outcome
-from recruiter.processes.worker.registration import Membership
+from recruiter.processes.worker.held_jobs import HeldJobs, Outcome
+from recruiter.processes.worker.registration import Registration
 from recruiter.steps.settle import settle
 from recruiter.store import outcomes as moves
 from recruiter.store.collections.roster import Holding
@@ -20,62 +20,62 @@ from recruiter.store.database import Store
 from recruiter.store.transactions import Rescheduled
 
 
-class Settling:
+class Settler:
     def __init__(
         self,
         store: Store,
         events: Events,
         stop: Stop,
-        membership: Membership,
+        registration: Registration,
         throughput: Throughput,
         settled: Callable[[], None],
     ) -> None:
         self._store = store
         self._clock = store.clock
         self._events = events
-        self._membership = membership
+        self._registration = registration
         self._throughput = throughput
         self._settled = settled
         """Called after each batch: there may be new jobs to fetch."""
         self._loop = Loop("settle", self._step, stop, events)
-        store.wakers.add(self._loop.ring)
+        store.wakers.add(self._loop.wake)
 
     def start(self) -> threading.Thread:
         return self._loop.start()
 
-    def ring(self) -> None:
-        self._loop.ring()
+    def wake(self) -> None:
+        self._loop.wake()
 
     def _step(self) -> float:
-        holdings = self._membership.holdings
-        outcomes = holdings.to_settle()
+        held_jobs = self._registration.held_jobs
+        outcomes = held_jobs.to_settle()
         if not outcomes:
             return 3600.0
         try:
-            let_go(self._store, holdings, outcomes)
-            facts = {"prefetch": self._throughput.prefetch, "draining": self._membership.draining}
-            holding = settle_all(self._store, self._events, holdings.worker, outcomes, facts)
+            let_go(self._store, held_jobs, outcomes)
+            facts = {"prefetch": self._throughput.prefetch, "draining": self._registration.draining}
+            holding = settle_all(self._store, self._events, held_jobs.worker, outcomes, facts)
         except Superseded:
-            holdings.not_settled(outcomes)
-            self._membership.lose(holdings)
+            held_jobs.not_settled(outcomes)
+            self._registration.lose(held_jobs)
             return 0.5
         except BaseException:
-            holdings.not_settled(outcomes)
+            held_jobs.not_settled(outcomes)
             raise
         self._throughput.count(sum(1 for _, move in outcomes if move is not None), self._clock.monotonic())
-        holdings.settled(outcomes, holding)
+        held_jobs.settled(outcomes, holding)
         self._settled()
         return 0.0
 
 
-def let_go(store: Store, holdings: Holdings, outcomes: list[Outcome]) -> None:
+def let_go(store: Store, held_jobs: HeldJobs, outcomes: list[Outcome]) -> None:
     """Takes our marks off what is about to be settled: no sign of life may come after that, and what is handed back
     looks as if it had never been here, but for what it has said."""
-    signed = holdings.tracks.stop([id for id, _ in outcomes])
+    signed = held_jobs.progress.stop([id for id, _ in outcomes])
     released = {id for id, move in outcomes if move is None}
-    last_words = holdings.tracks.last_words(released.intersection(signed), holdings.worker) if signed else []
-    if last_words:
-        store.scheduled.unsign(last_words)
+    final_progress = held_jobs.progress.final(released.intersection(signed), held_jobs.worker) if signed else []
+    if final_progress:
+        store.scheduled.unsign(final_progress)
 
 
 def settle_all(store: Store, events: Events, worker: str, outcomes: list[Outcome], facts: Mapping[str, Any]) -> Holding:

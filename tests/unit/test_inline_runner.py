@@ -1,4 +1,4 @@
-"""The calling thread as a workplace: what reaches it from other threads reaches the job that was meant."""
+"""The calling thread as a runner: what reaches it from other threads reaches the job that was meant."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from recruiter.domain.retry.policy_registry import PolicyRegistry
 from recruiter.domain.schedule.policy_registry import SchedulePolicyRegistry
 from recruiter.events import Events
 from recruiter.interruption import Interruptible
-from recruiter.processes.inline.runner import Crew, Seat
-from recruiter.processes.worker.held_job import HeldJob
-from recruiter.processes.worker.held_jobs import Holdings
+from recruiter.processes.inline.runner import InlineApplication, InlineRunner
+from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
 from recruiter.registry import Registry
 from recruiter.store import outcomes as moves
 from recruiter.store.codec import encode, job_document
@@ -63,19 +62,19 @@ def runs() -> Runs:
 
 def test_a_cancel_does_not_hit_the_next_job(runs: Runs) -> None:
     """Given a cancel of a job that ends while the cancel is on its way, then the next job goes on."""
-    crew = Crew(Registry(), PolicyRegistry(), SchedulePolicyRegistry(), cast(Any, lambda _: runs))
-    seat = Seat(crew, SystemClock(), Events(), frozenset(["add"]))
-    held = Holdings("w1")
+    application = InlineApplication(Registry(), PolicyRegistry(), SchedulePolicyRegistry(), cast(Any, lambda _: runs))
+    runner = InlineRunner(application, SystemClock(), Events(), frozenset(["add"]))
+    held = HeldJobs("w1")
     jobs = [HeldJob(name, encode(job_document(a_job(name)))) for name in ("first", "second")]
     held.hear(Holding([job.id for job in jobs], 0, 1))
     held.fetched(held.to_fetch(), jobs)
-    seat.open(held)
+    runner.open(held)
 
     def work() -> None:
         for _ in jobs:
-            job = seat.take(1.0)
+            job = runner.take(1.0)
             assert job is not None
-            seat.perform(job)
+            runner.perform(job)
 
     working = threading.Thread(target=work)
     working.start()
@@ -83,7 +82,7 @@ def test_a_cancel_does_not_hit_the_next_job(runs: Runs) -> None:
     flags = Flags(first={"by": "ada"})
     flags.runs = runs
 
-    seat.cancel(flags)
+    runner.cancel(flags)
 
     assert runs.begun["second"].error is None
     runs.gates["second"].set()

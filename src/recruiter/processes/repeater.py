@@ -17,7 +17,7 @@ _BETWEEN_PROMISES = 60.0
 _UNREADABLE_FOR = 60.0
 
 
-class Repeating:
+class Repeater:
     def __init__(self, store: Store, events: Events, policies: SchedulePolicyRegistry) -> None:
         self._store = store
         self._clock = store.clock
