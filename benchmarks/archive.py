@@ -34,7 +34,7 @@ from recruiter.domain.planning.needs import Needs
 from recruiter.domain.retry.decision import Archive
 from recruiter.embedded import EmbeddedServer
 from recruiter.steps.count_waiting import count_waiting
-from recruiter.store import outcomes as moves
+from recruiter.store import outcomes
 from recruiter.store.codec import OPTIONS, encode, job_document
 from recruiter.store.database import Store
 from recruiter.store.target import Target
@@ -142,17 +142,17 @@ def ended_jobs(number: int) -> Iterator[bytes]:
         end = started + timedelta(seconds=chance.expovariate(3.0))
         worker = f"host{chance.randrange(4)}:4242:ab12"
         if chance.random() < 0.95:
-            yield moves.succeeded(document, Execution(started, end, worker), end, {"sent": True})
+            yield outcomes.succeeded(document, Execution(started, end, worker), end, {"sent": True})
             continue
         why = chance.choice(WHYS)
         if why == "cancelled":
-            yield moves.cancelled({**document, "cancel": {"at": end, "by": "ada", "reason": "not needed"}}, end)
+            yield outcomes.cancelled({**document, "cancel": {"at": end, "by": "ada", "reason": "not needed"}}, end)
             continue
         document["attempts"] = chance.randrange(6)
         failure = Execution(started, end, worker, exception=chance.choice(ERRORS), message="refused", trace=TRACE)
-        move = moves.failed(document, failure, end, Archive(why))
-        assert isinstance(move, bytes)
-        yield move
+        outcome = outcomes.failed(document, failure, end, Archive(why))
+        assert isinstance(outcome, bytes)
+        yield outcome
 
 
 def waiting_jobs(number: int) -> Iterator[bytes]:
@@ -173,7 +173,7 @@ def fill(store: Store, ended: int, waiting: int) -> None:
             if name == "archived":
                 count(store, batch)
     store.prepare()
-    while store.settlement.fold_statistics(NOW):  # as the leader does
+    while store.transactions.fold_statistics(NOW):  # as the leader does
         pass
     on_the_roster(store)
 
@@ -265,7 +265,7 @@ def ask_everything(recruiter: Recruiter, store: Store, commands: Commands) -> bo
         well.append(measure(store, commands, f"analytics within {within}", partial(_analysed, recruiter, within)))
     well.append(measure(store, commands, "analytics of a group", partial(_analysed, recruiter, "1h", "group3")))
     well.append(measure(store, commands, "what top looks at", partial(_overseen, recruiter)))
-    well.append(measure(store, commands, "counting what waits", partial(_gauged, store)))
+    well.append(measure(store, commands, "counting what waits", partial(_waiting, store)))
     return all(well)
 
 
@@ -274,7 +274,7 @@ def _analysed(recruiter: Recruiter, within: str, group: str | None = None) -> st
     return f"{told.jobs.queued:,} queued, {told.jobs.postponed:,} postponed, {sum(told.ended.values()):,} ended"
 
 
-def _gauged(store: Store) -> str:
+def _waiting(store: Store) -> str:
     return f"{len(store.queues.count(store.clock.now()).of)} kinds, as the cleaner does for all who look"
 
 

@@ -67,14 +67,14 @@ from recruiter.store.target import Target
 store = Store(Target.parse(sys.argv[1]))
 moment = store.clock.now()
 facts = {"host": "dies", "pid": os.getpid(), "groups": None, "tasks": ["only_there"], "slots": 1, "prefetch": 0,
-         "joined_at": moment, "seen_at": moment, "session": store.settlement.session_id}
+         "joined_at": moment, "seen_at": moment, "session": store.transactions.session_id}
 me = sys.argv[2]
 store.roster.join(me, facts)
 store.roster.become_ready(me, store.leases.term())
 def write(session):
     store.roster.collection.update_one({"_id": me}, {"$inc": {"beats": 1}}, session=session)
     os.kill(os.getpid(), 9)
-store.settlement._transaction(write)
+store.transactions._transaction(write)
 """
 
 

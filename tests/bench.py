@@ -11,7 +11,7 @@ from recruiter.domain.job import Job
 from recruiter.domain.retry.decision import RetryPolicy
 from recruiter.steps.execute import Executor
 from recruiter.store.codec import Document, decode, encode, job_document
-from recruiter.store.outcomes import Move
+from recruiter.store.outcomes import Outcome
 from tests.samples import NOW, a_job
 
 
@@ -23,12 +23,12 @@ class Bench:
         self.clock = StoppedClock(NOW)
         self.executor = Executor(self.recruiter.registry, self.recruiter.policies, self.clock, "w1")
 
-    def run(self, function: Callable[..., Any], *args: Any, **options: Any) -> Move:
+    def run(self, function: Callable[..., Any], *args: Any, **options: Any) -> Outcome | None:
         name = f"tried{len(self.recruiter.registry.names())}"
         task = self.recruiter.task(name=name)(function)
         return self.of_job(a_job(task=task.name, args=list(args), **options))
 
-    def of_job(self, job: Job) -> Move:
+    def of_job(self, job: Job) -> Outcome | None:
         return self.executor.run(encode(job_document(job)))
 
     def archived(self, function: Callable[..., Any], *args: Any, **options: Any) -> Document:
@@ -38,9 +38,9 @@ class Bench:
         return self.recruiter.policies.dump(policy)
 
 
-def ended(move: Move) -> Document:
-    assert isinstance(move, bytes), f"not archived: {move!r}"
-    return decode(move)
+def ended(outcome: Outcome | None) -> Document:
+    assert isinstance(outcome, bytes), f"not archived: {outcome!r}"
+    return decode(outcome)
 
 
 def failing() -> None:

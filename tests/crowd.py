@@ -17,7 +17,7 @@ from recruiter.domain.retry.decision import Archive
 from recruiter.domain.search.conditions import STATES
 from recruiter.domain.search.filter import JobFilter
 from recruiter.domain.state import State
-from recruiter.store import outcomes as moves
+from recruiter.store import outcomes
 from recruiter.store.codec import Document, decode, execution_document, job_document
 from recruiter.store.collections.roster import Hold
 from recruiter.store.database import Store
@@ -141,12 +141,12 @@ def _ended(chance: random.Random, number: int) -> Document:
         document["recovered_as"] = "text-2"
     end = at + chance.randrange(3) * _SECOND * 60
     if chance.random() < 0.5:
-        return decode(moves.succeeded(document, _execution(chance, at, failed=False), end, None))
+        return decode(outcomes.succeeded(document, _execution(chance, at, failed=False), end, None))
     if chance.random() < 0.2:
-        return decode(moves.cancelled({**document, "cancel": {"at": end, "by": "ada", "reason": None}}, end))
-    move = moves.failed(document, _execution(chance, at, failed=True), end, Archive(chance.choice(WHYS)))
-    assert isinstance(move, bytes)
-    return decode(move)
+        return decode(outcomes.cancelled({**document, "cancel": {"at": end, "by": "ada", "reason": None}}, end))
+    outcome = outcomes.failed(document, _execution(chance, at, failed=True), end, Archive(chance.choice(WHYS)))
+    assert isinstance(outcome, bytes)
+    return decode(outcome)
 
 
 # -- the plain way ---------------------------------------------------------------------------------------------------

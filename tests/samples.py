@@ -9,7 +9,7 @@ from typing import Any
 from bson import ObjectId
 
 from recruiter.domain.job import Execution, Job, JobId
-from recruiter.store import outcomes as moves
+from recruiter.store import outcomes
 from recruiter.store.codec import Document, encode_job, job_document
 from recruiter.store.collections.roster import Beat
 from recruiter.store.database import Store
@@ -66,7 +66,7 @@ def marked_as_started(store: Store, worker: str, *ids: JobId, at: datetime = NOW
 
 def done(job: Job, worker: str = "w1", result: Any = 3) -> bytes:
     """The archived form of a job that succeeded."""
-    return moves.succeeded(job_document(job), Execution(NOW, NOW, worker), NOW, result)
+    return outcomes.succeeded(job_document(job), Execution(NOW, NOW, worker), NOW, result)
 
 
 def to_retry(job: Job, at: datetime = NOW) -> Rescheduled:

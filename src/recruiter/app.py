@@ -479,7 +479,7 @@ class Recruiter(RegistryOwner):
 
     def send_unused(self, job: Job, returns: Any = Any) -> JobHandle[Any]:
         """Stores a job with an id of the user's own. Raises JobExists when there is one, waiting or ended."""
-        if not self.store.settlement.create(decode(checked_size(job)), once_ever=False):
+        if not self.store.transactions.create(decode(checked_size(job)), once_ever=False):
             raise JobExists(f"a job with id {job.id!r} exists already; it was left as it is")
         self.after_send()
         return self.handle(job.id, returns)
@@ -488,7 +488,7 @@ class Recruiter(RegistryOwner):
         """Stores a job unless there ever was one with this id, or with one that it would have had under a former name
         of its task; the handle says which."""
         job, formerly = creation.job, creation.formerly
-        created = self.store.settlement.create(decode(checked_size(job)), once_ever=True, formerly=formerly)
+        created = self.store.transactions.create(decode(checked_size(job)), once_ever=True, formerly=formerly)
         self.after_send()
         known = None if created else self.store.creations.job_of([job.id, *formerly])
         return self.handle(job.id if known is None else known, returns, created=created)

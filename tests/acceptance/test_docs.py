@@ -18,8 +18,7 @@ from recruiter import errors as all_errors
 from recruiter.cli.main import app
 from recruiter.embedded import EmbeddedServer
 from recruiter.errors import RecruiterError
-from recruiter.store import codec
-from recruiter.store import outcomes as moves
+from recruiter.store import codec, outcomes
 from recruiter.store.database import Store
 from tests.acceptance.docs.pages import LANGUAGES, PAGES, Page, page
 from tests.acceptance.docs.reference import anchors, links, named_tests, tree
@@ -169,9 +168,9 @@ def test_every_stored_field_is_explained(store: Store) -> None:
     document = codec.job_document(replace(job, retry_policy={"class": "RetryForever"}))
     document |= {"cancel": {"at": now}, "started_by": "worker", "started_at": now}
     tried = codec.remember(document | {"last_execution": {}}, execution)
-    later = dict(moves.snoozed(document, now, now, "not yet").fields)
+    later = dict(outcomes.snoozed(document, now, now, "not yet").fields)
     ended = codec.archived_document(document, Why.LOST, now, {"reason": "told", "result": 5})
-    set_aside = codec.decode(moves.unreadable("id", b"", now, "cannot be read"))
+    set_aside = codec.decode(outcomes.unreadable("id", b"", now, "cannot be read"))
     for field in fields(Job):
         known_as = {"id": "_id", "owner": "username"}.get(field.name, field.name)
         assert f"`{known_as}`" in text, field.name

@@ -20,7 +20,7 @@ from recruiter.errors import StoreRefused
 from recruiter.store.collections import archived
 from recruiter.store.database import Store
 from recruiter.store.target import Target
-from recruiter.store.transactions import Movement
+from recruiter.store.transactions import OutcomeBatch
 from tests.acceptance.docs.pages import page
 from tests.acceptance.test_command_line import run
 from tests.applications import jobs
@@ -193,7 +193,7 @@ class TestWhatTheyMayNot:
         with pytest.raises(StoreRefused, match=r"may not insert on shop\.roster"):
             on_the_roster(store)
         with pytest.raises(StoreRefused):
-            store.settlement.settle("w1", Movement(), {})
+            store.transactions.settle("w1", OutcomeBatch(), {})
         with pytest.raises(StoreRefused, match="limits"):
             store.limits.read()
 
@@ -254,11 +254,11 @@ def tries_of_a_transaction(worker: Store, *, ended_by: Store) -> int:
         worker.roster.release("w1", [], session, {})
         tries.append(1)
         if len(tries) == 1:
-            ended_by.settlement.end_session_of(seen.session)
-            ended_by.settlement.end_session_of(seen.session)
+            ended_by.transactions.end_session_of(seen.session)
+            ended_by.transactions.end_session_of(seen.session)
         return len(tries)
 
-    return worker.settlement._transaction(write)
+    return worker.transactions._transaction(write)
 
 
 class TestDegraded:
@@ -296,8 +296,8 @@ class TestDegraded:
         prepared.role(_without_cluster())
         leader = as_user(FLEET if may else "fleetWithout", "leader")
         complaints: list[str] = []
-        leader.settlement.sessions.complain = complaints.append
-        on_the_roster(worker, "w1", session=worker.settlement.session_id)
+        leader.transactions.sessions.complain = complaints.append
+        on_the_roster(worker, "w1", session=worker.transactions.session_id)
 
         assert tries_of_a_transaction(worker, ended_by=leader) == (2 if may else 1)
         assert len(complaints) == (0 if may else 1)
@@ -308,7 +308,7 @@ class TestDegraded:
     ) -> None:
         prepared.role(_without_cluster())
         worker, leader = as_user("fleetWithout", "both"), as_user("fleetWithout", "both")
-        on_the_roster(worker, "w1", session=worker.settlement.session_id)
+        on_the_roster(worker, "w1", session=worker.transactions.session_id)
 
         assert tries_of_a_transaction(worker, ended_by=leader) == 2
 

@@ -37,14 +37,14 @@ from tests.samples import facts_of_a_worker
 
 store = Store(Target.parse(sys.argv[1]))
 if sys.argv[2] == "worker":
-    store.roster.join("dead", facts_of_a_worker(session=store.settlement.session_id))
+    store.roster.join("dead", facts_of_a_worker(session=store.transactions.session_id))
     store.roster.become_ready("dead", 0)
     write = lambda session: store.roster.release("dead", [], session, {})
 else:
     lead = Leadership(store, SystemClock(), 5.0)
     assert lead.attend()
     write = lambda session: store.leases.fence(lead.term, lead.holder, session)
-store.settlement._transaction(lambda session: (write(session), os.kill(os.getpid(), 9)))
+store.transactions._transaction(lambda session: (write(session), os.kill(os.getpid(), 9)))
 """
 
 
@@ -139,16 +139,16 @@ def test_the_lead_of_one_who_died_in_a_transaction_is_taken_over_within_the_leas
 
 def test_the_session_of_one_who_lives_can_be_ended(store: Store) -> None:
     """Given a worker that only seemed dead, when its session is ended in mid-transaction, then it settles anyway."""
-    on_the_roster(store, "w1", session=store.settlement.session_id)
+    on_the_roster(store, "w1", session=store.transactions.session_id)
     other = Store(store.target)
     tries: list[int] = []
 
     def write(session: object) -> int:
         store.roster.release("w1", [], session, {})  # type: ignore[arg-type]
         if not tries:
-            other.settlement.end_session_of(store.settlement._session.session_id["id"].as_uuid())  # type: ignore[union-attr]
+            other.transactions.end_session_of(store.transactions._session.session_id["id"].as_uuid())  # type: ignore[union-attr]
         tries.append(1)
         return len(tries)
 
-    assert store.settlement._transaction(write) == 2
+    assert store.transactions._transaction(write) == 2
     other.close()

@@ -24,7 +24,7 @@ LONG = 300.0
 
 @pytest.fixture
 def sleepy_leader(target: str) -> Iterator[Recorder]:
-    """A leader that looks again only when a doorbell rings."""
+    """A leader that looks again only when a change waiter rings."""
     with leading(target, backoff_from=LONG / 3) as recorder:
         yield recorder
 

@@ -19,13 +19,14 @@ from recruiter.clock import StoppedClock
 from recruiter.domain.job import JobId
 from recruiter.domain.retry.policy_registry import PolicyRegistry
 from recruiter.errors import Superseded
-from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, Outcome
+from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, JobOutcome
 from recruiter.steps.cancel import cancel
 from recruiter.steps.rescue import Rescue
-from recruiter.store import outcomes as moves
+from recruiter.store import outcomes
 from recruiter.store.codec import decode, job_from
 from recruiter.store.collections.roster import Holding
 from recruiter.store.database import Store
+from recruiter.store.transactions import OutcomeBatch
 from tests.samples import NOW, a_job, beat, done, facts_of_a_worker, insert, running, to_retry
 
 JOBS, STEPS = 8, 400
@@ -102,18 +103,18 @@ class Worker:
         if not jobs:
             return
         ids, me = [job.id for job in jobs], self.held.worker
-        answer = self.world.unreliable(lambda: self.store.settlement.mark_started(me, ids, NOW))
+        answer = self.world.unreliable(lambda: self.store.transactions.mark_started(me, ids, NOW))
         if answer is None:
             self.held.not_marked(jobs)
             return
         self.held.marked(job for job in jobs if job.id in answer.may_start)
         self.held.ended((job.id, self.refused(job, answer)) for job in jobs if job.id not in answer.may_start)
 
-    def refused(self, job: HeldJob, answer: Any) -> moves.Move:
+    def refused(self, job: HeldJob, answer: Any) -> outcomes.Outcome | None:
         if job.id not in answer.started_before:
             return None
         facts: dict[str, Any] = {"worker": self.held.worker, "started_at": None, "at": NOW, "message": "started before"}
-        return moves.crashed(decode(job.raw), PolicyRegistry(), **facts)
+        return outcomes.crashed(decode(job.raw), PolicyRegistry(), **facts)
 
     def start(self) -> None:
         first, last = self.held.accept()
@@ -154,11 +155,11 @@ class Worker:
         else:
             self.held.settled(outcomes, answer)
 
-    def release(self, held: HeldJobs, outcomes: list[Outcome]) -> Any:
-        me, ids, movement = held.worker, [id for id, _ in outcomes], moves.gather(outcomes)
-        if movement.archive or movement.reschedule:  # a transaction, which does not arrive late: it would conflict
+    def release(self, held: HeldJobs, outcomes: list[JobOutcome]) -> Any:
+        me, ids, batch = held.worker, [id for id, _ in outcomes], OutcomeBatch.of(outcomes)
+        if batch.archive or batch.reschedule:  # a transaction, which does not arrive late: it would conflict
             fate = self.world.random.random()
-            answer = self.store.settlement.settle(me, movement, {}) if fate < 0.9 else None
+            answer = self.store.transactions.settle(me, batch, {}) if fate < 0.9 else None
             return answer if fate < 0.7 else None
         seen = self.store.roster.collection.find_one({"_id": me}, {"settled": 1})
         if seen is None:

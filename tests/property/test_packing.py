@@ -21,8 +21,8 @@ from recruiter.domain.planning.hosts import Place, Spot
 from recruiter.domain.planning.limits import AtLimit, AtRate, FleetBusy, KeptFor, Limit, Meter, Rate, Reason, Start
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.planning.pack import (
+    AssignedJob,
     Candidate,
-    Held,
     HostsBusy,
     NeverFits,
     NoWorker,
@@ -43,7 +43,7 @@ class World:
 
     places: list[Place]
     capacities: dict[str, Needs]
-    held: list[Held] = field(default_factory=list)
+    held: list[AssignedJob] = field(default_factory=list)
     limits: list[Limit] = field(default_factory=list)
     starts: dict[str, list[Start]] = field(default_factory=dict)
 
@@ -63,7 +63,9 @@ class World:
         """The same world when everybody has got what the plan gives."""
         lanes = {candidate.id: candidate.lane for candidate in candidates}
         hands = {place.worker: packing.hands.get(place.worker, []) for place in self.places}
-        given = [Held(id, place.worker, place.host, lanes[id]) for place in self.places for id in hands[place.worker]]
+        given = [
+            AssignedJob(id, place.worker, place.host, lanes[id]) for place in self.places for id in hands[place.worker]
+        ]
         return World(
             [replace(place, holds=place.holds + len(hands[place.worker])) for place in self.places],
             self.capacities,
@@ -167,7 +169,7 @@ def worlds(draw: st.DrawFn) -> World:
     for number, lane in enumerate(draw(st.lists(some_lanes, max_size=6))):
         at = draw(st.integers(0, len(places) - 1))
         places[at] = replace(places[at], holds=places[at].holds + 1)
-        held.append(Held(1000 + number, places[at].worker, places[at].host, lane))
+        held.append(AssignedJob(1000 + number, places[at].worker, places[at].host, lane))
     limits = draw(some_limits())
     buckets = ["task:t", "task:u", "group:g", "key:k:1", "key:k:2"]
     logs = st.lists(st.tuples(st.integers(-70, 3).map(lambda ago: NOW + ago * SECOND), st.integers(1, 3)), max_size=3)
@@ -350,7 +352,7 @@ def test_who_is_at_a_limit_changes_nothing_for_others(
     get without it."""
     world.limits.append(Limit("task:full", 1))
     world.places = [replace(place, tasks=place.tasks | {"full"}) for place in world.places]
-    world.held.append(Held(5000, "elsewhere", "elsewhere", Lane("g", "full", Needs.of(proc=1))))
+    world.held.append(AssignedJob(5000, "elsewhere", "elsewhere", Lane("g", "full", Needs.of(proc=1))))
     pile = data.draw(st.lists(st.tuples(st.integers(0, len(candidates)), some_needs), min_size=1, max_size=10))
     mixed = list(candidates)
     for number, (at, needs) in enumerate(pile):

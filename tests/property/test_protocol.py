@@ -26,7 +26,7 @@ from recruiter.steps.rescue import Rescue
 from recruiter.steps.settle import settle
 from recruiter.store.codec import decode, job_from
 from recruiter.store.database import Store
-from recruiter.store.outcomes import Move
+from recruiter.store.outcomes import Outcome
 from tests.samples import NOW, a_job, beat, done, facts_of_a_worker, insert, running, to_retry
 
 T = TypeVar("T")
@@ -138,7 +138,7 @@ def worker(world: World) -> Iterator[None]:
                         break
 
 
-def _outcome(world: World, raw: bytes, worker: str) -> Move:
+def _outcome(world: World, raw: bytes, worker: str) -> Outcome | None:
     job = job_from(decode(raw))
     fate = world.random.random()
     if fate < 0.2:

@@ -166,7 +166,7 @@ class TestBad:
 
     def test_an_id_that_has_ended_already_is_not_run_again(self, store: Store, leader: Leader) -> None:
         job = a_job("x")
-        store.settlement.archive_new(job.id, done(job))
+        store.transactions.archive_new(job.id, done(job))
         by_hand(store, {"_id": "x", "task": "add"}, {"_id": "y", "task": "add"})
 
         adoption = leader.adopts()

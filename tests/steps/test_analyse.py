@@ -19,12 +19,12 @@ from recruiter.domain.state import State
 from recruiter.domain.statistics import HOUR, MINUTE, Analytics, hour_of, minute_of
 from recruiter.errors import InvalidFilter, InvalidJob
 from recruiter.steps.clean import COUNTS_KEPT, clean_counts
-from recruiter.store import outcomes as moves
+from recruiter.store import outcomes
 from recruiter.store.codec import Document, job_document
 from recruiter.store.collections import statistics
 from recruiter.store.database import Store
 from recruiter.store.target import Target
-from recruiter.store.transactions import Movement
+from recruiter.store.transactions import OutcomeBatch
 from recruiter.views.analytics import analyse
 from tests.samples import a_job, insert, on_the_roster
 
@@ -39,14 +39,14 @@ def ended(job: Job, at: datetime, *, took: float = 1.0, why: str = "done") -> by
     """The job in the archive; an attempt began when it was due."""
     execution = Execution(at - timedelta(seconds=took), at, "w1")
     if why == "done":
-        return moves.succeeded(job_document(job), execution, at, None)
-    raw = moves.failed(job_document(job), execution, at, Archive(why))
+        return outcomes.succeeded(job_document(job), execution, at, None)
+    raw = outcomes.failed(job_document(job), execution, at, Archive(why))
     assert isinstance(raw, bytes)
     return raw
 
 
 def keep(store: Store, job: Job, raw: bytes) -> None:
-    store.settlement.archive_new(job.id, raw)
+    store.transactions.archive_new(job.id, raw)
 
 
 def by_brute_force(store: Store, since: datetime, until: datetime, **which: str) -> Document:
@@ -107,8 +107,8 @@ class TestCounts:
                         )
                         for job in some
                     }
-                    with_store.settlement.settle(f"w{number}", Movement(archive), {})
-                    with_store.settlement.fold_statistics(now + timedelta(hours=1))
+                    with_store.transactions.settle(f"w{number}", OutcomeBatch(archive), {})
+                    with_store.transactions.fold_statistics(now + timedelta(hours=1))
             finally:
                 with_store.close()
 
@@ -135,7 +135,7 @@ class TestCounts:
             at = now - timedelta(seconds=chance.uniform(0, 12 * 3600))
             job = a_job(task=chance.choice(["add", "sub"]), scheduled_at=at - MINUTE)
             keep(store, job, ended(job, at, took=chance.uniform(0, 5)))
-        while store.settlement.fold_statistics(now - 3 * HOUR):
+        while store.transactions.fold_statistics(now - 3 * HOUR):
             pass
         assert {("hour" in d["_id"], "writer" in d["_id"]) for d in store.statistics.collection.find()} == {
             *((True, False), (False, False), (False, True))
@@ -163,7 +163,7 @@ class TestCounts:
             keep(store, job, ended(job, now - timedelta(minutes=minutes)))
 
         with ThreadPoolExecutor(1) as threads:
-            folding = threads.submit(lambda: sum(iter(lambda: store.settlement.fold_statistics(now), 0)))
+            folding = threads.submit(lambda: sum(iter(lambda: store.transactions.fold_statistics(now), 0)))
             seen = {sum(analyse(store, now, 7 * HOUR).ended.values())}
             while not folding.done():
                 seen.add(sum(analyse(store, now, 7 * HOUR).ended.values()))
@@ -189,9 +189,9 @@ class TestCounts:
         on_the_roster(store)
         at = store.clock.now()
         one, two = ended(first, at), ended(second, at)
-        store.settlement.settle("w1", Movement({first.id: one}), {})
+        store.transactions.settle("w1", OutcomeBatch({first.id: one}), {})
 
-        store.settlement.settle("w1", Movement({first.id: one, second.id: two}), {})
+        store.transactions.settle("w1", OutcomeBatch({first.id: one, second.id: two}), {})
 
         assert analyse(store, at, MINUTE).ended == {"succeeded": 2}
 
@@ -201,7 +201,7 @@ class TestCounts:
         insert(store, job)
 
         with pytest.raises(Exception, match="no longer on the roster"):
-            store.settlement.settle("w1", Movement({job.id: ended(job, store.clock.now())}), {})
+            store.transactions.settle("w1", OutcomeBatch({job.id: ended(job, store.clock.now())}), {})
 
         assert analyse(store, store.clock.now(), MINUTE).ended == {}
 
@@ -223,7 +223,7 @@ class TestCounts:
             other.close()
         before = analyse(store, at, MINUTE)
 
-        assert store.settlement.fold_statistics(store.clock.now()) == 3
+        assert store.transactions.fold_statistics(store.clock.now()) == 3
 
         assert replace(analyse(store, at, MINUTE), counted_at=before.counted_at) == before
         assert [d["_id"] for d in store.statistics.collection.find()] == [
@@ -235,7 +235,7 @@ class TestCounts:
         job = a_job()
         keep(store, job, ended(job, store.clock.now()))
 
-        assert store.settlement.fold_statistics(store.clock.now()) == 0
+        assert store.transactions.fold_statistics(store.clock.now()) == 0
 
     def test_old_counts_go(self, store: Store) -> None:
         now = store.clock.now()
@@ -243,7 +243,7 @@ class TestCounts:
             job = a_job(scheduled_at=now - age)
             keep(store, job, ended(job, now - age))
 
-        store.settlement.fold_statistics(now)
+        store.transactions.fold_statistics(now)
 
         assert clean_counts(store, now, keep_for=timedelta(days=5)) == 2
 

@@ -44,10 +44,10 @@ from recruiter.interruption import Interruptible
 from recruiter.progress import OnProgress, ignore_progress
 from recruiter.steps.execute import Executor, Limit, no_limit
 from recruiter.steps.settle import settle
-from recruiter.store import outcomes as moves
+from recruiter.store import outcomes
 from recruiter.store.codec import Document, encode, job_document
 from recruiter.store.database import Store
-from recruiter.store.outcomes import Ended, Move
+from recruiter.store.outcomes import Outcome
 from recruiter.store.transactions import Rescheduled
 from tests.bench import Bench, ended, failing, raising
 from tests.conftest import eventually
@@ -90,11 +90,11 @@ def as_finalizer(colour: str, function: Callable[[Any], Any]) -> Callable[[Any],
     return function if colour == "def" else asynchronous
 
 
-def next_attempt(bench: Bench, job: Document, move: Move) -> Document:
+def next_attempt(bench: Bench, job: Document, outcome: Outcome | None) -> Document:
     """The document of a job that was rescheduled."""
     del bench
-    assert isinstance(move, Rescheduled), f"not rescheduled: {move!r}"
-    return {**job, **move.fields}
+    assert isinstance(outcome, Rescheduled), f"not rescheduled: {outcome!r}"
+    return {**job, **outcome.fields}
 
 
 def a_task(bench: Bench, function: Callable[..., Any], **options: Any) -> Job:
@@ -231,7 +231,7 @@ class TestCurrentJob:
         async def all_at_once() -> list[Any]:
             return await asyncio.gather(*(bench.executor.run_async(encode(job_document(job))) for job in jobs))
 
-        results = [ended(move)["result"] for move in asyncio.run(all_at_once())]
+        results = [ended(outcome)["result"] for outcome in asyncio.run(all_at_once())]
         assert results == [[f"job{number}"] * 5 for number in range(10)]
 
     def test_jobs_in_threads_do_not_mix_themselves_up(self, bench: Bench) -> None:
@@ -245,7 +245,7 @@ class TestCurrentJob:
 
         jobs = [a_task(bench, look, id=f"job{number}") for number in range(5)]
         with ThreadPoolExecutor(5) as threads:
-            results = [ended(move)["result"] for move in threads.map(bench.of_job, jobs)]
+            results = [ended(outcome)["result"] for outcome in threads.map(bench.of_job, jobs)]
 
         assert results == [[f"job{number}"] * 2 for number in range(5)]
 
@@ -374,10 +374,10 @@ class TestIsLastAttempt:
 
         stored = bench.policy(policy) if policy is not None else None
         half_an_hour_old = NOW - timedelta(minutes=30)
-        move = bench.run(ask_and_fail, retry_policy=stored, attempts=attempts, created_at=half_an_hour_old)
+        outcome = bench.run(ask_and_fail, retry_policy=stored, attempts=attempts, created_at=half_an_hour_old)
 
         assert told == [last]
-        assert isinstance(move, bytes) is last
+        assert isinstance(outcome, bytes) is last
 
     def test_a_job_that_runs_at_most_once_has_no_other(self, bench: Bench) -> None:
         policy = bench.policy(RetryForever(1))
@@ -435,7 +435,7 @@ class TestPreviousFailure:
             return [before.crashed, before.message, current_job.attempt]
 
         job = job_document(a_task(bench, look))
-        died = moves.crashed(job, PolicyRegistry(), worker="w0", started_at=None, at=NOW, message="killed")
+        died = outcomes.crashed(job, PolicyRegistry(), worker="w0", started_at=None, at=NOW, message="killed")
 
         result = ended(bench.executor.run(encode(next_attempt(bench, job, died))))["result"]
 
@@ -673,11 +673,11 @@ class TestFinalizersOfAWorkable:
         Diary.break_in["finalize"] = OSError("disk")
         policy = bench.policy(RetryManyTimes(1, "1 minute"))
 
-        move = bench.of_job(a_job(task="Diary", args={"fail": True}, retry_policy=policy))
+        outcome = bench.of_job(a_job(task="Diary", args={"fail": True}, retry_policy=policy))
 
-        assert isinstance(move, Rescheduled)
-        assert move.fields["scheduled_at"] == NOW + MINUTE
-        assert move.fields["last_execution"]["notes"] == ["finalize raised OSError: disk"]
+        assert isinstance(outcome, Rescheduled)
+        assert outcome.fields["scheduled_at"] == NOW + MINUTE
+        assert outcome.fields["last_execution"]["notes"] == ["finalize raised OSError: disk"]
 
     def test_a_note_is_text_that_can_be_stored(self, bench: Bench, diary: list[tuple[str, Any]]) -> None:
         del diary
@@ -857,24 +857,24 @@ class TestRetryLater:
         async def asynchronous() -> None:
             raise later
 
-        move = bench.run(raising(later) if colour == "def" else asynchronous, attempts=2)
+        outcome = bench.run(raising(later) if colour == "def" else asynchronous, attempts=2)
 
-        assert isinstance(move, Rescheduled)
+        assert isinstance(outcome, Rescheduled)
         due = NOW + timedelta(seconds=seconds)
-        assert dict(move.fields) == {
+        assert dict(outcome.fields) == {
             "scheduled_at": due,
             "postponed": seconds > 0,
             "snoozes": 1,
             "snoozed": str(later),
         }, "and nothing else: no attempt, no execution"
-        assert (move.attempts, move.snoozes) == (2, 0)
-        assert set(move.unset) == {"started_by", "started_at", "locked_by", "locked_at", "reported_at"}
+        assert (outcome.attempts, outcome.snoozes) == (2, 0)
+        assert set(outcome.unset) == {"started_by", "started_at", "locked_by", "locked_at", "reported_at"}
 
     def test_it_says_why(self, bench: Bench) -> None:
-        move = bench.run(raising(RetryLater("5 minutes", reason="the file has not arrived")))
+        outcome = bench.run(raising(RetryLater("5 minutes", reason="the file has not arrived")))
 
-        assert isinstance(move, Rescheduled)
-        assert move.fields["snoozed"] == "the file has not arrived"
+        assert isinstance(outcome, Rescheduled)
+        assert outcome.fields["snoozed"] == "the file has not arrived"
 
     def test_snoozes_are_counted(self, bench: Bench) -> None:
         job = job_document(a_task(bench, raising(RetryLater(1))))
@@ -921,10 +921,10 @@ class TestRetryLater:
     def test_and_its_policy_decides_about_it(self, bench: Bench) -> None:
         policy = bench.policy(RetriableExceptionFilter(RetryForever(1), (f"{InvalidDuration.__module__}.InvalidJob",)))
 
-        move = bench.run(raising(RetryLater(-1)), retry_policy=policy)
+        outcome = bench.run(raising(RetryLater(-1)), retry_policy=policy)
 
-        assert isinstance(move, Rescheduled)
-        assert move.fields["attempts"] == 1
+        assert isinstance(outcome, Rescheduled)
+        assert outcome.fields["attempts"] == 1
 
     @pytest.mark.parametrize("arguments", [{}, {"delay": 1, "at": NOW}], ids=["neither", "both"])
     def test_it_needs_exactly_one_moment(self, arguments: dict[str, Any]) -> None:
@@ -938,10 +938,10 @@ class TestRetryLater:
         assert "at-most-once" in job["last_execution"]["message"]
 
     def test_a_constructor_can_ask_for_it(self, bench: Bench) -> None:
-        move = bench.of_job(a_job(task="NotYet", args={}))
+        outcome = bench.of_job(a_job(task="NotYet", args={}))
 
-        assert isinstance(move, Rescheduled)
-        assert move.snoozes == 0
+        assert isinstance(outcome, Rescheduled)
+        assert outcome.snoozes == 0
 
     @pytest.mark.parametrize(
         "moment",
@@ -957,9 +957,9 @@ class TestRetryLater:
     def test_the_end_of_time_can_be_stored_or_is_refused(self, bench: Bench, moment: datetime, who: str) -> None:
         bench.recruiter.policies.register(EndOfTime)
         policy = bench.policy(EndOfTime(moment.isoformat()))
-        move = bench.run(raising(RetryLater(at=moment)) if who == "the job" else failing, retry_policy=policy)
+        outcome = bench.run(raising(RetryLater(at=moment)) if who == "the job" else failing, retry_policy=policy)
 
-        assert isinstance(move, bytes) or (move is not None and encode(move.fields))
+        assert isinstance(outcome, bytes) or (outcome is not None and encode(outcome.fields))
 
 
 class NotYet(Workable):
@@ -1028,7 +1028,7 @@ class BySignal(Executor):
         interruptible: Interruptible | None = None,
         hard: Limit = no_limit,
         on_progress: OnProgress = ignore_progress,
-    ) -> Ended:
+    ) -> Outcome:
         return super().run(raw, interruptible or Interruptible(by_signal=True), hard, on_progress)
 
 
@@ -1098,10 +1098,10 @@ class TestTimeout:
     ) -> None:
         policy = timed.recruiter.policies.dump(RetryManyTimes(1, "1 minute"), only=[only])
 
-        move = timed.run(function, timeout=SHORT, retry_policy=policy)
+        outcome = timed.run(function, timeout=SHORT, retry_policy=policy)
 
-        assert isinstance(move, Rescheduled)
-        assert (move.fields["scheduled_at"], move.fields["attempts"]) == (NOW + MINUTE, 1)
+        assert isinstance(outcome, Rescheduled)
+        assert (outcome.fields["scheduled_at"], outcome.fields["attempts"]) == (NOW + MINUTE, 1)
 
     @pytest.mark.timeout(120, method="thread")
     def test_code_that_expects_a_timeout_of_its_own_does_not_swallow_it(self, timed: Bench) -> None:

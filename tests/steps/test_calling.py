@@ -356,7 +356,7 @@ class TestWatch:
     def test_a_new_job_wakes_it_and_nobody_asks_all_the_time(
         self, target: str, stop: threading.Event, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        # given one that only a doorbell can wake
+        # given one that only a change waiter can wake
         for name in ("BACKOFF_FROM", "BACKOFF_TO", "LEASE_TIME", "CONSIDERED_DEAD_AFTER"):
             monkeypatch.setenv(f"RECRUITER_{name}", "100s")
         monkeypatch.setenv("RECRUITER_HEARTBEAT", "100ms")

@@ -70,7 +70,7 @@ def test_a_held_job_is_left_to_its_holder(store: Store, archives: Callable[[], S
     cancel(store, CLOCK, id)
     assert archives() == []
     assert document(store, id)["cancel"] == {"at": NOW, "by": None, "reason": None}
-    store.settlement.hand_back("w1", [id])
+    store.transactions.hand_back("w1", [id])
 
     assert archives() == [id]
 
@@ -86,7 +86,7 @@ def test_a_second_flag_changes_nothing(store: Store) -> None:
 
 def test_a_job_that_has_ended_cannot_be_cancelled(store: Store) -> None:
     job = a_job("x")
-    store.settlement.archive_new(job.id, done(job))
+    store.transactions.archive_new(job.id, done(job))
 
     with pytest.raises(JobNotFound, match=r"'x' has ended already \(done\)"):
         cancel(store, CLOCK, "x")

@@ -55,9 +55,9 @@ def test_waiting_jobs_are_never_cleaned(store: Store) -> None:
 
 
 def test_every_way_to_end_is_cleaned(store: Store) -> None:
-    store.settlement.archive_new("done", done(a_job("done")))
+    store.transactions.archive_new("done", done(a_job("done")))
     malformed = {"_id": "bad", "done": False, "why": "malformed", "archived_at": NOW, "original": {"x": 1}}
-    store.settlement.archive_new("bad", encode(malformed))
+    store.transactions.archive_new("bad", encode(malformed))
 
     assert clean(store, NOW + 2 * DAY, keep_for=DAY) == 2
 

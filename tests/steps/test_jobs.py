@@ -17,7 +17,7 @@ from recruiter.domain.retry.decision import Archive
 from recruiter.errors import InvalidFilter, InvalidJob, JobNotFound
 from recruiter.steps.assign import assign
 from recruiter.steps.cancel import archive_cancelled
-from recruiter.store import outcomes as moves
+from recruiter.store import outcomes
 from recruiter.store.codec import job_document
 from recruiter.store.database import Store
 from recruiter.views import search
@@ -52,12 +52,12 @@ def ended(store: Store, number: int = 1, why: str | None = None, **options: Any)
     jobs = [a_job(**options) for _ in range(number)]
     for job in jobs:
         if why is None:
-            store.settlement.archive_new(job.id, done(job))
+            store.transactions.archive_new(job.id, done(job))
         else:
             failure = Execution(NOW, NOW, "w1", exception="ValueError", message="no", trace="…")
-            move = moves.failed(job_document(job), failure, NOW, Archive(why))
-            assert isinstance(move, bytes)
-            store.settlement.archive_new(job.id, move)
+            outcome = outcomes.failed(job_document(job), failure, NOW, Archive(why))
+            assert isinstance(outcome, bytes)
+            store.transactions.archive_new(job.id, outcome)
     return [job.id for job in jobs]
 
 
@@ -217,7 +217,7 @@ class TestCancelling:
         made: list[JobId] = []
 
         def and_more(*args: Any) -> int:
-            clock.move(timedelta(minutes=2))  # type: ignore[attr-defined]
+            clock.outcome(timedelta(minutes=2))  # type: ignore[attr-defined]
             made.extend(insert(store, *(a_job(created_at=clock.now(), scheduled_at=NOW) for _ in range(7))))
             return flag_some(*args)
 

@@ -247,7 +247,7 @@ def test_a_leader_that_resigned_keeps_its_session(candidates: tuple[Candidate, C
             one.resign()
             assert two.attend()
 
-    one.store.settlement._transaction(write)
+    one.store.transactions._transaction(write)
 
     assert tries == 1
 

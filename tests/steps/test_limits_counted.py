@@ -9,7 +9,7 @@ from recruiter.domain.planning.limits import Limit
 from recruiter.domain.planning.needs import Needs
 from recruiter.steps.assign import assign
 from recruiter.steps.settle import settle
-from recruiter.store import outcomes as moves
+from recruiter.store import outcomes
 from recruiter.store.codec import job_document
 from recruiter.store.database import Store
 from tests.samples import NOW, a_job, beat, done, insert, on_the_roster, running
@@ -32,7 +32,7 @@ def snooze(store: Store, worker: str, job: Job, times: int) -> None:
     for number in range(times):
         assert assign_at(store, NOW) == 1
         stored = {**job_document(job), "snoozes": number}
-        settle(store, worker, [(job.id, moves.snoozed(stored, NOW, NOW, "later"))], {})
+        settle(store, worker, [(job.id, outcomes.snoozed(stored, NOW, NOW, "later"))], {})
 
 
 def test_a_job_that_comes_again_to_its_worker_counts_once(store: Store) -> None:
@@ -58,7 +58,7 @@ def test_a_job_that_was_released_is_noted_nowhere(store: Store) -> None:
     beat(store, "w1", running(first.id, second.id))
 
     settle(store, "w1", [(first.id, done(first))], {})
-    store.settlement.hand_back("w1", [second.id])
+    store.transactions.hand_back("w1", [second.id])
 
     (entry,) = store.roster.collection.find({})
     assert (entry["assigned"], entry["metered"], entry["running"]) == ([], [], [])

@@ -30,9 +30,9 @@ from recruiter.steps.cancel import archive_cancelled
 from recruiter.steps.rescue import Rescue
 from recruiter.store.codec import LOCK, SAID, Document, encode, job_document, progress_fields
 from recruiter.store.collections.roster import Holding
-from recruiter.store.collections.scheduled import Sign
+from recruiter.store.collections.scheduled import ProgressMark
 from recruiter.store.database import Store
-from recruiter.store.transactions import Movement, Rescheduled
+from recruiter.store.transactions import OutcomeBatch, Rescheduled
 from recruiter.views.find import find
 from tests.bench import Bench, ended
 from tests.conftest import eventually
@@ -351,8 +351,8 @@ class TestTelling:
         assert order == ["arrived", "closed"]
 
 
-def sign(job: Any, worker: str = "w1", attempts: int = 0, was: str | None = None, **fields: Any) -> Sign:
-    return Sign(job.id, attempts, was, worker, NOW, fields)
+def mark(job: Any, worker: str = "w1", attempts: int = 0, was: str | None = None, **fields: Any) -> ProgressMark:
+    return ProgressMark(job.id, attempts, was, worker, NOW, fields)
 
 
 class TestSigns:
@@ -362,7 +362,7 @@ class TestSigns:
         job = a_job()
         insert(store, job)
 
-        store.scheduled.sign([sign(job, progress=0.5, stage="a")])
+        store.scheduled.mark_progress([mark(job, progress=0.5, stage="a")])
 
         found = document(store, job.id)
         assert (found["locked_by"], found["locked_at"], found["started_at"]) == ("w1", NOW, NOW)
@@ -371,25 +371,25 @@ class TestSigns:
     def test_a_stale_worker_changes_nothing_of_a_later_attempt(self, store: Store) -> None:
         job = a_job(attempts=1)
         insert(store, job)
-        store.scheduled.sign([sign(job, "new", attempts=1, progress=0.2)])
+        store.scheduled.mark_progress([mark(job, "new", attempts=1, progress=0.2)])
         unsigned = a_job(attempts=1)
         insert(store, unsigned)
         before = document(store, job.id), document(store, unsigned.id)
 
         for each in (job, unsigned):
-            store.scheduled.sign([sign(each, "old", attempts=0, progress=0.9)])
-            store.scheduled.unsign([sign(each, "old", attempts=0, progress=0.9)])
+            store.scheduled.mark_progress([mark(each, "old", attempts=0, progress=0.9)])
+            store.scheduled.clear_progress([mark(each, "old", attempts=0, progress=0.9)])
 
         assert (document(store, job.id), document(store, unsigned.id)) == before
 
     def test_nor_of_the_same_attempt_once_somebody_else_has_signed(self, store: Store) -> None:
-        """Given a job that was handed over with no attempt counted, then the last one who signs it has it."""
+        """Given a job that was handed over with no attempt counted, then the last one who marks it has it."""
         job = a_job()
         insert(store, job)
-        store.scheduled.sign([sign(job, "old", progress=0.9)])
-        store.scheduled.sign([sign(job, "new", was="old", progress=0.2)])
+        store.scheduled.mark_progress([mark(job, "old", progress=0.9)])
+        store.scheduled.mark_progress([mark(job, "new", was="old", progress=0.2)])
 
-        store.scheduled.sign([sign(job, "old", progress=0.95)])
+        store.scheduled.mark_progress([mark(job, "old", progress=0.95)])
 
         assert (document(store, job.id)["locked_by"], document(store, job.id)["progress"]) == ("new", 0.2)
 
@@ -398,9 +398,9 @@ class TestSigns:
         insert(store, job)
         on_the_roster(store, "w1")
         store.roster.assign({"w1": [job.id]}, 1)
-        store.settlement.settle("w1", Movement({job.id: done(job)}), {})
+        store.transactions.settle("w1", OutcomeBatch({job.id: done(job)}), {})
 
-        store.scheduled.sign([sign(job, progress=0.9)])
+        store.scheduled.mark_progress([mark(job, progress=0.9)])
 
         assert store.scheduled.collection.count_documents({}) == 0
         assert store.archived.collection.count_documents({}) == 1
@@ -408,20 +408,20 @@ class TestSigns:
     def test_handed_back_it_is_nobodys_and_keeps_what_it_said(self, store: Store) -> None:
         job = a_job()
         insert(store, job)
-        store.scheduled.sign([sign(job, progress=0.5)])
+        store.scheduled.mark_progress([mark(job, progress=0.5)])
 
-        store.scheduled.unsign([sign(job, progress=0.7)])
+        store.scheduled.clear_progress([mark(job, progress=0.7)])
 
         assert document(store, job.id) == job_document(job) | {"progress": 0.7}
 
     def test_what_had_been_signed_by_a_dead_worker_had_been_started(self, store: Store) -> None:
-        """Given a worker that died before a heartbeat could say what it ran, then what it had signed has crashed."""
-        signed, held = a_job(), a_job()
-        insert(store, signed, held)
+        """Given a worker that died before a heartbeat could say what it ran, then what it had marked has crashed."""
+        marked, held = a_job(), a_job()
+        insert(store, marked, held)
         on_the_roster(store, "w1", slots=1)
-        store.roster.assign({"w1": [signed.id, held.id]}, 1)
+        store.roster.assign({"w1": [marked.id, held.id]}, 1)
         said = Progress((StatusEntry("running", "a", 0.5, None, NOW),), (LogLine(NOW, "text"),))
-        store.scheduled.sign([sign(signed, **progress_fields(said))])
+        store.scheduled.mark_progress([mark(marked, **progress_fields(said))])
 
         clock = StoppedClock(NOW)
         rescue = Rescue(store, clock, 15.0, PolicyRegistry())
@@ -430,14 +430,14 @@ class TestSigns:
             clock.move(timedelta(seconds=3))
             retired = rescue.retire_silent(store.roster.read())
 
-        assert retired[0].crashed == (signed.id,)
-        again = store.scheduled.get(signed.id)
+        assert retired[0].crashed == (marked.id,)
+        again = store.scheduled.get(marked.id)
         assert again is not None
         assert stages(again) == [("running", "a", 0.5), ("waiting", "a", 0.5)]
         assert again.status[-1].error == "worker w1 fell silent and was retired"
         assert [line.text for line in again.log] == ["text"]
         assert again.locked_by is None
-        assert set(LOCK).isdisjoint(document(store, signed.id))
+        assert set(LOCK).isdisjoint(document(store, marked.id))
         assert set(LOCK).isdisjoint(document(store, held.id))
         assert document(store, held.id)["attempts"] == 0
 
@@ -446,7 +446,7 @@ class TestSigns:
         insert(store, job)
         assert store.leases.acquire(None, "me", {}) is not None
         said = Progress((StatusEntry("running", "a", 0.5, None, NOW),))
-        store.scheduled.sign([sign(job, **progress_fields(said))])
+        store.scheduled.mark_progress([mark(job, **progress_fields(said))])
         store.scheduled.flag_cancelled(job.id, NOW, "ada", "no need")
 
         archive_cancelled(store, StoppedClock(LATER), 1, "me")
@@ -458,7 +458,7 @@ class TestSigns:
 
 
 class TestTracking:
-    """The loop that writes the signs."""
+    """The loop that writes the marks."""
 
     @pytest.fixture
     def tracking(self, store: Store) -> ProgressWriter:
@@ -514,7 +514,7 @@ class TestTracking:
         job = a_job()
         insert(store, job)
         self.said(tracking, job, 0.5)
-        monkeypatch.setattr(store.scheduled, "sign", _unreachable)
+        monkeypatch.setattr(store.scheduled, "mark_progress", _unreachable)
         with pytest.raises(StoreUnreachable):
             tracking._step()
         monkeypatch.undo()
@@ -543,7 +543,7 @@ class TestTracking:
         assert "progress" not in document(store, large.id)
 
     def test_no_sign_comes_after_a_job_is_settled(self, store: Store, tracking: ProgressWriter) -> None:
-        """Given a sign on its way, when the job is about to be settled, then settling waits for it."""
+        """Given a mark on its way, when the job is about to be settled, then settling waits for it."""
         job = a_job()
         insert(store, job)
         self.said(tracking, job, 0.5)
@@ -566,7 +566,7 @@ class TestTracking:
         assert progress.take("w1") == []
 
     def test_nor_of_one_that_was_seen_running_before_it_was_settled(self, tracking: ProgressWriter) -> None:
-        """Given a heartbeat that looked before and speaks after, then the job is not signed, also where it waits."""
+        """Given a heartbeat that looked before and speaks after, then the job is not marked, also where it waits."""
         held_jobs = tracking._registration.held_jobs
         job = a_job()
         seen = [(HeldJob(job.id, encode(job_document(job))), NOW)]
@@ -582,7 +582,7 @@ class TestTracking:
         # and if it comes again it is
         held_jobs.hear(Holding([job.id], 1))
         assert held_jobs.saw(seen, LATER, 1.0)
-        assert [sign.id for sign in held_jobs.progress.take("w1")] == [job.id]
+        assert [mark.id for mark in held_jobs.progress.take("w1")] == [job.id]
 
     def test_a_job_that_cannot_be_read_is_passed_over(self, tracking: ProgressWriter) -> None:
         progress = tracking._registration.held_jobs.progress
@@ -624,7 +624,7 @@ class TestViews:
     def test_what_somebody_left_behind_is_no_lock(self, store: Store) -> None:
         job = a_job()
         insert(store, job)
-        store.scheduled.sign([sign(job, "gone")])
+        store.scheduled.mark_progress([mark(job, "gone")])
         assert find(store, job.id) == job
 
         on_the_roster(store, "w1")

@@ -60,7 +60,7 @@ class Leading:
         """What waits is run by somebody, and archived."""
         for job in self.recruiter.store.scheduled.waiting():
             assert well
-            self.recruiter.store.settlement.archive_new(job.id, done(job))
+            self.recruiter.store.transactions.archive_new(job.id, done(job))
             self.recruiter.store.scheduled.collection.delete_one({"_id": job.id})
 
 

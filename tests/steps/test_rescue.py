@@ -14,7 +14,7 @@ from recruiter.domain.retry.decision import MAX_CRASHES, Retry
 from recruiter.domain.retry.policies import DoNotDoItAgain, RetryManyTimes
 from recruiter.domain.retry.policy_registry import PolicyRegistry
 from recruiter.steps.rescue import Rescue, Retired
-from recruiter.store import outcomes as moves
+from recruiter.store import outcomes
 from recruiter.store.codec import encode, job_document
 from recruiter.store.database import Store
 from recruiter.store.transactions import Rescheduled
@@ -176,7 +176,7 @@ def test_an_at_most_once_job_is_lost_rather_than_run_again(store: Store, watch: 
     insert(store, job)
     on_the_roster(store, "w1")
     store.roster.assign({"w1": [job.id]}, 1)
-    assert store.settlement.mark_started("w1", [job.id], NOW).may_start == {job.id}
+    assert store.transactions.mark_started("w1", [job.id], NOW).may_start == {job.id}
 
     (retired,) = watch.for_seconds(DEAD_AFTER + 3)
 
@@ -255,8 +255,8 @@ class TestSuspects:
         assert job.lane == "generic/add///alone"
         execution = Execution(NOW, NOW, "w1", exception="ValueError", message="no good")
 
-        move = moves.failed(job_document(job), execution, NOW, Retry(NOW))
+        outcome = outcomes.failed(job_document(job), execution, NOW, Retry(NOW))
 
-        assert isinstance(move, Rescheduled)
-        assert move.fields["lane"] == "generic/add"
-        assert "suspect" in move.unset
+        assert isinstance(outcome, Rescheduled)
+        assert outcome.fields["lane"] == "generic/add"
+        assert "suspect" in outcome.unset

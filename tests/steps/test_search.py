@@ -41,8 +41,13 @@ def crowd(server: EmbeddedServer) -> Iterator[Store]:
 HARDSHIPS: dict[str, dict[str, int]] = {
     "as it is": {},
     "windows of a few": {"search.FIRST_WINDOW": 2, "search.WINDOW": 7, "search.LOOKS_AT": 15},
-    "merges of a few": {"turns.MOST_MERGED": 3, "ends.MOST_MERGED": 4, "search.FIRST_WINDOW": 5, "search.WINDOW": 30},
-    "too many lanes": {"turns.MOST_LANES": 1, "ends.MOST_QUERIES": 0, "search.WINDOW": 20},
+    "merges of a few": {
+        "waiting.MOST_MERGED": 3,
+        "ended.MOST_MERGED": 4,
+        "search.FIRST_WINDOW": 5,
+        "search.WINDOW": 30,
+    },
+    "too many lanes": {"waiting.MOST_LANES": 1, "ended.MOST_QUERIES": 0, "search.WINDOW": 20},
 }
 
 
@@ -51,7 +56,7 @@ def hardship(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """With so few jobs nothing would be asked twice; so the limits are lower."""
     for name, value in HARDSHIPS[request.param].items():
         module, _, constant = name.partition(".")
-        package = "steps" if module == "search" else "store"
+        package = "views" if module == "search" else "store.search"
         monkeypatch.setattr(f"recruiter.{package}.{module}.{constant}", value)
     return str(request.param)
 

@@ -67,10 +67,10 @@ def test_every_transaction_survives_it(store: Store) -> None:
     job, other = a_job(), a_job()
     store.scheduled.lanes()
     assert forget_sessions(store)
-    assert store.settlement.create(job_document(job), once_ever=True)
+    assert store.transactions.create(job_document(job), once_ever=True)
 
     assert forget_sessions(store)
-    store.settlement.archive_new(other.id, done(other))
+    store.transactions.archive_new(other.id, done(other))
 
     assert places(store, [job.id, other.id]) == {job.id: "scheduled", other.id: "archived"}
 
@@ -121,7 +121,7 @@ class TestEndedSessions:
         heard: list[Event] = []
         events = Events()
         events.listen(heard.append)
-        session = store.settlement.session_id
+        session = store.transactions.session_id
         stop = threading.Event()
         ended = 0
 
@@ -129,7 +129,7 @@ class TestEndedSessions:
             nonlocal ended
             other = Store(store.target)
             while not stop.wait(0.003):
-                other.settlement.end_session_of(session)
+                other.transactions.end_session_of(session)
                 ended += 1
             other.close()
 

@@ -10,10 +10,10 @@ import pytest
 
 from recruiter.domain.job import Job, JobId
 from recruiter.errors import Superseded
-from recruiter.store import outcomes as moves
+from recruiter.store import outcomes
 from recruiter.store.codec import job_document
 from recruiter.store.database import Store
-from recruiter.store.transactions import Movement
+from recruiter.store.transactions import OutcomeBatch
 from tests.commands import Recorder, recorded
 from tests.samples import NOW, a_job, document, done, insert, marked_as_started, on_the_roster, places, to_retry
 
@@ -35,7 +35,7 @@ def held_by(store: Store, worker: str = "w1") -> list[JobId]:
 class TestHandingBack:
     def test_one_that_arrives_late_does_not_take_a_job_that_was_given_again(self, store: Store, target: str) -> None:
         (id,) = holding(store, a_job())
-        arrives_late = sent_again(store, target, lambda watched: watched.settlement.hand_back("w1", [id]))
+        arrives_late = sent_again(store, target, lambda watched: watched.transactions.hand_back("w1", [id]))
         store.roster.assign({"w1": [id]}, 1)
 
         arrives_late()
@@ -44,16 +44,16 @@ class TestHandingBack:
 
     def test_it_does_not_need_to_know_what_was_released_before(self, store: Store) -> None:
         first, second = holding(store, a_job(), a_job())
-        store.settlement.hand_back("w1", [first])
+        store.transactions.hand_back("w1", [first])
 
-        assert store.settlement.hand_back("w1", [second]).assigned == []
+        assert store.transactions.hand_back("w1", [second]).assigned == []
 
     def test_an_at_most_once_job_goes_back_as_if_it_had_never_been_here(self, store: Store) -> None:
         job = a_job(at_most_once=True)
         holding(store, job)
-        store.settlement.mark_started("w1", [job.id], NOW)
+        store.transactions.mark_started("w1", [job.id], NOW)
 
-        store.settlement.settle("w1", moves.gather([(job.id, moves.not_started(job_document(job)))]), {})
+        store.transactions.settle("w1", OutcomeBatch.of([(job.id, outcomes.not_started(job_document(job)))]), {})
 
         assert document(store, job.id) == job_document(job)
         assert held_by(store) == []
@@ -67,7 +67,7 @@ class TestSettling:
         holding(store, mine)
         insert(store, lost)
 
-        store.settlement.settle("w1", moves.gather([(mine.id, done(mine)), (lost.id, outcome(lost))]), {})
+        store.transactions.settle("w1", OutcomeBatch.of([(mine.id, done(mine)), (lost.id, outcome(lost))]), {})
 
         assert places(store, [mine.id, lost.id]) == {mine.id: "archived", lost.id: "scheduled"}
         assert document(store, lost.id) == job_document(lost)
@@ -75,10 +75,10 @@ class TestSettling:
     def test_settling_again_after_an_unknown_outcome_writes_nothing(self, store: Store) -> None:
         job = a_job()
         holding(store, job)
-        movement = Movement({job.id: done(job)})
-        store.settlement.settle("w1", movement, {})
+        batch = OutcomeBatch({job.id: done(job)})
+        store.transactions.settle("w1", batch, {})
 
-        assert store.settlement.settle("w1", movement, {}).assigned == []
+        assert store.transactions.settle("w1", batch, {}).assigned == []
 
         assert places(store, [job.id]) == {job.id: "archived"}
 
@@ -88,7 +88,7 @@ class TestMarking:
         first, second = holding(store, a_job("a", at_most_once=True), a_job("b", at_most_once=True))
         marked_as_started(store, "somebody before", first)
 
-        marked = store.settlement.mark_started("w1", [first, second], NOW)
+        marked = store.transactions.mark_started("w1", [first, second], NOW)
 
         assert (marked.may_start, marked.started_before) == (frozenset([second]), frozenset([first]))
         assert (document(store, second)["started_by"], document(store, second)["started_at"]) == ("w1", NOW)
@@ -96,7 +96,7 @@ class TestMarking:
     def test_marking_again_after_an_unknown_outcome_may_start(self, store: Store) -> None:
         (id,) = holding(store, a_job(at_most_once=True))
 
-        answers = [store.settlement.mark_started("w1", [id], NOW).may_start for _ in range(2)]
+        answers = [store.transactions.mark_started("w1", [id], NOW).may_start for _ in range(2)]
 
         assert answers == [{id}, {id}]
 
@@ -105,18 +105,18 @@ class TestMarking:
         (id,) = holding(store, a_job(at_most_once=True))
         on_the_roster(store, "w2")
 
-        marked = store.settlement.mark_started("w2", [id], NOW)
+        marked = store.transactions.mark_started("w2", [id], NOW)
 
         assert (marked.may_start, marked.started_before) == (frozenset(), frozenset())
         assert "started_by" not in document(store, id)
-        assert store.settlement.mark_started("w1", [id], NOW).may_start == {id}
+        assert store.transactions.mark_started("w1", [id], NOW).may_start == {id}
 
     def test_one_who_was_retired_cannot_mark(self, store: Store) -> None:
         (id,) = holding(store, a_job(at_most_once=True))
         store.roster.leave("w1")
 
         with pytest.raises(Superseded, match="w1"):
-            store.settlement.mark_started("w1", [id], NOW)
+            store.transactions.mark_started("w1", [id], NOW)
 
         assert "started_by" not in document(store, id)
 
@@ -124,7 +124,7 @@ class TestMarking:
         (id,) = holding(store, a_job(at_most_once=True))
         store.scheduled.flag_cancelled(id, NOW, None, None)
 
-        marked = store.settlement.mark_started("w1", [id], NOW)
+        marked = store.transactions.mark_started("w1", [id], NOW)
 
         assert (marked.may_start, marked.started_before) == (frozenset(), frozenset())
 
@@ -132,20 +132,20 @@ class TestMarking:
         on_the_roster(store, "w1")
         store.roster.assign({"w1": ["gone"]}, 1)
 
-        assert store.settlement.mark_started("w1", ["gone"], NOW).may_start == frozenset()
+        assert store.transactions.mark_started("w1", ["gone"], NOW).may_start == frozenset()
 
 
 def test_an_at_most_once_job_without_its_task_can_start_elsewhere(store: Store) -> None:
     """Given a worker that does not know the task of a job that it has marked, then another one may start it."""
     job = a_job(at_most_once=True)
     holding(store, job)
-    store.settlement.mark_started("w1", [job.id], NOW)
+    store.transactions.mark_started("w1", [job.id], NOW)
 
-    store.settlement.settle("w1", moves.gather([(job.id, moves.misplaced(job_document(job), NOW))]), {})
+    store.transactions.settle("w1", OutcomeBatch.of([(job.id, outcomes.misplaced(job_document(job), NOW))]), {})
 
     on_the_roster(store, "w2")
     store.roster.assign({"w2": [job.id]}, 1)
-    assert store.settlement.mark_started("w2", [job.id], NOW).may_start == {job.id}
+    assert store.transactions.mark_started("w2", [job.id], NOW).may_start == {job.id}
 
 
 def sent_again(store: Store, target: str, call: Callable[[Store], object]) -> Callable[[], object]:

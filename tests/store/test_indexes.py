@@ -19,7 +19,7 @@ from recruiter.embedded import EmbeddedServer
 from recruiter.steps.clean import clean
 from recruiter.store.codec import decode, encode_job
 from recruiter.store.database import Store
-from recruiter.store.transactions import Movement
+from recruiter.store.transactions import OutcomeBatch
 from tests.commands import Command, Recorder, explain, recorded, stage_names, stages, statistics
 from tests.samples import NOW, a_job, beat, done, insert, on_the_roster, to_retry
 
@@ -284,11 +284,11 @@ def test_removing_the_oldest_reads_only_a_batch(full: Store, plan: Plan) -> None
 def test_moving_jobs_goes_by_id(full: Store, plan: Plan) -> None:
     jobs = [a_job(group="mail") for _ in range(30)]
     insert(full, *jobs)
-    movement = Movement({job.id: done(job) for job in jobs[:20]}, [to_retry(job) for job in jobs[20:]])
+    batch = OutcomeBatch({job.id: done(job) for job in jobs[:20]}, [to_retry(job) for job in jobs[20:]])
 
     def settle() -> None:
         full.roster.collection.update_one({"_id": "w1"}, {"$set": {"assigned": [job.id for job in jobs]}})
-        full.settlement.settle("w1", movement, {})
+        full.transactions.settle("w1", batch, {})
 
     deleted, updated, released = plan(settle, "delete"), plan(settle, "update"), plan(settle, "findAndModify")
 

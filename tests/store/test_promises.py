@@ -17,7 +17,7 @@ from recruiter.embedded import EmbeddedServer, find_mongod
 from recruiter.errors import InvalidTarget, NotAReplicaSet, StoreError, StoreRefused, StoreUnreachable
 from recruiter.store.database import Store
 from recruiter.store.target import Target
-from recruiter.store.transactions import Movement
+from recruiter.store.transactions import OutcomeBatch
 from tests.commands import Command, Recorder, recorded
 from tests.conftest import eventually
 from tests.samples import NOW, a_job, beat, done, insert, on_the_roster, running, to_retry
@@ -57,13 +57,13 @@ class TestDurability:
         store.scheduled.due(["generic/add"], NOW, 10, set())
         store.scheduled.next_due(NOW)
         store.scheduled.fetch([ended.id])
-        store.settlement.mark_started("w1", [ended.id], NOW)
+        store.transactions.mark_started("w1", [ended.id], NOW)
         store.scheduled.flag_cancelled(held.id, NOW, None, None)
         store.scheduled.count_by_lane()
-        store.settlement.settle("w1", Movement({ended.id: done(ended)}, [to_retry(again)]), {})
-        store.settlement.archive_unheld(Movement({again.id: done(again)}), 1, "me")
+        store.transactions.settle("w1", OutcomeBatch({ended.id: done(ended)}, [to_retry(again)]), {})
+        store.transactions.archive_unheld(OutcomeBatch({again.id: done(again)}), 1, "me")
         (seen,) = store.roster.read()
-        store.settlement.retire("w1", seen.beats, lambda _, __: Movement({held.id: done(held)}))
+        store.transactions.retire("w1", seen.beats, lambda _, __: OutcomeBatch({held.id: done(held)}))
         store.archived.get_many([ended.id])
         store.archived.remove_succeeded(NOW + timedelta(days=1), 10)
 
@@ -143,7 +143,7 @@ class TestServer:
             with pytest.raises(NotAReplicaSet) as refused:
                 store.check()
             with pytest.raises(StoreError):  # also whoever does not check first
-                store.settlement.settle("w1", Movement(), {})
+                store.transactions.settle("w1", OutcomeBatch(), {})
 
         lines = str(refused.value).splitlines()
         assert "standalone" in lines[0]

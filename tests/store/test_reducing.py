@@ -12,7 +12,7 @@ from recruiter.domain.job import Execution, Job, JobId
 from recruiter.errors import DocumentRefused, StoreError
 from recruiter.events import Event, Events
 from recruiter.processes.worker.settler import settle_all
-from recruiter.store import outcomes as moves
+from recruiter.store import outcomes
 from recruiter.store.codec import Document, decode, encode, job_document
 from recruiter.store.database import Store
 from recruiter.store.transactions import Rescheduled
@@ -29,7 +29,7 @@ def hold(store: Store, *jobs: Job) -> list[JobId]:
     return ids
 
 
-def settled(store: Store, *outcomes: tuple[JobId, moves.Move], **facts: Any) -> list[str]:
+def settled(store: Store, *outcomes: tuple[JobId, outcomes.Outcome | None], **facts: Any) -> list[str]:
     """What was said while these were settled."""
     heard: list[Event] = []
     events = Events()
@@ -98,7 +98,7 @@ def test_a_result_that_cannot_be_stored_costs_the_result_only(store: Store, resu
     job = a_job()
     hold(store, job)
     try:
-        outcome = moves.succeeded(job_document(job), Execution(NOW, NOW, "w1"), NOW, result)
+        outcome = outcomes.succeeded(job_document(job), Execution(NOW, NOW, "w1"), NOW, result)
     except RecursionError:
         pytest.skip("the driver does not encode it")
 

@@ -150,7 +150,7 @@ class TestHolding:
         on_the_roster(store, "w1")
         store.roster.assign({"w1": ["a", job.id, "b"]}, term=1)
 
-        holding = store.settlement.hand_back("w1", [job.id])
+        holding = store.transactions.hand_back("w1", [job.id])
 
         assert holding == Holding(["a", "b"], settled=1, given=1)
         assert store.roster.held() == {"a", "b"}
@@ -158,15 +158,15 @@ class TestHolding:
 
     def test_handing_back_from_off_the_roster_is_superseded(self, store: Store) -> None:
         with pytest.raises(Superseded, match="w1"):
-            store.settlement.hand_back("w1", ["a"])
+            store.transactions.hand_back("w1", ["a"])
 
     def test_every_release_has_its_number(self, store: Store) -> None:
         """Answers can overtake each other: the one with the smaller number is older."""
         on_the_roster(store, "w1")
         store.roster.assign({"w1": ["a", "b"]}, term=1)
 
-        first = store.settlement.hand_back("w1", ["a"])
-        second = store.settlement.hand_back("w1", ["b"])
+        first = store.transactions.hand_back("w1", ["a"])
+        second = store.transactions.hand_back("w1", ["b"])
 
         assert (first.settled, second.settled) == (1, 2)
 

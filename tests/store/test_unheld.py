@@ -9,7 +9,7 @@ import pytest
 from recruiter.errors import Superseded
 from recruiter.store.collections.leases import Lease
 from recruiter.store.database import Store
-from recruiter.store.transactions import Movement
+from recruiter.store.transactions import OutcomeBatch
 from tests.samples import a_job, done, insert, places
 
 
@@ -24,7 +24,7 @@ class TestArchiveUnheld:
         insert(store, job)
         lease = self.lead(store, None, "one")
 
-        store.settlement.archive_unheld(Movement({job.id: done(job)}), lease.term, "one")
+        store.transactions.archive_unheld(OutcomeBatch({job.id: done(job)}), lease.term, "one")
 
         assert places(store, [job.id]) == {job.id: "archived"}
 
@@ -36,7 +36,7 @@ class TestArchiveUnheld:
         self.lead(store, lease, "two")
 
         with pytest.raises(Superseded, match="term 1 is over"):
-            store.settlement.archive_unheld(Movement({job.id: done(job)}), lease.term, "one")
+            store.transactions.archive_unheld(OutcomeBatch({job.id: done(job)}), lease.term, "one")
 
         assert places(store, [job.id]) == {job.id: "scheduled"}
 
@@ -46,7 +46,7 @@ class TestArchiveUnheld:
         lease = self.lead(store, None, "one")
 
         with pytest.raises(Superseded):
-            store.settlement.archive_unheld(Movement({job.id: done(job)}), lease.term, "another attempt")
+            store.transactions.archive_unheld(OutcomeBatch({job.id: done(job)}), lease.term, "another attempt")
 
         assert places(store, [job.id]) == {job.id: "scheduled"}
 
@@ -66,7 +66,7 @@ class TestArchiveUnheld:
         lease = self.lead(store, None, "one")
 
         for result in (1, 2):
-            store.settlement.archive_unheld(Movement({job.id: done(job, result=result)}), lease.term, "one")
+            store.transactions.archive_unheld(OutcomeBatch({job.id: done(job, result=result)}), lease.term, "one")
 
         archived = store.archived.get(job.id)
         assert archived is not None
@@ -76,9 +76,9 @@ class TestArchiveUnheld:
         """Given a document inserted again by hand under an archived id, when it is forgotten, then one is left."""
         job = a_job()
         insert(store, job)
-        store.settlement.archive_new(job.id, done(job))
+        store.transactions.archive_new(job.id, done(job))
         lease = self.lead(store, None, "one")
 
-        store.settlement.archive_unheld(Movement(forget=[job.id]), lease.term, "one")
+        store.transactions.archive_unheld(OutcomeBatch(forget=[job.id]), lease.term, "one")
 
         assert places(store, [job.id]) == {job.id: "archived"}

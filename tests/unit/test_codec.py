@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from recruiter.domain.job import EXECUTIONS_KEPT, Execution
 from recruiter.domain.state import State
 from recruiter.errors import InvalidJob, JobTooLarge
-from recruiter.store import codec
-from recruiter.store import outcomes as moves
+from recruiter.store import codec, outcomes
 from recruiter.store.codec import (
     LARGEST_JOB,
     adopted_fields,
@@ -139,7 +138,7 @@ class TestArchive:
         assert (archived_from(aside).id, archived_from(aside).reason) == (1, "r")
 
     def test_a_result_that_does_not_fit_is_dropped_and_said(self) -> None:
-        raw = moves.succeeded(job_document(a_job()), Execution(NOW, NOW, "w"), NOW, "x" * LARGEST_JOB)
+        raw = outcomes.succeeded(job_document(a_job()), Execution(NOW, NOW, "w"), NOW, "x" * LARGEST_JOB)
 
         ended = archived_from(decode(raw))
         assert (ended.done, ended.result) == (True, None)

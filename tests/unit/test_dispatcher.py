@@ -19,7 +19,7 @@ from recruiter.processes.worker.dispatcher import Dispatcher
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
 from recruiter.store.codec import Document, decode, encode
 from recruiter.store.collections.roster import Holding
-from recruiter.store.outcomes import Move
+from recruiter.store.outcomes import Outcome
 from recruiter.store.transactions import Rescheduled
 from tests.fake_child import FakeChild, held, held_many
 
@@ -73,7 +73,7 @@ class Worker:
             self.dispatcher.wake()
             self.dispatcher.turn()
 
-    def outcomes(self) -> dict[object, Move]:
+    def outcomes(self) -> dict[object, Outcome | None]:
         return dict(self.held_jobs.to_settle())
 
     def running(self) -> list[HeldJob]:
@@ -102,14 +102,14 @@ def make() -> Iterator[Make]:
         worker.dispatcher.close()
 
 
-def archived(move: Move) -> Document:
-    assert isinstance(move, bytes)
-    return decode(move)
+def archived(outcome: Outcome | None) -> Document:
+    assert isinstance(outcome, bytes)
+    return decode(outcome)
 
 
-def rescheduled(move: Move) -> Rescheduled:
-    assert isinstance(move, Rescheduled)
-    return move
+def rescheduled(outcome: Outcome | None) -> Rescheduled:
+    assert isinstance(outcome, Rescheduled)
+    return outcome
 
 
 class TestTheUsualWay:
@@ -298,7 +298,8 @@ class TestRecycling:
 
         withdrawn = worker.dispatcher.pause()
 
-        handed_back = {job.id for job in withdrawn} | {id for id, move in worker.outcomes().items() if move is None}
+        released = {id for id, outcome in worker.outcomes().items() if outcome is None}
+        handed_back = {job.id for job in withdrawn} | released
         assert handed_back == {job.id for job in large}
         worker.children[0].answer(self.number)
         worker.turn()

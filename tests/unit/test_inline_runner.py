@@ -15,7 +15,7 @@ from recruiter.interruption import Interruptible
 from recruiter.processes.inline.runner import InlineApplication, InlineRunner
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
 from recruiter.registry import Registry
-from recruiter.store import outcomes as moves
+from recruiter.store import outcomes
 from recruiter.store.codec import encode, job_document
 from recruiter.store.collections.roster import Holding
 from tests.samples import NOW, a_job
@@ -35,7 +35,7 @@ class Runs:
             self.begun[name] = interruptible
             self.changed.notify_all()
         assert self.gates[name].wait(10)
-        return moves.unreadable(name, raw, NOW, "it has ended")
+        return outcomes.unreadable(name, raw, NOW, "it has ended")
 
     def await_begun(self, name: str) -> None:
         with self.changed:

@@ -15,8 +15,8 @@ from recruiter.domain.planning.hosts import Place, Spot
 from recruiter.domain.planning.limits import AtLimit, AtRate, FleetBusy, KeptFor, Limit, Rate
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.planning.pack import (
+    AssignedJob,
     Candidate,
-    Held,
     HostsBusy,
     NeverFits,
     NoWorker,
@@ -43,15 +43,15 @@ def place(worker: str = "w", host: str | None = None, *, slots: int = 4, holds: 
     return Place(worker, host or f"host of {worker}", serves.pop("groups", None), frozenset(tasks), slots, holds)
 
 
-def held(id: JobId, lane: str, worker: str = "w", host: str | None = None) -> Held:
-    return Held(id, worker, host or f"host of {worker}", Lane.parse(lane))
+def held(id: JobId, lane: str, worker: str = "w", host: str | None = None) -> AssignedJob:
+    return AssignedJob(id, worker, host or f"host of {worker}", Lane.parse(lane))
 
 
 def plan(
     candidates: Sequence[Candidate],
     places: Sequence[Place],
     has: dict[str, str] | str = "",
-    holding: Sequence[Held] = (),
+    holding: Sequence[AssignedJob] = (),
     limits: Sequence[Limit] = (),
     **more: Any,
 ) -> Packing:

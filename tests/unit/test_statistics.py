@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 from recruiter.domain.job import Execution
 from recruiter.domain.retry.decision import Archive
 from recruiter.domain.statistics import MINUTE, Counts, Spread, Times, window
-from recruiter.store import outcomes as moves
+from recruiter.store import outcomes
 from recruiter.store.codec import decode, job_document
 from recruiter.store.collections import statistics
 from tests.samples import NOW, a_job
@@ -68,7 +68,7 @@ def test_the_end_of_a_document_tells_what_decoding_all_of_it_tells(
     job = a_job(task=task, group=group, args={"task": "\x02task\x00", "n": [{"why": why}]})
     started_at = job.scheduled_at + timedelta(seconds=latency)
     execution = Execution(started_at, started_at + timedelta(seconds=took), "w", exception="E", message="\x02task\x00")
-    raw = moves.failed(job_document(job), execution, NOW, Archive(why))
+    raw = outcomes.failed(job_document(job), execution, NOW, Archive(why))
     assert isinstance(raw, bytes)
 
     counted = statistics.tally([raw])
@@ -81,7 +81,7 @@ def test_the_end_of_a_document_tells_what_decoding_all_of_it_tells(
 
 
 def test_a_job_that_never_ran_counts_without_durations() -> None:
-    raw = moves.cancelled(job_document(a_job()), NOW)
+    raw = outcomes.cancelled(job_document(a_job()), NOW)
 
     ((_, counts),) = statistics.tally([raw]).items()
 
@@ -89,7 +89,7 @@ def test_a_job_that_never_ran_counts_without_durations() -> None:
 
 
 def test_what_is_no_job_is_not_counted() -> None:
-    assert statistics.tally([moves.unreadable("x", b"\x05\x00\x00\x00\x00", NOW, "no good")]) == {}
+    assert statistics.tally([outcomes.unreadable("x", b"\x05\x00\x00\x00\x00", NOW, "no good")]) == {}
 
 
 class TestWindow:

@@ -29,7 +29,7 @@ def _lanes(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Fin
     facts = Circumstances(store.roster.read(), store.roster.held(), rules.limits, rules.starts, store.clock.now())
     told = 0
     for lane, count in sorted(waiting.items(), key=lambda item: str(item[0])):
-        reason = facts.obstacle(lane) if rules.pauses(lane.group) is None else None
+        reason = facts.why_waiting(lane) if rules.pauses(lane.group) is None else None
         finding = _judged(lane, count, reason) if reason is not None else None
         if finding is not None:
             told += 1

@@ -46,8 +46,8 @@ SENTENCES: dict[str, tuple[int, str]] = {
     "store.unreachable": (logging.WARNING, "{loop}: {error}; trying again"),
     "store.silent": (logging.WARNING, "MongoDB at {target} has not answered for a second, still waiting: {waiting}"),
     "store.back": (logging.INFO, "{loop}: MongoDB answers again"),
-    "doorbell.back": (logging.INFO, "listens for changes again"),
-    "doorbell.failed": (logging.WARNING, "cannot listen for changes and asks more often instead: {error}"),
+    "change_stream.back": (logging.INFO, "listens for changes again"),
+    "change_stream.failed": (logging.WARNING, "cannot listen for changes and asks more often instead: {error}"),
     "loop.failed": (logging.ERROR, "{loop}: a mistake inside Recruiter; please report it"),
     "lane.unserved": (
         logging.WARNING,

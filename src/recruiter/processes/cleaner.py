@@ -49,7 +49,7 @@ class CleanerProcess:
         self._options = options
         # Patient: the leader rescues first; this is for when there is none.
         self._rescue = Rescue(store, store.clock, 2 * options.dead_after, policies)
-        store.settlement.sessions.complain = lambda error: events.emit("session.not_ended", error=error)
+        store.transactions.sessions.complain = lambda error: events.emit("session.not_ended", error=error)
         self._gone_before: datetime | None = None
         self._look_at_all_at = 0.0
         self._presence = presence

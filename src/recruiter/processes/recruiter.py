@@ -1,7 +1,7 @@
 """The recruiter process: leads if nobody else does, and then repeats, assigns, adopts, rescues and cancels.
 
 When it looks again depends on the last round: at once while jobs flow, later and later when nothing happens, until it
-only sleeps and two doorbells wake it: new jobs, and workers that join or have room again.
+only sleeps and two change waiters wake it: new jobs, and workers that join or have room again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from recruiter.steps.cancel import FLAGS_AT_ONCE, archive_cancelled
 from recruiter.steps.expire import EXPIRED_AT_ONCE, archive_expired
 from recruiter.steps.lead import Leadership
 from recruiter.steps.rescue import Rescue
-from recruiter.store.change_stream import FLOW, LULL, Change, Doorbell
+from recruiter.store.change_stream import FLOW, LULL, Change, ChangeWaiter
 from recruiter.store.collections import limits, scheduled, schedulers
 from recruiter.store.collections.limits import Rules
 from recruiter.store.collections.roster import ROOM_MADE
@@ -44,7 +44,7 @@ _ARRIVED = {
         {
             "ns.coll": {"$in": [scheduled.NAME, schedulers.NAME]},
             "operationType": {"$in": ["insert", "update", "replace"]},
-            **scheduled.NOT_A_SIGN,
+            **scheduled.NOT_A_PROGRESS_MARK,
         },
         {"ns.coll": limits.NAME},
     ]
@@ -63,7 +63,7 @@ _CLOCKS_DIFFER = 0.06
 """Seconds that the clocks of two hosts may well differ."""
 _LAST_RENEWAL = 5.0
 _DEAF_PAUSE = 0.2
-"""Seconds between two rounds at most, as long as no doorbell is heard."""
+"""Seconds between two rounds at most, as long as no change waiter is heard."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class RecruiterOptions:
     backoff_from: float = 0.005
     backoff_to: float = 5.0
     listen: bool = True
-    """Whether to open doorbells while idle; not worth it for one that leads only for a moment."""
+    """Whether to open change waiters while idle; not worth it for one that leads only for a moment."""
 
 
 class RecruiterProcess:
@@ -96,7 +96,7 @@ class RecruiterProcess:
         self._events = events
         self._stop = stop
         self._options = options
-        store.settlement.sessions.complain = lambda error: events.emit("session.not_ended", error=error)
+        store.transactions.sessions.complain = lambda error: events.emit("session.not_ended", error=error)
         self._leadership = Leadership(store, store.clock, options.lease_time)
         self._rescue = Rescue(store, store.clock, options.dead_after, policies)
         self._repeater = Repeater(store, events, schedules)
@@ -121,7 +121,7 @@ class RecruiterProcess:
         self._fold_at = 0.0
         self._unserved = Notices[tuple[str, str]](_HOPELESS_GRACE)
         self._never_fitting = Notices[Lane](_HOPELESS_GRACE)
-        self._bells: tuple[Doorbell, Doorbell] | None = None
+        self._bells: tuple[ChangeWaiter, ChangeWaiter] | None = None
 
     def run(self) -> None:
         """Works until asked to stop; gives the lease back so that the next one need not wait."""
@@ -293,7 +293,7 @@ class RecruiterProcess:
     def _fold_statistics(self) -> None:
         now = self._clock.monotonic()
         if now >= self._fold_at:
-            more = self._store.settlement.fold_statistics(self._clock.now()) >= FOLDED_AT_ONCE
+            more = self._store.transactions.fold_statistics(self._clock.now()) >= FOLDED_AT_ONCE
             self._fold_at = now + (1.0 if more else _FOLD_EVERY)
 
     def _report_hopeless(self, round: Round) -> None:
@@ -340,21 +340,21 @@ class RecruiterProcess:
         return pause if until_next is None else min(pause, max(0.001, until_next))
 
     def _listens_after(self, round: Round) -> bool:
-        """Arms the doorbells that matter; true when they would be heard."""
+        """Arms the change waiters that matter; true when they would be heard."""
         if not self._options.listen:
             return False
-        jobs, room = self._doorbells()
+        jobs, room = self._change_waiters()
         jobs.arm()
         if not lacks_takers(round):
             return jobs.listening
         room.arm()
         return jobs.listening and room.listening
 
-    def _doorbells(self) -> tuple[Doorbell, Doorbell]:
+    def _change_waiters(self) -> tuple[ChangeWaiter, ChangeWaiter]:
         if self._bells is None:
             self._bells = (
-                Doorbell(self._store.database, _ARRIVED, self._arrived, self._deaf),
-                Doorbell(self._store.roster.collection, ROOM_MADE, lambda _: self.wake(), self._deaf),
+                ChangeWaiter(self._store.database, _ARRIVED, self._arrived, self._deaf),
+                ChangeWaiter(self._store.roster.collection, ROOM_MADE, lambda _: self.wake(), self._deaf),
             )
         return self._bells
 
@@ -373,7 +373,10 @@ class RecruiterProcess:
         self._loop.wake()
 
     def _deaf(self, error: str | None) -> None:
-        self._events.emit("doorbell.back") if error is None else self._events.emit("doorbell.failed", error=error)
+        if error is None:
+            self._events.emit("change_stream.back")
+        else:
+            self._events.emit("change_stream.failed", error=error)
 
     def _note_leadership(self, leading: bool) -> None:
         if leading and not self._led:

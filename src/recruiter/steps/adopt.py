@@ -108,7 +108,7 @@ def _set_aside(
     for original in as_value(reject.raw):
         try:
             kept = {"_id": name, **record, "original": original}
-            return store.settlement.set_aside(kept, document, term, holder)
+            return store.transactions.set_aside(kept, document, term, holder)
         except DocumentRefused as error:
             last = error  # too deep or too large to be kept inside another document: the next form is plainer
     assert last is not None

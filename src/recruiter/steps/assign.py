@@ -19,7 +19,7 @@ from recruiter.domain.planning.assign import Registration, openings
 from recruiter.domain.planning.hosts import Place, Spot, largest_of
 from recruiter.domain.planning.limits import Meter
 from recruiter.domain.planning.needs import Needs
-from recruiter.domain.planning.pack import Candidate, Held, NeverFits, Packing, never_fit, pack
+from recruiter.domain.planning.pack import AssignedJob, Candidate, NeverFits, Packing, never_fit, pack
 from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.store.collections.limits import Rules
 from recruiter.store.database import Store
@@ -165,16 +165,16 @@ class _Planning:
         reserved = dict(packing.reserved)
         return Round(self._now, self._roster, self._all_lanes, total, refused, self.more, metered_lanes, reserved)
 
-    def _holders(self) -> list[Held]:
+    def _holders(self) -> list[AssignedJob]:
         """Who holds jobs that count. What has ended is not held any more, though it may still be noted."""
         return [
-            Held(job, worker.id, worker.host, Lane.parse(lane))
+            AssignedJob(job, worker.id, worker.host, Lane.parse(lane))
             for worker in self._roster
             for job, lane in worker.metered
             if job in self._held
         ]
 
-    def _candidates(self, places: Sequence[Place], holders: Sequence[Held]) -> list[Candidate]:
+    def _candidates(self, places: Sequence[Place], holders: Sequence[AssignedJob]) -> list[Candidate]:
         """The next jobs of each lane, as many as could start now, and one if none could: it may have to reserve. A lane
         at its limit is not looked at at all. The free ones are, where they compete with these for the same slots."""
         slots = sum(place.free_slots for place in places)

@@ -14,11 +14,11 @@ from recruiter.domain.job import JobId
 from recruiter.domain.search.filter import JobFilter
 from recruiter.domain.unreadable import Parsed
 from recruiter.errors import JobNotFound
-from recruiter.store import outcomes as moves
+from recruiter.store import outcomes
 from recruiter.store.codec import Document
 from recruiter.store.database import Store
 from recruiter.store.search import matching
-from recruiter.store.transactions import Movement
+from recruiter.store.transactions import OutcomeBatch
 
 FLAGS_AT_ONCE = 500
 _CHASED_FOR = timedelta(minutes=1)
@@ -56,6 +56,6 @@ def archive_cancelled(store: Store, clock: Clock, term: int, holder: str) -> Par
     free = store.scheduled.flagged(FLAGS_AT_ONCE, store.roster.held())
     if free:
         now = clock.now()
-        archive = {document["_id"]: moves.cancelled(document, now) for document in free}
-        store.settlement.archive_unheld(Movement(archive=dict(archive)), term, holder)
+        archive = {document["_id"]: outcomes.cancelled(document, now) for document in free}
+        store.transactions.archive_unheld(OutcomeBatch(archive=dict(archive)), term, holder)
     return Parsed((document["_id"] for document in free), free.unreadable)

@@ -1,4 +1,4 @@
-"""Gauge: where very many jobs wait, counts them now and then for all who look."""
+"""Counts waiting jobs now and then where there are very many, so that no reader has to."""
 
 from __future__ import annotations
 

@@ -41,9 +41,9 @@ from recruiter.events import Event
 from recruiter.interruption import Interruptible
 from recruiter.progress import AttemptProgress, OnProgress, ignore_progress
 from recruiter.registry import Call, Registry, RegistryOwner, TaskDefinition
-from recruiter.store import outcomes as moves
+from recruiter.store import outcomes
 from recruiter.store.codec import Document, decode, id_of, job_from, progress_fields, progress_from
-from recruiter.store.outcomes import Ended
+from recruiter.store.outcomes import Outcome
 
 LONGEST_TRACE = 8_000
 
@@ -83,7 +83,7 @@ class Executor:
         interruptible: Interruptible | None = None,
         hard: Limit = no_limit,
         on_progress: OnProgress = ignore_progress,
-    ) -> Ended:
+    ) -> Outcome:
         """Runs the job; never raises, whatever the document holds or the user's code does. But when it runs inside
         another job, and that one was interrupted, its interruption is raised.
 
@@ -102,7 +102,7 @@ class Executor:
                 else:
                     coroutine = attempt.send(result)
         except StopIteration as finished:
-            ended: Ended = finished.value
+            ended: Outcome = finished.value
         interruption.pass_on()
         return ended
 
@@ -112,7 +112,7 @@ class Executor:
         interruptible: Interruptible | None = None,
         hard: Limit = no_limit,
         on_progress: OnProgress = ignore_progress,
-    ) -> Ended:
+    ) -> Outcome:
         """Like `run`, in the running event loop; for jobs that `is_async` says are made for it."""
         attempt = self._attempt(raw, interruptible or Interruptible(), hard, on_progress)
         try:
@@ -125,7 +125,7 @@ class Executor:
                 else:
                     coroutine = attempt.send(result)
         except StopIteration as finished:
-            ended: Ended = finished.value
+            ended: Outcome = finished.value
         interruption.pass_on()
         return ended
 
@@ -149,18 +149,18 @@ class Executor:
             document = decode(raw)
             task = self._registry.find(document["task"])
             if task is None:
-                return moves.misplaced(document, started_at)
+                return outcomes.misplaced(document, started_at)
             if "expires_at" in document and document["expires_at"] <= started_at:
-                return moves.expired(document, started_at)
+                return outcomes.expired(document, started_at)
         except Exception as error:
-            return moves.unreadable(id_of(raw), raw, started_at, f"cannot be read: {error}")
+            return outcomes.unreadable(id_of(raw), raw, started_at, f"cannot be read: {error}")
         attempt = current.Attempt(document, started_at, self, on_progress)
         token = current.running.set(attempt)
         try:
             return (yield from self._run(task, document, started_at, interruptible, hard))
         except Exception as error:  # of ours: a field of a kind that no job of ours has
             reason = f"cannot be run: {type(error).__name__}: {error}"
-            return moves.unreadable(document["_id"], raw, self._clock.now(), reason)
+            return outcomes.unreadable(document["_id"], raw, self._clock.now(), reason)
         finally:
             current.running.reset(token)
             attempt.close()
@@ -215,7 +215,7 @@ class Executor:
             )
         self._tell(call, "job.ended", document, done=True, seconds=(ended_at - started_at).total_seconds())
         execution = Execution(started_at, ended_at, self.worker, notes=notes)
-        return moves.succeeded(_with_progress(document), execution, ended_at, stored)
+        return outcomes.succeeded(_with_progress(document), execution, ended_at, stored)
 
     def _failed(self, document: Document, call: Call | None, started_at: datetime, error: BaseException) -> Awaiting:
         now = self._clock.now()
@@ -245,7 +245,7 @@ class Executor:
             self._tell(call, "job.failure.last", document, error=told, why=why, worker=self.worker, trace=trace)
         else:
             self._tell(call, "job.failed", document, error=told, next=decision.at)
-        return moves.failed(_with_progress(document), execution, now, decision)
+        return outcomes.failed(_with_progress(document), execution, now, decision)
 
     def _cancelled(
         self, document: Document, call: Call | None, started_at: datetime, cancelled: JobCancelled
@@ -257,7 +257,7 @@ class Executor:
         self._tell(call, "job.cancelled", document, by=cancelled.by, reason=cancelled.reason)
         flag = {"at": cancelled.at or now, "by": cancelled.by, "reason": cancelled.reason}
         execution = Execution(started_at, now, self.worker, message=str(cancelled), notes=notes)
-        return moves.cancelled({**_with_progress(document), "cancel": flag}, now, execution)
+        return outcomes.cancelled({**_with_progress(document), "cancel": flag}, now, execution)
 
     def _later(self, document: Document, call: Call | None, started_at: datetime, later: RetryLater) -> Awaiting:
         """The job asked for it, and nothing has failed; unless what it asks for cannot be."""
@@ -271,7 +271,7 @@ class Executor:
         if call is not None:
             yield from _all(("finalize", call.finalizers.finalize, None))
         self._tell(call, "job.snoozed", document, next=until, reason=said_by(later))
-        return moves.snoozed(_with_progress(document), now, until, said_by(later))
+        return outcomes.snoozed(_with_progress(document), now, until, said_by(later))
 
     def _decide(self, document: Document, now: datetime, error: BaseException) -> Decision:
         try:

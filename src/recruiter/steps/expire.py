@@ -9,9 +9,9 @@ from __future__ import annotations
 from recruiter.clock import Clock
 from recruiter.domain.job import JobId
 from recruiter.domain.unreadable import Parsed
-from recruiter.store import outcomes as moves
+from recruiter.store import outcomes
 from recruiter.store.database import Store
-from recruiter.store.transactions import Movement
+from recruiter.store.transactions import OutcomeBatch
 
 EXPIRED_AT_ONCE = 500
 
@@ -21,6 +21,6 @@ def archive_expired(store: Store, clock: Clock, term: int, holder: str) -> Parse
     now = clock.now()
     free = store.scheduled.expired(now, EXPIRED_AT_ONCE, store.roster.held())
     if free:
-        archive = {document["_id"]: moves.expired(document, now) for document in free}
-        store.settlement.archive_unheld(Movement(archive=dict(archive)), term, holder)
+        archive = {document["_id"]: outcomes.expired(document, now) for document in free}
+        store.transactions.archive_unheld(OutcomeBatch(archive=dict(archive)), term, holder)
     return Parsed((document["_id"] for document in free), free.unreadable)

@@ -133,11 +133,11 @@ class Leadership:
         before, roster = self._seen, self._store.roster.read()
         self._seen = {worker.id: worker.beats for worker in roster}
         silent = [w for w in roster if before.get(w.id, w.beats) == w.beats and self._may_end(w.id)]
-        locked = [worker for worker in silent if self._store.settlement.is_locked(worker.id)]
+        locked = [worker for worker in silent if self._store.transactions.is_locked(worker.id)]
         for worker in locked:
             self._ended_at[worker.id] = self._clock.monotonic()
             with suppress(StoreError):
-                self._store.settlement.end_session_of(worker.session)
+                self._store.transactions.end_session_of(worker.session)
         if not locked:
             self._store.roster.patience = min(_MOST_PATIENCE, 2 * self._store.roster.patience)
         return [worker.id for worker in locked]
@@ -160,10 +160,10 @@ class Leadership:
 
     def _acquire(self, seen: Lease | Unreadable | None) -> None:
         attempt = secrets.token_hex(8)  # new each time: see store/collections/leases.py
-        who = {"host": socket.gethostname(), "pid": os.getpid(), "session": self._store.settlement.session_id}
+        who = {"host": socket.gethostname(), "pid": os.getpid(), "session": self._store.transactions.session_id}
         self._mine, self._raised, self._doubted = None, False, False
         if isinstance(seen, Lease) and seen.holder is not None:
-            self._store.settlement.end_session_of(seen.session)  # it may have died in the middle of a transaction
+            self._store.transactions.end_session_of(seen.session)  # it may have died in the middle of a transaction
         asked_at = self._clock.monotonic()
         above = self._highest_elsewhere()
         mine = self._store.leases.acquire(seen, attempt, who, above, self._store.clock.now())

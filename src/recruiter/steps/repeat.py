@@ -102,7 +102,7 @@ def _make(store: Store, dues: dict[str, tuple[Scheduler, Due]], now: datetime, t
     def decide(busy: set[str]) -> list[Plan]:
         return [plan(scheduler, due, urn in busy) for urn, (scheduler, due) in dues.items()]
 
-    plans = store.settlement.repeat(list(dues), decide, now, term, holder)
+    plans = store.transactions.repeat(list(dues), decide, now, term, holder)
     if plans is not None:
         return plans
     if len(dues) == 1:

@@ -27,11 +27,11 @@ from recruiter.domain.planning.assign import Registration
 from recruiter.domain.retry.policy_registry import PolicyRegistry
 from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import StoreUnreachable
-from recruiter.store import outcomes as moves
+from recruiter.store import outcomes
 from recruiter.store.codec import Document, encode, this_document
 from recruiter.store.collections.roster import LastEntry
 from recruiter.store.database import Store
-from recruiter.store.transactions import Movement
+from recruiter.store.transactions import OutcomeBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,24 +82,24 @@ class Rescue:
     def _retire(self, worker: Registration | Unreadable) -> list[Retired]:
         crashed: list[JobId] = []
 
-        def fate(entry: LastEntry, jobs: list[Document]) -> Movement:
+        def decide(entry: LastEntry, jobs: list[Document]) -> OutcomeBatch:
             traces = _Traces(entry)
             outcomes = [(job["_id"], self._outcome(job, traces)) for job in jobs]
             crashed[:] = [job["_id"] for job in jobs if traces.blames(job)]
-            return moves.gather(outcomes)
+            return OutcomeBatch.of(outcomes)
 
-        settlement = self._store.settlement
+        transactions = self._store.transactions
         if isinstance(worker, Unreadable):
-            entry, unreadable = settlement.retire_unreadable(worker, fate), worker.reason
+            entry, unreadable = transactions.retire_unreadable(worker, decide), worker.reason
         else:
-            settlement.end_session_of(worker.session)  # it may have died in the middle of a settlement
-            entry, unreadable = settlement.retire(worker.id, worker.beats, fate), None
+            transactions.end_session_of(worker.session)  # it may have died in the middle of a settlement
+            entry, unreadable = transactions.retire(worker.id, worker.beats, decide), None
         if entry is None:
             return []
         released = len(entry.assigned) - len(crashed)
         return [Retired(entry.worker, tuple(crashed), released, unreadable)]
 
-    def _outcome(self, job: Document, traces: _Traces) -> moves.Move:
+    def _outcome(self, job: Document, traces: _Traces) -> outcomes.Outcome | None:
         if not traces.ran(job):
             return _suspected(job) if traces.slots_were_free else None
         now, started_at = self._clock.now(), traces.started_at(job)
@@ -107,10 +107,10 @@ class Rescue:
         facts: dict[str, Any] = {"worker": traces.entry.worker, "started_at": started_at, "at": now, "message": message}
         try:
             if traces.blames(job):
-                return moves.crashed(job, self._policies, **facts)
-            return moves.died_with_its_worker(job, **facts)
+                return outcomes.crashed(job, self._policies, **facts)
+            return outcomes.died_with_its_worker(job, **facts)
         except Exception as error:
-            return moves.unreadable(job["_id"], encode(job), now, f"{message}, and the job cannot be read: {error}")
+            return outcomes.unreadable(job["_id"], encode(job), now, f"{message}, and the job cannot be read: {error}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +145,8 @@ class _Traces:
         return self.entry.assigned == (job["_id"],)
 
 
-def _suspected(job: Document) -> moves.Move:
+def _suspected(job: Document) -> outcomes.Outcome | None:
     try:
-        return moves.suspected(job)
+        return outcomes.suspected(job)
     except Exception:
         return None  # it cannot be read: whoever runs it next will say so

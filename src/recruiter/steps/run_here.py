@@ -8,21 +8,21 @@ from recruiter.domain.job import Job
 from recruiter.errors import InvalidJob, JobExists
 from recruiter.store.codec import encode, job_document
 from recruiter.store.database import Store
-from recruiter.store.outcomes import Ended
+from recruiter.store.outcomes import Outcome
 
 
-def run_here(store: Store, run: Callable[[bytes], Ended], job: Job, *, own_id: bool = False) -> None:
+def run_here(store: Store, run: Callable[[bytes], Outcome], job: Job, *, own_id: bool = False) -> None:
     """Runs the job and stores what became of it: archived, or waiting for its next attempt. With an id of the user's
     own (`own_id`) another job may have come by it meanwhile: JobExists, and that one is left as it is."""
     document = job_document(job)
-    move = run(encode(document))
-    if isinstance(move, bytes):
-        if not store.settlement.archive_new(job.id, move, own_id=own_id):
+    outcome = run(encode(document))
+    if isinstance(outcome, bytes):
+        if not store.transactions.archive_new(job.id, outcome, own_id=own_id):
             raise _taken(job)
         return
-    waiting = {**document, **move.fields}
+    waiting = {**document, **outcome.fields}
     if own_id:
-        if not store.settlement.create(waiting, once_ever=False):
+        if not store.transactions.create(waiting, once_ever=False):
             raise _taken(job)
         return
     for error in store.scheduled.insert([waiting]).values():

@@ -1,4 +1,4 @@
-"""A doorbell: waits on a change stream so that nobody has to ask all the time.
+"""A change waiter: waits on a change stream so that nobody has to ask all the time.
 
 It is a hint, never a truth: whoever is woken looks for itself, and looks now and then even if nothing rings. Losing
 the stream costs latency, never a job.
@@ -52,16 +52,16 @@ class Change:
     """Of a document that was inserted or replaced."""
 
 
-class Doorbell:
-    """Calls `ring` when something that matches happens there, while armed: with what it was, or with nothing when the
+class ChangeWaiter:
+    """Calls `wake` when something that matches happens there, while armed: with what it was, or with nothing when the
     stream has just been opened, and anything may have happened before."""
 
     def __init__(
         self,
         place: Collection[Document] | Database[Document],
         match: Document,
-        ring: Callable[[Sequence[Change]], None],
-        trouble: Callable[[str | None], None],
+        wake: Callable[[Sequence[Change]], None],
+        on_trouble: Callable[[str | None], None],
     ) -> None:
         self.match = match
         of: str | int
@@ -76,8 +76,8 @@ class Doorbell:
             "cursor": {},
             "readConcern": {"level": "majority"},  # streams take no other
         }
-        self._ring = ring
-        self._trouble = trouble
+        self._wake = wake
+        self._on_trouble = on_trouble
         """Told why it cannot listen, and None when it listens again after that."""
         self._troubled = False
         self._deaf_since: float | None = None
@@ -87,7 +87,7 @@ class Doorbell:
         self._stale = False
         self._stream: tuple[int, ClientSession] | None = None
         self._read_at = 0.0
-        self._thread = threading.Thread(target=self._listen, name=f"doorbell-{place.name}", daemon=True)
+        self._thread = threading.Thread(target=self._listen, name=f"change-waiter-{place.name}", daemon=True)
         self._thread.start()
 
     @property
@@ -137,7 +137,7 @@ class Doorbell:
         passing = meaning is not Meaning.NOT_OURS and now - self._deaf_since < _QUIET
         if not passing and not self._troubled and not self._closed:
             self._troubled = True
-            self._trouble(str(translate(error)))
+            self._on_trouble(str(translate(error)))
         time.sleep(self._pause)
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
@@ -145,7 +145,7 @@ class Doorbell:
         self._deaf_since, self._pause = None, _FIRST_PAUSE
         if self._troubled:
             self._troubled = False
-            self._trouble(None)
+            self._on_trouble(None)
 
     def _wait_once(self) -> None:
         if self._stale or time.monotonic() - self._read_at > _STALE_AFTER:
@@ -159,7 +159,7 @@ class Doorbell:
             if not changes:
                 return
             self._armed.clear()
-        self._ring(changes)
+        self._wake(changes)
 
     def _open(self) -> None:
         session = self._database.client.start_session(causal_consistency=False)

@@ -45,13 +45,13 @@ from recruiter.store.connection import Wakers, connect
 from recruiter.store.privileges import LOOK_AROUND, WRITE, lacking
 from recruiter.store.recoveries import Recoveries
 from recruiter.store.schema import Difference, differences, prepare
-from recruiter.store.search.ended import Ends
-from recruiter.store.search.running import Held
-from recruiter.store.search.waiting import Turns
+from recruiter.store.search.ended import EndedJobs
+from recruiter.store.search.running import RunningJobs
+from recruiter.store.search.waiting import WaitingJobs
 from recruiter.store.server import Server
 from recruiter.store.sessions import DURABLE
 from recruiter.store.target import Target, unless_secret
-from recruiter.store.transactions import Settlement
+from recruiter.store.transactions import Transactions
 from recruiter.store.translate import NOT_A_REPLICA_SET, store_call
 
 OLDEST_WIRE_VERSION = 17
@@ -189,22 +189,23 @@ class Store:
     # -- searching: read-only views of the two collections of jobs, whatever is in their documents
 
     @cached_property
-    def turns(self) -> Turns:
-        return Turns(self._collection(scheduled.NAME).with_options(codec_options=LENIENT))
+    def waiting_jobs(self) -> WaitingJobs:
+        return WaitingJobs(self._collection(scheduled.NAME).with_options(codec_options=LENIENT))
 
     @cached_property
-    def ends(self) -> Ends:
-        return Ends(self._collection(archived.NAME).with_options(codec_options=LENIENT))
+    def ended_jobs(self) -> EndedJobs:
+        return EndedJobs(self._collection(archived.NAME).with_options(codec_options=LENIENT))
 
-    def held(
+    def running_jobs(
         self, holds: Mapping[JobId, Hold], filter: JobFilter, now: datetime, also: Sequence[Document] = ()
-    ) -> Held:
-        return Held(self._collection(scheduled.NAME).with_options(codec_options=LENIENT), holds, filter, now, also)
+    ) -> RunningJobs:
+        collection = self._collection(scheduled.NAME).with_options(codec_options=LENIENT)
+        return RunningJobs(collection, holds, filter, now, also)
 
     @cached_property
-    def settlement(self) -> Settlement:
+    def transactions(self) -> Transactions:
         collections = (self.scheduled, self.archived, self.roster, self.leases, self.creations, self.schedulers)
-        return Settlement(self.client, *collections, self.statistics)
+        return Transactions(self.client, *collections, self.statistics)
 
     def check(self) -> ServerFacts:
         """Makes sure that the server can do what the protocol needs, and sets the clock by it."""
@@ -286,7 +287,7 @@ class Store:
     def close(self) -> None:
         with self._lock:
             client, self._client = self._client, None
-            settlement = self.__dict__.get("settlement")
+            transactions = self.__dict__.get("transactions")
             for name in (
                 "database",
                 "scheduled",
@@ -300,13 +301,13 @@ class Store:
                 "processes",
                 "actions",
                 "recoveries",
-                "turns",
-                "ends",
-                "settlement",
+                "waiting_jobs",
+                "ended_jobs",
+                "transactions",
             ):
                 self.__dict__.pop(name, None)
-        if settlement is not None:
-            settlement.close()
+        if transactions is not None:
+            transactions.close()
         if client is not None and client is not self.application_client:
             client.close()
 

@@ -6,7 +6,7 @@ Used by whoever decides: the child that ran the job, the supervisor whose child 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -40,7 +40,7 @@ from recruiter.store.codec import (
     progress_from,
     remember,
 )
-from recruiter.store.transactions import Movement, Rescheduled
+from recruiter.store.transactions import Rescheduled
 from recruiter.store.translate import DRIVER_REFUSES
 
 _UNKNOWN_TASK_PAUSE = timedelta(minutes=1)
@@ -55,11 +55,9 @@ _PLANNED_FIELDS = frozenset(
 _UNLOCKED = ("started_by", *LOCK)
 """The fields that a job has only while somebody runs it."""
 
-Ended = bytes | Rescheduled
-"""What an attempt leads to: an archived document, or a change to a waiting one."""
-
-Move = Ended | None
-"""The same, or nothing: the job is let go as it was."""
+Outcome = bytes | Rescheduled
+"""What an attempt leads to: an archived document, or a change to a waiting one. Where None stands instead, the job is
+let go as it was."""
 
 
 def succeeded(document: Document, execution: Execution, at: datetime, result: Any) -> bytes:
@@ -74,7 +72,7 @@ def succeeded(document: Document, execution: Execution, at: datetime, result: An
     return encode(archived_document(document, Why.DONE, at, fields))
 
 
-def failed(document: Document, execution: Execution, at: datetime, decision: Decision) -> Ended:
+def failed(document: Document, execution: Execution, at: datetime, decision: Decision) -> Outcome:
     """What a failed attempt leads to, once it is decided."""
     fields = remember(document, execution)
     error = ": ".join(filter(None, (execution.exception, execution.message)))
@@ -103,7 +101,7 @@ def crashed(
     started_at: datetime | None,
     at: datetime,
     message: str,
-) -> Ended:
+) -> Outcome:
     """What the death of its process means for the job it ran."""
     execution = Execution(started_at, at, worker, crashed=True, message=message)
     failure = Failure(
@@ -154,7 +152,7 @@ def ended_by_force(
     worker: str,
     started_at: datetime,
     at: datetime,
-) -> Ended:
+) -> Outcome:
     """What it means for a job that it broke a limit, and its process was ended for that: a failure of this kind."""
     policy = _policy(document, policies)
     if isinstance(policy, _DecidedLater):  # counted like a crash, which is bounded
@@ -215,7 +213,7 @@ def unreadable(id: JobId, raw: bytes, at: datetime, reason: str) -> bytes:
     return encode({**record, "original": plain_value(raw)})
 
 
-def reduced(id: JobId, move: Ended, original: bytes | None, at: datetime, reason: str) -> Iterator[Move]:
+def reduced(id: JobId, outcome: Outcome, original: bytes | None, at: datetime, reason: str) -> Iterator[Outcome | None]:
     """What can be kept of an outcome whose document MongoDB refuses, the fullest form first.
 
     A job that is to run again does so, without the record of its attempts; if that is refused too, it is archived with
@@ -223,33 +221,19 @@ def reduced(id: JobId, move: Ended, original: bytes | None, at: datetime, reason
     """
     reason = f"the outcome could not be stored as it was: {reason}"
     record: Document = {"_id": id, "done": False, "why": Why.MALFORMED, "archived_at": at, "reason": reason}
-    if isinstance(move, Rescheduled):
-        fields = {name: value for name, value in move.fields.items() if name in _PLANNED_FIELDS}
-        yield replace(move, fields=fields)
+    if isinstance(outcome, Rescheduled):
+        fields = {name: value for name, value in outcome.fields.items() if name in _PLANNED_FIELDS}
+        yield replace(outcome, fields=fields)
         yield from (encode({**record, "original": value}) for value in as_value(original or b""))
         return
     ended: Document = {}
     with contextlib.suppress(Exception):
-        ended = decode(move)
+        ended = decode(outcome)
     for dropped in (_LARGE_FIELDS, ended.keys() - _SMALL_FIELDS):
         kept = {name: value for name, value in ended.items() if name not in dropped}
         with contextlib.suppress(*DRIVER_REFUSES):
             yield encode({**kept, **record, "done": kept.get("done", False), "why": kept.get("why", Why.MALFORMED)})
     yield encode(record)
-
-
-def gather(moves: Iterable[tuple[JobId, Move]]) -> Movement:
-    archive: dict[JobId, bytes | Document] = {}
-    reschedule: list[Rescheduled] = []
-    release: list[JobId] = []
-    for id, move in moves:
-        if isinstance(move, bytes):
-            archive[id] = move
-        elif move is not None:
-            reschedule.append(move)
-        else:
-            release.append(id)
-    return Movement(archive, reschedule, release)
 
 
 def _concluded(document: Document, state: State, at: datetime, error: str | None = None) -> Document:

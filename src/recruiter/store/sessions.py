@@ -1,4 +1,4 @@
-"""Sessions: the transactions of a process run on one, and whoever buries the process ends it (see settlement.py).
+"""Sessions: the transactions of a process run on one, and whoever buries the process ends it (see transactions.py).
 
 A session belongs to the user that opened it. Of a user's own sessions MongoDB wants to know the id only. Those of
 another user it ends for whoever may `killAnySession` and says whose they are, by the digest of the user's name; without

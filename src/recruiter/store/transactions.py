@@ -75,8 +75,8 @@ class Rescheduled:
 
 
 @dataclass(frozen=True, slots=True)
-class Movement:
-    """What becomes of some jobs: into the archive (as raw documents), back to waiting, or just let go."""
+class OutcomeBatch:
+    """The outcomes of some jobs, for one transaction: archive (as raw documents), reschedule, or just let go."""
 
     archive: Mapping[JobId, bytes | Document] = field(default_factory=dict)
     reschedule: Sequence[Rescheduled] = ()
@@ -84,29 +84,43 @@ class Movement:
     forget: Sequence[JobId] = ()
     """Jobs that are in the archive already: only taken out of `scheduled`."""
 
+    @classmethod
+    def of(cls, outcomes: Iterable[tuple[JobId, bytes | Rescheduled | None]]) -> OutcomeBatch:
+        archive: dict[JobId, bytes | Document] = {}
+        reschedule: list[Rescheduled] = []
+        release: list[JobId] = []
+        for id, outcome in outcomes:
+            if isinstance(outcome, bytes):
+                archive[id] = outcome
+            elif outcome is not None:
+                reschedule.append(outcome)
+            else:
+                release.append(id)
+        return cls(archive, reschedule, release)
+
     @property
     def ids(self) -> list[JobId]:
         return [*self.archive, *(job.id for job in self.reschedule), *self.release, *self.forget]
 
-    def only(self, held: Collection[JobId]) -> Movement:
+    def only(self, held: Collection[JobId]) -> OutcomeBatch:
         """What may be said by somebody who holds these."""
-        return Movement(
+        return OutcomeBatch(
             {id: document for id, document in self.archive.items() if id in held},
             [job for job in self.reschedule if job.id in held],
             self.release,
             [id for id in self.forget if id in held],
         )
 
-    def without(self, archived: Collection[JobId]) -> Movement:
+    def without(self, archived: Collection[JobId]) -> OutcomeBatch:
         rest = {id: document for id, document in self.archive.items() if id not in archived}
         return replace(self, archive=rest, forget=[*self.forget, *archived])
 
 
-Fate = Callable[[LastEntry, list[Document]], Movement]
-"""What becomes of the jobs of a worker that is retired."""
+DecideOutcomes = Callable[[LastEntry, list[Document]], OutcomeBatch]
+"""Decides the outcomes of the jobs of a worker that is retired."""
 
 
-class Settlement:
+class Transactions:
     def __init__(
         self,
         client: MongoClient[Document],
@@ -177,7 +191,7 @@ class Settlement:
             if self._archived.collection.find_one({"_id": document["_id"]}, {"_id": 1}, session=session):
                 session.abort_transaction()
                 return False
-            # A settlement that moves this id into the archive meanwhile deletes it here: one of the two must give way.
+            # A transaction that moves this id into the archive meanwhile deletes it here: one of the two must give way.
             self._scheduled.collection.insert_one(document, session=session)
             return True
 
@@ -188,22 +202,22 @@ class Settlement:
             return False
 
     @store_call
-    def settle(self, worker: str, movement: Movement, facts: Mapping[str, Any]) -> Holding:
+    def settle(self, worker: str, batch: OutcomeBatch, facts: Mapping[str, Any]) -> Holding:
         """Settles a worker's finished jobs; returns what it still holds.
 
         Of a job that the worker does not hold nothing is written: it was settled before, with an unknown outcome then,
         or it is somebody else's. Raises Superseded, with nothing written, when the worker is no longer on the roster.
         """
 
-        def write(session: ClientSession, movement: Movement) -> Holding:
+        def write(session: ClientSession, batch: OutcomeBatch) -> Holding:
             with our_own_documents(f"the roster document of worker {worker}"):
-                released = self._roster.release(worker, movement.ids, session, facts)
+                released = self._roster.release(worker, batch.ids, session, facts)
             if released is None:
                 raise Superseded(f"worker {worker} is no longer on the roster; its results were dropped")
-            self._move(movement.only(released.held), session)
+            self._write(batch.only(released.held), session)
             return released.holding
 
-        return self._without_archived(movement, write)
+        return self._without_archived(batch, write)
 
     def hand_back(self, worker: str, ids: Sequence[JobId]) -> Holding:
         """Lets go of jobs that were never started; nothing else changes for them. Raises Superseded like `settle`."""
@@ -229,20 +243,20 @@ class Settlement:
         return self._transaction(write)
 
     @store_call
-    def retire(self, worker: str, beats: int, fate: Fate) -> LastEntry | None:
-        """Takes a silent worker off the roster; `fate` says what becomes of the jobs it was running, and of those that
-        it may have started since it was last heard of: the next few in its list.
+    def retire(self, worker: str, beats: int, decide: DecideOutcomes) -> LastEntry | None:
+        """Takes a silent worker off the roster. `decide` returns the outcomes of the jobs it was running, and of those
+        it may have started since its last heartbeat: the next few in its list.
 
         Returns what the worker held, or None when it showed life or is gone already.
         """
-        return self._transaction(lambda s: self._retired(self._roster.remove(worker, beats, s), fate, s))
+        return self._transaction(lambda s: self._retired(self._roster.remove(worker, beats, s), decide, s))
 
     @store_call
-    def retire_unreadable(self, entry: Unreadable, fate: Fate) -> LastEntry | None:
+    def retire_unreadable(self, entry: Unreadable, decide: DecideOutcomes) -> LastEntry | None:
         """The same with an entry of the roster that cannot be read, if it still cannot."""
-        return self._transaction(lambda s: self._retired(self._roster.remove_unreadable(entry, s), fate, s))
+        return self._transaction(lambda s: self._retired(self._roster.remove_unreadable(entry, s), decide, s))
 
-    def _retired(self, entry: LastEntry | None, fate: Fate, session: ClientSession) -> LastEntry | None:
+    def _retired(self, entry: LastEntry | None, decide: DecideOutcomes, session: ClientSession) -> LastEntry | None:
         if entry is None:
             return None
         first = [*entry.running, *entry.assigned[:SUSPECTS]]
@@ -252,18 +266,18 @@ class Settlement:
         }
         raw: Any = self._scheduled.collection.with_options(codec_options=RAW)
         jobs = [decode_leniently(bytes(document.raw))[0] for document in raw.find(query, session=session)]
-        self._move(fate(entry, jobs), session)
+        self._write(decide(entry, jobs), session)
         return entry
 
     @store_call
-    def archive_unheld(self, movement: Movement, term: int, holder: str) -> None:
+    def archive_unheld(self, batch: OutcomeBatch, term: int, holder: str) -> None:
         """Archives jobs that nobody holds; only the leader knows that, so only while it leads."""
 
-        def write(session: ClientSession, movement: Movement) -> None:
+        def write(session: ClientSession, batch: OutcomeBatch) -> None:
             self._prove(term, holder, session)
-            self._move(movement, session)
+            self._write(batch, session)
 
-        self._without_archived(movement, write)
+        self._without_archived(batch, write)
 
     @store_call
     def set_aside(self, record: Document, document: Mapping[str, Any], term: int, holder: str) -> bool:
@@ -286,13 +300,13 @@ class Settlement:
         """A job that never waited: it ran where it was made. With an id of the user's own (`own_id`): false, with
         nothing written, when another job has that id."""
         if not own_id:
-            self._without_archived(Movement({id: raw}), lambda session, movement: self._move(movement, session))
+            self._without_archived(OutcomeBatch({id: raw}), lambda session, batch: self._write(batch, session))
             return True
 
         def write(session: ClientSession) -> None:
             # For a moment it waits: so this and whoever stores a job of this id cannot both succeed.
             self._scheduled.collection.insert_one({"_id": id}, session=session)
-            self._move(Movement({id: raw}), session)
+            self._write(OutcomeBatch({id: raw}), session)
 
         try:
             self._transaction(write)
@@ -352,27 +366,27 @@ class Settlement:
         if by_id:
             self._scheduled.collection.insert_many(list(by_id.values()), session=session)
 
-    def _move(self, movement: Movement, session: ClientSession) -> None:
+    def _write(self, batch: OutcomeBatch, session: ClientSession) -> None:
         scheduled, archived = self._scheduled.collection, self._archived.collection
-        if movement.archive:
-            documents = [RawBSONDocument(d) if isinstance(d, bytes) else d for d in movement.archive.values()]
+        if batch.archive:
+            documents = [RawBSONDocument(d) if isinstance(d, bytes) else d for d in batch.archive.values()]
             archived.insert_many(documents, session=session)
             with our_own_documents("the statistics"):
-                self._statistics.count(movement.archive.values(), session.session_id["id"].as_uuid(), session)
-        if movement.archive or movement.forget:
-            scheduled.delete_many({"_id": {"$in": [*movement.archive, *movement.forget]}}, session=session)
-        if movement.reschedule:
-            scheduled.bulk_write([_update(job) for job in movement.reschedule], ordered=False, session=session)
+                self._statistics.count(batch.archive.values(), session.session_id["id"].as_uuid(), session)
+        if batch.archive or batch.forget:
+            scheduled.delete_many({"_id": {"$in": [*batch.archive, *batch.forget]}}, session=session)
+        if batch.reschedule:
+            scheduled.bulk_write([_update(job) for job in batch.reschedule], ordered=False, session=session)
 
-    def _without_archived(self, movement: Movement, write: Callable[[ClientSession, Movement], T]) -> T:
+    def _without_archived(self, batch: OutcomeBatch, write: Callable[[ClientSession, OutcomeBatch], T]) -> T:
         """Runs the transaction; if jobs are in the archive already (settled before, with an unknown outcome then),
         runs it again without these."""
         try:
-            return self._transaction(lambda session: write(session, movement))
+            return self._transaction(lambda session: write(session, batch))
         except (BulkWriteError, DuplicateKeyError) as error:
             if not _is_duplicate(error):
                 raise
-        rest = movement.without(self._archived.which_exist(movement.archive))
+        rest = batch.without(self._archived.which_exist(batch.archive))
         return self._transaction(lambda session: write(session, rest))
 
     def _transaction(self, write: Callable[[ClientSession], T]) -> T:

@@ -64,7 +64,7 @@ def waiting_reasons(store: Store, lanes: Collection[Lane], now: datetime) -> dic
     for lane in lanes:
         pause = rules.pauses(lane.group)
         paused = "all starts are blocked" if rules.blocked else f"group {lane.group} is paused"
-        obstacle = facts.obstacle(lane) if pause is None and leaderless is None else None
+        obstacle = facts.why_waiting(lane) if pause is None and leaderless is None else None
         told = obstacle.text if isinstance(obstacle, Unserved) else obstacle
         reason = (paused if pause is not None else leaderless) or told
         if reason is not None:
@@ -90,7 +90,7 @@ def _waiting(store: Store, document: dict[str, object], now: datetime) -> str:
 
 def _planned(store: Store, document: dict[str, object], lane: Lane, rules: Rules, now: datetime) -> str:
     facts = Circumstances(store.roster.read(), store.roster.held(), rules.limits, rules.starts, now)
-    reason = facts.obstacle(lane, document["_id"])  # type: ignore[arg-type]
+    reason = facts.why_waiting(lane, document["_id"])  # type: ignore[arg-type]
     if reason is not None:
         return str(reason)
     before = store.scheduled.count_before(document)

@@ -26,7 +26,7 @@ def recognize(store: Store, filter: JobFilter) -> None:
 
 
 def _known(store: Store) -> tuple[set[str], set[str]]:
-    groups, tasks = store.ends.names()
+    groups, tasks = store.ended_jobs.names()
     for lane in store.scheduled.lanes():
         group, task = group_and_task(lane)
         groups.add(group)

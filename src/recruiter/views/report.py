@@ -11,10 +11,10 @@ from recruiter.domain.report import JobReport
 from recruiter.errors import RecruiterError
 from recruiter.registry import FunctionTask, Registry
 from recruiter.store.codec import Document, decode
-from recruiter.store.outcomes import Ended
+from recruiter.store.outcomes import Outcome
 
 
-def report(registry: Registry, raw: bytes, ended: Ended) -> JobReport:
+def report(registry: Registry, raw: bytes, ended: Outcome) -> JobReport:
     """The report of the job in these bytes, which has been run and has come to this."""
     job = _decoded(raw)
     task = str(job.get("task", ""))

@@ -29,10 +29,10 @@ from recruiter.store.collections.roster import Hold
 from recruiter.store.database import Store
 from recruiter.store.fields import job_id
 from recruiter.store.search.cursors import Cursor, cursor_from
-from recruiter.store.search.running import Held
+from recruiter.store.search.running import RunningJobs
 from recruiter.store.search.scans import Position, Walk
 from recruiter.store.search.summaries import FIELDS, ONLY_IDS, locked_at, summary_from
-from recruiter.store.search.waiting import Turn
+from recruiter.store.search.waiting import WaitingState
 
 T = TypeVar("T")
 
@@ -46,13 +46,19 @@ FIRST_WINDOW = 1_000
 RUNNING, ENDS = "running", "ended"
 SECTIONS: dict[str, frozenset[str]] = {
     RUNNING: frozenset({State.RUNNING}),
-    Turn.QUEUED: frozenset({State.WAITING, QUEUED}),
-    Turn.POSTPONED: frozenset({State.WAITING, POSTPONED}),
-    Turn.CANCELLING: frozenset({State.WAITING}),
+    WaitingState.QUEUED: frozenset({State.WAITING, QUEUED}),
+    WaitingState.POSTPONED: frozenset({State.WAITING, POSTPONED}),
+    WaitingState.CANCELLING: frozenset({State.WAITING}),
     ENDS: ENDED,
 }
 """In the order of a listing, each with the states that its jobs are in."""
-_LENGTHS = {RUNNING: {3}, Turn.QUEUED: {3, 4}, Turn.POSTPONED: {3, 4}, Turn.CANCELLING: {3}, ENDS: {2}}
+_LENGTHS = {
+    RUNNING: {3},
+    WaitingState.QUEUED: {3, 4},
+    WaitingState.POSTPONED: {3, 4},
+    WaitingState.CANCELLING: {3},
+    ENDS: {2},
+}
 """How many values say where a job stands."""
 
 
@@ -181,13 +187,14 @@ class Sections:
         return number, reached, WINDOW if reached is not None else 0
 
     @property
-    def _held(self) -> Held:
-        return self._store.held(self._holds, self._filter, self._now, self._also)
+    def _held(self) -> RunningJobs:
+        return self._store.running_jobs(self._holds, self._filter, self._now, self._also)
 
     def _walk(self, section: str, after: Position | None, *, in_order: bool = True) -> Walk | None:
         if section == ENDS:
-            return self._store.ends.walk(self._filter, self._now, in_order=in_order)
-        return self._store.turns.walk(Turn(section), self._filter, self._now, self._holds, after, self._also)
+            return self._store.ended_jobs.walk(self._filter, self._now, in_order=in_order)
+        state = WaitingState(section)
+        return self._store.waiting_jobs.walk(state, self._filter, self._now, self._holds, after, self._also)
 
 
 def _in_milliseconds(moment: datetime) -> datetime:

@@ -596,7 +596,7 @@ def _reason(facts: Circumstances, rules: Rules, group: str, task: str) -> tuple[
     if pause is not None:
         what = "all starts are blocked" if rules.blocked else "the group is paused"
         return f"{what} by {_told(pause)}", True
-    obstacle = facts.obstacle(Lane(group, task))
+    obstacle = facts.why_waiting(Lane(group, task))
     if obstacle is None:
         return None, False
     stuck = isinstance(obstacle, Unserved | NeverFits) or (isinstance(obstacle, AtLimit) and not obstacle.held)

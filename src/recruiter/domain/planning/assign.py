@@ -71,25 +71,25 @@ class Opening:
     def deal(self, jobs: Sequence[JobId]) -> dict[str, list[JobId]]:
         """Jobs by worker id, in order: first to every free slot in turn, then to the buffers in turn."""
         hands: dict[str, list[JobId]] = {}
-        seats = self._seats()
+        slots = self._free_slots()
         for job in jobs:
-            worker = next(seats, None)
+            worker = next(slots, None)
             if worker is None:
                 break
             hands.setdefault(worker, []).append(job)
         return hands
 
-    def _seats(self) -> Iterator[str]:
+    def _free_slots(self) -> Iterator[str]:
         free = {worker.id: worker.free_slots for worker in self.workers}
         spare = {worker.id: worker.room - worker.free_slots for worker in self.workers}
-        for seats in (free, spare):
-            open_seats = {worker: count for worker, count in seats.items() if count > 0}
-            while open_seats:
-                for worker in list(open_seats):
+        for slots in (free, spare):
+            open_slots = {worker: count for worker, count in slots.items() if count > 0}
+            while open_slots:
+                for worker in list(open_slots):
                     yield worker
-                    open_seats[worker] -= 1
-                    if not open_seats[worker]:
-                        del open_seats[worker]
+                    open_slots[worker] -= 1
+                    if not open_slots[worker]:
+                        del open_slots[worker]
 
 
 def openings(workers: Iterable[Registration]) -> list[Opening]:

@@ -75,7 +75,7 @@ class Host:
 
 
 @dataclass(slots=True, eq=False)
-class Seat:
+class WorkerRoom:
     """A worker while the plan is made."""
 
     place: Place
@@ -118,19 +118,19 @@ class Seat:
 class Serving:
     """The workers that serve a task of a group."""
 
-    seats: list[Seat]
-    open: dict[str, list[Seat]]
+    rooms: list[WorkerRoom]
+    open: dict[str, list[WorkerRoom]]
     """By host, where something may still be given."""
     hosts: list[Host]
     reservable: list[Host]
 
     @classmethod
-    def by(cls, seats: list[Seat]) -> Serving:
-        by_host: dict[str, list[Seat]] = {}
-        for seat in seats:
-            by_host.setdefault(seat.host.name, []).append(seat)
-        hosts = [seats[0].host for seats in by_host.values()]
-        return cls(seats, by_host, hosts, hosts)
+    def by(cls, rooms: list[WorkerRoom]) -> Serving:
+        by_host: dict[str, list[WorkerRoom]] = {}
+        for room in rooms:
+            by_host.setdefault(room.host.name, []).append(room)
+        hosts = [rooms[0].host for rooms in by_host.values()]
+        return cls(rooms, by_host, hosts, hosts)
 
 
 _share = attrgetter("share")
@@ -161,12 +161,12 @@ def largest_of(amounts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return largest
 
 
-def freest(seats: Iterable[Seat]) -> Seat | None:
+def freest(rooms: Iterable[WorkerRoom]) -> WorkerRoom | None:
     """The one with the largest share of its slots to give."""
-    seat = max(seats, key=_share)
-    return seat if seat.share > 0 else None
+    room = max(rooms, key=_share)
+    return room if room.share > 0 else None
 
 
-def smallest_empty(seats: Iterable[Seat]) -> Seat | None:
+def smallest_empty(rooms: Iterable[WorkerRoom]) -> WorkerRoom | None:
     """The one where least is lost while a job runs alone."""
-    return min((seat for seat in seats if seat.empty), key=lambda seat: (seat.place.slots, seat.number), default=None)
+    return min((room for room in rooms if room.empty), key=lambda room: (room.place.slots, room.number), default=None)

@@ -289,7 +289,7 @@ _HOLDERS_SHOWN = 5
 
 
 @dataclass(slots=True, eq=False)
-class _Gauge:
+class _Counter:
     """How much of one bucket of one limit is taken: by jobs that are held, or kept for one that waits."""
 
     limit: Limit
@@ -328,9 +328,9 @@ class _Gauge:
         return min(startable, self.ceiling - self.used - self.kept)
 
 
-_Gauges = tuple[list[_Gauge], list[tuple[_Gauge, int]]]
+_Counters = tuple[list[_Counter], list[tuple[_Counter, int]]]
 """What counts jobs of a lane, and what counts the resources they take."""
-_NONE: _Gauges = ([], [])
+_NONE: _Counters = ([], [])
 
 
 class Meter:
@@ -343,16 +343,16 @@ class Meter:
     def __init__(self, limits: Iterable[Limit], starts: Mapping[str, Sequence[Start]], now: datetime) -> None:
         self._starts = starts
         self._now = now
-        self._gauges: dict[str, list[_Gauge]] = {}
+        self._counters: dict[str, list[_Counter]] = {}
         self._of_keys: dict[str, list[Limit]] = {}
-        self._known: dict[Lane, _Gauges] = {}
+        self._known: dict[Lane, _Counters] = {}
         limits = list(limits)
         self._limited = bool(limits)
         for limit in limits:
             if limit.kind == KEY:
                 self._of_keys.setdefault(limit.name, []).append(limit)
             else:
-                self._gauges.setdefault(limit.subject, []).append(self._gauge(limit, limit.subject))
+                self._counters.setdefault(limit.subject, []).append(self._counter(limit, limit.subject))
 
     def meters(self, lane: Lane) -> bool:
         """Whether any limit is about this lane."""
@@ -361,102 +361,103 @@ class Meter:
     def take(self, lane: Lane, id: JobId) -> None:
         """Somebody holds this job."""
         counts, resources = self._of(lane)
-        for gauge in counts:
-            gauge.used += 1
-            gauge.holders.append(id)
-        for gauge, amount in resources:
-            gauge.used += amount
+        for counter in counts:
+            counter.used += 1
+            counter.holders.append(id)
+        for counter, amount in resources:
+            counter.used += amount
 
     def start(self, lane: Lane, id: JobId) -> None:
         """This job is given to somebody now."""
         self.take(lane, id)
-        for gauge in self._of(lane)[0]:
-            gauge.started += 1
+        for counter in self._of(lane)[0]:
+            counter.started += 1
 
     def allows(self, lane: Lane) -> bool:
         """Whether the limits of its task, group and key let a job of this lane start now."""
-        for gauge in self._of(lane)[0]:  # noqa: SIM110 - asked for every job
-            if gauge.room() < 1:
+        for counter in self._of(lane)[0]:  # noqa: SIM110 - asked for every job
+            if counter.room() < 1:
                 return False
         return True
 
     def suffices(self, lane: Lane) -> bool:
         """Whether the fleet has enough for a job of this lane now."""
-        for gauge, amount in self._of(lane)[1]:  # noqa: SIM110 - asked for every job
-            if gauge.room() < amount:
+        for counter, amount in self._of(lane)[1]:  # noqa: SIM110 - asked for every job
+            if counter.room() < amount:
                 return False
         return True
 
     def refusal(self, lane: Lane, first: Collection[JobId] = ()) -> Reason | None:
         """Why no job of this lane may start: too many are held, or started lately, or the last place is kept for a job
         that comes first."""
-        return next((reason for gauge in self._of(lane)[0] if (reason := gauge.refusal(1, first))), None)
+        return next((reason for counter in self._of(lane)[0] if (reason := counter.refusal(1, first))), None)
 
     def shortage(self, lane: Lane, first: Collection[JobId] = ()) -> Reason | None:
         """Why the fleet has not enough for a job of this lane."""
-        return next((reason for gauge, amount in self._of(lane)[1] if (reason := gauge.refusal(amount, first))), None)
+        reasons = (counter.refusal(amount, first) for counter, amount in self._of(lane)[1])
+        return next(filter(None, reasons), None)
 
     def never(self, lane: Lane) -> tuple[str, int] | None:
         """The resource of which the fleet may not use as much as one such job needs, and how much it may."""
-        for gauge, amount in self._of(lane)[1]:
-            if gauge.ceiling is not None and amount > gauge.ceiling:
-                return gauge.limit.name, gauge.ceiling
+        for counter, amount in self._of(lane)[1]:
+            if counter.ceiling is not None and amount > counter.ceiling:
+                return counter.limit.name, counter.ceiling
         return None
 
     def keepable(self, lane: Lane) -> bool:
         """False if it lacks a resource of the fleet that another job waits for: that one comes first."""
-        return not any(gauge.keeper is not None and gauge.room() < amount for gauge, amount in self._of(lane)[1])
+        return not any(counter.keeper is not None and counter.room() < amount for counter, amount in self._of(lane)[1])
 
     def keep(self, lane: Lane, id: JobId) -> None:
         """Keeps what a job needs that waits for room."""
         counts, resources = self._of(lane)
-        for gauge, amount in [*((gauge, 1) for gauge in counts), *resources]:
-            if gauge.keeper is None:
-                gauge.kept, gauge.keeper = amount, id
+        for counter, amount in [*((counter, 1) for counter in counts), *resources]:
+            if counter.keeper is None:
+                counter.kept, counter.keeper = amount, id
 
     def room(self, lane: Lane) -> int:
         """How many jobs of this lane the limits would let start now: as many need to be read, and no more."""
         counts, resources = self._of(lane)
-        rooms = [gauge.room() for gauge in counts] + [gauge.room() // amount for gauge, amount in resources]
+        rooms = [counter.room() for counter in counts] + [counter.room() // amount for counter, amount in resources]
         return max(0, min(rooms, default=LIMITLESS))
 
     def logs(self) -> dict[str, list[Start]]:
         """The log to keep of every bucket with a rate of which jobs were given: in the window of its own limit."""
-        gauges = (gauge for gauges in self._gauges.values() for gauge in gauges)
+        counters = (counter for counters in self._counters.values() for counter in counters)
         return {
-            gauge.bucket: gauge.limit.rate.noted(gauge.log, gauge.now, gauge.started)
-            for gauge in gauges
-            if gauge.started and gauge.limit.rate
+            counter.bucket: counter.limit.rate.noted(counter.log, counter.now, counter.started)
+            for counter in counters
+            if counter.started and counter.limit.rate
         }
 
-    def _of(self, lane: Lane) -> _Gauges:
+    def _of(self, lane: Lane) -> _Counters:
         if not self._limited:
             return _NONE
         known = self._known.get(lane)
         if known is None:
             counts = [*self._of_key(lane)] if lane.key is not None else []
-            counts += self._gauges.get(f"{TASK}:{lane.task}", ())
-            counts += self._gauges.get(f"{GROUP}:{lane.group}", ())
+            counts += self._counters.get(f"{TASK}:{lane.task}", ())
+            counts += self._counters.get(f"{GROUP}:{lane.group}", ())
             resources = [
-                (gauge, amount)
+                (counter, amount)
                 for name, amount in lane.needs.thousandths
-                for gauge in self._gauges.get(f"{RESOURCE}:{name}", ())
+                for counter in self._counters.get(f"{RESOURCE}:{name}", ())
             ]
             known = self._known[lane] = (counts, resources)
         return known
 
-    def _of_key(self, lane: Lane) -> list[_Gauge]:
+    def _of_key(self, lane: Lane) -> list[_Counter]:
         bucket = f"{KEY}:{lane.key}"
-        gauges = self._gauges.get(bucket)
-        if gauges is None:
+        counters = self._counters.get(bucket)
+        if counters is None:
             limits = self._of_keys.get(lane.kind_of_key or "", ())
-            gauges = self._gauges[bucket] = [self._gauge(limit, bucket) for limit in limits]
-        return gauges
+            counters = self._counters[bucket] = [self._counter(limit, bucket) for limit in limits]
+        return counters
 
-    def _gauge(self, limit: Limit, bucket: str) -> _Gauge:
+    def _counter(self, limit: Limit, bucket: str) -> _Counter:
         log = self._starts.get(bucket, ()) if limit.rate else ()
         startable = limit.rate.left(log, self._now) if limit.rate else LIMITLESS
-        return _Gauge(limit, bucket, limit.ceiling, log, self._now, startable)
+        return _Counter(limit, bucket, limit.ceiling, log, self._now, startable)
 
 
 def _titled(bucket: str) -> str:

@@ -79,9 +79,9 @@ from recruiter.domain.planning.hosts import (
     Amounts,
     Host,
     Place,
-    Seat,
     Serving,
     Spot,
+    WorkerRoom,
     freest,
     hosts_of,
     largest_of,
@@ -108,7 +108,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class AssignedJob:
     """A job that somebody holds and that counts: it has needs, runs alone, or is under a limit."""
 
     id: JobId
@@ -205,7 +205,7 @@ def pack(
     candidates: Iterable[Candidate],
     places: Sequence[Place],
     capacities: Mapping[str, Needs],
-    held: Sequence[Held] = (),
+    held: Sequence[AssignedJob] = (),
     limits: Sequence[Limit] = (),
     *,
     now: datetime,
@@ -270,7 +270,7 @@ class _Plan:
         self,
         places: Sequence[Place],
         capacities: Mapping[str, Needs],
-        held: Sequence[Held],
+        held: Sequence[AssignedJob],
         meter: Meter,
         floating: frozenset[str],
         reserved: Mapping[JobId, Spot],
@@ -279,8 +279,8 @@ class _Plan:
         self._floating = floating
         self._remembered = reserved
         self._hosts = hosts_of({place.host for place in places}, capacities)
-        self._seats = [
-            Seat(place, self._hosts[place.host], number, place.free_slots, place.holds)
+        self._rooms = [
+            WorkerRoom(place, self._hosts[place.host], number, place.free_slots, place.holds)
             for number, place in enumerate(places)
         ]
         self._largest = largest_of(host.capacity for host in self._hosts.values())
@@ -299,17 +299,17 @@ class _Plan:
         self._waiting: dict[Lane, tuple[_Why, int]] = {}
         self._reserved: dict[JobId, Spot] = {}
 
-    def _count(self, held: Sequence[Held]) -> None:
-        seats = {seat.place.worker: seat for seat in self._seats}
+    def _count(self, held: Sequence[AssignedJob]) -> None:
+        rooms = {room.place.worker: room for room in self._rooms}
         for job in held:
             self._meter.take(job.lane, job.id)
-            host, seat = self._hosts.get(job.host), seats.get(job.worker)
+            host, room = self._hosts.get(job.host), rooms.get(job.worker)
             if host is not None:
                 host.spend(self._needed(job.lane))
-            if seat is not None and job.lane.alone:
-                seat.free, seat.alone = 0, True
-        for seat in self._seats:
-            seat.measure()
+            if room is not None and job.lane.alone:
+                room.free, room.alone = 0, True
+        for room in self._rooms:
+            room.measure()
 
     # -- one candidate -------------------------------------------------------------------------------------------
 
@@ -324,9 +324,9 @@ class _Plan:
         elif not self._meter.allows(lane):
             self._leave(lane, self._refusal)
         else:
-            seat = None if kind.crowded else self._find(kind)
-            if seat is not None:
-                self._give(candidate, kind, seat)
+            room = None if kind.crowded else self._find(kind)
+            if room is not None:
+                self._give(candidate, kind, room)
                 return
             kind.crowded = True
             if self._reserve(candidate, kind):
@@ -349,40 +349,40 @@ class _Plan:
 
     def result(self) -> Packing:
         waiting = _Waiting(self._waiting, list(self._reserved))
-        kept = {seat.place.worker: seat.kept for seat in self._seats if seat.kept}
-        drained = frozenset(seat.place.worker for seat in self._seats if seat.drained or seat.alone)
+        kept = {room.place.worker: room.kept for room in self._rooms if room.kept}
+        drained = frozenset(room.place.worker for room in self._rooms if room.drained or room.alone)
         return Packing(self._hands, waiting, self._reserved, kept, drained, self._meter.logs())
 
-    def _find(self, kind: _Kind) -> Seat | None:
-        """The seat to give it, if there is one."""
+    def _find(self, kind: _Kind) -> WorkerRoom | None:
+        """The room to give it, if there is one."""
         serving, needed = kind.serving, kind.needed
         if not serving.open or not within(needed, self._most) or not self._meter.suffices(kind.lane):
             return None
         choose = smallest_empty if kind.lane.alone else freest
         if not needed:
-            return choose(serving.seats)
+            return choose(serving.rooms)
         for host in self._by_hole:
-            seats = serving.open.get(host.name)
-            if seats is not None and within(needed, host.usable):
-                seat = choose(seats)
-                if seat is not None:
-                    return seat
-                if freest(seats) is None:
+            rooms = serving.open.get(host.name)
+            if rooms is not None and within(needed, host.usable):
+                room = choose(rooms)
+                if room is not None:
+                    return room
+                if freest(rooms) is None:
                     del serving.open[host.name]
         self._most = largest_of(host.usable for host in self._by_hole)
         return None
 
-    def _give(self, candidate: Candidate, kind: _Kind, seat: Seat) -> None:
-        self._hands.setdefault(seat.place.worker, []).append(candidate.id)
+    def _give(self, candidate: Candidate, kind: _Kind, room: WorkerRoom) -> None:
+        self._hands.setdefault(room.place.worker, []).append(candidate.id)
         self._meter.start(candidate.lane, candidate.id)
-        seat.free -= 1
-        seat.holds += 1
+        room.free -= 1
+        room.holds += 1
         if kind.lane.alone:
-            seat.free, seat.alone = 0, True
-        seat.measure()
+            room.free, room.alone = 0, True
+        room.measure()
         if kind.needed:
-            seat.host.spend(kind.needed)
-            self._shrink(seat.host, kind)
+            room.host.spend(kind.needed)
+            self._shrink(room.host, kind)
 
     # -- reservation ---------------------------------------------------------------------------------------------
 
@@ -390,45 +390,45 @@ class _Plan:
         """Keeps room for a job that found none. False if that would help nobody: see above."""
         lane = candidate.lane
         if not lane.needs and not lane.alone and not self._meter.meters(lane):
-            for each in kind.serving.seats:
+            for each in kind.serving.rooms:
                 each.queued = True
             return False  # it can be prefetched
-        seat = self._spot(candidate, kind) if self._meter.keepable(lane) else None
-        if seat is None:
+        room = self._spot(candidate, kind) if self._meter.keepable(lane) else None
+        if room is None:
             return False
-        if not seat.queued and seat.host.lacks(kind.needed) == 0 and self._meter.suffices(lane):
-            seat.drained = True  # nothing is lacking but the slot
+        if not room.queued and room.host.lacks(kind.needed) == 0 and self._meter.suffices(lane):
+            room.drained = True  # nothing is lacking but the slot
         if lane.needs or lane.alone:  # who waits for nothing but a slot keeps nothing else from anybody
             self._meter.keep(lane, candidate.id)
         if kind.needed:
-            seat.host.keeper = candidate.id
-            seat.host.keep(kind.needed)
-            self._shrink(seat.host, kind)
+            room.host.keeper = candidate.id
+            room.host.keep(kind.needed)
+            self._shrink(room.host, kind)
         if lane.alone:
-            self._emptied = _Emptied(lane, seat.place.worker)
-        seat.kept = seat.place.slots if lane.alone else seat.kept + 1
-        seat.keeper = candidate.id if seat.keeper is None else seat.keeper
-        seat.measure()
-        self._reserved[candidate.id] = Spot(seat.place.worker, seat.host.name)
+            self._emptied = _Emptied(lane, room.place.worker)
+        room.kept = room.place.slots if lane.alone else room.kept + 1
+        room.keeper = candidate.id if room.keeper is None else room.keeper
+        room.measure()
+        self._reserved[candidate.id] = Spot(room.place.worker, room.host.name)
         return True
 
-    def _spot(self, candidate: Candidate, kind: _Kind) -> Seat | None:
+    def _spot(self, candidate: Candidate, kind: _Kind) -> WorkerRoom | None:
         """Where it should wait: where it waited before, or else where it will have to wait least."""
-        lane, needed, seats = candidate.lane, kind.needed, kind.serving.seats
+        lane, needed, rooms = candidate.lane, kind.needed, kind.serving.rooms
         if lane.alone and self._emptied is not None:
             return None
         if needed:
             hosts = kind.serving.reservable = [host for host in kind.serving.reservable if host.keeper is None]
             fitting = {host.name for host in hosts if host.holds(needed)}
-            seats = [seat for seat in seats if seat.host.name in fitting] if fitting else []
+            rooms = [room for room in rooms if room.host.name in fitting] if fitting else []
         before = self._remembered.get(candidate.id, _NOWHERE)
         if lane.alone:
-            seats = [seat for seat in seats if not seat.kept]
-            return min(seats, key=lambda seat: seat.wait_alone(needed, before), default=None)
+            rooms = [room for room in rooms if not room.kept]
+            return min(rooms, key=lambda room: room.wait_alone(needed, before), default=None)
         if needed:
-            return min(seats, key=lambda seat: seat.wait_for_room(needed, before), default=None)
-        seats = [seat for seat in seats if seat.kept < seat.place.slots and not seat.alone]
-        return min(seats, key=lambda seat: seat.wait_for_slot(before), default=None)
+            return min(rooms, key=lambda room: room.wait_for_room(needed, before), default=None)
+        rooms = [room for room in rooms if room.kept < room.place.slots and not room.alone]
+        return min(rooms, key=lambda room: room.wait_for_slot(before), default=None)
 
     # -- why it waits, asked when the plan is made ---------------------------------------------------------------
 
@@ -447,18 +447,18 @@ class _Plan:
         reason = self._meter.shortage(lane, first)
         if reason is not None:
             return reason
-        roomy = [seat for seat in kind.serving.seats if seat.host.lacks(kind.needed) == 0]
+        roomy = [room for room in kind.serving.rooms if room.host.lacks(kind.needed) == 0]
         if not roomy:
             return _lacking(kind)
-        seat = next((seat for seat in roomy if seat.free > 0 and not (lane.alone and seat.holds)), None)
-        if seat is None and lane.alone:
+        room = next((room for room in roomy if room.free > 0 and not (lane.alone and room.holds)), None)
+        if room is None and lane.alone:
             return WaitsAlone(self._emptied.worker if self._emptied and self._emptied.lane == lane else None)
-        if seat is None:
-            return SlotsBusy(len(kind.serving.seats))
-        if seat.host.keeper is not None and seat.host.keeper in first and not within(kind.needed, seat.host.usable):
-            return KeptFor(f"room on host {seat.host.name}", seat.host.keeper)
-        assert seat.keeper is not None, (lane, seat)
-        return KeptFor(f"a slot of worker {seat.place.worker}", seat.keeper)
+        if room is None:
+            return SlotsBusy(len(kind.serving.rooms))
+        if room.host.keeper is not None and room.host.keeper in first and not within(kind.needed, room.host.usable):
+            return KeptFor(f"room on host {room.host.name}", room.host.keeper)
+        assert room.keeper is not None, (lane, room)
+        return KeptFor(f"a slot of worker {room.place.worker}", room.keeper)
 
     # -- kinds, hosts and workers --------------------------------------------------------------------------------
 
@@ -475,7 +475,7 @@ class _Plan:
 
     def _hopeless(self, lane: Lane, serving: Serving, needed: Amounts) -> Reason | None:
         """Why it could not start if everything were free."""
-        if not serving.seats:
+        if not serving.rooms:
             return NoWorker(lane.group, lane.task)
         over = self._meter.never(lane)
         if over is not None:
@@ -493,10 +493,10 @@ class _Plan:
     def _serving_of(self, lane: Lane) -> Serving:
         serving = self._serving_task.get((lane.group, lane.task))
         if serving is None:
-            numbers = tuple(seat.number for seat in self._seats if seat.place.serves(lane))
+            numbers = tuple(room.number for room in self._rooms if room.place.serves(lane))
             serving = self._serving.get(numbers)  # many tasks are served by the same workers
             if serving is None:
-                serving = self._serving[numbers] = Serving.by([self._seats[number] for number in numbers])
+                serving = self._serving[numbers] = Serving.by([self._rooms[number] for number in numbers])
             self._serving_task[lane.group, lane.task] = serving
         return serving
 

@@ -11,7 +11,7 @@ from recruiter.domain.lane import Lane
 from recruiter.domain.planning.assign import Registration
 from recruiter.domain.planning.hosts import Place
 from recruiter.domain.planning.limits import Limit, Reason, Start
-from recruiter.domain.planning.pack import Candidate, Held, pack
+from recruiter.domain.planning.pack import AssignedJob, Candidate, pack
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Circumstances:
     starts: Mapping[str, Sequence[Start]]
     now: datetime
 
-    def obstacle(self, lane: Lane, id: JobId = "") -> Reason | None:
+    def why_waiting(self, lane: Lane, id: JobId = "") -> Reason | None:
         """Why a due job of this lane cannot start now; None when nothing keeps it."""
         return self._unserved(lane) or self._busy(lane, id)
 
@@ -57,7 +57,7 @@ class Circumstances:
 
     def _busy(self, lane: Lane, id: JobId) -> Reason | None:
         holders = [
-            Held(job, worker.id, worker.host, Lane.parse(text))
+            AssignedJob(job, worker.id, worker.host, Lane.parse(text))
             for worker in self.roster
             for job, text in worker.metered
             if job in self.held

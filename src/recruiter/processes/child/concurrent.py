@@ -27,7 +27,7 @@ from recruiter.processes.child.claims import Claims
 from recruiter.processes.child.listener_errors import ListenerErrors
 from recruiter.processes.progress.sender import ProgressSender
 from recruiter.steps.execute import Executor
-from recruiter.store.outcomes import Ended
+from recruiter.store.outcomes import Outcome
 
 _BREATH = 0.1
 _number: contextvars.ContextVar[int | None] = contextvars.ContextVar("recruiter_number", default=None)
@@ -134,7 +134,7 @@ class ConcurrentChild:
         self._answer(number, raw, await self._executor.run_async(raw, interruptible, hard, on_progress))
         self._ended()
 
-    def _answer(self, number: int, raw: bytes, ended: Ended) -> None:
+    def _answer(self, number: int, raw: bytes, ended: Outcome) -> None:
         self._control.end(number)
         with self._writing:
             answer = pipe.safe_answer(number, raw, ended, self._clock.now())

@@ -18,9 +18,9 @@ from datetime import datetime
 from itertools import islice
 from typing import NamedTuple
 
-from recruiter.store import outcomes as moves
+from recruiter.store import outcomes
 from recruiter.store.codec import decode, encode, id_of
-from recruiter.store.outcomes import Ended
+from recruiter.store.outcomes import Outcome
 from recruiter.store.transactions import Rescheduled
 
 _HEAD = struct.Struct("<BII")
@@ -139,27 +139,27 @@ class Frames:
         self._pending = pending[position:]
 
 
-def answer(number: int, move: Ended) -> bytes:
+def answer(number: int, outcome: Outcome) -> bytes:
     """What became of the job of this number."""
-    if isinstance(move, bytes):
-        return frame(ARCHIVE, number, move)
+    if isinstance(outcome, bytes):
+        return frame(ARCHIVE, number, outcome)
     change = {
-        "_id": move.id,
-        "attempts": move.attempts,
-        "fields": move.fields,
-        "unset": list(move.unset),
-        "snoozes": move.snoozes,
+        "_id": outcome.id,
+        "attempts": outcome.attempts,
+        "fields": outcome.fields,
+        "unset": list(outcome.unset),
+        "snoozes": outcome.snoozes,
     }
     return frame(RESCHEDULE, number, encode(change))
 
 
-def safe_answer(number: int, raw: bytes, move: Ended, at: datetime) -> bytes:
+def safe_answer(number: int, raw: bytes, outcome: Outcome, at: datetime) -> bytes:
     """The same, whatever is in it: an outcome that cannot be written must not end the process that tells it."""
     try:
-        return answer(number, move)
+        return answer(number, outcome)
     except Exception as error:
         told = f"its outcome cannot be written: {type(error).__name__}: {error}"
-        return frame(ARCHIVE, number, moves.unreadable(id_of(raw), raw, at, told))
+        return frame(ARCHIVE, number, outcomes.unreadable(id_of(raw), raw, at, told))
 
 
 def tell(fd: int, number: int, progress: bytes) -> None:
@@ -167,7 +167,7 @@ def tell(fd: int, number: int, progress: bytes) -> None:
     write_all(fd, frame(PROGRESS, number, progress))
 
 
-def move_of(kind: int, payload: bytes) -> Ended:
+def outcome_of(kind: int, payload: bytes) -> Outcome:
     if kind == ARCHIVE:
         return payload
     change = decode(payload)

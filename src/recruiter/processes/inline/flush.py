@@ -32,7 +32,7 @@ from recruiter.steps.lead import Leadership
 from recruiter.steps.rescue import Rescue
 from recruiter.store.collections.leases import Lease
 from recruiter.store.database import Store
-from recruiter.store.outcomes import Move
+from recruiter.store.outcomes import Outcome
 from recruiter.views.report import report
 
 MOST_FLUSHED = 10_000
@@ -188,27 +188,27 @@ class Flush:
             self._require_lead()
             raise Superseded(f"worker {worker} was taken off the roster in the middle of the flush")
         for job in self._store.scheduled.fetch([id]):
-            move, told = self._perform(HeldJob(*job))
-            if not isinstance(move, bytes):
+            outcome, told = self._perform(HeldJob(*job))
+            if not isinstance(outcome, bytes):
                 self._left.add(id)
-            self._settle(id, move)
+            self._settle(id, outcome)
             return [told] if told is not None else []
         self._settle(id, None)
         return []
 
-    def _perform(self, job: HeldJob) -> tuple[Move, JobReport | None]:
+    def _perform(self, job: HeldJob) -> tuple[Outcome | None, JobReport | None]:
         if job.at_most_once:
             worker, now = self._registration.held_jobs.worker, self._clock.now()
-            marked = self._store.settlement.mark_started(worker, [job.id], now)
+            marked = self._store.transactions.mark_started(worker, [job.id], now)
             if job.id in marked.started_before:
-                move = self._runner.crash(job, now, "started before, never ended")
-                return move, report(self._application.registry, job.raw, move) if move is not None else None
+                outcome = self._runner.crash(job, now, "started before, never ended")
+                return outcome, report(self._application.registry, job.raw, outcome) if outcome is not None else None
             if job.id not in marked.may_start:
                 return None, None  # it has been cancelled meanwhile
         return self._runner.perform(job)
 
-    def _settle(self, id: JobId, move: Move) -> None:
+    def _settle(self, id: JobId, outcome: Outcome | None) -> None:
         held_jobs = self._registration.held_jobs
-        outcomes = [(id, move)]
+        outcomes = [(id, outcome)]
         let_go(self._store, held_jobs, outcomes)
         held_jobs.settled(outcomes, settle_all(self._store, self._events, held_jobs.worker, outcomes, {}))

@@ -26,7 +26,7 @@ from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, crashed
 from recruiter.registry import Registry
 from recruiter.steps.execute import Executor
 from recruiter.store.codec import Document
-from recruiter.store.outcomes import Move
+from recruiter.store.outcomes import Outcome
 from recruiter.views.report import report
 
 _STALE = 1.0
@@ -117,7 +117,7 @@ class InlineRunner:
         self._held_jobs.ended((job.id, None) for job in back)
         self._let_go()
 
-    def crash(self, job: HeldJob, at: datetime, how: str) -> Move:
+    def crash(self, job: HeldJob, at: datetime, how: str) -> Outcome | None:
         return crashed(
             job, self._application.policies, self._held_jobs.worker, at, how, self._held_jobs.progress.fields_of(job.id)
         )
@@ -165,7 +165,7 @@ class InlineRunner:
         self._was_hungry = job is None
         return job
 
-    def perform(self, job: HeldJob) -> tuple[Move, JobReport | None]:
+    def perform(self, job: HeldJob) -> tuple[Outcome | None, JobReport | None]:
         """Runs it; what becomes of it, and the report. Without a report it was interrupted by a signal.
 
         Interrupted jobs did not end by themselves: they are handed back and no attempt is counted. At-most-once ones
@@ -204,7 +204,7 @@ class InlineRunner:
         with self._lock:
             self._running = None
 
-    def _interrupted(self, job: HeldJob) -> Move:
+    def _interrupted(self, job: HeldJob) -> Outcome | None:
         why = "the caller was interrupted"
         self._events.emit("job.interrupted", job=job.id, why=why)
         return self.crash(job, self._clock.now(), why) if job.at_most_once else None

@@ -57,7 +57,7 @@ class InlineMode:
     prefetch: bool = True
     """Take more than one job at a time, where they are quick."""
     stays: bool = False
-    """Wait for jobs that are not there yet: listen to doorbells, and finish the running job when asked to stop."""
+    """Wait for jobs that are not there yet: listen to change waiters, and finish the running job when asked to stop."""
     rejoins: bool = True
     """Go on under a new id when the registration is lost."""
 
@@ -208,8 +208,8 @@ class InlineWorker:
     def perform(self, job: HeldJob) -> JobReport | None:
         """Runs the job; the report counts once `conclude` has made sure of it. None when it was interrupted."""
         held_jobs = self._registration.held_jobs
-        move, report = self._runner.perform(job)
-        held_jobs.ended([(job.id, move)])
+        outcome, report = self._runner.perform(job)
+        held_jobs.ended([(job.id, outcome)])
         self._settler.wake()
         if report is not None and not self._mode.stays:
             self.reports.append(report)

@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 
 from recruiter.domain.job import JobId
 from recruiter.store.codec import Document, decode
-from recruiter.store.collections.scheduled import Sign
+from recruiter.store.collections.scheduled import ProgressMark
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class _Entry:
     def fields(self) -> Document:
         return decode(self.progress) if self.progress is not None else {}
 
-    def sign(self, worker: str) -> Sign | None:
+    def mark(self, worker: str) -> ProgressMark | None:
         """The entry as it is written; None if the job cannot be read."""
         if self._stored is None:
             try:
@@ -44,7 +44,7 @@ class _Entry:
                 self._stored = int(stored["attempts"]), stored.get("locked_by")
             except Exception:
                 return None
-        return Sign(self.id, *self._stored, worker, self.since, self.fields())
+        return ProgressMark(self.id, *self._stored, worker, self.since, self.fields())
 
 
 class ProgressBuffer:
@@ -78,14 +78,14 @@ class ProgressBuffer:
             entry = self._entries.get(id)
         return entry.fields() if entry is not None else {}
 
-    def take(self, worker: str) -> list[Sign]:
+    def take(self, worker: str) -> list[ProgressMark]:
         """What is to be written now."""
         with self._lock:
             entries = [entry for entry in self._entries.values() if self._is_due(entry)]
             for entry in entries:
                 entry.fresh = False
             self._on_the_way = {entry.id for entry in entries}
-        return [sign for entry in entries if (sign := entry.sign(worker)) is not None]
+        return [mark for entry in entries if (mark := entry.mark(worker)) is not None]
 
     def written(self, done: bool) -> None:
         """The entries that were taken are written, or have to be taken again."""
@@ -104,11 +104,11 @@ class ProgressBuffer:
                 self._written.wait()
             return [id for id in ids if id in self._entries] if self._entries else []
 
-    def final(self, ids: Iterable[JobId], worker: str) -> list[Sign]:
+    def final(self, ids: Iterable[JobId], worker: str) -> list[ProgressMark]:
         """The entries of jobs that were stopped and are handed back."""
         with self._lock:
             entries = [self._entries[id] for id in ids if id in self._entries]
-        return [sign for entry in entries if (sign := entry.sign(worker)) is not None]
+        return [mark for entry in entries if (mark := entry.mark(worker)) is not None]
 
     def forget(self, ids: Collection[JobId]) -> None:
         """These jobs are settled; if they come again, they begin anew."""

@@ -41,17 +41,17 @@ class ProgressWriter:
         held_jobs, registration = self._registration.held_jobs, self._registration
         if registration.lost or registration.silent_too_long:
             return _BETWEEN_WRITES  # by now the jobs may be somebody else's
-        signs = held_jobs.progress.take(held_jobs.worker)
+        marks = held_jobs.progress.take(held_jobs.worker)
         written = True
         try:
-            if signs:
+            if marks:
                 self._wrote_at = time.monotonic()
-                self._store.scheduled.sign(signs)
+                self._store.scheduled.mark_progress(marks)
         except StoreUnreachable:
             written = False
             raise
         except StoreError as error:
-            self._events.emit("progress.refused", jobs=[sign.id for sign in signs], error=str(error))
+            self._events.emit("progress.refused", jobs=[mark.id for mark in marks], error=str(error))
         finally:
             held_jobs.progress.written(written)
         return 3600.0

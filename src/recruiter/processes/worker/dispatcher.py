@@ -45,10 +45,10 @@ from recruiter.processes.child import pipe
 from recruiter.processes.worker import overruns
 from recruiter.processes.worker.child_handle import STUCK, Answer, ChildHandle, Run
 from recruiter.processes.worker.child_pool import ChildPool, Spawn
-from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, Outcome, crashed
+from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, JobOutcome, crashed
 from recruiter.processes.worker.job_events import JobEvents
 from recruiter.processes.worker.overruns import ByForce, Overruns, Reason
-from recruiter.store import outcomes as moves
+from recruiter.store import outcomes
 from recruiter.store.codec import Document, decode
 from recruiter.store.collections.limits import limit_of
 
@@ -277,7 +277,7 @@ class Dispatcher:
     def _give_back(self, jobs: Iterable[HeldJob]) -> None:
         self._end([(job.id, None) for job in jobs])
 
-    def _end(self, outcomes: list[Outcome]) -> None:
+    def _end(self, outcomes: list[JobOutcome]) -> None:
         if outcomes:
             self._held_jobs.ended(outcomes)
             self._told()
@@ -311,14 +311,14 @@ class Dispatcher:
             child.kill()  # its pipe is closed: it is ending, or a job has closed what was not its own
             self._stop_listening(child)
         self._note(child)
-        outcomes: list[Outcome] = []
+        outcomes: list[JobOutcome] = []
         for answer in answers:
             if answer.kind < pipe.ARCHIVE:
                 self._greet(child, answer)
             else:
-                move = pipe.move_of(answer.kind, answer.payload)
-                outcomes.append((answer.job.id, move))
-                self._job_events.ended(answer.job.id, move)
+                outcome = pipe.outcome_of(answer.kind, answer.payload)
+                outcomes.append((answer.job.id, outcome))
+                self._job_events.ended(answer.job.id, outcome)
         self._end(outcomes)
 
     def _note(self, child: ChildHandle) -> None:
@@ -365,7 +365,9 @@ class Dispatcher:
         if not child.recycling:
             self._events.emit("child.died", pid=child.pid, how=how, jobs=[run.job.id for run in started])
 
-    def crash(self, job: HeldJob, at: datetime, how: str, started_at: datetime | None = None) -> moves.Move:
+    def crash(
+        self, job: HeldJob, at: datetime, how: str, started_at: datetime | None = None
+    ) -> outcomes.Outcome | None:
         """What the death of its process means for a job, whatever is in it."""
         said = self._held_jobs.progress.fields_of(job.id)
         return crashed(job, self._policies, self._held_jobs.worker, at, how, said, started_at)
@@ -434,16 +436,17 @@ class Dispatcher:
         self._forget(child)
         self._pool.replenish(self._held_jobs.worker)
 
-    def _outcome(self, job: HeldJob, reason: Reason, end: overruns.Ended) -> moves.Move:
+    def _outcome(self, job: HeldJob, reason: Reason, end: overruns.Ended) -> outcomes.Outcome | None:
         try:
             document = decode(job.raw) | self._held_jobs.progress.fields_of(job.id)
             if isinstance(reason, ByForce):
                 self._events.emit("job.ended_by_force", job=job.id, error=str(reason.error))
-            move = reason.outcome(document, self._policies, end)
-            self._job_events.ended(job.id, move)
-            return move
+            outcome = reason.outcome(document, self._policies, end)
+            self._job_events.ended(job.id, outcome)
+            return outcome
         except Exception as error:
-            return moves.unreadable(job.id, job.raw, end.at, f"its process was ended, and it cannot be read: {error}")
+            problem = f"its process was ended, and it cannot be read: {error}"
+            return outcomes.unreadable(job.id, job.raw, end.at, problem)
 
     def interrupt(self, runs: Iterable[Run], why: str) -> None:
         """Jobs that were ended by us, not by themselves: they are handed back and no attempt is counted.

@@ -12,11 +12,11 @@ from recruiter.events import Events
 from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
 from recruiter.processes.worker.registration import JobRunner, Registration
-from recruiter.store.change_stream import FLOW, LULL, Doorbell
+from recruiter.store.change_stream import FLOW, LULL, ChangeWaiter
 from recruiter.store.collections.roster import ASSIGNED_TO_ME
 from recruiter.store.collections.scheduled import Marked
 from recruiter.store.database import Store
-from recruiter.store.outcomes import Move
+from recruiter.store.outcomes import Outcome
 
 _BETWEEN_LOOKS = 0.005
 
@@ -44,10 +44,10 @@ class Fetcher:
         self._busy = busy
         """Called now and then while no slot is free."""
         self._listening = listen
-        """Whether to open a doorbell when nothing comes; not worth it for somebody who will not wait for long."""
+        """Whether to open a change waiter when nothing comes; not worth it for somebody who will not wait for long."""
         self._loop = Loop("fetch", self._step, stop, events)
         store.wakers.add(self._loop.wake)
-        self._bell: Doorbell | None = None
+        self._bell: ChangeWaiter | None = None
         self._flowing_until = 0.0
 
     def start(self) -> threading.Thread:
@@ -94,7 +94,7 @@ class Fetcher:
             return False
         try:
             now = self._clock.now()
-            marked = self._store.settlement.mark_started(held_jobs.worker, [job.id for job in jobs], now)
+            marked = self._store.transactions.mark_started(held_jobs.worker, [job.id for job in jobs], now)
         except Superseded:
             self._registration.lose(held_jobs)
             return False
@@ -109,14 +109,14 @@ class Fetcher:
             self._ended()
         return True
 
-    def _refused(self, job: HeldJob, marked: Marked, now: datetime) -> Move:
+    def _refused(self, job: HeldJob, marked: Marked, now: datetime) -> Outcome | None:
         """What becomes of an at-most-once job that must not start here."""
         if job.id in marked.started_before:
             return self._runner.crash(job, now, "started before, never ended")
         return None  # it has been cancelled, or is not ours
 
     def _look_for_jobs(self, held_jobs: HeldJobs) -> float:
-        """Nothing is known to fetch: if a slot is free, ask the roster, and then listen for the doorbell."""
+        """Nothing is known to fetch: if a slot is free, ask the roster, and then listen for the change waiter."""
         if not self._runner.hungry:
             self._busy()
             return 1.0
@@ -129,12 +129,15 @@ class Fetcher:
         bell.arm()
         return 3600.0 if bell.listening else 0.1
 
-    def _listen(self, worker: str) -> Doorbell:
+    def _listen(self, worker: str) -> ChangeWaiter:
         match = {"documentKey._id": worker, ASSIGNED_TO_ME: {"$exists": True}}
         if self._bell is None or self._bell.match != match:
             self.close()
-            self._bell = Doorbell(self._store.roster.collection, match, lambda _: self._loop.wake(), self._deaf)
+            self._bell = ChangeWaiter(self._store.roster.collection, match, lambda _: self._loop.wake(), self._deaf)
         return self._bell
 
     def _deaf(self, error: str | None) -> None:
-        self._events.emit("doorbell.back") if error is None else self._events.emit("doorbell.failed", error=error)
+        if error is None:
+            self._events.emit("change_stream.back")
+        else:
+            self._events.emit("change_stream.failed", error=error)

@@ -98,7 +98,7 @@ class Heartbeat:
             "tasks": sorted(tasks),
             "slots": self._options.slots,
             "prefetch": 0,
-            "session": self._store.settlement.session_id,
+            "session": self._store.transactions.session_id,
             "resources": self._options.resources,
             "joined_at": moment,
             "seen_at": moment,

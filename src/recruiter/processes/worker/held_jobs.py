@@ -44,12 +44,12 @@ from recruiter.domain.job import JobId
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.retry.policy_registry import PolicyRegistry
 from recruiter.processes.progress.buffer import ProgressBuffer
-from recruiter.store import outcomes as moves
+from recruiter.store import outcomes
 from recruiter.store.codec import Document, decode
 from recruiter.store.collections.roster import Holding
-from recruiter.store.outcomes import Move
+from recruiter.store.outcomes import Outcome
 
-Outcome = tuple[JobId, Move]
+JobOutcome = tuple[JobId, Outcome | None]
 
 _CANCELLED = CANCELLED_LANE.encode()
 
@@ -134,7 +134,7 @@ class HeldJobs:
         """Fetched, at most once, and not marked as started."""
         self._marks: dict[JobId, HeldJob] = {}
         """At-most-once jobs that are marked as started, or may be: the outcome of a mark can be unknown."""
-        self._outcomes: deque[Outcome] = deque()
+        self._outcomes: deque[JobOutcome] = deque()
         self._settling = 0
         self._recall: Callable[[Collection[JobId]], None] = lambda _: None
         self._may_start: Callable[[HeldJob], bool] = lambda _: True
@@ -256,19 +256,19 @@ class HeldJobs:
             self._states.update((job.id, HeldState.QUEUED) for jobs in (first, last) for job in jobs)
             return first, last
 
-    def ended(self, outcomes: Iterable[Outcome]) -> None:
+    def ended(self, outcomes: Iterable[JobOutcome]) -> None:
         """What became of some jobs. It is taken only once of each, and only of those that are held."""
         fresh = list(outcomes)
         with self._lock:
             self._end(fresh)
 
-    def _end(self, outcomes: Iterable[Outcome]) -> None:
-        for id, move in outcomes:
+    def _end(self, outcomes: Iterable[JobOutcome]) -> None:
+        for id, outcome in outcomes:
             if self._states.get(id) in _BEFORE_THE_END:
                 self._states[id] = HeldState.ENDED
                 self._jobs.pop(id, None)
                 marked = self._marks.pop(id, None)
-                self._outcomes.append((id, _unmarked(marked) if marked and move is None else move))
+                self._outcomes.append((id, _unmarked(marked) if marked and outcome is None else outcome))
 
     def not_begun(self) -> list[JobId]:
         """Everything that has not got as far as the runner, to be handed back."""
@@ -309,9 +309,9 @@ class HeldJobs:
 
     # -- the settler -------------------------------------------------------------------------------------------------
 
-    def to_settle(self) -> list[Outcome]:
+    def to_settle(self) -> list[JobOutcome]:
         """Everything that has gathered, up to a bound in number and in bytes."""
-        batch: list[Outcome] = []
+        batch: list[JobOutcome] = []
         size = 0
         with self._lock:
             while self._outcomes and len(batch) < LARGEST_SETTLEMENT and size < LARGEST_BYTES:
@@ -321,7 +321,7 @@ class HeldJobs:
             self._settling = len(batch)
             return batch
 
-    def settled(self, outcomes: Iterable[Outcome], holding: Holding) -> bool:
+    def settled(self, outcomes: Iterable[JobOutcome], holding: Holding) -> bool:
         """These are no longer ours; takes note of what still is. True when there are new jobs to fetch."""
         ids = [id for id, _ in outcomes]
         with self._lock:  # one lock for all: in between, an old answer would bring the jobs back
@@ -335,7 +335,7 @@ class HeldJobs:
             self._recall(lost)
         return new
 
-    def not_settled(self, outcomes: list[Outcome]) -> None:
+    def not_settled(self, outcomes: list[JobOutcome]) -> None:
         with self._lock:
             self._states.update((id, HeldState.ENDED) for id, _ in outcomes)
             self._outcomes.extendleft(reversed(outcomes))
@@ -350,7 +350,7 @@ class HeldJobs:
     def results(self) -> list[JobId]:
         """Jobs whose results have not been written."""
         with self._lock:
-            return [id for id, move in self._outcomes if move is not None]
+            return [id for id, outcome in self._outcomes if outcome is not None]
 
     @property
     def all_settled(self) -> bool:
@@ -358,9 +358,9 @@ class HeldJobs:
             return not self._outcomes and not self._settling
 
 
-def _unmarked(job: HeldJob) -> Move:
+def _unmarked(job: HeldJob) -> Outcome | None:
     try:
-        return moves.not_started(decode(job.raw))
+        return outcomes.not_started(decode(job.raw))
     except Exception:
         return None  # it cannot be read: whoever runs it next will say so
 
@@ -373,13 +373,13 @@ def crashed(
     how: str,
     said: Document,
     started_at: datetime | None = None,
-) -> Move:
+) -> Outcome | None:
     """What it means for a job, whatever is in it, that it was started and will not come to its end.
 
     `said` is what it has said of itself before.
     """
     try:
         document = decode(job.raw) | said
-        return moves.crashed(document, policies, worker=worker, started_at=started_at, at=at, message=how)
+        return outcomes.crashed(document, policies, worker=worker, started_at=started_at, at=at, message=how)
     except Exception as error:
-        return moves.unreadable(job.id, job.raw, at, f"{how}, and the job cannot be read: {error}")
+        return outcomes.unreadable(job.id, job.raw, at, f"{how}, and the job cannot be read: {error}")

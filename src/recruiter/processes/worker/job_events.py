@@ -7,7 +7,7 @@ from recruiter.domain.job import JobId
 from recruiter.domain.why import Why
 from recruiter.events import Events
 from recruiter.processes.child.listener_errors import ListenerErrorLog
-from recruiter.store import outcomes as moves
+from recruiter.store import outcomes
 from recruiter.store.codec import Document, decode
 from recruiter.store.transactions import Rescheduled
 
@@ -24,12 +24,12 @@ class JobEvents:
         self._tell_all = tell_all
         self._listener_errors = ListenerErrorLog()
 
-    def ended(self, id: JobId, move: moves.Move) -> None:
+    def ended(self, id: JobId, outcome: outcomes.Outcome | None) -> None:
         """What became of a job. Successes are only looked into when somebody wants to hear of each."""
-        if isinstance(move, Rescheduled):
-            self._put_off(id, move)
-        elif isinstance(move, bytes) and (self._tell_all or _NOT_DONE in move or _NOTES in move):
-            self._archived(id, decode(move))
+        if isinstance(outcome, Rescheduled):
+            self._put_off(id, outcome)
+        elif isinstance(outcome, bytes) and (self._tell_all or _NOT_DONE in outcome or _NOTES in outcome):
+            self._archived(id, decode(outcome))
 
     def listener_failed(self, listener_errors: list[bytes]) -> None:
         """Of listeners that failed in a child."""
@@ -39,15 +39,15 @@ class JobEvents:
                 error = told.error if told.times == 1 else f"{told.error} ({told.times} times)"
                 self._events.emit("listener.failed", listener=told.listener, event=told.event, error=error)
 
-    def _put_off(self, id: JobId, move: Rescheduled) -> None:
-        failure = move.fields.get("last_execution")
-        if move.snoozes is not None:
-            next_at, reason = move.fields["scheduled_at"], move.fields["snoozed"]
+    def _put_off(self, id: JobId, outcome: Rescheduled) -> None:
+        failure = outcome.fields.get("last_execution")
+        if outcome.snoozes is not None:
+            next_at, reason = outcome.fields["scheduled_at"], outcome.fields["snoozed"]
             self._events.emit("job.snoozed", job=id, next=next_at, reason=reason)
         elif failure is None:
             self._events.emit("job.misplaced", job=id)
         else:
-            self._events.emit("job.failed", job=id, error=_error(failure), next=move.fields["scheduled_at"])
+            self._events.emit("job.failed", job=id, error=_error(failure), next=outcome.fields["scheduled_at"])
             self._noted(id, failure)
 
     def _archived(self, id: JobId, ended: Document) -> None:

@@ -19,7 +19,7 @@ from recruiter.domain.job import Execution
 from recruiter.domain.retry.policy_registry import PolicyRegistry
 from recruiter.errors import JobBlockedOthers, JobOutOfMemory, JobTimedOut, RecruiterError
 from recruiter.processes.worker.child_handle import ChildHandle
-from recruiter.store import outcomes as moves
+from recruiter.store import outcomes
 from recruiter.store.codec import Document
 
 _TIME_TO_LEAVE = 0.5
@@ -47,30 +47,32 @@ class ByForce:
 
     error: RecruiterError
 
-    def outcome(self, document: Document, policies: PolicyRegistry, end: Ended) -> moves.Move:
-        return moves.ended_by_force(document, policies, self.error, worker=end.worker, started_at=end.since, at=end.at)
+    def outcome(self, document: Document, policies: PolicyRegistry, end: Ended) -> outcomes.Outcome | None:
+        return outcomes.ended_by_force(
+            document, policies, self.error, worker=end.worker, started_at=end.since, at=end.at
+        )
 
 
 @dataclass(frozen=True)
 class Cancelled:
     flag: Document
 
-    def outcome(self, document: Document, policies: PolicyRegistry, end: Ended) -> moves.Move:
+    def outcome(self, document: Document, policies: PolicyRegistry, end: Ended) -> outcomes.Outcome | None:
         del policies  # nobody tries it again
         how = "it was cancelled, did not end when told so, and its process was ended"
         execution = Execution(end.since, end.at, end.worker, message=how)
-        return moves.cancelled({**document, "cancel": self.flag}, end.at, execution)
+        return outcomes.cancelled({**document, "cancel": self.flag}, end.at, execution)
 
 
 @dataclass(frozen=True)
 class Suspected:
     """It may be the one that held up the others, or one of those: it runs alone from now on."""
 
-    def outcome(self, document: Document, policies: PolicyRegistry, end: Ended) -> moves.Move:
+    def outcome(self, document: Document, policies: PolicyRegistry, end: Ended) -> outcomes.Outcome | None:
         if document.get("at_most_once"):
             how = "its process was ended because a job there held up the others"
-            return moves.crashed(document, policies, worker=end.worker, started_at=end.since, at=end.at, message=how)
-        return moves.suspected(document)
+            return outcomes.crashed(document, policies, worker=end.worker, started_at=end.since, at=end.at, message=how)
+        return outcomes.suspected(document)
 
 
 Reason = ByForce | Cancelled | Suspected

@@ -28,7 +28,7 @@ from recruiter.events import Events
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
 from recruiter.store.codec import Document
 from recruiter.store.database import Store
-from recruiter.store.outcomes import Move
+from recruiter.store.outcomes import Outcome
 
 LAST_WRITES = 10.0
 """Seconds to get the last results written when stopping, also when MongoDB does not answer."""
@@ -73,7 +73,7 @@ class JobRunner(Protocol):
     def recall(self, ids: Collection[JobId]) -> None:
         """These must not start any more: those that have not are given back."""
 
-    def crash(self, job: HeldJob, at: datetime, how: str) -> Move:
+    def crash(self, job: HeldJob, at: datetime, how: str) -> Outcome | None:
         """What becomes of a job whose process died under it."""
 
 

@@ -11,10 +11,10 @@ from recruiter.domain.planning.prefetch import Throughput
 from recruiter.errors import DocumentRefused, Superseded
 from recruiter.events import Events
 from recruiter.processes.loop import Loop, Stop
-from recruiter.processes.worker.held_jobs import HeldJobs, Outcome
+from recruiter.processes.worker.held_jobs import HeldJobs, JobOutcome
 from recruiter.processes.worker.registration import Registration
 from recruiter.steps.settle import settle
-from recruiter.store import outcomes as moves
+from recruiter.store import outcomes
 from recruiter.store.collections.roster import Holding
 from recruiter.store.database import Store
 from recruiter.store.transactions import Rescheduled
@@ -62,23 +62,25 @@ class Settler:
         except BaseException:
             held_jobs.not_settled(outcomes)
             raise
-        self._throughput.count(sum(1 for _, move in outcomes if move is not None), self._clock.monotonic())
+        self._throughput.count(sum(1 for _, outcome in outcomes if outcome is not None), self._clock.monotonic())
         held_jobs.settled(outcomes, holding)
         self._settled()
         return 0.0
 
 
-def let_go(store: Store, held_jobs: HeldJobs, outcomes: list[Outcome]) -> None:
+def let_go(store: Store, held_jobs: HeldJobs, outcomes: list[JobOutcome]) -> None:
     """Takes our marks off what is about to be settled: no sign of life may come after that, and what is handed back
     looks as if it had never been here, but for what it has said."""
-    signed = held_jobs.progress.stop([id for id, _ in outcomes])
-    released = {id for id, move in outcomes if move is None}
-    final_progress = held_jobs.progress.final(released.intersection(signed), held_jobs.worker) if signed else []
+    marked = held_jobs.progress.stop([id for id, _ in outcomes])
+    released = {id for id, outcome in outcomes if outcome is None}
+    final_progress = held_jobs.progress.final(released.intersection(marked), held_jobs.worker) if marked else []
     if final_progress:
-        store.scheduled.unsign(final_progress)
+        store.scheduled.clear_progress(final_progress)
 
 
-def settle_all(store: Store, events: Events, worker: str, outcomes: list[Outcome], facts: Mapping[str, Any]) -> Holding:
+def settle_all(
+    store: Store, events: Events, worker: str, outcomes: list[JobOutcome], facts: Mapping[str, Any]
+) -> Holding:
     """Settles a batch. If MongoDB refuses a document in it, finds out which, and keeps as much of it as can be kept.
 
     Every other error is the caller's: the batch stays as it is, to be settled again.
@@ -90,20 +92,20 @@ def settle_all(store: Store, events: Events, worker: str, outcomes: list[Outcome
             half = len(outcomes) // 2
             settle_all(store, events, worker, outcomes[:half], facts)
             return settle_all(store, events, worker, outcomes[half:], facts)
-        ((id, move),) = outcomes
-        if move is None:
+        ((id, outcome),) = outcomes
+        if outcome is None:
             raise
         events.emit("job.reduced", job=id, error=str(error))
-        return _settle_reduced(store, worker, id, move, facts, error)
+        return _settle_reduced(store, worker, id, outcome, facts, error)
 
 
 def _settle_reduced(
-    store: Store, worker: str, id: JobId, move: moves.Ended, facts: Mapping[str, Any], refused: DocumentRefused
+    store: Store, worker: str, id: JobId, outcome: outcomes.Outcome, facts: Mapping[str, Any], refused: DocumentRefused
 ) -> Holding:
     original = dict(store.scheduled.fetch([id])).get(id)
-    if original is None and isinstance(move, Rescheduled):
+    if original is None and isinstance(outcome, Rescheduled):
         return settle(store, worker, [(id, None)], facts)  # somebody has removed the job: there is nothing to keep
-    for form in moves.reduced(id, move, original, store.clock.now(), str(refused)):
+    for form in outcomes.reduced(id, outcome, original, store.clock.now(), str(refused)):
         try:
             return settle(store, worker, [(id, form)], facts)
         except DocumentRefused as error:

@@ -65,7 +65,7 @@ class Lease:
     since: datetime | None = None
     renewed_at: datetime | None = None
     session: SessionId | None = None
-    """Where its transactions run; see settlement.py."""
+    """Where its transactions run; see transactions.py."""
     takeovers: tuple[datetime, ...] = ()
     """When the last terms began."""
     odd: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
 """`scheduled`: the jobs that wait or run.
 
 A job document is not touched while it is assigned or run for a moment: who holds it is written on the roster. Of a job
-that runs for long, or says something, its worker signs the document for people to see (`sign`).
+that runs for long, or says something, its worker marks the document for people to see (`mark_progress`).
 
 Two kinds of documents live here. With a `lane` it is a job of full shape (the validator sees to it) and in the due
 index. Without one it was inserted by some other program: it waits in the *inbox* until the leader adopts it or sets it
@@ -131,20 +131,20 @@ DUPLICATE_KEY = 11000
 _STORED_WITHIN = 30.0
 """Seconds in which the driver repeats an insert through any number of new primaries; without a time it does so once."""
 
-_SIGNED_WITHIN = 5.0
+_MARKED_WITHIN = 5.0
 """Seconds for a write that nothing depends on, but that settling waits for."""
-NOT_A_SIGN = {"updateDescription.updatedFields.reported_at": {"$exists": False}}
+NOT_A_PROGRESS_MARK = {"updateDescription.updatedFields.reported_at": {"$exists": False}}
 """For those who listen: most changes of a job that runs mean nothing to anybody but people."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sign:
+class ProgressMark:
     """A sign of life of a running job, for people to see: who runs it, since when, and what it has said."""
 
     id: JobId
     attempts: int
     was_locked_by: str | None
-    """When its worker fetched it: a sign that somebody has left there, and nobody's lock."""
+    """When its worker fetched it: a mark that somebody has left there, and nobody's lock."""
     worker: str
     since: datetime
     fields: Document
@@ -343,22 +343,22 @@ class Scheduled:
         return Marked(mine, frozenset(d["_id"] for d in found) - mine)
 
     @store_call
-    def sign(self, signs: Sequence[Sign]) -> None:
-        """Writes signs of life. One of a worker that has lost the job to a later attempt, or to somebody who has signed
+    def mark_progress(self, marks: Sequence[ProgressMark]) -> None:
+        """Writes marks of life. One of a worker that has lost the job to a later attempt, or to somebody who has marked
         since, changes nothing; and none brings a job back that has ended."""
         writes = []
-        for sign in signs:
-            lock = {"locked_by": sign.worker, "locked_at": sign.since, "started_at": sign.since}
-            update = {"$set": {**sign.fields, **lock}, "$currentDate": {"reported_at": True}}
-            writes.append(UpdateOne(_mine(sign), update))
-        with pymongo.timeout(_SIGNED_WITHIN):
+        for mark in marks:
+            lock = {"locked_by": mark.worker, "locked_at": mark.since, "started_at": mark.since}
+            update = {"$set": {**mark.fields, **lock}, "$currentDate": {"reported_at": True}}
+            writes.append(UpdateOne(_mine(mark), update))
+        with pymongo.timeout(_MARKED_WITHIN):
             self.collection.bulk_write(writes, ordered=False)
 
     @store_call
-    def unsign(self, signs: Sequence[Sign]) -> None:
+    def clear_progress(self, marks: Sequence[ProgressMark]) -> None:
         """These are about to be handed back: what they have said stays, and nobody runs them."""
         unlock = {"$unset": dict.fromkeys(LOCK, "")}
-        writes = [UpdateOne(_mine(sign), {"$set": sign.fields, **unlock}) for sign in signs]
+        writes = [UpdateOne(_mine(mark), {"$set": mark.fields, **unlock}) for mark in marks]
         self.collection.bulk_write(writes, ordered=False)
 
     # -- repeating ---------------------------------------------------------------------------------------------
@@ -605,11 +605,11 @@ def _flags(found: Iterable[Any]) -> dict[JobId, Document]:
     }
 
 
-def _mine(sign: Sign) -> Document:
+def _mine(mark: ProgressMark) -> Document:
     return {
-        "_id": sign.id,
-        "attempts": sign.attempts,
-        "locked_by": {"$in": [None, sign.worker, *filter(None, [sign.was_locked_by])]},
+        "_id": mark.id,
+        "attempts": mark.attempts,
+        "locked_by": {"$in": [None, mark.worker, *filter(None, [mark.was_locked_by])]},
     }
 
 

@@ -1,6 +1,6 @@
 """`statistics`: how many jobs have ended, by minute, group and task; how long they waited, and how long they took.
 
-The counts are written in the transaction that moves jobs into the archive (`settlement.py`), from the very documents
+The counts are written in the transaction that moves jobs into the archive (`transactions.py`), from the very documents
 that are moved, so they are exact. Each process writes to documents of its own, so that no two ever wait for each other;
 the leader adds them up when a minute is over (`fold`): into one of the minute, and one of the hour.
 

@@ -32,7 +32,7 @@ _RETRIED = 2
 _CLASS = "last_execution.class"
 
 
-class Ends:
+class EndedJobs:
     def __init__(self, archived: Collection[Document]) -> None:
         self._archived = archived
 

@@ -27,7 +27,7 @@ _LONGEST_FIRST: Order = (("about to start", ASCENDING), ("since", ASCENDING), ("
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class RunningJobs:
     scheduled: Collection[Document]
     holds: Mapping[JobId, Hold]
     filter: JobFilter

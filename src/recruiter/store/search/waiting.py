@@ -1,4 +1,4 @@
-"""Jobs that wait, in the order in which they get their turn: which index finds them, and what it leaves to look at.
+"""Jobs that wait, in the order in which they get their state: which index finds them, and what it leaves to look at.
 
 There is no index over all of them in that order, and none is needed: the due index has it for each lane, lanes are few,
 and MongoDB merges them. Where keys make thousands of lanes, or every job in hundreds of them has to be looked at, they
@@ -34,7 +34,7 @@ _LANE_BY_LANE = (("lane", ASCENDING), *TURN)
 _IN_A_LANE: Document = {"lane": {"$gt": "", "$ne": CANCELLED_LANE}}
 
 
-class Turn(StrEnum):
+class WaitingState(StrEnum):
     """Jobs that nobody holds."""
 
     QUEUED = "queued"
@@ -44,14 +44,14 @@ class Turn(StrEnum):
     """The leader archives them in a moment."""
 
 
-class Turns:
+class WaitingJobs:
     def __init__(self, scheduled: Collection[Document]) -> None:
         self._scheduled = scheduled
 
     @store_call
     def walk(
         self,
-        turn: Turn,
+        state: WaitingState,
         filter: JobFilter,
         now: datetime,
         held: Ids[JobId],
@@ -63,21 +63,21 @@ class Turns:
 
         `after` is where the walk will go on: it goes on in the order in which it began.
         """
-        scan = self._scan(turn, filter, now, after)
+        scan = self._scan(state, filter, now, after)
         if scan is None:
             return None
         bounds = [*scan.bounds, *matching.due_between(filter, now)]
         if filter.delayed is not None:
             bounds.append({"scheduled_at": {"$lte": resolved(filter.delayed, now)}})
-        if turn is not Turn.CANCELLING:
-            bounds.append({"scheduled_at": {"$lte" if turn is Turn.QUEUED else "$gt": now}})
+        if state is not WaitingState.CANCELLING:
+            bounds.append({"scheduled_at": {"$lte" if state is WaitingState.QUEUED else "$gt": now}})
         if held:
             bounds.append({"_id": {"$nin": list(held)}})
         return Walk(self._scheduled, replace(scan, bounds=tuple(bounds), residual=(*scan.residual, *also)))
 
-    def _scan(self, turn: Turn, filter: JobFilter, now: datetime, after: Position | None) -> Scan | None:
+    def _scan(self, state: WaitingState, filter: JobFilter, now: datetime, after: Position | None) -> Scan | None:
         conditions = matching.of_waiting(filter, now)
-        if turn is Turn.CANCELLING:
+        if state is WaitingState.CANCELLING:
             return Scan(DUE, TURN, ({"lane": CANCELLED_LANE},), residual=matching.residual(conditions))
         for word, index, values in (("urn", BY_URN, filter.urn), ("owner", BY_OWNER, filter.owner)):
             if values:

@@ -1,4 +1,4 @@
-"""A doorbell rings while it is armed, and costs the server nothing while its owner has hung up."""
+"""A change waiter rings while it is armed, and costs the server nothing while its owner has hung up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 from pymongo import MongoClient
 
-from recruiter.store.change_stream import Change, Doorbell
+from recruiter.store.change_stream import Change, ChangeWaiter
 from recruiter.store.codec import Document
 from recruiter.store.database import Store
 from tests.conftest import eventually
@@ -27,7 +27,7 @@ class Listener:
         self.rung.set()
 
 
-Pair = tuple[Doorbell, Listener]
+Pair = tuple[ChangeWaiter, Listener]
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def trouble() -> list[str | None]:
 def bell(request: pytest.FixtureRequest, store: Store, trouble: list[str | None]) -> Iterator[Pair]:
     place = store.database["door"] if request.param == "collection" else store.database
     listener = Listener()
-    bell = Doorbell(place, {"operationType": "insert"}, listener.hear, trouble.append)
+    bell = ChangeWaiter(place, {"operationType": "insert"}, listener.hear, trouble.append)
     yield bell, listener
     bell.hang_up()
     bell.close()

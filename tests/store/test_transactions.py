@@ -13,7 +13,7 @@ from recruiter.errors import StoreError, Superseded
 from recruiter.store.codec import Document, encode, job_document
 from recruiter.store.collections.roster import Holding, LastEntry
 from recruiter.store.database import Store
-from recruiter.store.transactions import Movement, Rescheduled
+from recruiter.store.transactions import OutcomeBatch, Rescheduled
 from tests.samples import (
     NOW,
     a_job,
@@ -44,8 +44,8 @@ class TestSettle:
         ids = hold(store, *jobs)
         later = NOW + timedelta(minutes=5)
 
-        movement = Movement({ended.id: done(ended)}, [to_retry(again, later)])
-        holding = store.settlement.settle("w1", movement, {"prefetch": 11})
+        batch = OutcomeBatch({ended.id: done(ended)}, [to_retry(again, later)])
+        holding = store.transactions.settle("w1", batch, {"prefetch": 11})
 
         assert holding == Holding([waiting.id], settled=1, given=1)
         assert places(store, ids) == {ended.id: "archived", again.id: "scheduled", waiting.id: "scheduled"}
@@ -60,7 +60,7 @@ class TestSettle:
         hold(store, ended, released)
         before = document(store, released.id)
 
-        store.settlement.settle("w1", Movement({ended.id: done(ended)}, release=[released.id]), {})
+        store.transactions.settle("w1", OutcomeBatch({ended.id: done(ended)}, release=[released.id]), {})
 
         assert document(store, released.id) == before
         assert store.roster.held() == set()
@@ -73,7 +73,7 @@ class TestSettle:
         before = [document(store, id) for id in ids]
 
         with pytest.raises(Superseded, match="w1"):
-            store.settlement.settle("w1", Movement({ended.id: done(ended)}, [to_retry(again)]), {})
+            store.transactions.settle("w1", OutcomeBatch({ended.id: done(ended)}, [to_retry(again)]), {})
 
         assert [document(store, id) for id in ids] == before
         assert store.archived.which_exist(ids) == set()
@@ -83,10 +83,10 @@ class TestSettle:
         """Given an archive document that the validator refuses, when settled, then the other one stays held too."""
         good, bad = a_job(), a_job()
         ids = hold(store, good, bad)
-        movement = Movement({good.id: done(good), bad.id: encode({"_id": bad.id, "done": "maybe"})})
+        batch = OutcomeBatch({good.id: done(good), bad.id: encode({"_id": bad.id, "done": "maybe"})})
 
         with pytest.raises(StoreError):
-            store.settlement.settle("w1", movement, {})
+            store.transactions.settle("w1", batch, {})
 
         assert set(places(store, ids).values()) == {"scheduled"}
         assert store.roster.held() == set(ids)
@@ -96,13 +96,13 @@ class TestSettle:
         ended, again, fresh = jobs = a_job(), a_job(), a_job()
         ids = hold(store, *jobs)
         later = NOW + timedelta(minutes=5)
-        first = Movement({ended.id: done(ended, result=1)}, [to_retry(again, later)])
-        store.settlement.settle("w1", first, {})
+        first = OutcomeBatch({ended.id: done(ended, result=1)}, [to_retry(again, later)])
+        store.transactions.settle("w1", first, {})
 
-        repeated = Movement(
+        repeated = OutcomeBatch(
             {ended.id: done(ended, result=2), fresh.id: done(fresh)}, [to_retry(again, later + timedelta(days=1))]
         )
-        holding = store.settlement.settle("w1", repeated, {})
+        holding = store.transactions.settle("w1", repeated, {})
 
         assert holding.assigned == []
         assert places(store, ids) == {ended.id: "archived", again.id: "scheduled", fresh.id: "archived"}
@@ -117,7 +117,7 @@ class TestSettle:
         marked_as_started(store, "w1", job.id)
 
         again = Rescheduled(job.id, 0, {"attempts": 1}, unset=("started_by", "started_at"))
-        store.settlement.settle("w1", Movement(reschedule=[again]), {})
+        store.transactions.settle("w1", OutcomeBatch(reschedule=[again]), {})
 
         assert {"started_by", "started_at"}.isdisjoint(document(store, job.id))
 
@@ -127,7 +127,7 @@ class TestSettle:
         store.scheduled.flag_cancelled(job.id, NOW, None, None)
 
         again = Rescheduled(job.id, 0, {"attempts": 1, "group": "night", "lane": "night/add"})
-        store.settlement.settle("w1", Movement(reschedule=[again]), {})
+        store.transactions.settle("w1", OutcomeBatch(reschedule=[again]), {})
 
         assert document(store, job.id)["lane"] == "/cancelled"
         assert store.roster.held() == set()
@@ -140,7 +140,7 @@ class TestSettle:
 
         def settle(number: int) -> Holding:
             together.wait()
-            return store.settlement.settle("w1", Movement({job.id: done(job, result=number) for job in jobs}), {})
+            return store.transactions.settle("w1", OutcomeBatch({job.id: done(job, result=number) for job in jobs}), {})
 
         with ThreadPoolExecutor(8) as threads:
             holdings = list(threads.map(settle, range(8)))
@@ -150,8 +150,8 @@ class TestSettle:
         assert len({ended.result for ended in store.archived.get_many(ids).values()}) == 1, "one settlement won"
 
 
-def nothing_happens(_: LastEntry, __: list[Document]) -> Movement:
-    return Movement()
+def nothing_happens(_: LastEntry, __: list[Document]) -> OutcomeBatch:
+    return OutcomeBatch()
 
 
 class TestRetire:
@@ -160,16 +160,16 @@ class TestRetire:
         (seen,) = store.roster.read()
         beat(store, "w1", {})
 
-        assert store.settlement.retire("w1", seen.beats, nothing_happens) is None
+        assert store.transactions.retire("w1", seen.beats, nothing_happens) is None
 
         assert store.roster.held() == {job}
 
     def test_a_worker_that_settled_since_showed_life(self, store: Store) -> None:
         hold(store, a_job())
         (seen,) = store.roster.read()
-        store.settlement.hand_back("w1", [])
+        store.transactions.hand_back("w1", [])
 
-        assert store.settlement.retire("w1", seen.beats, nothing_happens) is None
+        assert store.transactions.retire("w1", seen.beats, nothing_happens) is None
 
     def test_it_is_told_what_the_worker_held_and_nothing_else(self, store: Store) -> None:
         """Given one running, one marked, one waiting and one elsewhere, then fate hears of the first three."""
@@ -181,11 +181,11 @@ class TestRetire:
         (seen,) = store.roster.read()
         told: list[JobId] = []
 
-        def fate(_: LastEntry, started: list[Document]) -> Movement:
+        def fate(_: LastEntry, started: list[Document]) -> OutcomeBatch:
             told[:] = [job["_id"] for job in started]
-            return Movement({ran.id: done(ran)}, [to_retry(marked)])
+            return OutcomeBatch({ran.id: done(ran)}, [to_retry(marked)])
 
-        entry = store.settlement.retire("w1", seen.beats, fate)
+        entry = store.transactions.retire("w1", seen.beats, fate)
 
         assert entry is not None
         assert set(entry.assigned) == {ran.id, marked.id, waited.id}
@@ -203,7 +203,7 @@ class TestRetire:
         (seen,) = store.roster.read()
 
         with pytest.raises(StoreError):
-            store.settlement.retire("w1", seen.beats, lambda _, __: Movement({job: encode({"_id": job})}))
+            store.transactions.retire("w1", seen.beats, lambda _, __: OutcomeBatch({job: encode({"_id": job})}))
 
         assert store.roster.held() == {job}
 
@@ -211,6 +211,6 @@ class TestRetire:
         hold(store, a_job())
         (seen,) = store.roster.read()
 
-        answers = [store.settlement.retire("w1", seen.beats, nothing_happens) for _ in range(2)]
+        answers = [store.transactions.retire("w1", seen.beats, nothing_happens) for _ in range(2)]
 
         assert [answer is None for answer in answers] == [False, True]
