@@ -33,7 +33,7 @@ from recruiter.domain.job import Execution, Job
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.retry.decision import Archive
 from recruiter.embedded import EmbeddedServer
-from recruiter.steps.count_waiting import count_waiting
+from recruiter.steps.clean import count_waiting
 from recruiter.store import outcomes
 from recruiter.store.codec import OPTIONS, encode, job_document
 from recruiter.store.database import Store

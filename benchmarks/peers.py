@@ -36,8 +36,8 @@ import psutil
 from drain import measure_drain, measure_latency
 
 from recruiter.embedded import EmbeddedServer
-from recruiter.embedded.probe import listens
 from recruiter.embedded.process import MongodProcess
+from recruiter.embedded.server import listens
 
 APPS = Path(__file__).parent / "peers"
 sys.path.insert(0, str(APPS))

@@ -57,7 +57,7 @@ from recruiter.steps.enqueue import Enqueuer
 from recruiter.steps.execute import Executor
 from recruiter.steps.recover import checked_moment, recover
 from recruiter.steps.remove import remove
-from recruiter.steps.run_here import run_here
+from recruiter.steps.settle import run_inline
 from recruiter.store.codec import checked_size, decode
 from recruiter.store.database import Store
 from recruiter.store.in_session import Creation, Session
@@ -65,11 +65,9 @@ from recruiter.store.opening import TargetLike, opened, target_of
 from recruiter.store.patience import seconds_left
 from recruiter.store.target import Target
 from recruiter.task import Task
-from recruiter.views.analytics import analyse
-from recruiter.views.count import By, count
+from recruiter.views.analytics import By, analyse, count
 from recruiter.views.explain import explain
-from recruiter.views.find import find
-from recruiter.views.identify import check_id, meant
+from recruiter.views.find import check_id, find, meant
 from recruiter.workable import Workable, stored, tags_of
 
 P = ParamSpec("P")
@@ -498,7 +496,7 @@ class Recruiter(RegistryOwner):
         is taken: JobExists."""
         if check_id and (self.store.scheduled.exists(job.id) or self.store.archived.which_exist([job.id])):
             raise JobExists(f"a job with id {job.id!r} exists already; it was left as it is, and this one did not run")
-        run_here(self.store, self._executor.run, job, own_id=check_id)
+        run_inline(self.store, self._executor.run, job, own_id=check_id)
         return self.handle(job.id, returns)
 
     def repeatable_job_of(self, workable: W, urn: str | None, unique: bool) -> WorkableJob[W]:

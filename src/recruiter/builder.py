@@ -24,7 +24,7 @@ from recruiter.store.codec import new_id
 from recruiter.store.collections.creations import content_id
 from recruiter.store.in_session import Creation, InSession, Session, Steps, aperform, is_async, perform
 from recruiter.store.patience import answered_within
-from recruiter.views.identify import check_id
+from recruiter.views.find import check_id
 from recruiter.workable import Workable
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What an operator says to a running fleet: limits, pauses, and which workers are to be given nothing."""
+"""Controls for operators of a running fleet: limits, pauses, and workers that are kept idle."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from recruiter.domain.planning.limits import Limit
 from recruiter.domain.planning.needs import AmountLike
 from recruiter.domain.schedule.scheduler import Pause
 from recruiter.errors import LimitNotFound, WorkerNotFound
-from recruiter.steps.pause import pause, resume
 from recruiter.store.collections.limits import FLEET, Rules
 from recruiter.store.database import Store
 from recruiter.views.resources import ResourceUse, resources
@@ -70,13 +69,13 @@ class Controls:
 
         Workers learn it with their next heartbeat (a second), and hand back what they hold and have not started.
         """
-        pause(self._store(), f"group:{check_name('group', group)}", Pause(self._now(), by, reason))
+        _pause(self._store(), f"group:{check_name('group', group)}", Pause(self._now(), by, reason))
 
     apause_group = async_face(pause_group)
 
     def resume_group(self, group: str) -> bool:
         """Its jobs start again. False when it was not paused."""
-        return resume(self._store(), f"group:{check_name('group', group)}")
+        return _resume(self._store(), f"group:{check_name('group', group)}")
 
     aresume_group = async_face(resume_group)
 
@@ -85,13 +84,13 @@ class Controls:
 
         Workers learn it with their next heartbeat (a second), and hand back what they hold and have not started.
         """
-        pause(self._store(), FLEET, Pause(self._now(), by, reason))
+        _pause(self._store(), FLEET, Pause(self._now(), by, reason))
 
     ablock_starts = async_face(block_starts)
 
     def allow_starts(self) -> bool:
         """Jobs start again. False when they were allowed."""
-        return resume(self._store(), FLEET)
+        return _resume(self._store(), FLEET)
 
     aallow_starts = async_face(allow_starts)
 
@@ -119,3 +118,21 @@ class Controls:
 
     def _now(self) -> datetime:
         return self._store().clock.now()
+
+
+def _pause(store: Store, what: str, pause: Pause) -> None:
+    """`group:NAME`, or `fleet` for everything. One heartbeat after this has returned, no job of it starts.
+
+    The leader reads the pauses about once a second and assigns no paused job. Workers hold jobs that were assigned
+    before: so the roster document of each worker gets a mark. The worker sees the mark with its next heartbeat, reads
+    the pauses, and hands back the paused jobs that have not started.
+    """
+    store.limits.pause(what, pause)
+    store.roster.tell_of_pauses()
+
+
+def _resume(store: Store, what: str) -> bool:
+    """False when it was not paused."""
+    resumed = store.limits.resume(what)
+    store.roster.tell_of_pauses()
+    return resumed

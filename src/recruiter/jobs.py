@@ -18,9 +18,8 @@ from recruiter.steps.recover import checked_moment, recover_some
 from recruiter.steps.remove import remove_some
 from recruiter.store.codec import Document
 from recruiter.store.database import Store
-from recruiter.views.identify import identify
-from recruiter.views.recognize import recognize
-from recruiter.views.search import FULL, ID, SHORT, Form, count, search
+from recruiter.views.find import identify
+from recruiter.views.search import FULL, ID, SHORT, Form, count, recognize, search
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from recruiter.service_thread import ServiceThread
 from recruiter.store.collections.archived import Archived
 from recruiter.store.collections.scheduled import Scheduled
 from recruiter.store.database import Store
-from recruiter.views.identify import ids_written
+from recruiter.views.find import ids_written
 
 R = TypeVar("R")
 

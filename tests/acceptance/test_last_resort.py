@@ -21,7 +21,7 @@ def broken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> E
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("recruiter.cli.prepare.settings_from", fail)
+    monkeypatch.setattr("recruiter.cli.doctor.settings_from", fail)
     return error
 
 

@@ -17,8 +17,7 @@ from recruiter.steps.adopt import INBOX_AT_ONCE, Adoption
 from recruiter.store.codec import adopted_fields, decode, job_document
 from recruiter.store.database import Store
 from recruiter.views.explain import explain
-from recruiter.views.find import find
-from recruiter.views.look import anything_to_do
+from recruiter.views.find import anything_to_do, find
 from tests.inbox import Leader, by_hand
 from tests.samples import NOW, a_job, document, done, insert, on_the_roster, places
 

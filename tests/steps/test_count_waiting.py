@@ -12,11 +12,10 @@ from recruiter.domain.statistics import MINUTE, Pile
 from recruiter.events import Events
 from recruiter.processes.cleaner import CleanerOptions, CleanerProcess
 from recruiter.processes.loop import Stop
-from recruiter.steps import count_waiting as gauging
-from recruiter.steps.count_waiting import count_waiting
+from recruiter.steps import clean
+from recruiter.steps.clean import count_waiting
 from recruiter.store.database import Store
-from recruiter.views.analytics import analyse
-from recruiter.views.count import count
+from recruiter.views.analytics import analyse, count
 from tests.conftest import eventually
 from tests.samples import a_job, insert, on_the_roster
 
@@ -25,8 +24,8 @@ LONG = timedelta(minutes=10)
 
 @pytest.fixture(autouse=True)
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gauging, "MANY", 3)
-    monkeypatch.setattr(gauging, "_AT_LEAST", LONG)
+    monkeypatch.setattr(clean, "MANY", 3)
+    monkeypatch.setattr(clean, "_AT_LEAST", LONG)
 
 
 def wait(store: Store, number: int, **of: str) -> None:

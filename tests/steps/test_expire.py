@@ -11,7 +11,7 @@ from recruiter import Recruiter, RetryManyTimes, State, Workable
 from recruiter.domain.schedule.policies import Every
 from recruiter.errors import InvalidDuration, InvalidJob, JobFailed
 from recruiter.steps.adopt import adopt
-from recruiter.steps.expire import archive_expired
+from recruiter.steps.cancel import archive_expired
 from recruiter.steps.lead import Leadership
 from recruiter.store.database import Store
 from recruiter.testing import Sandbox

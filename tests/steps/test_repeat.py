@@ -20,7 +20,7 @@ from recruiter.steps.lead import Leadership
 from recruiter.steps.repeat import SCHEDULERS_AT_ONCE, Repetition, repeat
 from recruiter.store.collections.schedulers import _document
 from recruiter.store.database import Store
-from recruiter.views.overdue import overdue
+from recruiter.views.health import overdue
 from tests.killed import exit_code_of
 from tests.killed_leader import repeat_and_die
 from tests.samples import done
@@ -447,14 +447,14 @@ class TestPromises:
         (late,) = overdue(store, leading.clock.now())
 
         assert late.urn == "tick"
-        assert "every 25m" in late.told
-        assert "2030-01-01 06:10:00" in late.told
+        assert "every 25m" in late.text
+        assert "2030-01-01 06:10:00" in late.text
 
     def test_one_that_never_has(self, leading: Leading) -> None:
         leading.job().must_succeed_within("1 hour").create()
         leading.clock.move(timedelta(hours=1, seconds=1))
 
-        assert "it never has" in overdue(leading.recruiter.store, leading.clock.now())[0].told
+        assert "it never has" in overdue(leading.recruiter.store, leading.clock.now())[0].text
         leading.recruiter.scheduler("tick").pause()
         assert overdue(leading.recruiter.store, leading.clock.now()) == []
 

@@ -1,52 +1,60 @@
-"""Doing something with jobs: with those that are named, one by one; or with all that a filter means, if asked first."""
+"""Bulk actions: cancel, recover or remove the named jobs one by one, or all jobs that a filter finds, after a question.
+
+While a command takes long, a progress line is shown on stderr, if stderr is a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.status import Status
 
 from recruiter.app import Recruiter
 from recruiter.cli.errors import complain
 from recruiter.cli.filters import FilterOptions
-from recruiter.cli.output import ask, say
-from recruiter.cli.waiting import bar
+from recruiter.cli.output import ask, console, say
 from recruiter.domain.job import JobId
 from recruiter.domain.search.filter import JobFilter
 from recruiter.domain.text import plural
 from recruiter.errors import RecruiterError, SettingsError, StoreError
 
-Progress = Callable[[int], None]
+OnDone = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
-    """What is to be done: cancel, cancelling, being cancelled."""
+class Action:
+    """What to do with the jobs, in three forms: cancel, cancelling, being cancelled."""
 
     verb: str
     doing: str
     done: str
     one: Callable[[JobId], str]
-    """Does it with one job, and says what has become of it."""
+    """Does it to one job; returns what happened to the job."""
     among: Callable[[JobFilter], JobFilter]
-    """Those of a filter's jobs with which it can be done."""
-    many: Callable[[JobFilter, bool, Progress], int]
-    """Does it with all of them; the truth value says that no filter means all."""
+    """Narrows a filter to the jobs that it can be done to."""
+    many: Callable[[JobFilter, bool, OnDone], int]
+    """Does it to all jobs of the filter; the flag says that an empty filter means all jobs."""
 
 
-def act(recruiter: Recruiter, deed: Deed, ids: Sequence[str], which: FilterOptions, everything: bool, yes: bool) -> int:
-    """The exit code: 0 if all is done."""
+def act(
+    recruiter: Recruiter, action: Action, ids: Sequence[str], which: FilterOptions, everything: bool, yes: bool
+) -> int:
+    """Returns the exit code: 0 if it was done to all jobs."""
     filter = which.to_filter()
     if bool(ids) + (not filter.is_empty) + everything != 1:
-        raise SettingsError(f"say which jobs to {deed.verb}: either ids, or a filter such as --task, or --everything")
-    return _each(recruiter, deed, ids) if ids else _many(recruiter, deed, filter, yes)
+        raise SettingsError(f"say which jobs to {action.verb}: either ids, or a filter such as --task, or --everything")
+    return _each(recruiter, action, ids) if ids else _many(recruiter, action, filter, yes)
 
 
-def _each(recruiter: Recruiter, deed: Deed, ids: Sequence[str]) -> int:
-    """One after another; one that cannot be done does not keep the others from it."""
+def _each(recruiter: Recruiter, action: Action, ids: Sequence[str]) -> int:
+    """One job after another; an error of one does not stop the others."""
     code = 0
     for text in ids:
         try:
-            say(f"job {text} {deed.one(recruiter.jobs.id_of(text))}")
+            say(f"job {text} {action.one(recruiter.jobs.id_of(text))}")
         except StoreError:
             raise
         except RecruiterError as error:
@@ -55,18 +63,50 @@ def _each(recruiter: Recruiter, deed: Deed, ids: Sequence[str]) -> int:
     return code
 
 
-def _many(recruiter: Recruiter, deed: Deed, filter: JobFilter, yes: bool) -> int:
-    number = recruiter.jobs.count(deed.among(filter))
+def _many(recruiter: Recruiter, action: Action, filter: JobFilter, yes: bool) -> int:
+    number = recruiter.jobs.count(action.among(filter))
     if not number.number and number.exact:
         recruiter.jobs.recognize(filter)
-        say(f"There is no job to {deed.verb} ({filter}).")
+        say(f"There is no job to {action.verb} ({filter}).")
         return 0
     one = number == (1, True)
     jobs = f"{number} {'job' if one else 'jobs'}"
-    if not ask(f"{jobs} ({filter}). {deed.verb.capitalize()} {'it' if one else 'them'}?", yes):
-        say(f"Nothing was {deed.done.removeprefix('being ')}.")
+    if not ask(f"{jobs} ({filter}). {action.verb.capitalize()} {'it' if one else 'them'}?", yes):
+        say(f"Nothing was {action.done.removeprefix('being ')}.")
         return 1
-    with bar(deed.doing, number.number) as progress:
-        done = deed.many(filter, filter.is_empty, progress)
-    say(f"{plural(done, 'job is', 'jobs are')} {deed.done}.")
+    with bar(action.doing, number.number) as progress:
+        done = action.many(filter, filter.is_empty, progress)
+    say(f"{plural(done, 'job is', 'jobs are')} {action.done}.")
     return 0
+
+
+_PATIENCE = 1.0
+"""Seconds before the line appears."""
+
+
+@contextmanager
+def looking() -> Iterator[Callable[[int, int], None]]:
+    """Yields a function to call with how many jobs were read and found; the line appears after a second."""
+    page = console(stderr=True)
+    status = Status("", console=page, spinner="dots")
+    began = time.monotonic()
+
+    def tell(looked_at: int, found: int) -> None:
+        if page.is_terminal and time.monotonic() - began > _PATIENCE:
+            status.update(f"read {looked_at:,} jobs, found {found:,} …")
+            status.start()
+
+    try:
+        yield tell
+    finally:
+        status.stop()
+
+
+@contextmanager
+def bar(doing: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Yields a function to call with how many jobs are done."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    page = console(stderr=True)
+    with Progress(*columns, console=page, transient=True, disable=not page.is_terminal) as progress:
+        task = progress.add_task(doing, total=total)
+        yield lambda done: progress.update(task, completed=done)

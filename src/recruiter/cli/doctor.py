@@ -7,7 +7,7 @@ from dataclasses import asdict
 from rich.text import Text
 
 from recruiter.cli.options import PATIENCE, TargetOptions, settings_from
-from recruiter.cli.output import Output, console, show, write
+from recruiter.cli.output import Output, console, say, show, write
 from recruiter.doctor import Thresholds, examine
 from recruiter.domain.finding import Finding, Level
 from recruiter.store.database import Store
@@ -44,3 +44,16 @@ def _print(finding: Finding) -> None:
 def _below(text: str, blanks: int) -> str:
     """With its further lines below the first, so that none can look like a finding of its own."""
     return f"\n{' ' * blanks}".join(text.splitlines())
+
+
+def prepare(*, target: TargetOptions = TargetOptions()) -> None:
+    """Makes the collections, indexes and validators. Processes do it themselves when they start, if they may."""
+    store = Store(Target.parse(settings_from(target).target), patience=PATIENCE)
+    try:
+        store.check()
+        made = store.prepare(insist=True)
+        for difference in made:
+            say(f"made: {difference}")
+        say(f"database {store.target.database} {'is' if made else 'was'} prepared")
+    finally:
+        store.close()

@@ -13,7 +13,7 @@ from recruiter.app import Recruiter
 from recruiter.cli.output import say
 from recruiter.domain.search.filter import JobFilter
 from recruiter.errors import InvalidFilter
-from recruiter.views.identify import argument_written, ids_written
+from recruiter.views.find import argument_written, ids_written
 
 _GROUP = Group("Which jobs", sort_key=1)
 _Several = Annotated[list[str] | None, Parameter(negative=(), group=_GROUP)]

@@ -11,13 +11,12 @@ from cyclopts import App, Parameter
 
 from recruiter.app import Recruiter
 from recruiter.cli import options as given
-from recruiter.cli.bulk import Deed, Progress, act
+from recruiter.cli.bulk import Action, OnDone, act, looking
 from recruiter.cli.filters import FilterOptions
 from recruiter.cli.job_page import draw
 from recruiter.cli.options import recruiter_on
 from recruiter.cli.output import Output, say, say_json, show
 from recruiter.cli.records import COLUMNS, full_record, record, row
-from recruiter.cli.waiting import looking
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.search.filter import JobFilter
@@ -168,11 +167,11 @@ def cancel(
             recruiter.cancel(id, by=who, reason=reason)
             return "is being cancelled"
 
-        def many(filter: JobFilter, everything: bool, progress: Progress) -> int:
+        def many(filter: JobFilter, everything: bool, progress: OnDone) -> int:
             return recruiter.jobs.cancel(filter, by=who, reason=reason, everything=everything, progress=progress)
 
-        deed = Deed("cancel", "cancelling", "being cancelled", one, JobFilter.to_cancel, many)
-        return act(recruiter, deed, ids, which, everything, yes)
+        action = Action("cancel", "cancelling", "being cancelled", one, JobFilter.to_cancel, many)
+        return act(recruiter, action, ids, which, everything, yes)
 
 
 @app.command
@@ -201,11 +200,11 @@ def recover(
         def one(id: JobId) -> str:
             return f"is recovered as {recruiter.recover(id, schedule_at=at).id}"
 
-        def many(filter: JobFilter, everything: bool, progress: Progress) -> int:
+        def many(filter: JobFilter, everything: bool, progress: OnDone) -> int:
             return recruiter.jobs.recover(filter, schedule_at=at, everything=everything, progress=progress)
 
-        deed = Deed("recover", "recovering", "recovered", one, JobFilter.to_recover, many)
-        return act(recruiter, deed, ids, which, everything, yes)
+        action = Action("recover", "recovering", "recovered", one, JobFilter.to_recover, many)
+        return act(recruiter, action, ids, which, everything, yes)
 
 
 @app.command
@@ -229,11 +228,11 @@ def remove(
             recruiter.remove(id)
             return "is removed"
 
-        def many(filter: JobFilter, everything: bool, progress: Progress) -> int:
+        def many(filter: JobFilter, everything: bool, progress: OnDone) -> int:
             return recruiter.jobs.remove(filter, everything=everything, progress=progress)
 
-        deed = Deed("remove", "removing", "removed", one, JobFilter.to_remove, many)
-        return act(recruiter, deed, ids, which, everything, yes)
+        action = Action("remove", "removing", "removed", one, JobFilter.to_remove, many)
+        return act(recruiter, action, ids, which, everything, yes)
 
 
 def _pages(

@@ -10,7 +10,7 @@ from typing import Final
 from cyclopts import App, CycloptsError
 
 import recruiter
-from recruiter.cli import analytics, dev, doctor, group, health, job, limit, prepare, scheduler, start, top, web, worker
+from recruiter.cli import analytics, dev, doctor, group, health, job, limit, scheduler, start, top, web, worker
 from recruiter.cli.errors import complain, exit_code
 from recruiter.cli.output import console, say, write_anything
 from recruiter.domain.text import mask, said_by
@@ -34,7 +34,7 @@ app.command(web.web)
 app.command(dev.dev)
 app.command(doctor.doctor)
 app.command(health.health_, name="health")
-app.command(prepare.prepare)
+app.command(doctor.prepare)
 
 
 _AS_EXIT_CODE: Final = "return_int_as_exit_code_else_zero"

@@ -15,13 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from recruiter.doctor import documents, fleet, jobs, schedulers, schema, server
-from recruiter.doctor.thresholds import Thresholds
+from recruiter.doctor.thresholds import Thresholds as Thresholds
 from recruiter.domain.finding import Finding, note, problem
 from recruiter.domain.text import head
 from recruiter.errors import StoreError, StoreRefused, StoreUnreachable
 from recruiter.store.database import ServerFacts, Store
-
-__all__ = ["Thresholds", "examine"]
 
 _LONGEST = 300
 

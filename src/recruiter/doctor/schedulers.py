@@ -10,6 +10,7 @@ from recruiter.domain.duration import humanize
 from recruiter.domain.finding import Finding, note, ok, problem
 from recruiter.domain.schedule.scheduler import Scheduler
 from recruiter.store.database import ServerFacts, Store
+from recruiter.views.health import last_success
 
 
 def _schedulers(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
@@ -36,19 +37,11 @@ def _judged(store: Store, scheduler: Scheduler, now: datetime, thresholds: Thres
     if scheduler.next_at is not None and now - scheduler.next_at > thresholds.late:
         late = humanize(now.replace(microsecond=0) - scheduler.next_at.replace(microsecond=0))
         return problem("schedulers", f"{who} is {late} late", "Only a leader makes its jobs: see what is said of it")
-    told = scheduler.broken_promise(_last_success(store, scheduler), now)
+    told = scheduler.broken_promise(last_success(store, scheduler), now)
     if told is not None:
         todo = f"Look at its jobs: recruiter scheduler list, and recruiter scheduler next {scheduler.urn}"
         return problem("schedulers", f"{who} {told}", todo)
     return None
-
-
-def _last_success(store: Store, scheduler: Scheduler) -> datetime | None:
-    if scheduler.must_succeed_within is None:
-        return None
-    ended = store.archived.latest(scheduler.urn, done=True)
-    moments = [ended.archived_at if ended is not None else None, scheduler.succeeded_at]
-    return max((moment for moment in moments if moment is not None), default=None)
 
 
 CHECKS = (_schedulers,)

@@ -7,6 +7,7 @@ MongoDB is licensed under the SSPL. This runs it for development and tests only:
 from __future__ import annotations
 
 import random
+import socket
 import time
 import weakref
 from collections.abc import Iterator, Sequence
@@ -24,7 +25,6 @@ from recruiter.embedded.folder import (
     start_lock,
     write_record,
 )
-from recruiter.embedded.probe import listens, set_served
 from recruiter.embedded.process import MongodProcess, mongod_command
 from recruiter.errors import EmbeddedError, ServerDidNotStart, StoreError
 from recruiter.store import admin
@@ -246,3 +246,22 @@ def _finish(process: MongodProcess | None, temporary: TemporaryFolder | None) ->
         process.terminate()
     if temporary is not None:
         temporary.remove()
+
+
+def listens(port: int) -> bool:
+    """Whether anybody does; much quicker to ask than a MongoDB client."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def set_served(port: int, data: Path) -> str | None:
+    """The replica set whose member answers there, if it is the server of these data; else None."""
+    try:
+        with admin.connected(f"127.0.0.1:{port}") as connection:
+            said = admin.hello(connection)
+            return said.set_name if said.member and admin.data_folder(connection) == str(data) else None
+    except StoreError:
+        return None

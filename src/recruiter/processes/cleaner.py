@@ -11,8 +11,7 @@ from recruiter.domain.retry.policy_registry import PolicyRegistry
 from recruiter.events import Events
 from recruiter.processes.loop import Loop, Presence, Stop
 from recruiter.processes.systemd import ServiceManager
-from recruiter.steps.clean import BATCH, clean, clean_counts
-from recruiter.steps.count_waiting import count_waiting
+from recruiter.steps.clean import BATCH, clean, clean_counts, count_waiting
 from recruiter.steps.rescue import Rescue
 from recruiter.store.database import Store
 

@@ -28,8 +28,7 @@ from recruiter.processes.repeater import Repeater
 from recruiter.processes.systemd import ServiceManager
 from recruiter.steps.adopt import adopt, set_jobs_aside
 from recruiter.steps.assign import Round, assign, lacks_takers, never_fitting, recount, unserved
-from recruiter.steps.cancel import FLAGS_AT_ONCE, archive_cancelled
-from recruiter.steps.expire import EXPIRED_AT_ONCE, archive_expired
+from recruiter.steps.cancel import EXPIRED_AT_ONCE, FLAGS_AT_ONCE, archive_cancelled, archive_expired
 from recruiter.steps.lead import Leadership
 from recruiter.steps.rescue import Rescue
 from recruiter.store.change_stream import FLOW, LULL, Change, ChangeWaiter

@@ -9,7 +9,7 @@ from recruiter.events import Events
 from recruiter.steps.repeat import repeat
 from recruiter.store.codec import key_of
 from recruiter.store.database import Store
-from recruiter.views.overdue import overdue
+from recruiter.views.health import overdue
 
 _BETWEEN_LOOKS = 1.0
 """Seconds until a scheduler that is new or changed is noticed by a busy leader; an idle one hears of it at once."""
@@ -68,7 +68,7 @@ class Repeater:
         self._next_at = now if repetition.more else self._store.schedulers.next_at(self._unreadable)
 
     def _keep_promises(self, now: datetime) -> None:
-        late = {each.urn: each.told for each in overdue(self._store, now)}
+        late = {each.urn: each.text for each in overdue(self._store, now)}
         for urn in late.keys() - self._overdue:
             self._events.emit("scheduler.overdue", urn=urn, told=late[urn])
         self._overdue = set(late)

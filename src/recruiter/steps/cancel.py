@@ -1,7 +1,10 @@
-"""Cancel: raising the flag, and acting on it where nobody holds the job.
+"""Cancel: sets the cancelled flag, and archives flagged and expired jobs that nobody holds.
 
-The flag decides nothing by itself, so there is no race: a job that somebody holds is stopped and settled by its
-holder; one that nobody holds is archived by the leader, the only one who could give it to somebody.
+The flag decides nothing by itself, so there is no race: the worker that holds a job stops and settles it; a job that
+nobody holds is archived by the leader, the only process that could assign it.
+
+Expired jobs go the same way. A worker checks the time before it starts a job (execute.py); a job that waits, in a
+paused group or without a worker, is found here by the leader.
 """
 
 from __future__ import annotations
@@ -57,5 +60,18 @@ def archive_cancelled(store: Store, clock: Clock, term: int, holder: str) -> Par
     if free:
         now = clock.now()
         archive = {document["_id"]: outcomes.cancelled(document, now) for document in free}
+        store.transactions.archive_unheld(OutcomeBatch(archive=dict(archive)), term, holder)
+    return Parsed((document["_id"] for document in free), free.unreadable)
+
+
+EXPIRED_AT_ONCE = 500
+
+
+def archive_expired(store: Store, clock: Clock, term: int, holder: str) -> Parsed[JobId]:
+    """Archives a batch of expired jobs that nobody holds. Only for the leader."""
+    now = clock.now()
+    free = store.scheduled.expired(now, EXPIRED_AT_ONCE, store.roster.held())
+    if free:
+        archive = {document["_id"]: outcomes.expired(document, now) for document in free}
         store.transactions.archive_unheld(OutcomeBatch(archive=dict(archive)), term, holder)
     return Parsed((document["_id"] for document in free), free.unreadable)

@@ -1,4 +1,7 @@
-"""Clean: finished jobs are kept for a while, then go, in batches, so that the database can breathe between them."""
+"""Clean: ended jobs are removed when their time is over; waiting jobs are counted when there are very many.
+
+Jobs are removed in batches, so that other users of the database are not held up.
+"""
 
 from __future__ import annotations
 
@@ -39,3 +42,28 @@ def clean(
     if removed < BATCH:
         removed += archived.remove_kept(now, BATCH - removed)
     return removed
+
+
+MANY = 50_000
+"""Up to so many are counted in about a tenth of a second: then each reader counts for itself."""
+
+_AT_LEAST = timedelta(seconds=5)
+_SHARE = 20
+"""Counting may take a twentieth of the time."""
+
+
+def count_waiting(store: Store) -> bool:
+    """Counts the waiting jobs and stores the counts, if there are very many and it is time; returns whether it did."""
+    if store.queues.about() <= MANY:
+        return False
+    now = store.clock.now()
+    kept = store.queues.kept(now)
+    if kept is not None and kept.next_at is not None and now < kept.next_at:
+        return False
+    began = store.clock.monotonic()
+    piles = store.queues.count(now)
+    took = timedelta(seconds=store.clock.monotonic() - began)
+    rest = max(_AT_LEAST, _SHARE * took)
+    # The next count may be late; readers should not have to count meanwhile.
+    store.queues.keep(piles, at=now, next_at=now + rest, until=now + took + 3 * rest)
+    return True

@@ -1,17 +1,30 @@
-"""Find: a job wherever it is, with who holds it.
+"""Find: a job by its id, and the id by what a person has written.
 
-That is written on the roster, whatever the document says; only before it is adopted another program may hold it.
+The roster says who holds a job, not the job's document; only before a job is adopted another program may hold it.
+
+An id on a screen is text, and may be an ObjectId, a number, a UUID or a text in MongoDB. So all of them are looked up.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
+from collections.abc import Collection
 from dataclasses import replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from bson import ObjectId
 
 from recruiter.domain.job import Job, JobId
-from recruiter.errors import InvalidJob, UnreadableDocument
+from recruiter.domain.names import CANCELLED_LANE, group_and_task
+from recruiter.domain.text import is_unicode, shown
+from recruiter.errors import InvalidFilter, InvalidJob, JobNotFound, UnreadableDocument
 from recruiter.store.codec import job_from
 from recruiter.store.collections.inbox import job_elsewhere
 from recruiter.store.database import Store
+from recruiter.store.fields import is_job_id
 from recruiter.store.search.summaries import locked_at
 
 
@@ -30,3 +43,94 @@ def find(store: Store, id: JobId) -> Job | None:
     if holder is None:
         return replace(job, locked_by=None, locked_at=None)
     return replace(job, locked_by=holder.worker, locked_at=locked_at(document, holder))
+
+
+_LARGEST_NUMBER = 2**63
+
+
+def ids_written(text: str) -> list[JobId]:
+    """Every id that is written like this."""
+    ids: list[JobId] = [text]
+    if ObjectId.is_valid(text):
+        ids.append(ObjectId(text))
+    if len(text) <= 20 and text.isascii() and text.removeprefix("-").isdigit() and abs(int(text)) < _LARGEST_NUMBER:
+        ids.append(int(text))
+    if len(text) in (32, 36):
+        with contextlib.suppress(ValueError):
+            ids.append(UUID(text))
+    return ids
+
+
+def meant(store: Store, id: JobId) -> JobId:
+    """The id of the job that is meant: an id as text may be of another kind, unless a job has this very text as its id.
+    Raises JobNotFound when there is none, or more than one, and InvalidJob for what can be no id."""
+    check_id(id)
+    ids = ids_written(id) if isinstance(id, str) else [id]
+    if len(ids) == 1 or store.scheduled.exists(id) or store.archived.which_exist([id]):
+        return id
+    return identify(store, str(id))
+
+
+def check_id(id: object) -> JobId:
+    """The id itself. Raises InvalidJob for what can be none."""
+    if not is_job_id(id) or (isinstance(id, str) and not is_unicode(id)):
+        raise InvalidJob(
+            "a job id is an ObjectId, a text of up to 1,000 characters, an integer of 64 bits or a UUID, "
+            f"not {shown(id)}"
+        )
+    return id
+
+
+def identify(store: Store, text: str) -> JobId:
+    """The id of the job that is written like this. Raises JobNotFound when there is none, or more than one."""
+    ids = ids_written(text)
+    exist = store.scheduled.which_exist(ids) | store.archived.which_exist(ids)
+    there = [id for id in ids if id in exist]
+    if len(there) > 1:
+        raise JobNotFound(
+            f"{shown(text)} may be any of {' and '.join(map(repr, there))}; use Python to tell them apart"
+        )
+    if not there:
+        raise JobNotFound(f"there is no job {shown(text)}")
+    return there[0]
+
+
+def argument_written(text: str) -> tuple[str, Any]:
+    """A condition on an argument, `customer.id=42`: the path, and every value that is written like this."""
+    path, equals, value = text.partition("=")
+    if not equals:
+        raise InvalidFilter(f"the argument {shown(text)} has no value; write a path and a value: customer.id=42")
+    return path, _values_written(value)
+
+
+def _values_written(text: str) -> Any:
+    """42 is a number, and a text of two characters."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    if isinstance(value, dict):
+        return value
+    values = [value, *(id for id in ids_written(text) if id != value)]
+    try:
+        moment = datetime.fromisoformat(text)
+        values += [moment] if moment.tzinfo is not None else []
+    except ValueError:
+        pass
+    return tuple(values)
+
+
+def anything_to_do(store: Store, worker: str, tasks: Collection[str], now: datetime) -> bool:
+    """Whether a job of these tasks is due that nobody holds, or waits to be adopted, or is this worker's already.
+
+    The order of the questions matters: a document that is adopted meanwhile is due then, and a due job that is given to
+    this worker meanwhile is its own then. To be asked while this worker settles nothing: a job that it lets go of
+    meanwhile, to be tried again, would be missed.
+    """
+    if store.scheduled.to_adopt(tasks, now):
+        return True
+    held = store.roster.held()
+    lanes = [lane for lane in store.scheduled.lanes() if lane != CANCELLED_LANE and group_and_task(lane)[1] in tasks]
+    if lanes and store.scheduled.due(lanes, now, 1, held):
+        return True
+    return store.roster.holds_any(worker)

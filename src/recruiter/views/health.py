@@ -1,4 +1,7 @@
-"""Health: has this very process shown life lately? For probes, which ask often and must be answered at once."""
+"""Health: has this very process shown life lately, and does each scheduler succeed as often as it must?
+
+Probes ask for the health of a process often, and need the answer at once.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from recruiter.domain.duration import humanize
+from recruiter.domain.schedule.scheduler import Scheduler
 from recruiter.store.database import Store
 
 Role = Literal["worker", "recruiter", "cleaner"]
@@ -38,3 +42,33 @@ def _seen(store: Store, role: Role, host: str) -> list[tuple[int, datetime]]:
     if role == "worker":
         return [(entry.pid, entry.seen_at) for entry in store.roster.entries() if entry.host == host]
     return [(e.pid, e.seen_at) for e in store.processes.entries() if (e.role, e.host) == (role, host)]
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """A scheduler that must succeed within some time, and has not."""
+
+    urn: str
+    text: str
+
+
+def overdue(store: Store, now: datetime) -> list[Overdue]:
+    """The overdue schedulers, of all that have `must_succeed_within`. Stores the successes that it finds."""
+    found = []
+    for scheduler in store.schedulers.promising():
+        success = last_success(store, scheduler)
+        if success is not None and success != scheduler.succeeded_at:
+            store.schedulers.note_success(scheduler.urn, success)
+        text = scheduler.broken_promise(success, now)
+        if text is not None:
+            found.append(Overdue(scheduler.urn, text))
+    return found
+
+
+def last_success(store: Store, scheduler: Scheduler) -> datetime | None:
+    """When a job of this scheduler succeeded last; None for a scheduler without `must_succeed_within`."""
+    if scheduler.must_succeed_within is None:
+        return None
+    ended = store.archived.latest(scheduler.urn, done=True)
+    moments = [ended.archived_at if ended is not None else None, scheduler.succeeded_at]
+    return max((moment for moment in moments if moment is not None), default=None)

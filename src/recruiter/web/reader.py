@@ -35,7 +35,7 @@ from recruiter.store.collections.limits import Rules
 from recruiter.store.collections.roster import RosterEntry
 from recruiter.store.database import Store
 from recruiter.store.search.summaries import FIELDS, summary_from
-from recruiter.views.identify import argument_written, ids_written
+from recruiter.views.find import argument_written, ids_written
 from recruiter.views.search import Entry, Form, search
 from recruiter.web import sentences, timeline, views
 from recruiter.web.caches import Kept

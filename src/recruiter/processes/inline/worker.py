@@ -31,7 +31,7 @@ from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
 from recruiter.processes.worker.registration import LAST_WRITES, Registration, RegistrationOptions
 from recruiter.processes.worker.settler import Settler
 from recruiter.store.database import Store
-from recruiter.views.look import anything_to_do
+from recruiter.views.find import anything_to_do
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.1
 _CLOCKS_DISAGREE = timedelta(milliseconds=100)
