@@ -49,15 +49,14 @@ class TestGood:
             "attempts": 2,
             "method": "ping",
             "urn": "u",
-            "username": "ada",
             "at_most_once": True,
             "retry_policy": {"class": "RetryManyTimes", "parameters": {"n": 3, "seconds": 60}},
         }
-        by_hand(store, {"_id": "x", "task": "add", "args": [1, 2], "tags": ["a"], **options})
+        by_hand(store, {"_id": "x", "task": "add", "args": [1, 2], "tags": ["a"], "username": "ada", **options})
 
         leader.adopts()
 
-        assert store.scheduled.get("x") == a_job("x", args=[1, 2], tags=("a",), **options)
+        assert store.scheduled.get("x") == a_job("x", args=[1, 2], tags=("a",), owner="ada", **options)
 
     @pytest.mark.parametrize("id", ["text", 5, Int64(2**40), ObjectId(), UUID(int=9)], ids=lambda id: type(id).__name__)
     def test_every_kind_of_id_can_be_given_to_a_worker(self, store: Store, leader: Leader, id: Any) -> None:
