@@ -13,12 +13,17 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
+from io import StringIO
 
 import pytest
+from rich.console import Console
 
 from recruiter import Recruiter
+from recruiter.cli.screen import Screen
 from recruiter.store.database import Store
+from recruiter.views.overview import overview
 from tests.acceptance.test_command_line import run
+from tests.cli_here import here
 from tests.conftest import Starter, eventually
 
 
@@ -150,6 +155,36 @@ def test_top_shows_the_fleet(recruiter: Recruiter, target: str, start: Starter) 
     assert rows(said)["lost/unheard_of"][:2] == ["1", "0"]
     assert rows(said)["mail/send_counted"][4] == "1"  # failed
     assert re.search(r"^\S+:\d+:\w+ .* works$", said, re.MULTILINE)
+
+
+def test_top_shows_what_failed_jobs_failed_with(recruiter: Recruiter, target: str) -> None:
+    (failed,) = recruiter.jobs.list(state="failed").jobs
+    assert failed.last_execution is not None
+    error = f"{failed.last_execution.exception}: {failed.last_execution.message}"
+
+    said = here(target, "top", "--once", COLUMNS="160")[1]
+
+    (line,) = (line for line in said.splitlines() if line.startswith(str(failed.id)))
+    assert line.rstrip().endswith(f"{failed.task}  {error}")
+
+
+def test_top_has_no_table_of_failures_where_nothing_failed(target: str, store: Store) -> None:
+    del store  # prepared
+
+    said = here(target, "top", "--once", COLUMNS="160")[1]
+
+    assert not re.search(r"^failed +ago", said, re.MULTILINE)
+
+
+@pytest.mark.parametrize("height", [24, 30, 50])
+def test_the_failures_leave_room_for_the_rest(recruiter: Recruiter, height: int) -> None:
+    """Given more failures than lines, when drawn on a terminal, then no line is below its end."""
+    (failed,) = recruiter.jobs.list(state="failed", minimal=True).jobs
+    seen = overview(recruiter.store, jobs=100, within=timedelta(minutes=30))
+    screen = Screen(seen, recruiter.analytics(), {}, [failed] * 100, None, plain=True, height=height)
+    page = Console(width=120, height=height, file=StringIO())
+
+    assert len(page.render_lines(screen)) <= height
 
 
 def test_top_says_that_nobody_leads(recruiter: Recruiter, target: str) -> None:

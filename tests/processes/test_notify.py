@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from recruiter.domain.text import plural
 from recruiter.embedded import EmbeddedServer
 from recruiter.events import Events
 from recruiter.processes.loop import Loop, Stop
@@ -63,7 +64,8 @@ def test_a_worker_is_ready_when_it_is_on_the_roster(start: Starter, store: Store
     systemd.hears("READY=1")
     (entry,) = store.roster.entries()
     assert entry.registration.ready
-    systemd.hears(f"STATUS=works as {entry.id}")
+    slots = plural(entry.registration.slots, "slot")
+    eventually(lambda: f"STATUS=works as {entry.id}, {slots}" in systemd.heard())
 
     worker.signal(signal.SIGTERM)
     systemd.hears("STOPPING=1")

@@ -19,7 +19,6 @@ from recruiter.cli.options import settings_from
 from recruiter.cli.output import Output, ask, choose, say, show
 from recruiter.domain.duration import humanize
 from recruiter.domain.schedule.scheduler import Scheduler
-from recruiter.domain.text import plural
 from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import UnreadableDocument
 
@@ -153,7 +152,7 @@ def remove(
 
 
 def _waiting(count: int) -> str:
-    return f"{plural(count, 'job of its waits or runs', 'jobs of its wait or run')} and will be cancelled"
+    return f"{count:,} of its jobs {'waits or runs' if count == 1 else 'wait or run'} and will be cancelled"
 
 
 def _zone(scheduler: Scheduler) -> ZoneInfo | None:

@@ -13,6 +13,7 @@ from rich.text import Text
 from recruiter.cli.analytics import counted_before
 from recruiter.cli.figures import bar, number, seconds, sparkline
 from recruiter.cli.worker import state_of
+from recruiter.domain.search.pages import JobSummary
 from recruiter.domain.state import State
 from recruiter.domain.statistics import Analytics, Flow, Queue
 from recruiter.domain.text import one_line
@@ -21,8 +22,9 @@ from recruiter.views.overview import Overview, Running
 
 _WIDE = 110
 _BAR = 12
-_FIXED_LINES = 12
-"""The head, and the titles of three tables with the lines between them."""
+_HEAD = 6
+_AROUND_A_TABLE = 3
+"""Lines: an empty one, its title, and a word about what was left out."""
 
 
 class Pace:
@@ -46,6 +48,8 @@ class Screen:
     analytics: Analytics
     why: Mapping[tuple[str, str], str]
     """Why jobs of a group and task wait, where something keeps them."""
+    failed: Sequence[JobSummary]
+    """The last jobs that have failed."""
     pace: float | None
     """Jobs a second since the last look."""
     plain: bool
@@ -56,7 +60,7 @@ class Screen:
         wide = options.max_width >= _WIDE
         kinds = sorted({*self.analytics.queues, *self.analytics.flows}, key=self._business, reverse=True)
         workers, running = self.overview.workers, self.overview.running
-        shown = _shares(self.height, [len(kinds), len(workers), len(running)])
+        shown = _shares(self.height, [len(kinds), len(workers), len(running), *filter(None, [len(self.failed)])])
         yield from self._head()
         yield Text()
         yield self._queues(kinds[: shown[0]], wide)
@@ -67,6 +71,9 @@ class Screen:
         yield Text()
         yield self._running(running[: shown[2]], wide)
         yield from _left_out(sum(len(each.running) for each in workers) - shown[2], "running jobs")
+        if self.failed:
+            yield Text()
+            yield self._failures(self.failed[: shown[3]])
 
     def _head(self) -> Iterable[Text]:
         overview, told = self.overview, self.analytics
@@ -135,6 +142,14 @@ class Screen:
             table.add_row(Text(one_line(str(job.id))), lasted, *map(Text, map(one_line, words)))
         return table
 
+    def _failures(self, failed: Sequence[JobSummary]) -> Table:
+        table = _table("failed", ["ago"], ["task", "error"])
+        for job in failed:
+            ago = seconds(max(0.0, (self.overview.at - (job.ended_at or self.overview.at)).total_seconds()))
+            error = ": ".join(filter(None, (job.error, job.message))) or job.why or ""
+            table.add_row(Text(one_line(str(job.id))), ago, *map(Text, map(one_line, (job.task, error))))
+        return table
+
     def _business(self, kind: tuple[str, str]) -> tuple[float, ...]:
         queue, flow = self.analytics.queues.get(kind), self.analytics.flows.get(kind)
         return (flow.throughput.value if flow else 0.0, queue.queued + queue.running if queue else 0)
@@ -171,10 +186,10 @@ def _left_out(count: int, what: str) -> Iterable[Text]:
 
 
 def _shares(height: int | None, wanted: list[int]) -> list[int]:
-    """How many rows each table gets: a third each at least, and what one does not need goes to the next."""
+    """How many rows each table gets: the same share at least, and what one does not need goes to the next."""
     if height is None:
         return wanted
-    left, shares = max(3, height - _FIXED_LINES - len(wanted)), []
+    left, shares = max(len(wanted), height - _HEAD - _AROUND_A_TABLE * len(wanted)), []
     for place, want in enumerate(wanted):
         later = wanted[place + 1 :]
         fair = left // (len(later) + 1)

@@ -1,4 +1,4 @@
-"""`recruiter top`: a live screen of throughput, queues, workers and running jobs."""
+"""`recruiter top`: a live screen of throughput, queues, workers, running jobs and the last failures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -22,18 +22,21 @@ from recruiter.cli.output import Page, console, write
 from recruiter.cli.screen import Pace, Screen
 from recruiter.domain.duration import to_seconds
 from recruiter.domain.lane import Lane
+from recruiter.domain.search.pages import JobSummary
+from recruiter.domain.state import State
+from recruiter.domain.statistics import Analytics
 from recruiter.errors import StoreUnreachable
 from recruiter.views.explain import waiting_reasons
 from recruiter.views.overview import overview
 
 _SERIES = timedelta(minutes=30)
-_MOST_RUNNING, _MOST_EXPLAINED = 100, 100
+_MOST_RUNNING, _MOST_EXPLAINED, _MOST_FAILED = 100, 100, 10
 _REST = 4
 """Where a look takes long, so many times as long is waited for the next one: a screen must not keep MongoDB busy."""
 
 
 def top(*, every: str = "1s", once: bool = False, common: given.TargetOptions = given.TargetOptions()) -> None:
-    """A live screen of throughput, queues, workers and running jobs. Ends with q or Ctrl-C.
+    """A live screen of throughput, queues, workers, running jobs and the last failures. Ends with q or Ctrl-C.
 
     Parameters
     ----------
@@ -63,7 +66,16 @@ def _look(recruiter: Recruiter, page: Page, pace: Pace, height: int | None) -> S
     due = [Lane(*kind) for kind, queue in told.queues.items() if queue.queued]
     reasons = waiting_reasons(recruiter.store, due[:_MOST_EXPLAINED], seen.at)
     why = {(lane.group, lane.task): reason for lane, reason in reasons.items()}
-    return Screen(seen, told, why, pace.since_last(seen), page.options.ascii_only, height)
+    failed = _failed(recruiter, told)
+    return Screen(seen, told, why, failed, pace.since_last(seen), page.options.ascii_only, height)
+
+
+def _failed(recruiter: Recruiter, told: Analytics) -> Sequence[JobSummary]:
+    """The jobs that have failed in the time that the screen is about, the newest first."""
+    states = [state for state in (State.FAILED, State.LOST) if told.ended.get(state)]
+    if not states:
+        return ()
+    return recruiter.jobs.list(minimal=True, state=states, ended_since=told.since, limit=_MOST_FAILED).jobs
 
 
 def _look_again(recruiter: Recruiter, page: Page, pace: Pace) -> RenderableType:

@@ -8,6 +8,8 @@ from datetime import timedelta
 
 @dataclass(frozen=True)
 class Thresholds:
+    """From what on `doctor` calls something a problem."""
+
     silent: timedelta = timedelta(seconds=15)
     """Without a heartbeat for so long, a process is taken for dead."""
     clock: timedelta = timedelta(seconds=2)

@@ -11,6 +11,7 @@ import logging
 import math
 import os
 import socket
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from string import Formatter
 from typing import Any
@@ -81,7 +82,12 @@ def sentence(event: Event) -> tuple[int, str]:
     level, told = SENTENCES.get(event.name, UNKNOWN)
     if not told:
         return level, f"{event.name} {one_line(said_by(event.fields))}"
-    return level, _Harmless().vformat(told, (), event.fields)
+    return level, filled(told, event.fields)
+
+
+def filled(sentence: str, fields: Mapping[str, Any]) -> str:
+    """The sentence with these fields, in one line. A field that is missing or cannot be written harms nobody."""
+    return _Harmless().vformat(sentence, (), fields)
 
 
 class _Harmless(Formatter):

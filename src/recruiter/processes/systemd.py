@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from recruiter.events import Event
+from recruiter.log.lines import filled
 
 SOCKET_VARIABLE, WATCHDOG_VARIABLE = "NOTIFY_SOCKET", "WATCHDOG_USEC"
 _WATCHDOG_PID = "WATCHDOG_PID"
@@ -28,7 +29,7 @@ _PATIENCE = 1.0
 _LONGEST = 4096
 
 _AT_WORK = {
-    "worker.joined": "works as {worker}, {slots} slots",
+    "worker.joined": "works as {worker}, {slots:#slot}",
     "leader.elected": "leads, term {term}",
     "recruiter.standing_by": "stands by: another recruiter leads",
     "cleaner.at_work": "keeps the archive small",
@@ -66,10 +67,10 @@ class ServiceManager:
 
     def hear(self, event: Event) -> None:
         if event.name in _AT_WORK:
-            self._status = _AT_WORK[event.name].format_map(event.fields)
+            self._status = filled(_AT_WORK[event.name], event.fields)
             self.at_work(self._status)
         elif event.name in _IN_BETWEEN:
-            self.status(_IN_BETWEEN[event.name].format_map(event.fields))
+            self.status(filled(_IN_BETWEEN[event.name], event.fields))
         elif event.name == "store.back":
             self.status(self._status or "MongoDB answers again")
         elif event.name == "process.stopping":

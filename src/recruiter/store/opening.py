@@ -73,6 +73,6 @@ def _check(store: Store, silent: Callable[[str], None]) -> None:
 
 def _prepare(store: Store) -> None:
     """Makes collections and indexes on a database where there are none yet, if this user may."""
-    if not store.is_prepared():
-        with suppress(StoreError):
+    with suppress(StoreError):  # a producer may not even look, and need not
+        if not store.is_prepared():
             store.prepare()
