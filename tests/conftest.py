@@ -25,12 +25,15 @@ from tests.warm import Forked, warm
 
 T = TypeVar("T")
 
+PATIENCE = 60.0
+"""Seconds to wait for a fact. A fact that comes costs nothing; a loaded machine may take long to start processes."""
+
 # How long an example takes says something about the machine, not about the code.
 settings.register_profile("recruiter", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("recruiter")
 
 
-def eventually(fact: Callable[[], T], within: float = 20.0) -> T:
+def eventually(fact: Callable[[], T], within: float = PATIENCE) -> T:
     """Waits until the fact is true, and returns it. Fails with the last answer when the time is over."""
     deadline = time.monotonic() + within
     while True:
@@ -117,7 +120,7 @@ class Process:
     def log(self) -> str:
         return self.log_file.read_text()
 
-    def says(self, text: str, within: float = 20.0) -> None:
+    def says(self, text: str, within: float = PATIENCE) -> None:
         """Waits until the process has said it."""
         try:
             eventually(lambda: text in self.log or self.popen.poll() is not None, within)
@@ -143,13 +146,13 @@ class Process:
     def signal(self, number: signal.Signals) -> None:
         self.popen.send_signal(number)
 
-    def wait(self, within: float = 20.0) -> int:
+    def wait(self, within: float = PATIENCE) -> int:
         try:
             return self.popen.wait(within)
         except subprocess.TimeoutExpired:
             pytest.fail(f"did not end within {within:g} s:\n{self.log}")
 
-    def stop(self, within: float = 20.0) -> int:
+    def stop(self, within: float = PATIENCE) -> int:
         self.signal(signal.SIGTERM)
         return self.wait(within)
 

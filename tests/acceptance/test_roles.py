@@ -104,16 +104,16 @@ from recruiter import Recruiter
 from tests.applications.jobs import add, recruiter
 
 recruiter.point_at(sys.argv[1])
-assert add.enqueue(1, 2).result(timeout=40) == 3
+assert add.enqueue(1, 2).result(timeout=60) == 3
 jobs = add.enqueue_many([(1, 1), (2, 2)])
-assert [job.result(timeout=40) for job in jobs] == [2, 4]
+assert [job.result(timeout=60) for job in jobs] == [2, 4]
 once = recruiter.create("add", {"a": 5, "b": 5})
 assert once.created and not recruiter.create("add", {"a": 5, "b": 5}).created
-assert once.result(timeout=40) == 10
+assert once.result(timeout=60) == 10
 assert recruiter.find(once.id).result == 10
 with recruiter.store.client.start_session() as session, session.start_transaction():
     job = add.job(3, 4).in_background().execute(session=session)
-assert job.result(timeout=40) == 7
+assert job.result(timeout=60) == 7
 print("all is well")
 """
 
@@ -326,7 +326,7 @@ class TestDegraded:
             process.says("cannot listen for changes")
             producer = prepared.uri(prepared.user("producer", PRODUCER))
             jobs.recruiter.point_at(producer)
-            assert jobs.add.enqueue(1, 2).result(timeout=30) == 3
+            assert jobs.add.enqueue(1, 2).result(timeout=60) == 3
         finally:
             jobs.recruiter.close()
             process.stop()

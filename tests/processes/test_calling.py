@@ -146,7 +146,7 @@ class TestBesideAFleet:
         start("start", "all", "--bootstrap", JOBS, **QUICK)
 
         # then the job runs again, and is archived once
-        ended = handle.wait(timeout=30)
+        ended = handle.wait(timeout=60)
         assert ended.done
         assert [execution.crashed for execution in ended.executions] == [True, False]
         assert len(archived(store)) == 1

@@ -19,7 +19,7 @@ from tests.processes.conftest import Lead
 from tests.samples import a_job, insert
 
 APPLICATION = str(Path(stubborn.__file__))
-WITHIN = 10.0
+WITHIN = 60.0
 
 
 @pytest.fixture(autouse=True)

@@ -24,7 +24,7 @@ from tests.fake_child import held
 from tests.processes.conftest import Lead
 
 APPLICATION = jobs.__file__
-WITHIN = 30.0
+WITHIN = 60.0
 
 WorkerOf = Callable[..., Process]
 

@@ -25,7 +25,7 @@ def test_who_was_killed_and_how(start: Starter, store: Store, name: str) -> None
     # given a fleet at work
     fleet = start("start", "all", "--bootstrap", JOBS, RECRUITER_LOG_FORMAT="json", RECRUITER_LOG_LEVEL="info")
     eventually(lambda: store.roster.read() and store.leases.read() and store.processes.entries())
-    eventually(lambda: jobs.add.enqueue(1, 2).result(timeout=20) == 3)
+    eventually(lambda: jobs.add.enqueue(1, 2).result(timeout=60) == 3)
     killed = member(fleet, name)
 
     # when one of it is killed from outside

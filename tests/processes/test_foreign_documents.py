@@ -78,18 +78,18 @@ def test_every_kind_is_set_aside_or_fails_alone_while_good_ones_run(start: Start
 
     # then everything that can run runs, at once and beside the bad ones
     for handle in sent:
-        assert handle.result(timeout=20) is not None
+        assert handle.result(timeout=60) is not None
     results = {f"good-{number}": number + 1 for number in range(10)} | {"positional": 42}
     for id, result in results.items():
-        assert jobs.recruiter.handle(id).result(timeout=20) == result
+        assert jobs.recruiter.handle(id).result(timeout=60) == result
 
     # and each bad one is in the archive with its reason
     for id in [*MALFORMED, "not UTF-8"]:
-        ended = jobs.recruiter.handle(id).wait(timeout=20)
+        ended = jobs.recruiter.handle(id).wait(timeout=60)
         assert (ended.why, bool(ended.reason)) == ("malformed", True), id
-    assert jobs.recruiter.handle("wrong lane").result(timeout=20) == 5
+    assert jobs.recruiter.handle("wrong lane").result(timeout=60) == 5
     for id in FAILING:
-        ended = jobs.recruiter.handle(id).wait(timeout=20)
+        ended = jobs.recruiter.handle(id).wait(timeout=60)
         assert not ended.done
         assert ended.last_execution is not None
         assert ended.last_execution.message, id

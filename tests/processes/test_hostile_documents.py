@@ -61,7 +61,7 @@ def operations(store: Store) -> int:
 def test_nothing_stops_nothing_spins_and_each_is_found(start: Starter, store: Store, target: str, bypass: bool) -> None:
     # given a fleet at work
     start("start", "all", "--bootstrap", jobs.__file__, "--processes", "2").says("joined the roster")
-    assert jobs.add.enqueue(1, 2).result(timeout=20) == 3
+    assert jobs.add.enqueue(1, 2).result(timeout=60) == 3
 
     # when hostile documents come into every collection
     got_in = poison(store, bypass=bypass)

@@ -49,7 +49,7 @@ class TestJson:
 
         # when a job logs, warns and prints
         job = logging_jobs.says.enqueue("hello")
-        job.result(timeout=20)
+        job.result(timeout=60)
 
         # then each is a line of its own, with the job's context
         eventually(lambda: len(lines_of(process, job.id)) == 6)
@@ -70,7 +70,7 @@ class TestJson:
         process = worker(start, RECRUITER_LOG_LEVEL="debug")
 
         job = logging_jobs.says.enqueue("hello")
-        job.result(timeout=20)
+        job.result(timeout=60)
 
         eventually(lambda: any(line["message"] == "debug hello" for line in lines_of(process, job.id)))
 
@@ -92,7 +92,7 @@ class TestJson:
 
         jobs = {number: getattr(logging_jobs, task).enqueue(number) for number in range(8)}
         for job in jobs.values():
-            job.result(timeout=20)
+            job.result(timeout=60)
 
         for number, job in jobs.items():
             steps = [line["message"] for line in lines_of(process, job.id) if "step" in line["message"]]
@@ -107,7 +107,7 @@ class TestText:
         process = worker(start, RECRUITER_LOG_FORMAT="text")
 
         job = logging_jobs.says.enqueue("hello")
-        job.result(timeout=20)
+        job.result(timeout=60)
         logging_jobs.fails.enqueue()
 
         process.says("failed for good")
@@ -135,7 +135,7 @@ class TestTheApplicationsOwn:
 
         # when a job of its logs
         job = logging_jobs.says.enqueue("hello")
-        job.result(timeout=20)
+        job.result(timeout=60)
 
         # then it is written as the application wants it
         process.says(f"MINE {job.id} says said hello")
@@ -149,7 +149,7 @@ class TestTheApplicationsOwn:
         )
         process = worker(start, "--log-config", str(config))
 
-        logging_jobs.says.enqueue("hello").result(timeout=20)
+        logging_jobs.says.enqueue("hello").result(timeout=60)
 
         process.says("MINE INFO None worker started on")
         process.says("MINE INFO says info hello")
@@ -159,14 +159,14 @@ class TestFloods:
     def test_a_job_that_logs_much_costs_the_supervisor_nothing(self, start: Starter) -> None:
         # given a worker at rest
         process = worker(start, "--processes", "2")
-        logging_jobs.who.enqueue().result(timeout=20)
+        logging_jobs.who.enqueue().result(timeout=60)
         supervisor = psutil.Process(process.pid)
         before = supervisor.memory_info().rss
 
         # when a job writes 20 MB, and another one runs meanwhile
         flood = logging_jobs.floods.enqueue(10_000, 2_000)
         began = time.monotonic()
-        logging_jobs.who.enqueue().result(timeout=20)
+        logging_jobs.who.enqueue().result(timeout=60)
         answered = time.monotonic() - began
         flood.result(timeout=60)
 
@@ -179,7 +179,7 @@ class TestFloods:
         process = worker(start)
 
         job = logging_jobs.floods_one_line.enqueue(100_000)
-        job.result(timeout=20)
+        job.result(timeout=60)
 
         eventually(lambda: sum(len(line["message"]) for line in lines_of(process, job.id)) >= 100_000)
         lines = lines_of(process, job.id)

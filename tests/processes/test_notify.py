@@ -79,7 +79,7 @@ def test_jobs_do_not_speak_for_their_worker(start: Starter, systemd: Listener) -
     start("start", "worker", "--bootstrap", jobs.__file__, NOTIFY_SOCKET=systemd.address, WATCHDOG_USEC="20000000")
     systemd.hears("READY=1")
 
-    seen = jobs.environment.enqueue().result(timeout=30)
+    seen = jobs.environment.enqueue().result(timeout=60)
 
     assert not {"NOTIFY_SOCKET", "WATCHDOG_USEC"} & set(seen)
 

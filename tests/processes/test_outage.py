@@ -53,9 +53,9 @@ def test_everything_resumes_after_a_while_without_mongodb(
 
     # then every process goes on by itself, and every job ends once
     fresh = jobs.add.enqueue(2, 3)
-    assert fresh.result(timeout=40) == 5
+    assert fresh.result(timeout=60) == 5
     for handle in [*handles, short]:
-        assert handle.wait(timeout=40).done
+        assert handle.wait(timeout=60).done
     for process in (recruiter, worker, cleaner):
         assert process.popen.poll() is None
     worker.says("answers again")

@@ -103,7 +103,7 @@ def test_ten_thousand_words_a_second_are_a_few_writes_and_the_last_is_not_lost(
 
     # and nothing is lost at the end
     gate.touch()
-    end = handle.wait(timeout=20)
+    end = handle.wait(timeout=60)
     assert end.result == 30_000
     assert stages(end)[-1] == ("succeeded", "silence", 1.0)
     assert end.log == now.log
@@ -133,7 +133,7 @@ def test_the_last_word_is_seen_within_a_second(
     (said,) = [entry.date for entry in seen(handle).status if entry.stage == "silence"]
     assert (written - said).total_seconds() < 1.0
     (tmp_path / "gate").touch()
-    assert handle.wait(timeout=20).done
+    assert handle.wait(timeout=60).done
 
 
 def _written_at(store: Store, handle: JobHandle[Any], stage: str) -> datetime | None:
@@ -175,7 +175,7 @@ def test_a_long_job_shows_who_runs_it_though_it_is_silent(
 
     # and when it has ended nothing of that is left
     gate.touch()
-    end = handle.wait(timeout=20)
+    end = handle.wait(timeout=60)
     assert (end.status, end.log, end.progress) == ((), (), 1.0)
     assert set(LOCK).isdisjoint(store.archived.collection.find_one({"_id": handle.id}) or {})
 
@@ -186,7 +186,7 @@ def test_short_and_silent_jobs_cost_no_write(lead: Lead, start: Starter, store: 
     handles = [app.tracked.enqueue(0) for _ in range(3)] + [app.silent.enqueue("/") for _ in range(200)]
 
     for handle in handles:
-        assert handle.wait(timeout=20).done
+        assert handle.wait(timeout=60).done
 
     assert [handle.id for handle in handles[3:] if Writes(store).of(handle)] == []
 
@@ -210,7 +210,7 @@ def test_nothing_is_lost_when_an_attempt_ends_badly(
         start_worker(start)
 
     # then
-    end = handle.wait(timeout=30)
+    end = handle.wait(timeout=60)
     assert stages(end) == [
         ("running", "attempt 1", 0.5),
         ("waiting", "attempt 1", 0.5),
@@ -285,7 +285,7 @@ def test_a_job_that_is_handed_back_keeps_what_it_said_and_is_nobodys(
 
     # and goes on from there
     start_worker(start)
-    end = handle.wait(timeout=20)
+    end = handle.wait(timeout=60)
     assert [stage for _, stage, _ in stages(end)] == ["first run", "second run", "second run"]
     assert [line.text for line in end.log] == ["first run", "second run"]
 
@@ -331,7 +331,7 @@ def test_a_program_and_its_own_programs_end_with_the_job(
     eventually(lambda: document(store, handle.id).get("log"))
 
     # when its time is over
-    end = handle.wait(timeout=20)
+    end = handle.wait(timeout=60)
 
     # then all are gone, but not the child that ran the job
     assert end.last_execution is not None
@@ -354,7 +354,7 @@ def test_a_cancelled_job_keeps_what_it_said(lead: Lead, start: Starter, store: S
 
     app.recruiter.cancel(handle.id, by="ada")
 
-    end = handle.wait(timeout=20)
+    end = handle.wait(timeout=60)
     assert end.state is State.CANCELLED
     assert end.log[0].text == "begun"
     assert end.status[-1].state == "cancelled"

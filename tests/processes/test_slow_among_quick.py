@@ -40,7 +40,7 @@ def test_a_child_that_was_quick_and_gets_stuck_keeps_nothing_that_it_has_not_sta
     gate.touch()
 
     # and at the end every job ran once and has its own result
-    assert slow.result(timeout=30) == "released"
+    assert slow.result(timeout=60) == "released"
     eventually(lambda: store.archived.collection.count_documents({}) == 6001, within=30)
     results = sorted(d["result"] for d in store.archived.collection.find({"task": "add"}))
     assert results == sorted([number + 1 for number in range(3000)] * 2)
@@ -59,10 +59,10 @@ def test_postponed_jobs_wake_an_idle_leader(start: Starter) -> None:
     """The leader sleeps until the next one is due; it must not look a moment too early and then sleep on."""
     start("start", "recruiter", "--bootstrap", JOBS, "--backoff-to", "60s", "--considered-dead-after", "300s")
     start("start", "worker", "--bootstrap", JOBS).says("joined the roster")
-    jobs.add.enqueue(0, 0).result(timeout=20)
+    jobs.add.enqueue(0, 0).result(timeout=60)
 
     for number in range(5):
-        ended = jobs.add.job(number, 1).schedule_in("700ms").execute().wait(timeout=10)
+        ended = jobs.add.job(number, 1).schedule_in("700ms").execute().wait(timeout=30)
         assert ended.last_execution is not None
         assert ended.last_execution.started_at is not None
         clocks_differ = timedelta(milliseconds=50)

@@ -36,7 +36,7 @@ def enqueue(recruiter: Recruiter, workable: Workable) -> JobHandle[object]:
 
 
 def failure(handle: JobHandle[object]) -> Execution:
-    end = handle.wait(timeout=20)
+    end = handle.wait(timeout=60)
     assert not end.done
     assert end.last_execution is not None
     return end.last_execution
@@ -70,13 +70,13 @@ def test_a_job_that_exits_abruptly_is_the_only_one_that_fails(lead: Lead, start:
     after = [enqueue(recruiter, AlwaysSucceed()) for _ in range(10)]
 
     # then it is tried three times and set aside
-    end = guilty.wait(timeout=20)
+    end = guilty.wait(timeout=60)
     assert end.why == "crashed-too-many-times"
     assert [execution.crashed for execution in end.executions] == [True, True, True]
     assert "exited with code 7" in (failure(guilty).message or "")
 
     # and the others run once, in another child of the same worker
-    ends = [handle.wait(timeout=20) for handle in (*before, *after)]
+    ends = [handle.wait(timeout=60) for handle in (*before, *after)]
     assert all(end.done and len(end.executions) == 1 for end in ends)
     assert worker.popen.poll() is None
     assert child not in worker.children()
@@ -94,7 +94,7 @@ def test_jobs_whose_end_is_known_before(lead: Lead, start: Starter, recruiter: R
     assert (failure(unlucky).exception, failure(unlucky).message) == ("RuntimeError", "no luck")
     assert (failure(broken).exception, failure(broken).message) == ("RuntimeError", "cannot be built")
     assert "in __init__" in (failure(broken).trace or "")
-    assert lucky.wait(timeout=20).done
+    assert lucky.wait(timeout=60).done
     assert worker.children() == children
 
 
@@ -109,10 +109,10 @@ def test_memory_that_is_not_given_back_costs_the_child_its_place(
     large = enqueue(recruiter, ConsumeMemory(200, hold=True))
 
     # then it ends well, and the next ones run in a new child
-    assert large.wait(timeout=20).done
+    assert large.wait(timeout=60).done
     worker.says("will be replaced")
     (fresh,) = eventually(lambda: [pid for pid in worker.children() if pid != child and is_gone(child)])
-    assert enqueue(recruiter, AlwaysSucceed()).wait(timeout=20).done
+    assert enqueue(recruiter, AlwaysSucceed()).wait(timeout=60).done
     assert worker.children() == [fresh]
 
 
@@ -133,7 +133,7 @@ def test_what_does_not_end_is_told_to_when_its_time_is_over(
 
     # and the programs are gone, but not the child that ran them: it goes on
     eventually(lambda: all(map(is_gone, family)))
-    assert enqueue(recruiter, AlwaysSucceed()).wait(timeout=20).done
+    assert enqueue(recruiter, AlwaysSucceed()).wait(timeout=60).done
     assert worker.children() == children
 
 
@@ -148,7 +148,7 @@ def test_a_program_dies_with_the_process_that_runs_its_job(
     psutil.Process(child).kill()
 
     eventually(lambda: all(map(is_gone, family)))
-    assert handle.wait(timeout=20).why == "lost"
+    assert handle.wait(timeout=60).why == "lost"
 
 
 def test_programs_run_only_where_the_application_enables_them(lead: Lead, start: Starter, recruiter: Recruiter) -> None:
@@ -162,7 +162,7 @@ def test_programs_run_only_where_the_application_enables_them(lead: Lead, start:
     job = ShellCommand(["echo", "hello"]).as_job_of(recruiter).in_background()
     refused, allowed = job.in_group("careful").execute(), job.in_group("bold").execute()
 
-    assert allowed.result(timeout=20) == {"code": 0, "stdout": "hello\n", "stderr": ""}
+    assert allowed.result(timeout=60) == {"code": 0, "stdout": "hello\n", "stderr": ""}
     assert failure(refused).exception == "recruiter.errors.CommandFailed"
     assert "not enabled here" in (failure(refused).message or "")
     assert "ShellCommand.enable('echo')" in (failure(refused).message or "")

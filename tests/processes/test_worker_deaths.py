@@ -90,7 +90,7 @@ def test_a_frozen_worker_finds_its_results_refused_and_rejoins_under_a_new_id(
     # when another worker does the job, and the first one wakes up and finishes it too
     other = start_worker(start, 1)
     gate.touch()
-    done = handle.wait(timeout=20)
+    done = handle.wait(timeout=60)
     for member in family:
         member.resume()
 
@@ -106,7 +106,7 @@ def test_a_frozen_worker_finds_its_results_refused_and_rejoins_under_a_new_id(
     assert [execution.crashed for execution in done.executions] == [True, False]
     # and the one that came back works
     assert other.stop() == 0
-    assert jobs.my_pid.enqueue().result(timeout=20) in frozen.children()
+    assert jobs.my_pid.enqueue().result(timeout=60) in frozen.children()
 
 
 @pytest.mark.parametrize("killer", ["end_abruptly", "segfault", "kill_myself"])
@@ -119,7 +119,7 @@ def test_a_job_that_kills_its_process_fails_alone(lead: Lead, start: Starter, st
     after = jobs.add.enqueue_many([(number, 1) for number in range(100)])
 
     # then it is tried three times and set aside, and every other job runs once, at the first attempt
-    end = guilty.wait(timeout=30)
+    end = guilty.wait(timeout=60)
     assert not end.done
     assert end.why == "crashed-too-many-times"
     assert [execution.crashed for execution in end.executions] == [True, True, True]
@@ -144,7 +144,7 @@ def test_a_child_killed_from_outside_is_replaced_and_its_job_runs_again(
 
     psutil.Process(child).kill()
 
-    end = handle.wait(timeout=20)
+    end = handle.wait(timeout=60)
     assert end.done
     assert [execution.crashed for execution in end.executions] == [True, False]
     assert (tmp_path / "job").read_text().count("started") == 2
@@ -155,7 +155,7 @@ def test_exit_inside_a_job_is_its_failure_and_not_its_process(lead: Lead, start:
     worker = start_worker(start, 1)
     children = worker.children()
 
-    end = jobs.leave.enqueue().wait(timeout=20)
+    end = jobs.leave.enqueue().wait(timeout=60)
 
     assert not end.done
     assert end.last_execution is not None
@@ -172,7 +172,7 @@ def test_a_job_that_holds_the_interpreter_is_not_declared_dead(start: Starter, s
     (id_before,) = [entry.id for entry in store.roster.entries()]
 
     # when it runs
-    end = jobs.hold_the_interpreter.enqueue(2.0).wait(timeout=40)
+    end = jobs.hold_the_interpreter.enqueue(2.0).wait(timeout=60)
 
     # then nobody was declared dead, and it ended at the first attempt
     assert end.done
@@ -192,7 +192,7 @@ def test_an_at_most_once_job_is_lost_rather_than_run_twice(lead: Lead, start: St
     worker.signal(signal.SIGKILL)
     start_worker(start, 1)
 
-    end = handle.wait(timeout=30)
+    end = handle.wait(timeout=60)
     assert end.why == "lost"
     assert written.read_text() == "started\n"
 
@@ -203,9 +203,9 @@ def test_a_worker_over_its_memory_limit_finishes_records_and_replaces_its_child(
     lead(**QUICKLY)
     worker = start_worker(start, 1, "--memory-limit", "150MB")
 
-    large = jobs.eat_memory.enqueue(200).result(timeout=20)
+    large = jobs.eat_memory.enqueue(200).result(timeout=60)
     worker.says("will be replaced")
-    fresh = eventually(lambda: jobs.my_pid.enqueue().result(timeout=20) != large)
+    fresh = eventually(lambda: jobs.my_pid.enqueue().result(timeout=60) != large)
 
     assert fresh
     assert all(job.done and len(job.executions) == 1 for job in archived(store))
