@@ -17,6 +17,7 @@ from recruiter.errors import SettingsError
 from recruiter.web import BasicAuth, ProxyHeader, dashboard
 from recruiter.web.actions import VERBS
 from recruiter.web.server import access_of, served
+from recruiter.web.shapes import place as place_of
 from tests.web.conftest import Consoles
 
 TEMPLATES = Path(__file__).parents[2] / "src" / "recruiter" / "web" / "templates"
@@ -290,8 +291,5 @@ class TestSecrets:
 
 
 def test_the_address_with_a_password_in_it_is_shown_without(recruiter: Recruiter, console: Consoles) -> None:
-    # The user does not exist: MongoDB is not asked, only the address is shown.
-    from recruiter.web.reader import _place  # noqa: PLC0415
-
-    assert _place("mongodb://***@db1:27017,db2:27017/shop?x=1", "shop") == "shop@db1:27017,db2:27017"
+    assert place_of("mongodb://***@db1:27017,db2:27017/shop?x=1", "shop") == "shop@db1:27017,db2:27017"
     assert recruiter.target.database in console().get("").text

@@ -44,11 +44,11 @@ class World:
 
 
 @contextmanager
-def fleet(uri: str, folder: Path, processes: int = 2) -> Iterator[None]:
+def fleet(uri: str, folder: Path, processes: int, application: Path) -> Iterator[None]:
     """A recruiter, a worker and a cleaner on this database, as a user would start them."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("RECRUITER_")}
     environment |= {"RECRUITER_TARGET": uri, "RECRUITER_LOG_LEVEL": "warning"}
-    command = [sys.executable, "-m", "recruiter.cli.main", "start", "all", "--bootstrap", str(APPLICATION)]
+    command = [sys.executable, "-m", "recruiter.cli.main", "start", "all", "--bootstrap", str(application)]
     with (folder / "fleet.log").open("wb") as log:
         started = subprocess.Popen(
             [*command, "--processes", str(processes), "--grace", "1s"], env=environment, stdout=log, stderr=log
@@ -61,12 +61,14 @@ def fleet(uri: str, folder: Path, processes: int = 2) -> Iterator[None]:
 
 
 @contextmanager
-def world(uri: str, folder: Path, *, processes: int = 2, **console: Any) -> Iterator[World]:
+def world(
+    uri: str, folder: Path, *, processes: int = 2, application: Path = APPLICATION, **console: Any
+) -> Iterator[World]:
     """All of it; the worker is there when this begins."""
     recruiter = showcase.recruiter
     recruiter.point_at(uri)
     recruiter.store.prepare()
-    with closing(recruiter), fleet(uri, folder, processes), served(dashboard(recruiter, **console)) as url:
+    with closing(recruiter), fleet(uri, folder, processes, application), served(dashboard(recruiter, **console)) as url:
         made = World(recruiter, url, folder)
         made.until(lambda: [entry for entry in recruiter.store.roster.entries() if entry.registration.ready], 60)
         made.until(lambda: len(recruiter.schedulers()) == 3)

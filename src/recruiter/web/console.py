@@ -66,6 +66,7 @@ class Console:
             redoc_url=None,
         )
         guarded = [Depends(viewer)]
+        # Whatever else is served beside the pages, such as /metrics, is a router of its own, included here.
         app.include_router(self._pages(viewer), dependencies=guarded, include_in_schema=False)
         app.include_router(routes(self._reader, self._doer, viewer), prefix="/api", dependencies=guarded)
         app.add_api_route(

@@ -14,33 +14,28 @@ from typing import Any
 import recruiter as package
 from recruiter.app import Recruiter
 from recruiter.doctor import examine
-from recruiter.domain.duration import humanize
 from recruiter.domain.finding import Finding
 from recruiter.domain.finding import Level as FindingLevel
 from recruiter.domain.job import ArchivedJob, Job, JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.observation import SILENT
-from recruiter.domain.planning.limits import KEY, RESOURCE, AtLimit, Limit
-from recruiter.domain.planning.pack import NeverFits
-from recruiter.domain.planning.why_waiting import Circumstances, Unserved
-from recruiter.domain.schedule.scheduler import Pause, Scheduler
+from recruiter.domain.planning.why_waiting import Circumstances
+from recruiter.domain.schedule.scheduler import Scheduler
 from recruiter.domain.search.filter import ENDED, JobFilter
-from recruiter.domain.search.pages import Count, JobSummary
-from recruiter.domain.state import State
-from recruiter.domain.statistics import Analytics, Flow, Queue, Times, add_up, window
+from recruiter.domain.search.pages import JobSummary
+from recruiter.domain.statistics import Analytics, Queue, add_up, window
 from recruiter.domain.text import mask
 from recruiter.errors import InvalidFilter, RecruiterError, StoreError, UnreadableDocument
 from recruiter.store.collections.actions import ActionEntry
 from recruiter.store.collections.limits import Rules
-from recruiter.store.collections.roster import RosterEntry
 from recruiter.store.database import Store
 from recruiter.store.search.summaries import FIELDS, summary_from
 from recruiter.views.find import argument_written, ids_written
 from recruiter.views.search import Entry, Form, search
-from recruiter.web import sentences, timeline, views
+from recruiter.web import sentences, shapes, timeline, views
 from recruiter.web.caches import Kept
 from recruiter.web.redaction import Redaction
-from recruiter.web.views import Amount, Level, Percentiles
+from recruiter.web.views import Amount, Level
 from recruiter.web.words import Words
 
 RANGES = {"5m": "5 minutes", "15m": "15 minutes", "1h": "1 hour", "6h": "6 hours", "24h": "24 hours", "7d": "7 days"}
@@ -50,14 +45,12 @@ COUNTED = 10_000
 """Tabs count so far, and no further."""
 _ERRORS_READ = 1_000
 _ERRORS_SHOWN = 5
-_TREND = 24
 _KINDS_SHOWN = 12
 _SCHEDULES_SHOWN = 100
 _RUNS_DAY = 300
 _RUNS_SHOWN = 200
 _SET_ASIDE_SHOWN = 50
 _DEEDS_SHOWN = 20
-_HOLDERS = 5
 
 _ROW_FIELDS = {**FIELDS, "args": 1, "reason": 1}
 
@@ -86,7 +79,7 @@ class Reader:
         for path in (text.partition("=")[0] for text in said.get("arg", ())):
             if self.redaction.hides(path):
                 raise InvalidFilter(f"the argument {path!r} is not shown here, so it cannot be asked for either")
-        for name in ("since", "until", "slow", "delayed", "attempts", "recovered", *_times()):
+        for name in ("since", "until", "slow", "delayed", "attempts", "recovered", *shapes.bounds()):
             if name in said:
                 said[name] = said[name][-1]
         if "arg" in said:
@@ -116,7 +109,7 @@ class Reader:
         return self._counts.get(str(others), lambda: dict(self._count(others)))
 
     def count(self, filter: JobFilter) -> Amount:
-        return _amount(self._recruiter.jobs.count(filter))
+        return shapes.amount_of(self._recruiter.jobs.count(filter))
 
     def _count(self, words: Words) -> Iterator[tuple[str, Amount]]:
         for state in ("running", "queued", "postponed", "failed", "succeeded", "cancelled", "lost"):
@@ -125,7 +118,7 @@ class Reader:
             except InvalidFilter:  # no such job can be in this state
                 yield state, Amount(0)
                 continue
-            yield state, _amount(self._recruiter.jobs.count(filter, most=COUNTED))
+            yield state, shapes.amount_of(self._recruiter.jobs.count(filter, most=COUNTED))
 
     def _row(self, entry: Entry, now: datetime) -> views.JobRow:
         short: JobSummary = summary_from(entry.document, entry.hold)
@@ -135,7 +128,7 @@ class Reader:
             id=str(short.id),
             task=short.task,
             group=short.group,
-            state=_shown_state(short.state, short.scheduled_at, now),
+            state=shapes.shown_state(short.state, short.scheduled_at, now),
             args=self.redaction.line(entry.document.get("args")),
             created_at=short.created_at,
             scheduled_at=short.scheduled_at,
@@ -181,7 +174,7 @@ class Reader:
             at=now,
             id=str(job.id),
             sentence=sentence,
-            state=_shown_state(job.state, due, now),
+            state=shapes.shown_state(job.state, due, now),
             task=job.task,
             method=job.method,
             group=job.group,
@@ -193,7 +186,7 @@ class Reader:
             needs=job.needs.described() if job.needs else None,
             timeout=job.timeout,
             at_most_once=job.at_most_once,
-            retry=_policy(job.retry_policy),
+            retry=shapes.policy(job.retry_policy),
             attempts=job.attempts,
             crashes=job.crashes,
             snoozes=job.snoozes,
@@ -209,7 +202,7 @@ class Reader:
             progress=job.progress,
             args=plain(job.args),
             result=plain(ended.result) if ended else None,
-            executions=_attempts(job),
+            executions=shapes.attempts(job),
             stages=[views.Stage(e.state, e.stage, e.progress, e.error, e.date) for e in job.status],
             log=[views.Line(line.at, mask(line.text)) for line in job.log],
             log_cut=job.log_cut,
@@ -233,7 +226,7 @@ class Reader:
         entries = store.roster.entries()
         running = [run["job"] for entry in entries for run in entry.running][:_RUNS_SHOWN]
         said = store.scheduled.get_many(running) if running else {}
-        workers = [_worker(entry, said, now) for entry in entries]
+        workers = [shapes.worker(entry, said, now) for entry in entries]
         leader = self.leader()
         return views.Fleet(now, sentences.of_fleet(leader, workers), leader, workers)
 
@@ -256,10 +249,10 @@ class Reader:
         with contextlib.suppress(StoreError):
             mongodb = self._mongodb.get("version", self._version)
             return views.Frame(
-                package.__version__, _place(str(target), target.database), mongodb, self.leader(), problems
+                package.__version__, shapes.place(str(target), target.database), mongodb, self.leader(), problems
             )
         return views.Frame(
-            package.__version__, _place(str(target), target.database), "cannot be reached", None, problems
+            package.__version__, shapes.place(str(target), target.database), "cannot be reached", None, problems
         )
 
     def _version(self) -> str:
@@ -292,14 +285,14 @@ class Reader:
             counted_at=told.counted_at,
             per_second=self._pace(told, now),
             ended=dict(told.ended),
-            latency=_percentiles(told.latency),
-            duration=_percentiles(told.execution_time),
-            series=[_point(at, flow, told) for at, flow in told.series.items()],
+            latency=shapes.percentiles(told.latency),
+            duration=shapes.percentiles(told.execution_time),
+            series=[shapes.point(at, flow, told) for at, flow in told.series.items()],
             waiting=waiting[:_KINDS_SHOWN],
             waiting_kinds=len(waiting),
             errors=errors,
             leader=self.leader(),
-            paused=_pauses(rules),
+            paused=shapes.pauses(rules),
         )
         return replace(seen, sentence=sentences.of_overview(seen))
 
@@ -323,7 +316,7 @@ class Reader:
             reason, stuck = None, False
             if queue.queued and len(found) < _KINDS_SHOWN:
                 facts = facts or self._circumstances(rules, now)
-                reason, stuck = _reason(facts, rules, group, task)
+                reason, stuck = shapes.reason_of(facts, rules, group, task)
             found.append(views.Waiting(group, task, queue.queued, queue.postponed, queue.running, reason, stuck))
         return found
 
@@ -342,7 +335,7 @@ class Reader:
         for job in jobs:
             by_error.setdefault(job.error or job.why or "?", []).append(job)
         loudest = sorted(by_error.items(), key=lambda item: -len(item[1]))[:_ERRORS_SHOWN]
-        return [_loud_error(name, of, begin, span, complete) for name, of in loudest], complete
+        return [shapes.loud_error(name, of, begin, span, complete) for name, of in loudest], complete
 
     def groups(self) -> views.Groups:
         """Depth, pauses and limits."""
@@ -354,7 +347,7 @@ class Reader:
         groups = [self._group(name, told, waiting, rules) for name in sorted(names)]
         limits = self._limits(rules, now)
         pause = rules.paused.get("fleet")
-        blocked = None if pause is None else _pause(pause, "all starts")
+        blocked = None if pause is None else shapes.pause_view(pause, "all starts")
         return views.Groups(now, sentences.of_groups(blocked, groups, limits), blocked, groups, limits)
 
     def _group(self, name: str, told: Analytics, waiting: Sequence[views.Waiting], rules: Rules) -> views.Group:
@@ -370,11 +363,11 @@ class Reader:
             postponed=queue.postponed,
             running=queue.running,
             per_minute=flow.throughput.value if flow else 0.0,
-            failed=_failed(flow.ended) if flow else 0,
+            failed=shapes.failed(flow.ended) if flow else 0,
             latency_p95=flow.latency.p95 if flow else None,
             next_due=first.scheduled_at if first else None,
             next_id=str(first.id) if first else None,
-            paused=None if pause is None else _pause(pause, name),
+            paused=None if pause is None else shapes.pause_view(pause, name),
             reason=None if pause is not None else next(iter(reasons), None),
         )
 
@@ -390,7 +383,7 @@ class Reader:
             return []
         held = {id: Lane.parse(lane) for id, lane in self._store.scheduled.lanes_of(self._store.roster.held()).items()}
         resources = {use.resource: use.used for use in self._recruiter.controls.resources() if use.host is None}
-        found = [_limit_use(limit, held, resources, rules, now) for limit in rules.limits]
+        found = [shapes.limit_use(limit, held, resources, rules, now) for limit in rules.limits]
         return sorted(found, key=lambda use: use.subject)
 
     # -- schedules ---------------------------------------------------------------------------------------------------
@@ -413,14 +406,14 @@ class Reader:
             urn=scheduler.urn,
             task=scheduler.template.task,
             group=scheduler.template.group,
-            schedule=_schedule_text(scheduler),
+            schedule=shapes.schedule_text(scheduler),
             zone=zone if isinstance(zone, str) else None,
             next_runs=runs,
             last_at=scheduler.last_at,
             made=scheduler.made,
             skipped=scheduler.skipped,
-            paused=None if scheduler.paused is None else _pause(scheduler.paused, scheduler.urn),
-            trouble=scheduler.broken or _late(scheduler, last, now) or trouble,
+            paused=None if scheduler.paused is None else shapes.pause_view(scheduler.paused, scheduler.urn),
+            trouble=scheduler.broken or shapes.late(scheduler, last, now) or trouble,
             last=last,
         )
 
@@ -482,195 +475,3 @@ class Reader:
             for kept in (self._findings, self._counts, self._errors):
                 kept.forget()
             actions.conclude(id, outcome[-1] if outcome else "interrupted")
-
-
-# -- from what is stored to what is shown ------------------------------------------------------------------------------
-
-
-def _times() -> Sequence[str]:
-    return [f"{what}_{end}" for what in ("created", "scheduled", "ended") for end in ("since", "until")]
-
-
-def _amount(counted: Count) -> Amount:
-    return Amount(counted.number, counted.exact)
-
-
-def _shown_state(state: State, due: datetime | None, now: datetime) -> str:
-    return "postponed" if state is State.WAITING and due is not None and due > now else state.value
-
-
-def _policy(stored: Mapping[str, Any] | None) -> str | None:
-    if stored is None:
-        return None
-    parameters = stored.get("parameters")
-    values = parameters.values() if isinstance(parameters, Mapping) else ()
-    only = stored.get("only")
-    told = f" only {', '.join(map(str, only))}" if isinstance(only, list) and only else ""
-    return f"{stored.get('class')}({', '.join(map(str, values))}){told}"
-
-
-def _attempts(job: Job) -> list[views.Attempt]:
-    first = max(0, job.attempts - len(job.executions)) + 1
-    return [
-        views.Attempt(
-            number=number,
-            started_at=each.started_at,
-            ended_at=each.ended_at,
-            worker=each.worker,
-            crashed=each.crashed,
-            error=each.exception,
-            message=None if each.message is None else mask(each.message),
-            trace=None if each.trace is None else mask(each.trace),
-            notes=list(map(mask, each.notes)),
-        )
-        for number, each in enumerate(job.executions, first)
-    ]
-
-
-def _worker(entry: RosterEntry, said: Mapping[JobId, Job], now: datetime) -> views.Worker:
-    worker, idle = entry.registration, entry.kept_idle
-    return views.Worker(
-        id=entry.id,
-        host=entry.host,
-        pid=entry.pid,
-        state=_worker_state(entry, now),
-        slots=worker.slots,
-        holds=worker.holds,
-        groups=None if worker.groups is None else sorted(worker.groups),
-        tasks=sorted(worker.tasks),
-        runs=[_run(run, said) for run in sorted(entry.running, key=lambda run: run["since"])],
-        resources={name: float(value) for name, value in worker.resources.amounts().items()},
-        joined_at=entry.joined_at,
-        seen_at=entry.seen_at,
-        kept_idle=None if idle is None else views.PauseView(idle.get("at"), idle.get("by"), idle.get("reason")),
-        clock_offset=entry.clock_offset,
-    )
-
-
-def _worker_state(entry: RosterEntry, now: datetime) -> str:
-    if now - entry.seen_at > SILENT:
-        return "silent"
-    if entry.leaving:
-        return "leaving"
-    if entry.kept_idle is not None:
-        return "kept idle"
-    return "works" if entry.registration.ready else "joining"
-
-
-def _run(run: Mapping[str, Any], said: Mapping[JobId, Job]) -> views.Run:
-    job = said.get(run["job"])
-    return views.Run(
-        str(run["job"]), str(run["task"]), run["since"], job.stage if job else None, job.progress if job else 0.0
-    )
-
-
-def _percentiles(times: Times) -> Percentiles:
-    return Percentiles(times.median, times.p95, times.p99)
-
-
-def _point(at: datetime, flow: Flow, told: Analytics) -> views.Point:
-    seconds = (min(at + told.step, told.until) - at).total_seconds()
-    return views.Point(
-        at, max(1.0, seconds), dict(flow.ended), _percentiles(flow.latency), _percentiles(flow.execution_time)
-    )
-
-
-def _failed(ended: Mapping[str, int]) -> int:
-    return ended.get(State.FAILED, 0) + ended.get(State.LOST, 0)
-
-
-def _loud_error(name: str, jobs: Sequence[JobSummary], begin: datetime, span: float, complete: bool) -> views.LoudError:
-    trend = [0] * _TREND
-    ends = [job.ended_at for job in jobs if job.ended_at is not None]
-    for end in ends:
-        trend[min(_TREND - 1, max(0, int((end - begin).total_seconds() / span * _TREND)))] += 1
-    by = "error" if any(job.error for job in jobs) else "why"
-    return views.LoudError(
-        name, by, Amount(len(jobs), complete), trend, max(ends), sorted({job.task for job in jobs})[:5]
-    )
-
-
-def _reason(facts: Circumstances, rules: Rules, group: str, task: str) -> tuple[str | None, bool]:
-    """Why due jobs of this kind do not start, and whether they will not as things are."""
-    pause = rules.pauses(group)
-    if pause is not None:
-        what = "all starts are blocked" if rules.blocked else "the group is paused"
-        return f"{what} by {_told(pause)}", True
-    obstacle = facts.why_waiting(Lane(group, task))
-    if obstacle is None:
-        return None, False
-    stuck = isinstance(obstacle, Unserved | NeverFits) or (isinstance(obstacle, AtLimit) and not obstacle.held)
-    return str(obstacle), stuck
-
-
-def _told(pause: Pause) -> str:
-    since = f" since {pause.at:%Y-%m-%d %H:%M:%S} UTC" if pause.at else ""
-    return f"{pause.by or 'somebody'}{since} ({pause.reason or 'no reason given'})"
-
-
-def _pause(pause: Pause, what: str) -> views.PauseView:
-    return views.PauseView(pause.at, pause.by, pause.reason, what)
-
-
-def _pauses(rules: Rules) -> list[views.PauseView]:
-    return [_pause(pause, name.removeprefix("group:")) for name, pause in sorted(rules.paused.items())]
-
-
-def _limit_use(
-    limit: Limit, held: Mapping[JobId, Lane], resources: Mapping[str, float], rules: Rules, now: datetime
-) -> views.LimitUse:
-    buckets: dict[str, list[str]] = {}
-    for id, lane in held.items():
-        bucket = limit.bucket(lane) if limit.kind != RESOURCE else None
-        if bucket is not None:
-            buckets.setdefault(bucket, []).append(str(id))
-    fullest = max(buckets.values(), key=len, default=[])
-    used = resources.get(limit.name, 0.0) if limit.kind == RESOURCE else float(len(fullest))
-    subject = limit.subject
-    if limit.kind == KEY and fullest:
-        subject = next(name for name, of in buckets.items() if of is fullest)
-    started = 0
-    if limit.rate is not None:
-        log = rules.starts.get(subject, ())
-        started = sum(starts for moment, starts in log if moment > now - limit.rate.window)
-    return views.LimitUse(
-        subject=limit.subject,
-        at_once=limit.at_once,
-        used=used,
-        rate=None if limit.rate is None else str(limit.rate),
-        started=started,
-        rate_count=None if limit.rate is None else limit.rate.count,
-        floating=limit.floating,
-        holders=fullest[:_HOLDERS],
-    )
-
-
-def _schedule_text(scheduler: Scheduler) -> str:
-    parameters = scheduler.schedule.get("parameters") or {}
-    if not isinstance(parameters, Mapping):
-        return str(scheduler.schedule.get("class"))
-    if scheduler.schedule.get("class") == "Cron":
-        return str(parameters.get("expression"))
-    interval = parameters.get("interval")
-    if scheduler.schedule.get("class") == "Every" and isinstance(interval, int | float):
-        return f"every {humanize(timedelta(seconds=interval))}"
-    return f"{scheduler.schedule.get('class')}({', '.join(map(str, parameters.values()))})"
-
-
-def _late(scheduler: Scheduler, last: Sequence[views.Ended], now: datetime) -> str | None:
-    if scheduler.paused is not None:
-        return None
-    if scheduler.next_at is not None and now - scheduler.next_at > timedelta(minutes=1):
-        late = timedelta(seconds=int((now - scheduler.next_at).total_seconds()))
-        return f"late: it should have run {humanize(late)} ago; a recruiter that leads makes its jobs"
-    succeeded = next((each.at for each in last if each.state == State.SUCCEEDED), scheduler.succeeded_at)
-    return scheduler.broken_promise(succeeded, now)
-
-
-def _place(target: str, database: str) -> str:
-    """`shop@db1:27017`, of a URI that has its password masked."""
-    hosts = target.rpartition("@")[2] if "@" in target else target.rpartition("://")[2]
-    return f"{database}@{hosts.partition('/')[0] or 'mongodb'}"
-
-
-__all__ = ["COUNTED", "RANGES", "ROWS", "Reader"]

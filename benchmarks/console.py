@@ -1,0 +1,100 @@
+"""What the web console costs: the time of each page with many jobs, and what MongoDB is asked for 0, 1 and 50 viewers.
+
+    python benchmarks/console.py [--ended N] [--waiting N] [--folder FOLDER]
+
+The jobs are those of `archive.py`. Times are of the whole request on loopback, the median of five; operations are
+those that the server itself counts, a second, beyond what it does when nobody looks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+from archive import fill
+
+from recruiter import Recruiter
+from recruiter.embedded import EmbeddedServer
+from recruiter.steps.gauge import gauge
+from recruiter.store.database import Store
+from recruiter.store.target import Target
+from recruiter.web import dashboard
+from recruiter.web.server import served
+
+PAGES = (
+    *("?within=5m", "?within=1h", "?within=24h", "?within=7d"),
+    *("jobs", "jobs?state=queued", "jobs?state=failed", "jobs?state=failed&error=TimeoutError", "jobs?tag=user:7"),
+    *("jobs?arg=customer.id=42&since=1h", "counts", "counts?task=task3"),
+    *("workers", "groups", "schedules", "problems"),
+)
+AGAIN = 5
+WATCHED = 12.0
+OPERATIONS = ("query", "getmore", "command", "insert", "update", "delete")
+
+
+def timed(client: httpx.Client, place: str) -> tuple[float, float, int]:
+    """The first, the median of the next, and the size of the answer."""
+    took = []
+    size = 0
+    for _ in range(1 + AGAIN):
+        began = time.perf_counter()
+        answer = client.get(place)
+        took.append((time.perf_counter() - began) * 1000)
+        assert answer.status_code == 200, answer.text
+        size = len(answer.content)
+    return took[0], statistics.median(took[1:]), size
+
+
+def operations(store: Store) -> int:
+    counters = store.client.admin.command("serverStatus")["opcounters"]
+    return sum(int(counters[name]) for name in OPERATIONS)
+
+
+def watched(address: str, store: Store, viewers: int) -> float:
+    """Operations a second while so many look at the overview."""
+    with ExitStack() as stack:
+        limits = httpx.Limits(max_connections=None)
+        client = stack.enter_context(httpx.Client(base_url=address, timeout=60, limits=limits))
+        for _ in range(viewers):
+            stream = stack.enter_context(client.stream("GET", "live/overview?within=1h"))
+            assert any("event: content" in line for line in stream.iter_lines())
+        before, began = operations(store), time.monotonic()
+        time.sleep(WATCHED)
+        return (operations(store) - before) / (time.monotonic() - began)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ended", type=int, default=1_000_000)
+    parser.add_argument("--waiting", type=int, default=200_000)
+    parser.add_argument("--folder", type=Path)
+    options = parser.parse_args()
+    with EmbeddedServer(options.folder) as server:
+        target = server.uri.replace("/?", f"/archive_{options.ended}_{options.waiting}?")
+        store = Store(Target.parse(target))
+        store.check()
+        if store.archived.collection.estimated_document_count() < options.ended:
+            store.drop()
+            fill(store, options.ended, options.waiting)
+        gauge(store)  # as the cleaner does
+        print(f"{options.ended:,} ended and {options.waiting:,} waiting jobs")
+        with Recruiter(target) as recruiter, served(dashboard(recruiter)) as address:
+            with httpx.Client(base_url=address, timeout=60) as client:
+                print(f"{'page':40} {'first ms':>9} {'median ms':>9} {'bytes':>9}")
+                for place in PAGES:
+                    first, median, size = timed(client, place)
+                    print(f"{place:40} {first:9.1f} {median:9.1f} {size:9,}", flush=True)
+            idle = watched(address, store, 0)
+            print(f"\n{'viewers':>8} {'operations a second':>20}")
+            for viewers in (0, 1, 50):
+                more = watched(address, store, viewers) - idle
+                print(f"{viewers:8} {max(0.0, more):20.1f}", flush=True)
+        store.close()
+
+
+if __name__ == "__main__":
+    main()

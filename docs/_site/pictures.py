@@ -1,0 +1,102 @@
+"""Takes the pictures of the web console: every page, in light and dark, with real jobs of a real fleet.
+
+    python docs/_site/pictures.py [--folder docs/pictures]
+
+Needs chromium, and what the tests need. About a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, sync_playwright
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from recruiter.embedded import EmbeddedServer  # noqa: E402
+from tests.web.conftest import FLAGS, chromium  # noqa: E402
+from tests.web.world import APPLICATION, World, fill, world  # noqa: E402
+
+WIDE, PHONE = (1280, 800), (390, 800)
+CONSOLE: dict[str, Any] = {"actions": True, "title": "shop@prod"}
+SETTLED = 3_500
+"""Milliseconds until charts are drawn and the first news has come."""
+
+
+def places(shop: World, ids: dict[str, str]) -> Iterator[tuple[str, str, tuple[int, int]]]:
+    """Name, address and size of each picture."""
+    failed = shop.recruiter.jobs.list(state="failed", task="charge", limit=1, minimal=True).jobs[0].id
+    for name, place in {
+        "overview": "?within=15m",
+        "jobs": f"jobs?state=failed&limit=14&open={failed}",
+        "job-running": f"job?id={ids['running']}",
+        "job-failed": f"job?id={failed}",
+        "schedules": "schedules",
+        "workers": "workers",
+        "groups": "groups",
+        "problems": "problems",
+    }.items():
+        yield name, place, WIDE
+    yield "phone-overview", "?within=15m", PHONE
+    yield "phone-job", f"job?id={failed}", PHONE
+
+
+def a_busy_quarter(shop: World) -> None:
+    """A few minutes of traffic, so that charts have something to say."""
+    until = time.monotonic() + 150
+    number = 1000
+    while time.monotonic() < until:
+        for _ in range(20 + number % 37):
+            number += 1
+            shop.recruiter.job("charge", {"order": number, "amount": 12.5, "card_token": "tok_1"}).enqueue()
+            if number % 3 == 0:
+                shop.recruiter.job("resize", {"picture": f"cat-{number}.jpg", "width": 640}).enqueue()
+        time.sleep(1)
+
+
+def take(browser: Browser, shop: World, ids: dict[str, str], folder: Path) -> None:
+    for scheme in ("light", "dark"):
+        for name, place, (width, height) in places(shop, ids):
+            size = {"width": width, "height": height}
+            scale = 2 if width < 500 else 1
+            context = browser.new_context(viewport=size, color_scheme=scheme, device_scale_factor=scale)  # type: ignore[arg-type]
+            page = context.new_page()
+            page.goto(shop.url + place)
+            page.wait_for_timeout(SETTLED)
+            page.screenshot(path=folder / f"console-{name}-{scheme}.png")
+            context.close()
+            print(f"console-{name}-{scheme}.png")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, default=ROOT / "docs" / "pictures")
+    parser.add_argument("--quick", action="store_true", help="without a few minutes of traffic before")
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    with EmbeddedServer() as server, tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        # Tracebacks say where the application is: not where this checkout is.
+        application = Path(shutil.copy(APPLICATION, Path(folder, "shop.py")))
+        uri = server.uri.replace("/?", "/shop?")
+        browser = playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
+        with world(uri, Path(folder), processes=4, application=application, **CONSOLE) as shop:
+            if not given.quick:
+                a_busy_quarter(shop)
+            ids = fill(shop, 60)
+            for urn in ("report:daily", "stock:sync", "invoices:remind"):
+                for _ in range(4):
+                    shop.recruiter.scheduler(urn).run_now()
+            take(browser, shop, ids, given.folder)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

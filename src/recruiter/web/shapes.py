@@ -1,0 +1,215 @@
+"""From what is stored to what is shown: pure functions that make the views."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from recruiter.domain.duration import humanize
+from recruiter.domain.job import Job, JobId
+from recruiter.domain.lane import Lane
+from recruiter.domain.observation import SILENT
+from recruiter.domain.planning.limits import KEY, RESOURCE, AtLimit, Limit
+from recruiter.domain.planning.pack import NeverFits
+from recruiter.domain.planning.why_waiting import Circumstances, Unserved
+from recruiter.domain.schedule.scheduler import Pause, Scheduler
+from recruiter.domain.search.pages import Count, JobSummary
+from recruiter.domain.state import State
+from recruiter.domain.statistics import Analytics, Flow, Times
+from recruiter.domain.text import mask
+from recruiter.web import views
+from recruiter.web.views import Amount, Percentiles
+
+if TYPE_CHECKING:
+    from recruiter.store.collections.limits import Rules
+    from recruiter.store.collections.roster import RosterEntry
+
+_TREND = 24
+_HOLDERS = 5
+
+
+def bounds() -> Sequence[str]:
+    return [f"{what}_{end}" for what in ("created", "scheduled", "ended") for end in ("since", "until")]
+
+
+def amount_of(counted: Count) -> Amount:
+    return Amount(counted.number, counted.exact)
+
+
+def shown_state(state: State, due: datetime | None, now: datetime) -> str:
+    return "postponed" if state is State.WAITING and due is not None and due > now else state.value
+
+
+def policy(stored: Mapping[str, Any] | None) -> str | None:
+    if stored is None:
+        return None
+    parameters = stored.get("parameters")
+    values = parameters.values() if isinstance(parameters, Mapping) else ()
+    only = stored.get("only")
+    told = f" only {', '.join(map(str, only))}" if isinstance(only, list) and only else ""
+    return f"{stored.get('class')}({', '.join(map(str, values))}){told}"
+
+
+def attempts(job: Job) -> list[views.Attempt]:
+    first = max(0, job.attempts - len(job.executions)) + 1
+    return [
+        views.Attempt(
+            number=number,
+            started_at=each.started_at,
+            ended_at=each.ended_at,
+            worker=each.worker,
+            crashed=each.crashed,
+            error=each.exception,
+            message=None if each.message is None else mask(each.message),
+            trace=None if each.trace is None else mask(each.trace),
+            notes=list(map(mask, each.notes)),
+        )
+        for number, each in enumerate(job.executions, first)
+    ]
+
+
+def worker(entry: RosterEntry, said: Mapping[JobId, Job], now: datetime) -> views.Worker:
+    worker, idle = entry.registration, entry.kept_idle
+    return views.Worker(
+        id=entry.id,
+        host=entry.host,
+        pid=entry.pid,
+        state=worker_state(entry, now),
+        slots=worker.slots,
+        holds=worker.holds,
+        groups=None if worker.groups is None else sorted(worker.groups),
+        tasks=sorted(worker.tasks),
+        runs=[run_of(run, said) for run in sorted(entry.running, key=lambda run: run["since"])],
+        resources={name: float(value) for name, value in worker.resources.amounts().items()},
+        joined_at=entry.joined_at,
+        seen_at=entry.seen_at,
+        kept_idle=None if idle is None else views.PauseView(idle.get("at"), idle.get("by"), idle.get("reason")),
+        clock_offset=entry.clock_offset,
+    )
+
+
+def worker_state(entry: RosterEntry, now: datetime) -> str:
+    if now - entry.seen_at > SILENT:
+        return "silent"
+    if entry.leaving:
+        return "leaving"
+    if entry.kept_idle is not None:
+        return "kept idle"
+    return "works" if entry.registration.ready else "joining"
+
+
+def run_of(run: Mapping[str, Any], said: Mapping[JobId, Job]) -> views.Run:
+    job = said.get(run["job"])
+    return views.Run(
+        str(run["job"]), str(run["task"]), run["since"], job.stage if job else None, job.progress if job else 0.0
+    )
+
+
+def percentiles(times: Times) -> Percentiles:
+    return Percentiles(times.median, times.p95, times.p99)
+
+
+def point(at: datetime, flow: Flow, told: Analytics) -> views.Point:
+    seconds = (min(at + told.step, told.until) - at).total_seconds()
+    return views.Point(
+        at, max(1.0, seconds), dict(flow.ended), percentiles(flow.latency), percentiles(flow.execution_time)
+    )
+
+
+def failed(ended: Mapping[str, int]) -> int:
+    return ended.get(State.FAILED, 0) + ended.get(State.LOST, 0)
+
+
+def loud_error(name: str, jobs: Sequence[JobSummary], begin: datetime, span: float, complete: bool) -> views.LoudError:
+    trend = [0] * _TREND
+    ends = [job.ended_at for job in jobs if job.ended_at is not None]
+    for end in ends:
+        trend[min(_TREND - 1, max(0, int((end - begin).total_seconds() / span * _TREND)))] += 1
+    by = "error" if any(job.error for job in jobs) else "why"
+    return views.LoudError(
+        name, by, Amount(len(jobs), complete), trend, max(ends), sorted({job.task for job in jobs})[:5]
+    )
+
+
+def reason_of(facts: Circumstances, rules: Rules, group: str, task: str) -> tuple[str | None, bool]:
+    """Why due jobs of this kind do not start, and whether they will not as things are."""
+    pause = rules.pauses(group)
+    if pause is not None:
+        what = "all starts are blocked" if rules.blocked else "the group is paused"
+        return f"{what} by {told(pause)}", True
+    obstacle = facts.why_waiting(Lane(group, task))
+    if obstacle is None:
+        return None, False
+    stuck = isinstance(obstacle, Unserved | NeverFits) or (isinstance(obstacle, AtLimit) and not obstacle.held)
+    return str(obstacle), stuck
+
+
+def told(pause: Pause) -> str:
+    since = f" since {pause.at:%Y-%m-%d %H:%M:%S} UTC" if pause.at else ""
+    return f"{pause.by or 'somebody'}{since} ({pause.reason or 'no reason given'})"
+
+
+def pause_view(pause: Pause, what: str) -> views.PauseView:
+    return views.PauseView(pause.at, pause.by, pause.reason, what)
+
+
+def pauses(rules: Rules) -> list[views.PauseView]:
+    return [pause_view(pause, name.removeprefix("group:")) for name, pause in sorted(rules.paused.items())]
+
+
+def limit_use(
+    limit: Limit, held: Mapping[JobId, Lane], resources: Mapping[str, float], rules: Rules, now: datetime
+) -> views.LimitUse:
+    buckets: dict[str, list[str]] = {}
+    for id, lane in held.items():
+        bucket = limit.bucket(lane) if limit.kind != RESOURCE else None
+        if bucket is not None:
+            buckets.setdefault(bucket, []).append(str(id))
+    fullest = max(buckets.values(), key=len, default=[])
+    used = resources.get(limit.name, 0.0) if limit.kind == RESOURCE else float(len(fullest))
+    subject = limit.subject
+    if limit.kind == KEY and fullest:
+        subject = next(name for name, of in buckets.items() if of is fullest)
+    started = 0
+    if limit.rate is not None:
+        log = rules.starts.get(subject, ())
+        started = sum(starts for moment, starts in log if moment > now - limit.rate.window)
+    return views.LimitUse(
+        subject=limit.subject,
+        at_once=limit.at_once,
+        used=used,
+        rate=None if limit.rate is None else str(limit.rate),
+        started=started,
+        rate_count=None if limit.rate is None else limit.rate.count,
+        floating=limit.floating,
+        holders=fullest[:_HOLDERS],
+    )
+
+
+def schedule_text(scheduler: Scheduler) -> str:
+    parameters = scheduler.schedule.get("parameters") or {}
+    if not isinstance(parameters, Mapping):
+        return str(scheduler.schedule.get("class"))
+    if scheduler.schedule.get("class") == "Cron":
+        return str(parameters.get("expression"))
+    interval = parameters.get("interval")
+    if scheduler.schedule.get("class") == "Every" and isinstance(interval, int | float):
+        return f"every {humanize(timedelta(seconds=interval))}"
+    return f"{scheduler.schedule.get('class')}({', '.join(map(str, parameters.values()))})"
+
+
+def late(scheduler: Scheduler, last: Sequence[views.Ended], now: datetime) -> str | None:
+    if scheduler.paused is not None:
+        return None
+    if scheduler.next_at is not None and now - scheduler.next_at > timedelta(minutes=1):
+        late = timedelta(seconds=int((now - scheduler.next_at).total_seconds()))
+        return f"late: it should have run {humanize(late)} ago; a recruiter that leads makes its jobs"
+    succeeded = next((each.at for each in last if each.state == State.SUCCEEDED), scheduler.succeeded_at)
+    return scheduler.broken_promise(succeeded, now)
+
+
+def place(target: str, database: str) -> str:
+    """`shop@db1:27017`, of a URI that has its password masked."""
+    hosts = target.rpartition("@")[2] if "@" in target else target.rpartition("://")[2]
+    return f"{database}@{hosts.partition('/')[0] or 'mongodb'}"
