@@ -38,6 +38,8 @@ def stage(docs: Path, folder: Path) -> list[str]:
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
+    if (docs / "pictures").is_dir():
+        shutil.copytree(docs / "pictures", folder / "pictures")
     return api.complaints()
 
 

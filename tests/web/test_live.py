@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
@@ -13,6 +14,7 @@ import pytest
 from recruiter import Recruiter
 from recruiter.errors import JobNotFound, StoreUnreachable, TooManyViewers
 from recruiter.web import live
+from recruiter.web.caches import Kept
 from recruiter.web.live import Hub
 from tests.conftest import eventually
 from tests.web.conftest import Consoles
@@ -163,3 +165,20 @@ def test_a_stream_is_cut_into_lines_that_a_browser_puts_together_again(console: 
             assert line == "" or line.split(":")[0] in ("event", "data", "retry", ""), line
             if line.startswith("data: </div>"):
                 break
+
+
+def test_what_takes_long_is_read_beside_and_what_is_known_is_shown_meanwhile() -> None:
+    kept: Kept[str] = Kept(0.0)
+    gate, read = threading.Event(), []
+
+    def slow() -> str:
+        gate.wait(20)
+        read.append(1)
+        return f"answer {len(read)}"
+
+    assert kept.soon("x", slow) is None
+    assert kept.soon("x", slow) is None, "it is being read already"
+    gate.set()
+    eventually(lambda: kept.peek("x", old=True) == "answer 1")
+    eventually(lambda: kept.soon("x", slow) == "answer 2")
+    assert kept.get("y", lambda: "now") == "now"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Hashable
@@ -10,6 +11,8 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 _MOST = 200
+_REST = 20
+"""What took long to read is kept for so many times as long."""
 
 
 class Kept(Generic[T]):
@@ -21,14 +24,16 @@ class Kept(Generic[T]):
         self._answers: dict[Hashable, tuple[float, T]] = {}
 
     def get(self, key: Hashable, read: Callable[[], T]) -> T:
+        """The answer; read now if none is known, or the one that is known is too old."""
         with self._lock:
             found = self.peek(key)
-            if found is None:
-                found = read()
-                while len(self._answers) >= _MOST:
-                    self._answers.pop(next(iter(self._answers)))
-                self._answers[key] = (time.monotonic() + self._seconds, found)
-            return found
+            return self._read(key, read) if found is None else found
+
+    def soon(self, key: Hashable, read: Callable[[], T]) -> T | None:
+        """What is known, however old; and if that is too old, it is read again beside. For what takes long."""
+        if self.peek(key) is None and self._lock.acquire(blocking=False):
+            threading.Thread(target=self._refresh, args=(key, read), name="recruiter web", daemon=True).start()
+        return self.peek(key, old=True)
 
     def peek(self, key: Hashable, *, old: bool = False) -> T | None:
         """What is known already; with `old` also if it was read too long ago."""
@@ -36,5 +41,22 @@ class Kept(Generic[T]):
         return answer if old or time.monotonic() < until else None
 
     def forget(self) -> None:
-        """Somebody has changed something."""
-        self._answers.clear()
+        """Somebody has changed something: what is known is old."""
+        self._answers = {key: (0.0, answer) for key, (_, answer) in self._answers.items()}
+
+    def _refresh(self, key: Hashable, read: Callable[[], T]) -> None:
+        try:
+            self._read(key, read)
+        except Exception:  # whoever needs it asks again, and is told
+            logging.getLogger("recruiter.web").debug("could not be read", exc_info=True)
+        finally:
+            self._lock.release()
+
+    def _read(self, key: Hashable, read: Callable[[], T]) -> T:
+        began = time.monotonic()
+        found = read()
+        took = time.monotonic() - began
+        while len(self._answers) >= _MOST:
+            self._answers.pop(next(iter(self._answers)))
+        self._answers[key] = (time.monotonic() + max(self._seconds, _REST * took), found)
+        return found

@@ -434,7 +434,7 @@ class Reader:
     def problems(self) -> views.Problems:
         """What the doctor finds, what was set aside, and what people did lately."""
         store, now = self._store, self._store.clock.now()
-        findings = self._findings.get("all", lambda: examine(store))
+        findings = self._findings.soon("all", self._examine) or self._findings.get("all", self._examine)
         told = [views.Problem(Level(each.level.value), each.about, each.text, each.todo) for each in findings]
         loud = [each for level in (Level.PROBLEM, Level.NOTE) for each in told if each.level is level]
         return views.Problems(
@@ -450,8 +450,11 @@ class Reader:
         )
 
     def look_for_problems(self) -> None:
-        """So that every page can tell how many there are."""
-        self._findings.get("all", lambda: examine(self._store))
+        """So that every page can tell how many there are. Returns at once: looking takes its time."""
+        self._findings.soon("all", self._examine)
+
+    def _examine(self) -> list[Finding]:
+        return examine(self._store)
 
     def deeds(self, limit: int = _DEEDS_SHOWN) -> list[views.Deed]:
         """What people did by hand lately, the newest first."""
