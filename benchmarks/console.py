@@ -19,7 +19,7 @@ from archive import fill
 
 from recruiter import Recruiter
 from recruiter.embedded import EmbeddedServer
-from recruiter.steps.gauge import gauge
+from recruiter.steps.count_waiting import gauge
 from recruiter.store.database import Store
 from recruiter.store.target import Target
 from recruiter.web import dashboard
@@ -59,9 +59,10 @@ def watched(address: str, store: Store, viewers: int) -> float:
     with ExitStack() as stack:
         limits = httpx.Limits(max_connections=None)
         client = stack.enter_context(httpx.Client(base_url=address, timeout=60, limits=limits))
-        for _ in range(viewers):
-            stream = stack.enter_context(client.stream("GET", "live/overview?within=1h"))
-            assert any("event: content" in line for line in stream.iter_lines())
+        streams = [stack.enter_context(client.stream("GET", "live/overview?within=1h")) for _ in range(viewers)]
+        lines = [stream.iter_lines() for stream in streams]  # kept: a stream that nobody reads is closed
+        for each in lines:
+            assert any("event: content" in line for line in each)
         before, began = operations(store), time.monotonic()
         time.sleep(WATCHED)
         return (operations(store) - before) / (time.monotonic() - began)
