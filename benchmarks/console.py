@@ -19,7 +19,7 @@ from archive import fill
 
 from recruiter import Recruiter
 from recruiter.embedded import EmbeddedServer
-from recruiter.steps.count_waiting import gauge
+from recruiter.steps.count_waiting import count_waiting
 from recruiter.store.database import Store
 from recruiter.store.target import Target
 from recruiter.web import dashboard
@@ -81,7 +81,7 @@ def main() -> None:
         if store.archived.collection.estimated_document_count() < options.ended:
             store.drop()
             fill(store, options.ended, options.waiting)
-        gauge(store)  # as the cleaner does
+        count_waiting(store)  # as the cleaner does
         print(f"{options.ended:,} ended and {options.waiting:,} waiting jobs")
         with Recruiter(target) as recruiter, served(dashboard(recruiter)) as address:
             with httpx.Client(base_url=address, timeout=60) as client:
