@@ -19,7 +19,7 @@ from archive import fill
 
 from recruiter import Recruiter
 from recruiter.embedded import EmbeddedServer
-from recruiter.steps.count_waiting import count_waiting
+from recruiter.steps.clean import count_waiting
 from recruiter.store.database import Store
 from recruiter.store.target import Target
 from recruiter.web import dashboard
