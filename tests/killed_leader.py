@@ -7,7 +7,7 @@ from datetime import datetime
 from pymongo import monitoring
 
 from recruiter.clock import StoppedClock
-from recruiter.domain.schedule.policy_registry import SchedulePolicyRegistry
+from recruiter.domain.policy_registry import SchedulePolicyRegistry
 from recruiter.steps.lead import Leadership
 from recruiter.steps.repeat import repeat
 from recruiter.store.database import Store

@@ -13,7 +13,7 @@ from recruiter.store import outcomes
 from recruiter.store.codec import Document, encode_job, job_document
 from recruiter.store.collections.roster import Beat
 from recruiter.store.database import Store
-from recruiter.store.transactions import Rescheduled
+from recruiter.store.outcomes import Rescheduled
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 

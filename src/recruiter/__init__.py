@@ -3,9 +3,8 @@
 from recruiter.app import Recruiter
 from recruiter.clock import StoppedClock
 from recruiter.current import current_job, track
-from recruiter.domain.job import ArchivedJob, Cancellation, Execution, Job, JobId
+from recruiter.domain.job import ArchivedJob, Cancellation, Execution, Job, JobId, JobReport
 from recruiter.domain.progress import LogLine, StatusEntry
-from recruiter.domain.report import JobReport
 from recruiter.domain.retry.decision import Archive, Decision, Failure, Retry, RetryPolicy
 from recruiter.domain.retry.policies import (
     DoNotDoItAgain,
@@ -22,8 +21,7 @@ from recruiter.domain.schedule.scheduler import Overlap, Scheduler
 from recruiter.domain.search.conditions import Conditions
 from recruiter.domain.search.filter import JobFilter
 from recruiter.domain.search.pages import Count, JobSummary, Page
-from recruiter.domain.state import State
-from recruiter.domain.why import Why
+from recruiter.domain.state import State, Why
 from recruiter.errors import (
     ApplicationError,
     CommandFailed,

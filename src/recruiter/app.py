@@ -18,15 +18,14 @@ from recruiter.decorators import AsRepeated, AsTask
 from recruiter.domain.arguments.values import to_bson
 from recruiter.domain.defaults import Defaults
 from recruiter.domain.duration import DurationLike, to_seconds, to_timedelta
-from recruiter.domain.job import Job, JobId
+from recruiter.domain.job import Job, JobId, JobReport
 from recruiter.domain.moment import MomentLike, resolved, to_moment
 from recruiter.domain.names import DEFAULT_GROUP, check_name
 from recruiter.domain.planning.limits import Ceiling
 from recruiter.domain.planning.needs import AmountLike
-from recruiter.domain.report import JobReport
+from recruiter.domain.policy_registry import schedule_policy
 from recruiter.domain.retry.decision import RetryPolicy
 from recruiter.domain.schedule.occurrences import WINDOW, Late, SchedulePolicy
-from recruiter.domain.schedule.policy_registry import schedule_policy
 from recruiter.domain.schedule.scheduler import Scheduler
 from recruiter.domain.statistics import Analytics
 from recruiter.domain.text import shown
@@ -59,10 +58,10 @@ from recruiter.steps.recover import checked_moment, recover
 from recruiter.steps.remove import remove
 from recruiter.steps.settle import run_inline
 from recruiter.store.codec import checked_size, decode
+from recruiter.store.connection import seconds_left
 from recruiter.store.database import Store
 from recruiter.store.in_session import Creation, Session
-from recruiter.store.opening import TargetLike, opened, target_of
-from recruiter.store.patience import seconds_left
+from recruiter.store.open import TargetLike, opened, target_of
 from recruiter.store.target import Target
 from recruiter.task import Task
 from recruiter.views.analytics import By, analyse, count

@@ -11,8 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from recruiter.domain.retry.policy_registry import PolicyRegistry
-from recruiter.domain.schedule.policy_registry import SchedulePolicyRegistry
+from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
 from recruiter.domain.text import mask
 from recruiter.errors import ApplicationError, InvalidName, TaskExists
 from recruiter.registry import BECAME_MASTER, STEPT_BACK, Registry, RegistryOwner

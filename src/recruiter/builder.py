@@ -22,8 +22,8 @@ from recruiter.repeatable import RepeatableJob
 from recruiter.results import JobHandle
 from recruiter.store.codec import new_id
 from recruiter.store.collections.creations import content_id
+from recruiter.store.connection import answered_within
 from recruiter.store.in_session import Creation, InSession, Session, Steps, aperform, is_async, perform
-from recruiter.store.patience import answered_within
 from recruiter.views.find import check_id
 from recruiter.workable import Workable
 

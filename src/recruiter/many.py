@@ -13,6 +13,7 @@ from recruiter.domain.job import Job, JobId
 from recruiter.domain.text import shown
 from recruiter.errors import InvalidArguments, InvalidJob, JobsRefused, RecruiterError
 from recruiter.results import JobHandle
+from recruiter.store.connection import answered_within
 from recruiter.store.in_session import (
     Creation,
     InSession,
@@ -23,7 +24,6 @@ from recruiter.store.in_session import (
     is_async,
     perform,
 )
-from recruiter.store.patience import answered_within
 
 if TYPE_CHECKING:
     from recruiter.app import Recruiter

@@ -19,8 +19,7 @@ from recruiter.domain.defaults import Defaults
 from recruiter.domain.definitions import note, same_definition
 from recruiter.domain.names import DEFAULT_METHOD, check_name
 from recruiter.domain.planning.limits import Ceiling, Limit
-from recruiter.domain.retry.policy_registry import PolicyRegistry
-from recruiter.domain.schedule.policy_registry import SchedulePolicyRegistry
+from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
 from recruiter.errors import InvalidArguments, TaskExists, UnknownTask
 from recruiter.events import Events, Listener
 from recruiter.first_use import cached_property

@@ -19,8 +19,7 @@ from typing import Any
 from recruiter.app import Recruiter, TaskLike
 from recruiter.clock import StoppedClock, SystemClock
 from recruiter.domain.duration import DurationLike, to_timedelta
-from recruiter.domain.job import Job
-from recruiter.domain.report import JobReport
+from recruiter.domain.job import Job, JobReport
 
 __all__ = ["Sandbox"]
 

@@ -19,8 +19,8 @@ from pymongo.errors import OperationFailure
 from recruiter.errors import StoreRefused
 from recruiter.store.collections import archived
 from recruiter.store.database import Store
+from recruiter.store.outcomes import OutcomeBatch
 from recruiter.store.target import Target
-from recruiter.store.transactions import OutcomeBatch
 from tests.acceptance.docs.pages import page
 from tests.acceptance.test_command_line import run
 from tests.applications import jobs

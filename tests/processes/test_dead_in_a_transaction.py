@@ -14,8 +14,7 @@ from contextlib import contextmanager
 
 from recruiter.clock import SystemClock
 from recruiter.domain.job import JobId
-from recruiter.domain.retry.policy_registry import PolicyRegistry
-from recruiter.domain.schedule.policy_registry import SchedulePolicyRegistry
+from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
 from recruiter.events import Event, Events, Listener
 from recruiter.processes.loop import Stop
 from recruiter.processes.recruiter import RecruiterOptions, RecruiterProcess

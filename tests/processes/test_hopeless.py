@@ -12,8 +12,7 @@ import pytest
 from recruiter.domain.job import JobId
 from recruiter.domain.planning.limits import Limit
 from recruiter.domain.planning.needs import Needs
-from recruiter.domain.retry.policy_registry import PolicyRegistry
-from recruiter.domain.schedule.policy_registry import SchedulePolicyRegistry
+from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
 from recruiter.events import Event, Events
 from recruiter.processes import recruiter
 from recruiter.processes.loop import Stop

@@ -9,8 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from recruiter.domain.retry.policy_registry import PolicyRegistry
-from recruiter.domain.schedule.policy_registry import SchedulePolicyRegistry
+from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
 from recruiter.events import Events
 from recruiter.processes.loop import Stop
 from recruiter.processes.recruiter import RecruiterOptions, RecruiterProcess

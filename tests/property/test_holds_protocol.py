@@ -17,7 +17,7 @@ import pytest
 
 from recruiter.clock import StoppedClock
 from recruiter.domain.job import JobId
-from recruiter.domain.retry.policy_registry import PolicyRegistry
+from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.errors import Superseded
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, JobOutcome
 from recruiter.steps.cancel import cancel
@@ -26,7 +26,7 @@ from recruiter.store import outcomes
 from recruiter.store.codec import decode, job_from
 from recruiter.store.collections.roster import Holding
 from recruiter.store.database import Store
-from recruiter.store.transactions import OutcomeBatch
+from recruiter.store.outcomes import OutcomeBatch
 from tests.samples import NOW, a_job, beat, done, facts_of_a_worker, insert, running, to_retry
 
 JOBS, STEPS = 8, 400

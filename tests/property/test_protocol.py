@@ -18,7 +18,7 @@ import pytest
 
 from recruiter.clock import StoppedClock
 from recruiter.domain.job import JobId
-from recruiter.domain.retry.policy_registry import PolicyRegistry
+from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.errors import JobNotFound, Superseded
 from recruiter.steps.assign import assign
 from recruiter.steps.cancel import archive_cancelled, cancel

@@ -8,6 +8,7 @@ from bson import decode, encode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.retry.decision import LATEST, Archive, Failure, Retry, RetryPolicy, decide_crash, decide_failure
 from recruiter.domain.retry.policies import (
     DoNotDoItAgain,
@@ -17,7 +18,6 @@ from recruiter.domain.retry.policies import (
     SelectByException,
     TimeTable,
 )
-from recruiter.domain.retry.policy_registry import PolicyRegistry
 
 moments = st.datetimes(min_value=datetime(1970, 1, 1), max_value=datetime(9998, 1, 1), timezones=st.just(UTC))
 durations = st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=36_500))

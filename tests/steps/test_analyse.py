@@ -23,8 +23,8 @@ from recruiter.store import outcomes
 from recruiter.store.codec import Document, job_document
 from recruiter.store.collections import statistics
 from recruiter.store.database import Store
+from recruiter.store.outcomes import OutcomeBatch
 from recruiter.store.target import Target
-from recruiter.store.transactions import OutcomeBatch
 from recruiter.views.analytics import analyse
 from tests.samples import a_job, insert, on_the_roster
 

@@ -35,9 +35,9 @@ from recruiter import (
 )
 from recruiter.current import CurrentJob
 from recruiter.domain.job import Execution, Job
+from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.retry.decision import Archive, Decision, Failure
 from recruiter.domain.retry.policies import RetriableExceptionFilter
-from recruiter.domain.retry.policy_registry import PolicyRegistry
 from recruiter.domain.text import LONGEST_MESSAGE
 from recruiter.errors import InvalidDuration, NoCurrentJob
 from recruiter.interruption import Interruptible
@@ -47,8 +47,7 @@ from recruiter.steps.settle import settle
 from recruiter.store import outcomes
 from recruiter.store.codec import Document, encode, job_document
 from recruiter.store.database import Store
-from recruiter.store.outcomes import Outcome
-from recruiter.store.transactions import Rescheduled
+from recruiter.store.outcomes import Outcome, Rescheduled
 from tests.bench import Bench, ended, failing, raising
 from tests.conftest import eventually
 from tests.samples import NOW, a_job, document, insert, on_the_roster

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from recruiter.domain.retry.policy_registry import PolicyRegistry
+from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.statistics import MINUTE, Pile
 from recruiter.events import Events
 from recruiter.processes.cleaner import CleanerOptions, CleanerProcess

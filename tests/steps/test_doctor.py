@@ -19,7 +19,7 @@ from recruiter.domain.finding import Finding, Level
 from recruiter.domain.job import JobId
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.schedule.scheduler import Pause
-from recruiter.domain.why import Why
+from recruiter.domain.state import Why
 from recruiter.embedded import EmbeddedServer
 from recruiter.store.codec import archived_document, job_document
 from recruiter.store.collections import archived

@@ -12,7 +12,7 @@ from recruiter import RetryManyTimes, Workable
 from recruiter.domain.text import LONGEST_MESSAGE
 from recruiter.steps.execute import LONGEST_TRACE
 from recruiter.store.codec import encode, job_document
-from recruiter.store.transactions import Rescheduled
+from recruiter.store.outcomes import Rescheduled
 from tests.bench import Bench, ended, failing, raising
 from tests.samples import NOW, a_job
 

@@ -16,8 +16,8 @@ import pytest
 
 from recruiter import Job, Recruiter, RetryLater, RetryManyTimes, current_job, track
 from recruiter.clock import StoppedClock
+from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.progress import STATUS_KEPT, LogLine, Progress, StatusEntry
-from recruiter.domain.retry.policy_registry import PolicyRegistry
 from recruiter.domain.state import State
 from recruiter.errors import NoCurrentJob, StoreUnreachable
 from recruiter.events import Event, Events
@@ -32,7 +32,7 @@ from recruiter.store.codec import LOCK, SAID, Document, encode, job_document, pr
 from recruiter.store.collections.roster import Holding
 from recruiter.store.collections.scheduled import ProgressMark
 from recruiter.store.database import Store
-from recruiter.store.transactions import OutcomeBatch, Rescheduled
+from recruiter.store.outcomes import OutcomeBatch, Rescheduled
 from recruiter.views.find import find
 from tests.bench import Bench, ended
 from tests.conftest import eventually

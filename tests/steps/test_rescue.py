@@ -10,14 +10,14 @@ from bson.raw_bson import RawBSONDocument
 
 from recruiter.clock import StoppedClock
 from recruiter.domain.job import Execution, Job
+from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.retry.decision import MAX_CRASHES, Retry
 from recruiter.domain.retry.policies import DoNotDoItAgain, RetryManyTimes
-from recruiter.domain.retry.policy_registry import PolicyRegistry
 from recruiter.steps.rescue import Rescue, Retired
 from recruiter.store import outcomes
 from recruiter.store.codec import encode, job_document
 from recruiter.store.database import Store
-from recruiter.store.transactions import Rescheduled
+from recruiter.store.outcomes import Rescheduled
 from tests.samples import NOW, a_job, beat, document, insert, on_the_roster, places, running
 
 DEAD_AFTER = 15.0

@@ -9,9 +9,9 @@ import pytest
 from bson.datetime_ms import DatetimeMS
 
 from recruiter.clock import StoppedClock
+from recruiter.domain.policy_registry import SchedulePolicyRegistry
 from recruiter.domain.schedule.occurrences import Late, late_occurrences
 from recruiter.domain.schedule.policies import Every
-from recruiter.domain.schedule.policy_registry import SchedulePolicyRegistry
 from recruiter.domain.schedule.scheduler import Scheduler
 from recruiter.steps.lead import Leadership
 from recruiter.steps.repeat import repeat

@@ -13,7 +13,7 @@ from bson.raw_bson import RawBSONDocument
 
 from recruiter.clock import StoppedClock
 from recruiter.domain.planning.limits import Limit
-from recruiter.domain.retry.policy_registry import PolicyRegistry
+from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.steps.adopt import set_jobs_aside
 from recruiter.steps.assign import assign
 from recruiter.steps.rescue import Rescue

@@ -10,8 +10,8 @@ import pytest
 
 from recruiter import Recruiter, Workable
 from recruiter.domain.job import Job
+from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.retry.policies import DoNotDoItAgain
-from recruiter.domain.retry.policy_registry import PolicyRegistry
 from recruiter.errors import InvalidJob
 from recruiter.steps.assign import assign
 from recruiter.steps.settle import settle

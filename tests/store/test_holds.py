@@ -13,7 +13,7 @@ from recruiter.errors import Superseded
 from recruiter.store import outcomes
 from recruiter.store.codec import job_document
 from recruiter.store.database import Store
-from recruiter.store.transactions import OutcomeBatch
+from recruiter.store.outcomes import OutcomeBatch
 from tests.commands import Recorder, recorded
 from tests.samples import NOW, a_job, document, done, insert, marked_as_started, on_the_roster, places, to_retry
 

@@ -19,7 +19,7 @@ from recruiter.embedded import EmbeddedServer
 from recruiter.steps.clean import clean
 from recruiter.store.codec import decode, encode_job
 from recruiter.store.database import Store
-from recruiter.store.transactions import OutcomeBatch
+from recruiter.store.outcomes import OutcomeBatch
 from tests.commands import Command, Recorder, explain, recorded, stage_names, stages, statistics
 from tests.samples import NOW, a_job, beat, done, insert, on_the_roster, to_retry
 

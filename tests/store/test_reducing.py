@@ -15,7 +15,7 @@ from recruiter.processes.worker.settler import settle_all
 from recruiter.store import outcomes
 from recruiter.store.codec import Document, decode, encode, job_document
 from recruiter.store.database import Store
-from recruiter.store.transactions import Rescheduled
+from recruiter.store.outcomes import Rescheduled
 from tests.samples import NOW, a_job, document, done, insert, on_the_roster, places
 
 LATER = NOW + timedelta(minutes=5)

@@ -13,7 +13,7 @@ from recruiter.errors import StoreError, Superseded
 from recruiter.store.codec import Document, encode, job_document
 from recruiter.store.collections.roster import Holding, LastEntry
 from recruiter.store.database import Store
-from recruiter.store.transactions import OutcomeBatch, Rescheduled
+from recruiter.store.outcomes import OutcomeBatch, Rescheduled
 from tests.samples import (
     NOW,
     a_job,

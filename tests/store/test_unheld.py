@@ -9,7 +9,7 @@ import pytest
 from recruiter.errors import Superseded
 from recruiter.store.collections.leases import Lease
 from recruiter.store.database import Store
-from recruiter.store.transactions import OutcomeBatch
+from recruiter.store.outcomes import OutcomeBatch
 from tests.samples import a_job, done, insert, places
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from recruiter import ExponentialBackoff
+from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.retry.decision import Failure, Retry
-from recruiter.domain.retry.policy_registry import PolicyRegistry
 from recruiter.errors import InvalidJob
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

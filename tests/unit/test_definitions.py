@@ -18,9 +18,9 @@ import pytest
 
 from recruiter import Recruiter, RetryManyTimes, RetryPolicy, SelectByException, Workable
 from recruiter.application import load_application
+from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.retry.decision import exception_names
 from recruiter.domain.retry.policies import RetriableExceptionFilter
-from recruiter.domain.retry.policy_registry import PolicyRegistry
 from recruiter.errors import InvalidJob, InvalidName, TaskExists
 from recruiter.registry import RegistryOwner
 from recruiter.workable import WORKABLES

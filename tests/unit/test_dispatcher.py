@@ -11,7 +11,7 @@ import pytest
 from recruiter.clock import SystemClock
 from recruiter.domain.job import JobId
 from recruiter.domain.names import CANCELLED_LANE
-from recruiter.domain.retry.policy_registry import PolicyRegistry
+from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.events import Event, Events
 from recruiter.processes.worker import overruns
 from recruiter.processes.worker.child_handle import ChildHandle
@@ -19,8 +19,7 @@ from recruiter.processes.worker.dispatcher import Dispatcher
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
 from recruiter.store.codec import Document, decode, encode
 from recruiter.store.collections.roster import Holding
-from recruiter.store.outcomes import Outcome
-from recruiter.store.transactions import Rescheduled
+from recruiter.store.outcomes import Outcome, Rescheduled
 from tests.fake_child import FakeChild, held, held_many
 
 

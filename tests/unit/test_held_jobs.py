@@ -11,7 +11,7 @@ from recruiter.domain.job import JobId
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, HeldState
 from recruiter.store.codec import encode, job_document
 from recruiter.store.collections.roster import Holding
-from recruiter.store.transactions import Rescheduled
+from recruiter.store.outcomes import Rescheduled
 from tests.samples import NOW, a_job
 
 ASSIGNED, FETCHED, QUEUED = HeldState.ASSIGNED, HeldState.FETCHED, HeldState.QUEUED

@@ -10,8 +10,8 @@ from typing import Any, Self
 import pytest
 
 from recruiter import RetryPolicy, SchedulePolicy
+from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.retry.decision import Failure, is_last
-from recruiter.domain.retry.policy_registry import PolicyRegistry
 from recruiter.domain.schedule.occurrences import next_occurrence
 from recruiter.errors import InvalidJob, InvalidSchedule
 from recruiter.events import Event, Events

@@ -8,8 +8,7 @@ from typing import Any, cast
 import pytest
 
 from recruiter.clock import SystemClock
-from recruiter.domain.retry.policy_registry import PolicyRegistry
-from recruiter.domain.schedule.policy_registry import SchedulePolicyRegistry
+from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
 from recruiter.events import Events
 from recruiter.interruption import Interruptible
 from recruiter.processes.inline.runner import InlineApplication, InlineRunner

@@ -22,7 +22,7 @@ from pymongo.errors import (
 )
 
 from recruiter.errors import DocumentRefused, NotAReplicaSet, StoreError, StoreRefused, StoreUnreachable
-from recruiter.store.translate import Meaning, meaning_of, translate
+from recruiter.store.errors import Meaning, meaning_of, translate
 
 
 def batch(*codes: int, concern: int | None = None) -> BulkWriteError:

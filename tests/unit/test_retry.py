@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.retry.decision import (
     LATEST,
     Archive,
@@ -27,8 +28,7 @@ from recruiter.domain.retry.policies import (
     SelectByException,
     TimeTable,
 )
-from recruiter.domain.retry.policy_registry import PolicyRegistry
-from recruiter.domain.why import Why
+from recruiter.domain.state import Why
 from recruiter.errors import InvalidDuration, InvalidJob, InvalidName
 
 CREATED = datetime(2030, 1, 1, tzinfo=UTC)

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from bson import CodecOptions, decode, encode
 
+from recruiter.domain.policy_registry import SchedulePolicyRegistry
 from recruiter.domain.retry.decision import LATEST
 from recruiter.domain.schedule.cron import ALIASES, Cron
 from recruiter.domain.schedule.occurrences import (
@@ -21,7 +22,6 @@ from recruiter.domain.schedule.occurrences import (
     occurrence_id,
 )
 from recruiter.domain.schedule.policies import Every, EveryMinutes
-from recruiter.domain.schedule.policy_registry import SchedulePolicyRegistry
 from recruiter.errors import InvalidDuration, InvalidJob, InvalidName, InvalidSchedule
 
 

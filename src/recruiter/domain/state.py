@@ -1,4 +1,4 @@
-"""The states a job can be in, in the words of the whole project."""
+"""The words for where a job is: its state, and why it was archived."""
 
 from __future__ import annotations
 
@@ -27,3 +27,18 @@ class State(StrEnum):
         if done:
             return cls.SUCCEEDED
         return {"cancelled": cls.CANCELLED, "expired": cls.CANCELLED, "lost": cls.LOST}.get(why, cls.FAILED)
+
+
+class Why(StrEnum):
+    """Why a job was archived. The words are stored as written here, and people filter by them: they never change."""
+
+    DONE = "done"
+    TRIED_TOO_MANY_TIMES = "tried-too-many-times"
+    NON_RETRIABLE_EXCEPTION = "non-retriable-exception"
+    NOT_SCHEDULED_BY_RETRY_POLICY = "not-scheduled-by-retry-policy"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    LOST = "lost"
+    CRASHED_TOO_MANY_TIMES = "crashed-too-many-times"
+    MALFORMED = "malformed"
+    POLICY_FAILED = "policy-failed"

@@ -7,7 +7,7 @@ import random
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
-from recruiter.domain.retry.policy_registry import PolicyRegistry
+from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.events import Events
 from recruiter.processes.loop import Loop, Presence, Stop
 from recruiter.processes.systemd import ServiceManager

@@ -15,10 +15,9 @@ from dataclasses import asdict, dataclass
 from recruiter.domain.job import JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import CANCELLED_LANE
-from recruiter.domain.notices import Notices
 from recruiter.domain.planning.hosts import Spot
-from recruiter.domain.retry.policy_registry import PolicyRegistry
-from recruiter.domain.schedule.policy_registry import SchedulePolicyRegistry
+from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
+from recruiter.domain.throttle import Debounce
 from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.errors import StoreError, StoreRefused, StoreUnreachable, Superseded
 from recruiter.events import Events
@@ -118,8 +117,8 @@ class RecruiterProcess:
         self._woken = threading.Event()
         self._look_around_at = 0.0
         self._fold_at = 0.0
-        self._unserved = Notices[tuple[str, str]](_HOPELESS_GRACE)
-        self._never_fitting = Notices[Lane](_HOPELESS_GRACE)
+        self._unserved = Debounce[tuple[str, str]](_HOPELESS_GRACE)
+        self._never_fitting = Debounce[Lane](_HOPELESS_GRACE)
         self._bells: tuple[ChangeWaiter, ChangeWaiter] | None = None
 
     def run(self) -> None:
@@ -299,10 +298,10 @@ class RecruiterProcess:
         """Says once, after a grace, which jobs nobody can run: an unknown task, a group that nobody works on, or more
         than any host has."""
         now = self._clock.monotonic()
-        for group, task in self._unserved.to_tell(dict.fromkeys(unserved(round), ""), now):
+        for group, task in self._unserved.due(dict.fromkeys(unserved(round), ""), now):
             self._events.emit("lane.unserved", group=group, task=task)
         never = {lane: str(reason) for lane, reason in never_fitting(round, self._rules).items()}
-        for lane, reason in self._never_fitting.to_tell(never, now).items():
+        for lane, reason in self._never_fitting.due(never, now).items():
             self._events.emit("lane.never_fits", group=lane.group, task=lane.task, reason=reason)
 
     def _pause_after(self, round: Round) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from recruiter.domain.schedule.policy_registry import SchedulePolicyRegistry
+from recruiter.domain.policy_registry import SchedulePolicyRegistry
 from recruiter.events import Events
 from recruiter.steps.repeat import repeat
 from recruiter.store.codec import key_of

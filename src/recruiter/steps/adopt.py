@@ -13,9 +13,9 @@ from itertools import islice
 from typing import Any
 
 from recruiter.domain.job import JobId
+from recruiter.domain.state import Why
 from recruiter.domain.text import cut
 from recruiter.domain.unreadable import Unreadable
-from recruiter.domain.why import Why
 from recruiter.errors import DocumentRefused, InvalidJob
 from recruiter.store import reading
 from recruiter.store.codec import (

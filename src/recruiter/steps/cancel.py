@@ -20,8 +20,8 @@ from recruiter.errors import JobNotFound
 from recruiter.store import outcomes
 from recruiter.store.codec import Document
 from recruiter.store.database import Store
+from recruiter.store.outcomes import OutcomeBatch
 from recruiter.store.search import matching
-from recruiter.store.transactions import OutcomeBatch
 
 FLAGS_AT_ONCE = 500
 _CHASED_FOR = timedelta(minutes=1)

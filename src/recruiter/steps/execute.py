@@ -23,6 +23,7 @@ from recruiter.coroutines import Loops
 from recruiter.domain.duration import to_timedelta
 from recruiter.domain.job import Execution, Job
 from recruiter.domain.names import DEFAULT_METHOD
+from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.retry.decision import (
     Archive,
     Decision,
@@ -33,9 +34,8 @@ from recruiter.domain.retry.decision import (
     decide_failure,
     exception_names,
 )
-from recruiter.domain.retry.policy_registry import PolicyRegistry
+from recruiter.domain.state import Why
 from recruiter.domain.text import said_by
-from recruiter.domain.why import Why
 from recruiter.errors import InvalidJob, JobCancelled, RecruiterError, RetryLater
 from recruiter.events import Event
 from recruiter.interruption import Interruptible

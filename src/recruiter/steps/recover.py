@@ -26,7 +26,7 @@ def recover(store: Store, id: JobId, now: datetime, at: datetime | None) -> Job:
     if not ended.task:
         raise InvalidJob(f"document {id!r} was set aside and is no job: {ended.reason}; correct it and insert it again")
     job = _anew(ended, now, at or now)
-    if not store.recoveries.repeat({id: encode_job(job)}, again=True):
+    if not store.transactions.recover({id: encode_job(job)}, again=True):
         raise JobNotFound(f"job {id!r} cannot be recovered: it has just been removed")
     return job
 
@@ -36,7 +36,7 @@ def recover_some(store: Store, filter: JobFilter, ids: Sequence[JobId], now: dat
     left out, and what was set aside and is no job."""
     ended = store.archived.get_some(ids, matching.residual(matching.of_ended(filter, now)))
     anew = {job.id: encode_job(_anew(job, now, at or now)) for job in ended if job.task}
-    return store.recoveries.repeat(anew, again=bool(filter.recovered)) if anew else 0
+    return store.transactions.recover(anew, again=bool(filter.recovered)) if anew else 0
 
 
 def checked_moment(schedule_at: datetime | None) -> datetime | None:

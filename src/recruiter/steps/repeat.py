@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from recruiter.domain.policy_registry import SchedulePolicyRegistry
 from recruiter.domain.schedule.occurrences import Due, late_occurrences
-from recruiter.domain.schedule.policy_registry import SchedulePolicyRegistry
 from recruiter.domain.schedule.scheduler import Plan, Scheduler, plan
 from recruiter.domain.text import cut
 from recruiter.domain.unreadable import Unreadable

@@ -24,14 +24,14 @@ from recruiter.clock import Clock
 from recruiter.domain.job import JobId
 from recruiter.domain.observation import Observation
 from recruiter.domain.planning.assign import Registration
-from recruiter.domain.retry.policy_registry import PolicyRegistry
+from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import StoreUnreachable
 from recruiter.store import outcomes
 from recruiter.store.codec import Document, encode, this_document
 from recruiter.store.collections.roster import LastEntry
 from recruiter.store.database import Store
-from recruiter.store.transactions import OutcomeBatch
+from recruiter.store.outcomes import OutcomeBatch
 
 
 @dataclass(frozen=True, slots=True)

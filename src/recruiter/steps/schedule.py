@@ -6,8 +6,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from recruiter.domain.job import Job
+from recruiter.domain.policy_registry import SchedulePolicyRegistry
 from recruiter.domain.schedule.occurrences import next_occurrence
-from recruiter.domain.schedule.policy_registry import SchedulePolicyRegistry
 from recruiter.domain.schedule.scheduler import Pause, Scheduler
 from recruiter.errors import SchedulerNotFound
 from recruiter.store.codec import Document, job_document, new_id

@@ -10,8 +10,7 @@ from recruiter.errors import InvalidJob, JobExists
 from recruiter.store.codec import encode, job_document
 from recruiter.store.collections.roster import Holding
 from recruiter.store.database import Store
-from recruiter.store.outcomes import Outcome
-from recruiter.store.transactions import OutcomeBatch
+from recruiter.store.outcomes import Outcome, OutcomeBatch
 
 
 def settle(

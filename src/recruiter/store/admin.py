@@ -16,7 +16,7 @@ from pymongo.errors import OperationFailure
 
 from recruiter.errors import StoreError
 from recruiter.store.codec import Document
-from recruiter.store.translate import store_call
+from recruiter.store.errors import store_call
 
 Connection: TypeAlias = MongoClient[Document]
 

@@ -26,7 +26,7 @@ from pymongo.errors import PyMongoError
 
 from recruiter.store.codec import Document
 from recruiter.store.connection import drop_connections
-from recruiter.store.translate import Meaning, meaning_of, translate
+from recruiter.store.errors import Meaning, meaning_of, translate
 
 _PATIENCE_MS = 10_000
 """How long the server holds a question open. Longer means fewer operations on an idle system."""

@@ -15,10 +15,14 @@ tests/store/test_connection.py fails when that changes.
 
 from __future__ import annotations
 
+import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
+import pymongo
 from pymongo import MongoClient
 from pymongo.driver_info import DriverInfo
 from pymongo.monitoring import (
@@ -28,12 +32,34 @@ from pymongo.monitoring import (
     TopologyOpenedEvent,
 )
 
+from recruiter.domain.duration import DurationLike, to_seconds
+from recruiter.errors import NotAReplicaSet, StoreError, StoreUnreachable
 from recruiter.store.codec import Document
+from recruiter.store.target import Target
 
 Address = tuple[str, int | None]
 
 _SOCKET_TIMEOUT = 20.0
 """Seconds that a call waits for an answer at least: the last resort where no new primary is heard of."""
+
+_NOT_INITIATED = """\
+MongoDB at {target} was started with --replSet, and its replica set has not been initiated. Once, in mongosh:
+  rs.initiate()"""
+
+_NO_PRIMARY = (
+    "MongoDB at {target} has no primary: an election goes on, or too few of its members are up. "
+    "Wait a moment; `recruiter doctor` names the members"
+)
+
+_ADVICE = (
+    ("for replica set name", "correct replicaSet= in the address; a standalone server must be made a set first"),
+    ("Got response id", "what answers there is no MongoDB; correct the address"),
+    ("SSL", "the address and the server disagree about TLS; correct tls= and its files in the address"),
+    ("Name or service not known", "correct the name of the host in --target or RECRUITER_TARGET"),
+    ("", "is it running, and can this host reach it? Another address: --target or RECRUITER_TARGET"),
+)
+
+_deadline: ContextVar[float | None] = ContextVar("recruiter_deadline", default=None)
 
 
 class Wakers:
@@ -111,3 +137,36 @@ class _PrimaryListener(TopologyListener):
 def _primary(description: Any) -> Address | None:
     servers = description.server_descriptions().items()
     return next((address for address, server in servers if server.server_type_name == "RSPrimary"), None)
+
+
+def unreached(client: MongoClient[Document], target: Target, error: StoreUnreachable) -> StoreError:
+    """The error to raise when the first connection fails: what is wrong, and what to do."""
+    members = {member.server_type_name for member in client.topology_description.server_descriptions().values()}
+    if "RSGhost" in members:
+        return NotAReplicaSet(_NOT_INITIATED.format(target=target))
+    if members & {"RSSecondary", "RSArbiter", "RSOther"}:
+        return StoreUnreachable(_NO_PRIMARY.format(target=target))
+    why = str(error).partition(": ")[2] or str(error)
+    advice = next(advice for symptom, advice in _ADVICE if symptom in why)
+    return StoreUnreachable(f"MongoDB at {target} does not answer ({why}): {advice}")
+
+
+@contextmanager
+def answered_within(duration: DurationLike | None) -> Iterator[None]:
+    """Inside this block MongoDB must answer within this time, all calls together; then StoreUnreachable is raised."""
+    if duration is None:
+        yield
+        return
+    seconds = max(0.001, to_seconds(duration))
+    token = _deadline.set(time.monotonic() + seconds)
+    try:
+        with pymongo.timeout(seconds):
+            yield
+    finally:
+        _deadline.reset(token)
+
+
+def seconds_left() -> float | None:
+    """How long this call may still wait; None when nobody has said."""
+    deadline = _deadline.get()
+    return None if deadline is None else max(0.0, deadline - time.monotonic())

@@ -25,7 +25,6 @@ from recruiter.domain.job import JobId
 from recruiter.domain.search.filter import JobFilter
 from recruiter.errors import InvalidTarget, NotAReplicaSet, ServerTooOld, StoreRefused, StoreUnreachable
 from recruiter.first_use import cached_property
-from recruiter.store.advice import unreached
 from recruiter.store.codec import LENIENT, OPTIONS, Document
 from recruiter.store.collections import (
     actions,
@@ -41,18 +40,16 @@ from recruiter.store.collections import (
     statistics,
 )
 from recruiter.store.collections.roster import Hold
-from recruiter.store.connection import Wakers, connect
-from recruiter.store.privileges import LOOK_AROUND, WRITE, lacking
-from recruiter.store.recoveries import Recoveries
+from recruiter.store.connection import Wakers, connect, unreached
+from recruiter.store.errors import NOT_A_REPLICA_SET, store_call
 from recruiter.store.schema import Difference, differences, prepare
 from recruiter.store.search.ended import EndedJobs
 from recruiter.store.search.running import RunningJobs
 from recruiter.store.search.waiting import WaitingJobs
-from recruiter.store.server import Server
+from recruiter.store.server import LOOK_AROUND, WRITE, Server, lacking
 from recruiter.store.sessions import DURABLE
 from recruiter.store.target import Target, unless_secret
 from recruiter.store.transactions import Transactions
-from recruiter.store.translate import NOT_A_REPLICA_SET, store_call
 
 OLDEST_WIRE_VERSION = 17
 """MongoDB 6.0."""
@@ -183,12 +180,6 @@ class Store:
         return Server(self.client, self.database)
 
     @cached_property
-    def recoveries(self) -> Recoveries:
-        return Recoveries(self.client, self._collection(scheduled.NAME), self._collection(archived.NAME))
-
-    # -- searching: read-only views of the two collections of jobs, whatever is in their documents
-
-    @cached_property
     def waiting_jobs(self) -> WaitingJobs:
         return WaitingJobs(self._collection(scheduled.NAME).with_options(codec_options=LENIENT))
 
@@ -300,7 +291,6 @@ class Store:
                 "statistics",
                 "processes",
                 "actions",
-                "recoveries",
                 "waiting_jobs",
                 "ended_jobs",
                 "transactions",

@@ -25,8 +25,8 @@ from recruiter.domain.job import Job, JobId
 from recruiter.errors import InvalidJob, InvalidSession, JobExists, RecruiterError
 from recruiter.store.codec import LARGEST_JOB, OPTIONS, Document, encode_job
 from recruiter.store.collections import archived, creations, scheduled
+from recruiter.store.errors import store_call, translate
 from recruiter.store.sessions import DURABLE, run_transaction
-from recruiter.store.translate import store_call, translate
 
 if TYPE_CHECKING:
     from recruiter.store.database import Store

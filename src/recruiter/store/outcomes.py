@@ -1,17 +1,19 @@
-"""What becomes of one job, as documents: into the archive, or back to waiting with what the attempt left behind.
+"""The outcome of an attempt, as documents: the job is archived, or it waits again with what the attempt left behind.
 
-Used by whoever decides: the child that ran the job, the supervisor whose child died, the leader that retires a worker.
+Outcomes are built by the child that ran the job, by the supervisor whose child died, and by the leader that retires a
+worker. `transactions.py` writes them.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from recruiter.domain.job import Execution, JobId
+from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.retry.decision import (
     Archive,
     Decision,
@@ -22,9 +24,7 @@ from recruiter.domain.retry.decision import (
     decide_failure,
     exception_names,
 )
-from recruiter.domain.retry.policy_registry import PolicyRegistry
-from recruiter.domain.state import State
-from recruiter.domain.why import Why
+from recruiter.domain.state import State, Why
 from recruiter.errors import RecruiterError
 from recruiter.store.codec import (
     LARGEST_JOB,
@@ -40,8 +40,7 @@ from recruiter.store.codec import (
     progress_from,
     remember,
 )
-from recruiter.store.transactions import Rescheduled
-from recruiter.store.translate import DRIVER_REFUSES
+from recruiter.store.errors import DRIVER_REFUSES
 
 _UNKNOWN_TASK_PAUSE = timedelta(minutes=1)
 _SMALL_FIELDS = frozenset(
@@ -55,9 +54,65 @@ _PLANNED_FIELDS = frozenset(
 _UNLOCKED = ("started_by", *LOCK)
 """The fields that a job has only while somebody runs it."""
 
+
+@dataclass(frozen=True, slots=True)
+class Rescheduled:
+    """A job that stays in `scheduled`, with the fields that change."""
+
+    id: JobId
+    attempts: int
+    """What `attempts` must still be; if it moved, this was done before."""
+    fields: Mapping[str, Any]
+    unset: tuple[str, ...] = ()
+    snoozes: int | None = None
+    """Likewise what `snoozes` must still be, where `attempts` does not move."""
+
+
 Outcome = bytes | Rescheduled
 """What an attempt leads to: an archived document, or a change to a waiting one. Where None stands instead, the job is
 let go as it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeBatch:
+    """The outcomes of some jobs, for one transaction: archive (as raw documents), reschedule, or just let go."""
+
+    archive: Mapping[JobId, bytes | Document] = field(default_factory=dict)
+    reschedule: Sequence[Rescheduled] = ()
+    release: Sequence[JobId] = ()
+    forget: Sequence[JobId] = ()
+    """Jobs that are in the archive already: only taken out of `scheduled`."""
+
+    @classmethod
+    def of(cls, outcomes: Iterable[tuple[JobId, Outcome | None]]) -> OutcomeBatch:
+        archive: dict[JobId, bytes | Document] = {}
+        reschedule: list[Rescheduled] = []
+        release: list[JobId] = []
+        for id, outcome in outcomes:
+            if isinstance(outcome, bytes):
+                archive[id] = outcome
+            elif outcome is not None:
+                reschedule.append(outcome)
+            else:
+                release.append(id)
+        return cls(archive, reschedule, release)
+
+    @property
+    def ids(self) -> list[JobId]:
+        return [*self.archive, *(job.id for job in self.reschedule), *self.release, *self.forget]
+
+    def only(self, held: Collection[JobId]) -> OutcomeBatch:
+        """What may be said by somebody who holds these."""
+        return OutcomeBatch(
+            {id: document for id, document in self.archive.items() if id in held},
+            [job for job in self.reschedule if job.id in held],
+            self.release,
+            [id for id in self.forget if id in held],
+        )
+
+    def without(self, archived: Collection[JobId]) -> OutcomeBatch:
+        rest = {id: document for id, document in self.archive.items() if id not in archived}
+        return replace(self, archive=rest, forget=[*self.forget, *archived])
 
 
 def succeeded(document: Document, execution: Execution, at: datetime, result: Any) -> bytes:

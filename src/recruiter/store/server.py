@@ -3,7 +3,7 @@ Recruiter's own work, and raises StoreRefused without them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -16,9 +16,13 @@ from pymongo.read_concern import ReadConcern
 
 from recruiter.store.codec import Document
 from recruiter.store.collections import leases
-from recruiter.store.translate import store_call
+from recruiter.store.errors import store_call
 
 _ARBITER = 7
+
+WRITE = frozenset({"find", "insert", "update", "remove"})
+LOOK_AROUND = frozenset({"listCollections", "listIndexes"})
+"""On the database: to see whether it is prepared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,3 +116,30 @@ def _member(status: Mapping[str, Any], newest: Any) -> Member:
         behind=newest - optime if lags else None,
         told=str(status.get("lastHeartbeatMessage") or ""),
     )
+
+
+def lacking(client: MongoClient[Document], database: str, needs: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+    """The missing rights of this user, by collection ("" for the database). Empty also where MongoDB has no users, or
+    does not say."""
+    answer = client.admin.command("connectionStatus", showPrivileges=True)["authInfo"]
+    granted: Sequence[Mapping[str, Any]] | None = answer.get("authenticatedUserPrivileges")
+    if not answer["authenticatedUsers"] or granted is None:
+        return {}
+    found: dict[str, list[str]] = {}
+    for collection, actions in needs.items():
+        allowed = {
+            action
+            for privilege in granted
+            if _covers(privilege["resource"], database, collection)
+            for action in privilege["actions"]
+        }
+        missing = sorted(set(actions) - allowed) if "anyAction" not in allowed else []
+        if missing:
+            found[collection] = missing
+    return found
+
+
+def _covers(resource: Mapping[str, Any], database: str, collection: str) -> bool:
+    if resource.get("anyResource"):
+        return True
+    return resource.get("db") in ("", database) and resource.get("collection") in ("", collection)

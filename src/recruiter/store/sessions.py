@@ -28,7 +28,7 @@ from recruiter.domain.text import shown
 from recruiter.errors import UnreadableDocument
 from recruiter.store.codec import OPTIONS, Document
 from recruiter.store.connection import drop_connections
-from recruiter.store.translate import Meaning, meaning_of, store_call
+from recruiter.store.errors import Meaning, meaning_of, store_call
 
 T = TypeVar("T")
 

@@ -6,6 +6,7 @@
     set aside lease fence   +  archived insert  +  scheduled delete                 by the leader, jobs nobody holds
     repeat    lease fence   +  schedulers update  +  scheduled insert               by the leader, when it is time
     create    creations insert  +  scheduled insert                                 by a producer, once for an id
+    recover   archived update  +  scheduled insert                                  by a person, ended jobs once more
 
 Whatever goes into the archive is counted in the same transaction (statistics.py), so the counts are exact.
 
@@ -25,8 +26,7 @@ rescheduling only matches a job whose `attempts` have not moved.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -41,7 +41,7 @@ from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.schedule.scheduler import Plan
 from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import Superseded
-from recruiter.store.codec import RAW, Document, decode, decode_leniently, job_document
+from recruiter.store.codec import RAW, Document, decode, decode_leniently, id_of, job_document
 from recruiter.store.collections.archived import Archived
 from recruiter.store.collections.creations import Creations
 from recruiter.store.collections.leases import Leases
@@ -49,8 +49,9 @@ from recruiter.store.collections.roster import Holding, LastEntry, Roster
 from recruiter.store.collections.scheduled import DUPLICATE_KEY, Marked, Scheduled
 from recruiter.store.collections.schedulers import Schedulers
 from recruiter.store.collections.statistics import Statistics
+from recruiter.store.errors import our_own_documents, store_call
+from recruiter.store.outcomes import OutcomeBatch, Rescheduled
 from recruiter.store.sessions import SessionId, Sessions, run_transaction
-from recruiter.store.translate import our_own_documents, store_call
 
 T = TypeVar("T")
 
@@ -59,61 +60,6 @@ _PROBED_WITHIN = 1.0
 
 SUSPECTS = 100
 """So many jobs of a dead worker's list may have been started since its last heartbeat, near enough."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rescheduled:
-    """A job that stays in `scheduled`, with the fields that change."""
-
-    id: JobId
-    attempts: int
-    """What `attempts` must still be; if it moved, this was done before."""
-    fields: Mapping[str, Any]
-    unset: tuple[str, ...] = ()
-    snoozes: int | None = None
-    """Likewise what `snoozes` must still be, where `attempts` does not move."""
-
-
-@dataclass(frozen=True, slots=True)
-class OutcomeBatch:
-    """The outcomes of some jobs, for one transaction: archive (as raw documents), reschedule, or just let go."""
-
-    archive: Mapping[JobId, bytes | Document] = field(default_factory=dict)
-    reschedule: Sequence[Rescheduled] = ()
-    release: Sequence[JobId] = ()
-    forget: Sequence[JobId] = ()
-    """Jobs that are in the archive already: only taken out of `scheduled`."""
-
-    @classmethod
-    def of(cls, outcomes: Iterable[tuple[JobId, bytes | Rescheduled | None]]) -> OutcomeBatch:
-        archive: dict[JobId, bytes | Document] = {}
-        reschedule: list[Rescheduled] = []
-        release: list[JobId] = []
-        for id, outcome in outcomes:
-            if isinstance(outcome, bytes):
-                archive[id] = outcome
-            elif outcome is not None:
-                reschedule.append(outcome)
-            else:
-                release.append(id)
-        return cls(archive, reschedule, release)
-
-    @property
-    def ids(self) -> list[JobId]:
-        return [*self.archive, *(job.id for job in self.reschedule), *self.release, *self.forget]
-
-    def only(self, held: Collection[JobId]) -> OutcomeBatch:
-        """What may be said by somebody who holds these."""
-        return OutcomeBatch(
-            {id: document for id, document in self.archive.items() if id in held},
-            [job for job in self.reschedule if job.id in held],
-            self.release,
-            [id for id in self.forget if id in held],
-        )
-
-    def without(self, archived: Collection[JobId]) -> OutcomeBatch:
-        rest = {id: document for id, document in self.archive.items() if id not in archived}
-        return replace(self, archive=rest, forget=[*self.forget, *archived])
 
 
 DecideOutcomes = Callable[[LastEntry, list[Document]], OutcomeBatch]
@@ -315,6 +261,24 @@ class Transactions:
                 raise
             return bool(self._archived.collection.find_one({"_id": id}) == decode(raw))  # ours, after a lost answer
         return True
+
+    @store_call
+    def recover(self, jobs: Mapping[JobId, RawBSONDocument], *, again: bool) -> int:
+        """Stores the job that repeats each ended one, and marks the ended one; returns how many. Unless `again`, jobs
+        that were recovered before are left out. Jobs that are gone are left out too."""
+
+        def write(session: ClientSession) -> int:
+            archived, fresh = self._archived.collection, {} if again else {"recovered_as": None}
+            old = {"_id": {"$in": list(jobs)}, **fresh}
+            there = [document["_id"] for document in archived.find(old, {"_id": 1}, session=session)]
+            if there:
+                marks = [UpdateOne({"_id": id}, {"$set": {"recovered_as": id_of(bytes(jobs[id].raw))}}) for id in there]
+                archived.bulk_write(marks, ordered=False, session=session)
+                self._scheduled.collection.insert_many([jobs[id] for id in there], session=session)
+            return len(there)
+
+        with self._client.start_session() as session:  # its own: many may recover at once
+            return run_transaction(session, write)
 
     @store_call
     def fold_statistics(self, now: datetime) -> int:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from recruiter.domain.arguments.typed import decode_result
-from recruiter.domain.report import JobReport
+from recruiter.domain.job import JobReport
 from recruiter.errors import RecruiterError
 from recruiter.registry import FunctionTask, Registry
 from recruiter.store.codec import Document, decode

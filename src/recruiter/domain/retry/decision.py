@@ -27,8 +27,8 @@ from typing import Any, Self
 
 from recruiter.domain.definitions import qualified_name
 from recruiter.domain.names import check_name
+from recruiter.domain.state import Why
 from recruiter.domain.text import cut, said_by
-from recruiter.domain.why import Why
 from recruiter.errors import InvalidJob
 
 MAX_CRASHES = 3

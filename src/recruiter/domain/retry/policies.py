@@ -20,8 +20,8 @@ from recruiter.domain.retry.decision import (
     checked_names,
     only_names,
 )
+from recruiter.domain.state import Why
 from recruiter.domain.text import shown
-from recruiter.domain.why import Why
 from recruiter.errors import InvalidJob
 
 # 2 ** 64 microseconds are 584,000 years: a larger exponent only costs memory.

@@ -12,9 +12,8 @@ from recruiter.domain.duration import humanize
 from recruiter.domain.job import JobId
 from recruiter.domain.moment import Moment, told
 from recruiter.domain.search.conditions import POSTPONED, QUEUED, Argument, Conditions, checked
-from recruiter.domain.state import State
+from recruiter.domain.state import State, Why
 from recruiter.domain.text import shown
-from recruiter.domain.why import Why
 from recruiter.errors import InvalidFilter
 
 WAITING: frozenset[str] = frozenset({State.WAITING, QUEUED, POSTPONED})

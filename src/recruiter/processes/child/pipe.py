@@ -20,8 +20,7 @@ from typing import NamedTuple
 
 from recruiter.store import outcomes
 from recruiter.store.codec import decode, encode, id_of
-from recruiter.store.outcomes import Outcome
-from recruiter.store.transactions import Rescheduled
+from recruiter.store.outcomes import Outcome, Rescheduled
 
 _HEAD = struct.Struct("<BII")
 HEAD = _HEAD.size

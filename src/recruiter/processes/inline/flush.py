@@ -12,10 +12,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from recruiter.domain.job import JobId
+from recruiter.domain.job import JobId, JobReport
 from recruiter.domain.planning.prefetch import Throughput
-from recruiter.domain.report import JobReport
-from recruiter.domain.why import Why
+from recruiter.domain.state import Why
 from recruiter.errors import NotAlone, RecruiterError, StoreError, Superseded, UnknownTask
 from recruiter.events import Events
 from recruiter.processes.inline.runner import InlineApplication, InlineRunner

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from recruiter.domain.report import JobReport
+from recruiter.domain.job import JobReport
 from recruiter.events import Events
 from recruiter.processes.inline.runner import InlineApplication
 from recruiter.processes.inline.worker import InlineMode, InlineOptions, InlineWorker

@@ -12,11 +12,9 @@ from functools import partial
 from typing import NamedTuple
 
 from recruiter.clock import Clock
-from recruiter.domain.job import JobId
+from recruiter.domain.job import JobId, JobReport
 from recruiter.domain.planning.limits import Limit
-from recruiter.domain.report import JobReport
-from recruiter.domain.retry.policy_registry import PolicyRegistry
-from recruiter.domain.schedule.policy_registry import SchedulePolicyRegistry
+from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
 from recruiter.errors import JobCancelled
 from recruiter.events import Events
 from recruiter.interruption import Interruptible

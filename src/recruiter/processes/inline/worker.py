@@ -16,9 +16,8 @@ import time
 from dataclasses import dataclass
 from datetime import timedelta
 
-from recruiter.domain.job import JobId
+from recruiter.domain.job import JobId, JobReport
 from recruiter.domain.planning.prefetch import MOST_PREFETCHED, Throughput
-from recruiter.domain.report import JobReport
 from recruiter.errors import StoreUnreachable, Superseded
 from recruiter.events import Events
 from recruiter.processes.inline.runner import InlineApplication, InlineRunner

@@ -38,7 +38,7 @@ from functools import partial
 from recruiter.clock import Clock
 from recruiter.domain.job import JobId
 from recruiter.domain.planning.limits import Limit
-from recruiter.domain.retry.policy_registry import PolicyRegistry
+from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.errors import ApplicationError
 from recruiter.events import Events
 from recruiter.processes.child import pipe

@@ -42,7 +42,7 @@ from typing import NamedTuple
 
 from recruiter.domain.job import JobId
 from recruiter.domain.names import CANCELLED_LANE
-from recruiter.domain.retry.policy_registry import PolicyRegistry
+from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.processes.progress.buffer import ProgressBuffer
 from recruiter.store import outcomes
 from recruiter.store.codec import Document, decode

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from recruiter.clock import Clock
 from recruiter.domain.job import JobId
-from recruiter.domain.why import Why
+from recruiter.domain.state import Why
 from recruiter.events import Events
 from recruiter.processes.child.listener_errors import ListenerErrorLog
 from recruiter.store import outcomes
 from recruiter.store.codec import Document, decode
-from recruiter.store.transactions import Rescheduled
+from recruiter.store.outcomes import Rescheduled
 
 _NOT_DONE = b"\x08done\x00\x00"
 """`done: false` in BSON: enough to suspect a failure without decoding every success."""
@@ -34,7 +34,7 @@ class JobEvents:
     def listener_failed(self, listener_errors: list[bytes]) -> None:
         """Of listeners that failed in a child."""
         for payload in listener_errors:
-            told = self._listener_errors.to_tell(payload, self._clock.monotonic())
+            told = self._listener_errors.due(payload, self._clock.monotonic())
             if told is not None:
                 error = told.error if told.times == 1 else f"{told.error} ({told.times} times)"
                 self._events.emit("listener.failed", listener=told.listener, event=told.event, error=error)

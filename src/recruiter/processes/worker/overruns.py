@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 
 from recruiter.domain.job import Execution
-from recruiter.domain.retry.policy_registry import PolicyRegistry
+from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.errors import JobBlockedOthers, JobOutOfMemory, JobTimedOut, RecruiterError
 from recruiter.processes.worker.child_handle import ChildHandle
 from recruiter.store import outcomes

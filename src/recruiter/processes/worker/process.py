@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from recruiter.clock import SteadyClock
 from recruiter.domain.planning.prefetch import Throughput
-from recruiter.domain.retry.policy_registry import PolicyRegistry
+from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.events import Events
 from recruiter.processes.loop import Stop
 from recruiter.processes.progress.writer import ProgressWriter

@@ -17,7 +17,7 @@ from recruiter.steps.settle import settle
 from recruiter.store import outcomes
 from recruiter.store.collections.roster import Holding
 from recruiter.store.database import Store
-from recruiter.store.transactions import Rescheduled
+from recruiter.store.outcomes import Rescheduled
 
 
 class Settler:

@@ -19,8 +19,8 @@ from pymongo.collection import Collection
 from recruiter.domain.unreadable import Parsed
 from recruiter.store import fields as field
 from recruiter.store.codec import RAW, Document
+from recruiter.store.errors import store_call
 from recruiter.store.reading import parsed
-from recruiter.store.translate import store_call
 
 NAME = "actions"
 _KEPT = timedelta(days=90)

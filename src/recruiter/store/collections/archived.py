@@ -12,13 +12,12 @@ from pymongo import ASCENDING, DESCENDING, IndexModel
 from pymongo.collection import Collection
 
 from recruiter.domain.job import ArchivedJob, JobId
-from recruiter.domain.state import State
+from recruiter.domain.state import State, Why
 from recruiter.domain.unreadable import Parsed, Unreadable
-from recruiter.domain.why import Why
 from recruiter.store.codec import RAW, Document, archived_from, decode_leniently
+from recruiter.store.errors import store_call
 from recruiter.store.fields import text
 from recruiter.store.reading import delete_these, parse_fields, parse_one, parsed, readable
-from recruiter.store.translate import store_call
 
 NAME = "archived"
 

@@ -13,7 +13,7 @@ from recruiter.domain.arguments.values import TAG
 from recruiter.domain.job import JobId
 from recruiter.domain.names import DEFAULT_METHOD
 from recruiter.store.codec import Document, encode
-from recruiter.store.translate import store_call
+from recruiter.store.errors import store_call
 
 NAME = "creations"
 VALIDATOR = {"$jsonSchema": {"properties": {"at": {"bsonType": "date"}}}}

@@ -26,10 +26,10 @@ from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import StoreError, UnreadableDocument
 from recruiter.store import fields as field
 from recruiter.store.codec import RAW, Document, decode_leniently
+from recruiter.store.errors import store_call
 from recruiter.store.fields import MOST
 from recruiter.store.reading import parse_one, parsed, readable
 from recruiter.store.sessions import SessionId, session_id
-from recruiter.store.translate import store_call
 
 NAME = "leases"
 LEADER = "leader"

@@ -27,8 +27,8 @@ from recruiter.errors import Superseded, UnreadableDocument
 from recruiter.store import fields
 from recruiter.store.codec import RAW, Document, decode_leniently
 from recruiter.store.collections.leases import HIGHEST_TERM
+from recruiter.store.errors import store_call
 from recruiter.store.reading import parsed
-from recruiter.store.translate import store_call
 
 NAME = "limits"
 VALIDATOR = {

@@ -23,8 +23,8 @@ from recruiter.store import fields as field
 from recruiter.store.codec import RAW, Document
 from recruiter.store.collections.scheduled import DUE, Scheduled
 from recruiter.store.collections.statistics import NAME
+from recruiter.store.errors import store_call
 from recruiter.store.reading import parse_one
-from recruiter.store.translate import store_call
 
 _KEPT = {"_id": {"queues": "waiting"}}
 

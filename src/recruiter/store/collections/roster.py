@@ -35,10 +35,10 @@ from recruiter.domain.planning.needs import Needs
 from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.store import fields as field
 from recruiter.store.codec import RAW, Document, decode_leniently, this_document
+from recruiter.store.errors import store_call
 from recruiter.store.fields import MOST, is_job_id
 from recruiter.store.reading import parse_one, parsed
 from recruiter.store.sessions import session_id
-from recruiter.store.translate import store_call
 
 NAME = "roster"
 

@@ -45,9 +45,9 @@ from recruiter.store.codec import (
     this_document,
 )
 from recruiter.store.collections.inbox import not_adopted, unlocked
+from recruiter.store.errors import is_about_a_document, store_call
 from recruiter.store.fields import FIRST_MOMENT, LAST_MOMENT, LONGEST_ID, job_id, moment, text
 from recruiter.store.reading import parse_one, parsed, readable
-from recruiter.store.translate import is_about_a_document, store_call
 
 NAME = "scheduled"
 

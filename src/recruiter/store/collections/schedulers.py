@@ -28,9 +28,9 @@ from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.errors import RecruiterError
 from recruiter.store import fields as field
 from recruiter.store.codec import RAW, Document, adopted_fields, decode_leniently, job_document, job_from, key_of
+from recruiter.store.errors import store_call
 from recruiter.store.fields import LAST_MOMENT
 from recruiter.store.reading import parse_one, parsed, readable
-from recruiter.store.translate import store_call
 
 NAME = "schedulers"
 

@@ -32,9 +32,9 @@ from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.errors import UnreadableDocument
 from recruiter.store import fields as field
 from recruiter.store.codec import RAW, Document, decode
+from recruiter.store.errors import store_call
 from recruiter.store.fields import is_text
 from recruiter.store.reading import delete_these, parse_one, parsed
-from recruiter.store.translate import store_call
 
 NAME = "statistics"
 

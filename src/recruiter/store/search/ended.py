@@ -15,13 +15,13 @@ from pymongo import DESCENDING
 from pymongo.collection import Collection
 
 from recruiter.domain.search.filter import JobFilter
-from recruiter.domain.why import Why
+from recruiter.domain.state import Why
 from recruiter.store.codec import Document
 from recruiter.store.collections.archived import BY_AGE, BY_ATTEMPTS, BY_ERROR, BY_KEY, BY_OWNER, BY_TAG, BY_URN, BY_WHY
+from recruiter.store.errors import store_call
 from recruiter.store.fields import is_text
 from recruiter.store.search import matching
 from recruiter.store.search.scans import MOST_MERGED, Scan, Walk
-from recruiter.store.translate import store_call
 
 NEWEST_FIRST = (("archived_at", DESCENDING), ("_id", DESCENDING))
 MOST_QUERIES = 20

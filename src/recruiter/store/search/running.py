@@ -17,10 +17,10 @@ from recruiter.domain.job import JobId
 from recruiter.domain.search.filter import JobFilter
 from recruiter.store.codec import RAW, Document, decode_leniently
 from recruiter.store.collections.roster import Hold
+from recruiter.store.errors import store_call
 from recruiter.store.fields import is_job_id
 from recruiter.store.search import matching
 from recruiter.store.search.scans import Found, Order, Position, compare, sort_key
-from recruiter.store.translate import store_call
 
 _AT_ONCE = 500
 _LONGEST_FIRST: Order = (("about to start", ASCENDING), ("since", ASCENDING), ("_id", ASCENDING))

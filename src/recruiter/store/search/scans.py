@@ -30,7 +30,7 @@ from pymongo import ASCENDING
 from pymongo.collection import Collection
 
 from recruiter.store.codec import OPTIONS, RAW, Document, decode_leniently
-from recruiter.store.translate import store_call
+from recruiter.store.errors import store_call
 
 MOST_MERGED = 200
 """MongoDB merges up to so many sorted ranges; beyond that it would sort in memory."""

@@ -23,9 +23,9 @@ from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.search.filter import JobFilter
 from recruiter.store.codec import Document
 from recruiter.store.collections.scheduled import BY_OWNER, BY_TAG, BY_URN, DUE, TURN, lanes_in
+from recruiter.store.errors import store_call
 from recruiter.store.search import matching
 from recruiter.store.search.scans import MOST_MERGED, Position, Scan, Walk
-from recruiter.store.translate import store_call
 
 MOST_LANES = 20 * MOST_MERGED
 """A page over so many lanes is twenty queries."""

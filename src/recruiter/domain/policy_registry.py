@@ -1,6 +1,7 @@
 """Policies as documents: names and values go into the database, and only registered classes come out.
 
-    {"class": "RetryManyTimes", "parameters": {"n": 3, "seconds": 60}}
+    {"class": "RetryManyTimes", "parameters": {"n": 3, "seconds": 60}, "only": ["ConnectionError"]}
+    {"class": "Cron", "parameters": {"expression": "0 6 * * *", "tz": "Europe/Rome"}}
 
 The stored name is looked up here and never imported, so whoever writes to the database chooses among the policies that
 the application has loaded and nothing else. Parameters may hold other policies at any depth.
@@ -12,8 +13,22 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, overload
 
 from recruiter.domain.definitions import note, same_definition
+from recruiter.domain.duration import DurationLike
+from recruiter.domain.retry.decision import RetryPolicy, checked_names, only_names
+from recruiter.domain.retry.policies import (
+    DoNotDoItAgain,
+    ExponentialBackoff,
+    RetriableExceptionFilter,
+    RetryForever,
+    RetryManyTimes,
+    SelectByException,
+    TimeTable,
+)
+from recruiter.domain.schedule.cron import Cron
+from recruiter.domain.schedule.occurrences import SchedulePolicy
+from recruiter.domain.schedule.policies import Every, EveryMinutes
 from recruiter.domain.text import said_by
-from recruiter.errors import InvalidJob, InvalidName
+from recruiter.errors import InvalidDuration, InvalidJob, InvalidName, InvalidSchedule
 
 
 class Storable(Protocol):
@@ -29,6 +44,7 @@ S = TypeVar("S", bound=Storable)
 C = TypeVar("C", bound=type)
 
 _MARKS = {"class", "parameters"}
+_FEWEST_CRON_FIELDS = 5
 
 
 class ClassRegistry(Generic[S]):
@@ -127,3 +143,49 @@ class ClassRegistry(Generic[S]):
                 return self.load(value)
             return {key: self._imported(item) for key, item in value.items()}
         return [self._imported(item) for item in value] if isinstance(value, list) else value
+
+
+class PolicyRegistry(ClassRegistry[RetryPolicy]):
+    """Retry policies, with the exceptions to which they are limited (`only`)."""
+
+    kind = "retry policy"
+    base = RetryPolicy
+    built_in = (DoNotDoItAgain, ExponentialBackoff, RetryForever, RetryManyTimes, SelectByException, TimeTable)
+    marks = {"class", "parameters", "only"}  # noqa: RUF012
+
+    def dump(self, policy: RetryPolicy, only: Iterable[type[BaseException] | str] = ()) -> dict[str, Any]:
+        """The document to store. An empty `only` retries on every exception."""
+        names = checked_names(only)
+        if names:
+            policy = RetriableExceptionFilter(policy, names)
+        if isinstance(policy, RetriableExceptionFilter):
+            return self.dump(policy.policy) | {"only": list(policy.only)}
+        return super().dump(policy)
+
+    def load(self, document: Any) -> RetryPolicy:
+        policy = super().load(document)
+        only = document.get("only") or ()
+        return RetriableExceptionFilter(policy, only_names(only)) if only else policy
+
+
+class SchedulePolicyRegistry(ClassRegistry[SchedulePolicy]):
+    kind = "schedule policy"
+    base = SchedulePolicy
+    built_in = (Cron, Every, EveryMinutes)
+    error = InvalidSchedule
+
+
+def schedule_policy(schedule: SchedulePolicy | DurationLike, tz: str = "UTC") -> SchedulePolicy:
+    """The policy that is meant: a policy itself, a cron expression, or an interval such as "5 minutes"."""
+    if isinstance(schedule, SchedulePolicy):
+        return schedule
+    if isinstance(schedule, str) and (schedule.startswith("@") or len(schedule.split()) >= _FEWEST_CRON_FIELDS):
+        return Cron(schedule, tz)
+    try:
+        return Every(schedule)
+    except InvalidDuration:
+        told = said_by(schedule, repr)
+        raise InvalidSchedule(
+            f"{told} is no schedule; write a cron expression such as '0 6 * * *', an interval such as '5 minutes', "
+            "or a policy"
+        ) from None
