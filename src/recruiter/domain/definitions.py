@@ -56,7 +56,7 @@ def same_definition(known: object, new: object) -> bool:
     if one is None or other is None or _qualname(known) != _qualname(new):
         return False
     if one.file is None and other.file is None:
-        # Whoever types a definition again replaces it, as Python does. A closure has no name that could be replaced.
+        # A definition that is typed again replaces the first, as in Python. A closure has no name to be replaced.
         return one.namespace == other.namespace and "<" not in _qualname(new)
     twice = one.code is not other.code or one.namespace != other.namespace
     return twice and one.file == other.file and _file(known) == _file(new)

@@ -1,4 +1,4 @@
-"""What somebody who looks at everything finds: how bad it is, what it is, and what to do."""
+"""A finding of the doctor: how bad it is, what it is, and what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job is, in every state it can be in."""
+"""A job, in every state it can be in."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from recruiter.domain.retry.decision import after
 from recruiter.domain.state import State
 
 JobId = ObjectId | str | int | UUID
-"""The id of a job: made by Recruiter (ObjectId) or given by whoever enqueues."""
+"""The id of a job: made by Recruiter (ObjectId) or given by the producer."""
 
 EXECUTIONS_KEPT = 20
 """How many attempts a job remembers; the oldest go first."""
@@ -39,7 +39,7 @@ class Execution(NamedTuple):
 
 
 class Cancellation(NamedTuple):
-    """That somebody asked to cancel a job."""
+    """A request to cancel a job."""
 
     at: datetime | None
     by: str | None
@@ -84,7 +84,7 @@ class Job:
     """How often it asked to be run later; that counts as no attempt."""
     retry_policy: Mapping[str, Any] | None = None
     recovered_from: JobId | None = None
-    """The job that this one repeats, if somebody recovered it."""
+    """The job that this one repeats, if it was recovered."""
     executions: tuple[Execution, ...] = ()
     status: tuple[StatusEntry, ...] = ()
     """What it has said of its stages, in all attempts; the last 100 entries."""
@@ -117,7 +117,7 @@ class Job:
 
     @property
     def state(self) -> State:
-        """A job that somebody holds is running, or about to."""
+        """A job that a worker holds is running, or about to."""
         return State.WAITING if self.locked_by is None else State.RUNNING
 
     # -- how it ended: of a job that has not, nothing
@@ -181,7 +181,7 @@ class ArchivedJob(Job):
     execution_time: float | None = field(kw_only=True, default=None)
     """Seconds that its last attempt took."""
     recovered_as: JobId | None = field(kw_only=True, default=None)
-    """The job that repeats it, if somebody has recovered it; of several, the last."""
+    """The job that repeats it, if it was recovered; of several, the last."""
 
     @property
     def ended(self) -> bool:

@@ -7,7 +7,7 @@
     mail/send//customer:42                  counted against the limits of this customer
     generic/poison///alone                  on a worker that holds nothing else: it may kill it
 
-Jobs of one lane are alike to whoever plans: if the first cannot run now, nor can the others, and the rest of the lane
+Jobs of one lane are alike to the planner: if the first cannot run now, nor can the others, and the rest of the lane
 is not even looked at. Parts in the middle may be empty; empty ones at the end are not written.
 """
 

@@ -1,6 +1,6 @@
-"""Versions of MongoDB: the oldest that will do, and those with a hole for whoever reaches the port.
+"""Versions of MongoDB: the oldest that is supported, and those with a hole for everybody who can reach the port.
 
-Only holes that need no password are listed: from these no user and no role protects. The versions are those of
+Only holes that need no password are listed: users and roles do not protect from these. The versions are those of
 MongoDB's own CVE records, as of November 2026; newer holes are at https://www.mongodb.com/resources/products/alerts.
 """
 
@@ -19,7 +19,7 @@ OLDEST: Version = (6, 0, 0)
 class Hole:
     cve: str
     told: str
-    """What somebody without a password can do."""
+    """What an attacker without a password can do."""
     fixed: Mapping[tuple[int, int], int]
     """In which patch of which series. Series that are not named are not affected, or were never mended."""
 

@@ -1,8 +1,8 @@
 """Names of tasks, groups and lanes.
 
-A *lane* (lanes.py) is the set of jobs that are alike to whoever plans. It is written on each job, so that one index
-serves "the next due jobs of these lanes, by priority then time" without sorting, and a lane that nobody can serve now
-(task at its limit, group paused, unknown task) is left out instead of walked past.
+A *lane* (lane.py) is the set of jobs that are alike to the planner. It is written on each job, so that one index
+serves "the next due jobs of these lanes, by priority then time" without sorting, and a lane that no worker can serve
+now (task at its limit, group paused, unknown task) is left out instead of walked past.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from recruiter.errors import InvalidJob, InvalidName
 DEFAULT_GROUP = "generic"
 DEFAULT_METHOD = "execute"
 CANCELLED_LANE = "/cancelled"
-"""Where a job goes when its cancel flag is raised: no group has an empty name, so nobody is ever given one of these."""
+"""The lane of a cancelled job: no group has an empty name, so no worker is ever given such a job."""
 _NAME = re.compile(r"[^\s/\x00-\x1f$][^\s/\x00-\x1f]{0,199}")
 
 

@@ -1,9 +1,9 @@
 """How long has it been silent? Judged by a counter that moves, on the observer's own clock.
 
-No clocks are compared between hosts: a heartbeat only raises a counter, and whoever watches it measures with its own
-monotonic clock how long it has stood still. Time during which the watcher could not look (MongoDB away, the watcher
-itself frozen) is not held against anybody: between two looks at most `longest_gap` is counted. So when MongoDB comes
-back after an hour, nobody is declared dead before there was a chance to show life.
+No clocks are compared between hosts: a heartbeat only raises a counter, and the observer measures with its own
+monotonic clock how long it has stood still. Time during which the observer could not look (MongoDB away, the observer
+itself frozen) does not count: between two looks at most `longest_gap` is counted. So when MongoDB comes
+back after an hour, no process is declared dead before it had a chance to show life.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 SILENT = timedelta(seconds=15)
-"""For views: by the clocks on the walls, whoever has said nothing for so long is gone, or will be declared dead."""
+"""For views: by the local clocks, a process without a heartbeat for so long is gone, or will be declared dead."""
 
 
 @dataclass(slots=True)

@@ -3,8 +3,8 @@
     {"class": "RetryManyTimes", "parameters": {"n": 3, "seconds": 60}, "only": ["ConnectionError"]}
     {"class": "Cron", "parameters": {"expression": "0 6 * * *", "tz": "Europe/Rome"}}
 
-The stored name is looked up here and never imported, so whoever writes to the database chooses among the policies that
-the application has loaded and nothing else. Parameters may hold other policies at any depth.
+The stored name is looked up here and never imported, so a document can only choose among the policies that the
+application has registered. Parameters may hold other policies at any depth.
 """
 
 from __future__ import annotations

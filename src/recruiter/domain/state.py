@@ -6,10 +6,10 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """Where a job is on its way, as `job.state` says it."""
+    """The state of a job, as in `job.state`."""
 
     WAITING = "waiting"
-    """Nobody holds it: it is due, or postponed, or to be tried again."""
+    """No worker holds it: it is due, or postponed, or will be tried again."""
     RUNNING = "running"
     """A worker holds it; also in the moment before it starts."""
     SUCCEEDED = "succeeded"
@@ -17,9 +17,9 @@ class State(StrEnum):
     FAILED = "failed"
     """It has ended, and will not be tried again."""
     CANCELLED = "cancelled"
-    """Somebody did not want it any more; or not after a time that has passed."""
+    """It was cancelled, or it expired before it started."""
     LOST = "lost"
-    """It must not run twice, was started, and nobody knows how it ended."""
+    """It must not run twice, it was started, and how it ended is not known."""
 
     @classmethod
     def at_the_end(cls, done: bool, why: str) -> State:

@@ -1,6 +1,6 @@
 """What is counted of the jobs that end, and what can be read from the counts.
 
-Counts are kept by minute, group and task, and by hour for whoever looks far back. Durations are kept as a sum, the
+Counts are kept by minute, group and task, and by hour for long periods. Durations are kept as a sum, the
 longest, and a *spread*: how many fell into each of a row of buckets, every one 19 % wider than the last. Sums and
 spreads of any number of workers and minutes simply add up, so averages over any time are exact, and percentiles are
 within a tenth of the truth.
@@ -171,7 +171,7 @@ class Queue:
     """What has not ended."""
 
     queued: int
-    """Due, and held by nobody."""
+    """Due, and held by no worker."""
     postponed: int
     running: int
     """Held by a worker: running, or about to."""

@@ -1,14 +1,13 @@
-"""A change waiter: waits on a change stream so that nobody has to ask all the time.
+"""A change waiter waits on a change stream, so that a process need not poll.
 
-It is a hint, never a truth: whoever is woken looks for itself, and looks now and then even if nothing rings. Losing
-the stream costs latency, never a job.
+It gives a hint, never a fact: its owner queries for itself when it is woken, and now and then without being woken.
+Losing the stream costs latency, never a job.
 
-A change stream makes the server read every write that anybody makes, so it is only listened to while its owner is
-idle (`arm`). When work flows the owner hangs up (`hang_up`): under load nobody listens, and the load costs nothing
-extra.
+A change stream makes the server read every write to the collection. So it is open only while its owner is idle (`arm`).
+Under load the owner closes it (`hang_up`), and the stream costs nothing.
 
-The stream is read by plain commands, a whole batch at a time: however much has happened, it rings once. The driver's
-own cursor would hand out one event after the other, and open a stream again by itself when we hang up.
+The stream is read by plain commands, a whole batch at a time: one batch wakes the owner once. The driver's own cursor
+would return one event after the other, and would reopen a stream that we have closed.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ FLOW, LULL = 16, 1.0
 listening."""
 
 _QUIET = 30.0
-"""Seconds without a stream before it is said, if the reason is one that passes: a new primary costs a few."""
+"""Seconds without a stream before this is reported, if the reason is a passing one: a new primary takes a few."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 
 _STALE_AFTER = 10.0
@@ -78,7 +77,7 @@ class ChangeWaiter:
         }
         self._wake = wake
         self._on_trouble = on_trouble
-        """Told why it cannot listen, and None when it listens again after that."""
+        """Called with the reason when it cannot listen, and with None when it listens again."""
         self._troubled = False
         self._deaf_since: float | None = None
         self._pause = _FIRST_PAUSE
@@ -99,8 +98,7 @@ class ChangeWaiter:
         self._armed.set()
 
     def hang_up(self) -> None:
-        """Work flows: the server shall not read all of it for somebody who looks by itself. The next stream is a new
-        one."""
+        """Closes the stream while work flows: its owner polls then. The next `arm` opens a new stream."""
         if self._stale:
             return
         self._stale = True
@@ -128,8 +126,8 @@ class ChangeWaiter:
         self._drop()
 
     def _bear(self, error: PyMongoError) -> None:
-        """The stream is lost, or cannot be opened; the owner asks instead, and a new stream will be opened. That is
-        worth a word only if it does not pass by itself, for every process says when MongoDB does not answer."""
+        """The stream is lost or cannot be opened. The owner polls until there is a new one. This is reported only if it
+        lasts, because every process reports by itself that MongoDB does not answer."""
         meaning, now = meaning_of(error), time.monotonic()
         if meaning is Meaning.RECONNECT:
             drop_connections(self._database.client)

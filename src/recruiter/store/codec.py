@@ -186,7 +186,7 @@ def needs_document(needs: Needs) -> Document:
 
 
 def needs_of(document: Mapping[str, Any]) -> Needs:
-    """What a job asks for. Raises InvalidJob for what nobody can ask for."""
+    """The resources that a job needs. Raises InvalidJob for impossible amounts."""
     resources = document.get("resources")
     return Needs.of(resources, proc=document.get("proc"), mem=document.get("mem"))
 
@@ -303,20 +303,20 @@ def priority_of(document: Mapping[str, Any]) -> int | float:
 
 
 def cancellation_from(flag: Any) -> Cancellation | None:
-    """Who wants it cancelled, of the flag as it is stored, or as somebody wrote it by hand."""
+    """Who asked to cancel the job: from the flag as it is stored, or as it was written by hand."""
     if not isinstance(flag, dict):
         return None
     return Cancellation(_moment(flag.get("at")), _text(flag.get("by")), _text(flag.get("reason")))
 
 
 SAID = ("status", "log", "status_cut", "log_cut", "progress", "stage")
-"""The fields that hold what a job has said of itself."""
+"""The fields that hold the progress a job has reported."""
 LOCK = ("locked_by", "locked_at", "started_at", "reported_at")
 """The fields in which its worker says that it runs. For people to see: the roster is the lock table."""
 
 
 def progress_from(document: Mapping[str, Any]) -> Progress:
-    """What the job has said so far; what somebody wrote there by hand and cannot be that is passed over."""
+    """The progress that the job has reported; values written by hand that make no sense are skipped."""
     if "status" not in document and "log" not in document:
         return _SILENT
     status = tuple(
@@ -451,7 +451,7 @@ def _times(execution: Document | None, scheduled_at: Any) -> Document:
 
 
 def _entries(document: Mapping[str, Any]) -> list[Document]:
-    """The attempts as documents; what somebody wrote there by hand and is none is passed over."""
+    """The attempts as documents; values written by hand that are none are skipped."""
     several = document.get("executions")
     entries = several if isinstance(several, list) and several else [document.get("last_execution")]
     return [entry for entry in entries if isinstance(entry, dict)]

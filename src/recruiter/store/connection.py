@@ -63,7 +63,7 @@ _deadline: ContextVar[float | None] = ContextVar("recruiter_deadline", default=N
 
 
 class Wakers:
-    """Who is called when there is a new primary: there is no reason to wait any longer. Does not keep them alive."""
+    """Callbacks for a new primary, which is a reason to stop waiting. Holds weak references only."""
 
     def __init__(self) -> None:
         self._calls: list[weakref.WeakMethod[Callable[[], None]]] = []
@@ -167,6 +167,6 @@ def answered_within(duration: DurationLike | None) -> Iterator[None]:
 
 
 def seconds_left() -> float | None:
-    """How long this call may still wait; None when nobody has said."""
+    """How long this call may still wait; None without a limit."""
     deadline = _deadline.get()
     return None if deadline is None else max(0.0, deadline - time.monotonic())

@@ -87,7 +87,7 @@ class Store:
     patience: float = 30.0
     """Seconds to wait for a server before saying that there is none."""
     wakers: Wakers = field(default_factory=Wakers, repr=False)
-    """For those who wait before they try again."""
+    """Wakes threads that wait before they try again, when there is a new primary."""
 
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _client: MongoClient[Document] | None = field(default=None, repr=False)
@@ -227,8 +227,8 @@ class Store:
 
     @store_call
     def prepare(self, *, insist: bool = False) -> list[Difference]:
-        """Makes the collections, their validators and indexes; returns what was made. Safe to run at any time, by
-        anybody, again and again; whoever may not goes on if everything is there."""
+        """Makes the collections, their validators and indexes; returns what was made. Safe to repeat at any time. A
+        user without the rights goes on if everything is there."""
         return prepare(self.database, _COLLECTIONS, insist=insist)
 
     @store_call
@@ -237,7 +237,7 @@ class Store:
         return set(_COLLECTIONS) <= set(self.database.list_collection_names())
 
     def collections(self) -> list[str]:
-        """The names of all that it keeps."""
+        """The names of all its collections."""
         return list(_COLLECTIONS)
 
     @store_call
@@ -252,7 +252,7 @@ class Store:
         if missing:
             told = (f"{' and '.join(actions)} on {self._place(name)}" for name, actions in missing.items())
             raise StoreRefused(
-                f"MongoDB lets this user not {'; nor '.join(told)}. Grant it the role for processes "
+                f"this user of MongoDB may not {'; nor '.join(told)}. Grant it the role for processes "
                 "(docs/how-to/mongodb-roles.md)"
             )
 
@@ -271,7 +271,7 @@ class Store:
         self.client.drop_database(self.target.database)
 
     def abandon(self) -> None:
-        """Closes it, unless the process that this one was forked from has opened it: then it is not ours to close."""
+        """Closes the store, unless a parent process opened it before the fork: then the parent closes it."""
         if self._process == os.getpid():
             self.close()
 

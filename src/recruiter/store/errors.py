@@ -3,11 +3,11 @@
     TRY_AGAIN      passing: no server, a new primary, an ended session, a lock, not enough time, a full disk
     RECONNECT      the same, and the pooled connections must be dropped first, or it never passes
     BAD_DOCUMENT   the server or the driver names the document: too large, not BSON, refused by the validator
-    NOT_OURS       rights, configuration, a mistake of ours: nothing that another try or another document mends
+    NOT_OURS       rights, configuration, a mistake of ours: neither another try nor another document helps
 
 `translate` turns each into one of Recruiter's own errors. Only BAD_DOCUMENT becomes `DocumentRefused`, and only on that
 error may a process reduce an outcome, set a document aside or give up on it. A step that fails in any other way is run
-again, for as long as it takes: no job may be lost to the weather.
+again, for as long as it takes: no job may be lost to a passing failure.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ _MAY_NOT = re.compile(r'not authorized on (\S+) to execute command \{ (\w+): (?:
 
 
 def meaning_of(error: BaseException) -> Meaning:
-    """What to do about this error, whatever raised it. An error that nobody knows is not ours."""
+    """What to do about this error, whatever raised it. An unknown error is NOT_OURS."""
     if isinstance(error, DRIVER_REFUSES):
         return Meaning.BAD_DOCUMENT
     if not isinstance(error, PyMongoError):
@@ -117,7 +117,7 @@ def translate(error: BaseException) -> StoreError:
     """The same failure as one of our own errors; never with a password in it."""
     match meaning_of(error):
         case Meaning.TRY_AGAIN if isinstance(error, PyMongoError):
-            return StoreUnreachable(_weather(error))
+            return StoreUnreachable(_passing_text(error))
         case Meaning.RECONNECT:
             return StoreUnreachable(
                 "a connection to MongoDB was opened while its server was neither primary nor secondary; it was dropped"
@@ -128,7 +128,7 @@ def translate(error: BaseException) -> StoreError:
             return _not_ours(error)
 
 
-def _weather(error: PyMongoError) -> str:
+def _passing_text(error: PyMongoError) -> str:
     codes, _ = _codes(error)
     text = _text(error)
     if codes & _DISK_FULL:
@@ -152,10 +152,9 @@ def _not_ours(error: BaseException) -> StoreError:
         return StoreError(f"MongoDB cannot be used with this address: {text}")
     if _NO_INDEX in text:
         return StoreError(
-            "an index that this version of Recruiter needs is not there; `recruiter prepare` makes it, and so does a "
-            "recruiter that starts"
+            "an index that this version of Recruiter needs is missing; run `recruiter prepare` to make it"
         )
-    return StoreError(f"MongoDB said no: {text}")
+    return StoreError(f"MongoDB refused the command: {text}")
 
 
 def _text(error: BaseException) -> str:

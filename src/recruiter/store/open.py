@@ -1,4 +1,4 @@
-"""Opening the store of an application: connected, checked, and prepared where nobody has done it."""
+"""Opens the store of an application: connects, checks the server, and prepares the database if it is not prepared."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TargetLike: TypeAlias = str | MongoClient[Any] | Database[Any]
 """An address, or a client or database of the application."""
 
 SILENCE = 1.0
-"""Seconds without an answer after which somebody is told."""
+"""Seconds without an answer after which this is reported."""
 
 
 def target_of(given: object) -> tuple[Target, MongoClient[Any] | None]:
@@ -32,8 +32,8 @@ def target_of(given: object) -> tuple[Target, MongoClient[Any] | None]:
         return _place(given, given.get_default_database(DEFAULT_DATABASE).name), given
     if isinstance(given, AsyncMongoClient | AsyncDatabase):
         raise InvalidTarget(
-            "a Recruiter needs an address, a MongoClient or its database, not an AsyncMongoClient: jobs are stored "
-            "over a plain one. Sessions of your AsyncMongoClient can be given to aenqueue(session=…) all the same"
+            "a Recruiter needs an address, a MongoClient or a Database, not an AsyncMongoClient. It stores jobs over a "
+            "MongoClient; aenqueue(session=…) still takes a session of your AsyncMongoClient"
         )
     raise InvalidTarget(f"a Recruiter needs an address, a MongoClient or a Database, not a {type(given).__name__}")
 
@@ -48,7 +48,7 @@ def _place(client: MongoClient[Any], database: str) -> Target:
 def opened(
     target: Target, client: MongoClient[Any] | None, patience: float, *, prepares: bool, silent: Callable[[str], None]
 ) -> Store:
-    """A store that can be used. `silent` is told when MongoDB has not answered for a second. Raises StoreError."""
+    """A store that can be used. Calls `silent` when MongoDB has not answered for a second. Raises StoreError."""
     store = Store(target, patience=patience, application_client=client)
     try:
         _check(store, silent)

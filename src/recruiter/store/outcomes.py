@@ -52,7 +52,7 @@ _PLANNED_FIELDS = frozenset(
 )
 """Of a job that is to run again: what decides when, where and how often."""
 _UNLOCKED = ("started_by", *LOCK)
-"""The fields that a job has only while somebody runs it."""
+"""The fields that a job has only while a worker runs it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class OutcomeBatch:
         return [*self.archive, *(job.id for job in self.reschedule), *self.release, *self.forget]
 
     def only(self, held: Collection[JobId]) -> OutcomeBatch:
-        """What may be said by somebody who holds these."""
+        """The same, limited to the jobs that the worker holds."""
         return OutcomeBatch(
             {id: document for id, document in self.archive.items() if id in held},
             [job for job in self.reschedule if job.id in held],
@@ -128,7 +128,7 @@ def succeeded(document: Document, execution: Execution, at: datetime, result: An
 
 
 def failed(document: Document, execution: Execution, at: datetime, decision: Decision) -> Outcome:
-    """What a failed attempt leads to, once it is decided."""
+    """The outcome of a failed attempt, after the decision."""
     fields = remember(document, execution)
     error = ": ".join(filter(None, (execution.exception, execution.message)))
     if isinstance(decision, Archive):
@@ -157,7 +157,7 @@ def crashed(
     at: datetime,
     message: str,
 ) -> Outcome:
-    """What the death of its process means for the job it ran."""
+    """The outcome of a job whose process died."""
     execution = Execution(started_at, at, worker, crashed=True, message=message)
     failure = Failure(
         attempt=document["attempts"] + 1,
@@ -179,10 +179,10 @@ def crashed(
 def died_with_its_worker(
     document: Document, *, worker: str, started_at: datetime | None, at: datetime, message: str
 ) -> Rescheduled:
-    """A job that ran when its whole worker died, and not alone: nobody knows whose fault that was.
+    """A job that ran beside others when its whole worker died: it is not known which of them was the cause.
 
-    It goes back to its place, and no attempt and no crash is counted. But it runs alone from now on: if its worker dies
-    again, there is no doubt.
+    It waits again, and no attempt and no crash is counted. But it runs alone from now on: if its worker dies again, the
+    cause is known.
     """
     fields = remember(document, Execution(started_at, at, worker, crashed=True, message=message))
     del fields["attempts"], fields["crashes"]
@@ -208,7 +208,7 @@ def ended_by_force(
     started_at: datetime,
     at: datetime,
 ) -> Outcome:
-    """What it means for a job that it broke a limit, and its process was ended for that: a failure of this kind."""
+    """The outcome of a job that broke a limit, so that its process was ended: a failure with this error."""
     policy = _policy(document, policies)
     if isinstance(policy, _DecidedLater):  # counted like a crash, which is bounded
         return crashed(document, policies, worker=worker, started_at=started_at, at=at, message=str(error))
@@ -233,7 +233,7 @@ def suspected(document: Document) -> Rescheduled:
 
 
 def not_started(document: Document) -> Rescheduled:
-    """A job that was marked as started and was not: it goes back as if it had never been here."""
+    """A job that was marked as started but did not start: it waits again, unchanged."""
     return Rescheduled(document["_id"], document["attempts"], {}, ("started_by", "started_at"))
 
 
@@ -249,7 +249,7 @@ def cancelled(document: Document, at: datetime, execution: Execution | None = No
 
 def expired(document: Document, at: datetime) -> bytes:
     """A job whose time to start is over."""
-    reason = f"it had not started by {document['expires_at'].isoformat(' ', 'seconds')}, and was not to start later"
+    reason = f"it had not started by {document['expires_at'].isoformat(' ', 'seconds')}, when it expired"
     fields = {"reason": reason, **_concluded(document, State.CANCELLED, at)}
     return encode(archived_document(document, Why.EXPIRED, at, fields))
 
@@ -292,14 +292,14 @@ def reduced(id: JobId, outcome: Outcome, original: bytes | None, at: datetime, r
 
 
 def _concluded(document: Document, state: State, at: datetime, error: str | None = None) -> Document:
-    """The last word in the status of a job that has said anything; of others nothing is kept."""
+    """The last status entry, for a job that has reported progress; nothing for others."""
     if "status" not in document and "log" not in document:
         return {}
     return progress_fields(progress_from(document).concluded(state, at, error))
 
 
 class _DecidedLater(RetryPolicy):
-    """Stands for a policy of the application's own, which only its children know: the job runs again at once."""
+    """Stands for a custom policy of the application, which only the children know: the job runs again at once."""
 
     def decide(self, failure: Failure) -> Decision:
         return Retry(failure.scheduled_at if failure.crashed else failure.failed_at)

@@ -1,7 +1,7 @@
-"""What the database must have, how it differs from that, and how it is made so.
+"""The schema of the database: what it must have, how the database differs, and how to prepare it.
 
-Preparing needs more rights than anything else that Recruiter does. Whoever has fewer goes on if everything is there:
-somebody who may runs `recruiter prepare` once, with every new version.
+Preparing needs more rights than anything else in Recruiter. A process with fewer rights goes on if the database is
+prepared: an administrator runs `recruiter prepare` once, with every new version.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ def prepare(database: Database[Document], wanted: Wanted, *, insist: bool = Fals
         missing = [str(difference) for difference in todo if insist or not difference.harmless]
         if missing:
             raise StoreRefused(
-                f"database {database.name} is not prepared ({', '.join(missing)}), and this user may not do it; "
-                "let one who may run `recruiter prepare` once (docs/how-to/mongodb-roles.md)"
+                f"database {database.name} is not prepared ({', '.join(missing)}), and this user may not prepare "
+                "it; run `recruiter prepare` once as a user who may (docs/how-to/mongodb-roles.md)"
             ) from error
         return []
     return todo
@@ -132,7 +132,7 @@ def _make(
         try:
             database.create_collection(name, validator=validator, check_exists=False)
         except OperationFailure as error:
-            if error.code != _EXISTS:  # somebody else made it in this moment
+            if error.code != _EXISTS:  # another process has just made it
                 raise
     missing = [index for index in indexes if difference.index in (None, index.document["name"])]
     if missing:

@@ -71,7 +71,7 @@ class Server:
 
     @store_call
     def journal_by_default(self) -> bool:
-        """Whether "majority" means "in the journals" to whoever does not say so. Needs `replSetGetConfig`."""
+        """Whether a majority write is journaled by default. Needs `replSetGetConfig`."""
         return bool(self._admin.command("replSetGetConfig")["config"].get("writeConcernMajorityJournalDefault", True))
 
     @store_call

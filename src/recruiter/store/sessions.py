@@ -1,9 +1,10 @@
-"""Sessions: the transactions of a process run on one, and whoever buries the process ends it (see transactions.py).
+"""Sessions: all transactions of a process run on one session. The process that retires it ends the session
+(see transactions.py).
 
-A session belongs to the user that opened it. Of a user's own sessions MongoDB wants to know the id only. Those of
-another user it ends for whoever may `killAnySession` and says whose they are, by the digest of the user's name; without
-that it looks among the caller's own, finds none, and says that all went well. So where there are users, the digest is
-kept beside the id.
+A session belongs to the user that opened it. To end a session of its own, a user needs the id only. To end a session
+of another user, it needs the privilege `killAnySession` and must name the owner by the digest of the owner's name.
+Without the digest, MongoDB looks among the caller's own sessions, finds none, and reports success. So where there are
+users, the digest is stored beside the id.
 
 `run_transaction` runs every transaction of Recruiter. The driver repeats one that failed with a label of the server's;
 some passing failures have none: an ended session (`Interrupted`), a connection that cannot have sessions yet. These
@@ -34,7 +35,7 @@ T = TypeVar("T")
 
 DURABLE = WriteConcern("majority", j=True)
 LONGEST_TRANSACTION = 30.0
-"""Seconds, retries included. After that the caller hears of it and tries again with whatever has gathered."""
+"""Seconds, retries included. After that the caller gets the error, and tries again with all that has gathered."""
 _BETWEEN_TRIES, _LONGEST_BETWEEN = 0.01, 1.0
 
 SessionId: TypeAlias = UUID | Mapping[str, Any]
@@ -42,16 +43,16 @@ SessionId: TypeAlias = UUID | Mapping[str, Any]
 
 _UNAUTHORIZED = 13
 _MAY_NOT_END = (
-    "may not end the session of a process that died; what that one had locked stays so for up to a minute. Grant this "
-    "user killAnySession on the cluster (docs/how-to/mongodb-roles.md)"
+    "may not end the session of a process that died; its locks stay for up to a minute. Grant this user "
+    "killAnySession on the cluster (docs/how-to/mongodb-roles.md)"
 )
 
 
 def run_transaction(
     session: ClientSession, write: Callable[[ClientSession], T], within: float = LONGEST_TRANSACTION
 ) -> T:
-    """Runs it, again and again if it must be, as long as the time lasts. `write` must bear being run again, also after
-    a commit of unknown outcome."""
+    """Runs a transaction and repeats it until it succeeds or the time is over. `write` must be safe to repeat, also
+    after a commit whose outcome is unknown."""
     deadline, pause = time.monotonic() + within, _BETWEEN_TRIES
     while True:
         try:
@@ -88,7 +89,7 @@ class Sessions:
         self._asked = False
         self._complained = False
         self.complain: Callable[[str], None] = lambda _: None
-        """Told once when a session could not be ended for want of a privilege."""
+        """Called once, when a session could not be ended because a privilege is missing."""
 
     def id_of(self, session: ClientSession) -> SessionId:
         id: UUID = session.session_id["id"].as_uuid()

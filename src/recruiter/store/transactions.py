@@ -2,7 +2,7 @@
 
     mark      roster write  +  scheduled update                                     before an at-most-once job starts
     settle    roster.$pull  +  archived insert  +  scheduled delete / update        by the worker that holds the jobs
-    retire    roster delete +  scheduled update / archived insert                   by whoever saw it silent too long
+    retire    roster delete +  scheduled update / archived insert                   by the leader, a silent worker
     set aside lease fence   +  archived insert  +  scheduled delete                 by the leader, jobs nobody holds
     repeat    lease fence   +  schedulers update  +  scheduled insert               by the leader, when it is time
     create    creations insert  +  scheduled insert                                 by a producer, once for an id
@@ -15,9 +15,10 @@ proves the right to make it (the worker is on the roster; the worker has been si
 conflicts with whatever would take that right away, so there is nothing to check afterwards.
 
 A process that is killed in the middle of a transaction leaves it open on the server, and with it the locks on all that
-it wrote: a worker's roster document, the lease. For a minute nobody else could write there. So all transactions of a
-process run on one session, whose id stands in the roster document or the lease, and whoever buries the process ends
-that session first (`end_session_of`). If it lives after all, no harm is done: its transaction is run again.
+it wrote: a worker's roster document, the lease. For a minute no other process could write there. So all transactions
+of a process run on one session. Its id is in the roster document or in the lease, and the process that takes over ends
+that session first (`end_session_of`). If the old process is alive after all, no harm is done: it repeats its
+transaction.
 
 Every transaction may be run again after an unknown outcome: a second settle finds its jobs already archived, and
 rescheduling only matches a job whose `attempts` have not moved.
@@ -125,7 +126,7 @@ class Transactions:
 
     @store_call
     def create(self, document: Document, *, once_ever: bool, formerly: Sequence[str] = ()) -> bool:
-        """Stores a job under an id that nobody has used; false, with nothing written, when somebody has.
+        """Stores a job under an id that is not in use; returns false, with nothing written, when it is.
 
         `once_ever` remembers the id for good; otherwise it is free again when the archive has forgotten the job.
         `formerly` are the ids that the job would have had under former names of its task.
@@ -151,8 +152,9 @@ class Transactions:
     def settle(self, worker: str, batch: OutcomeBatch, facts: Mapping[str, Any]) -> Holding:
         """Settles a worker's finished jobs; returns what it still holds.
 
-        Of a job that the worker does not hold nothing is written: it was settled before, with an unknown outcome then,
-        or it is somebody else's. Raises Superseded, with nothing written, when the worker is no longer on the roster.
+        Nothing is written for a job that the worker does not hold: it was settled before, with an unknown outcome
+        then, or another worker holds it. Raises Superseded, with nothing written, when the worker is no longer on the
+        roster.
         """
 
         def write(session: ClientSession, batch: OutcomeBatch) -> Holding:
@@ -175,7 +177,7 @@ class Transactions:
     @store_call
     def mark_started(self, worker: str, ids: Sequence[JobId], at: datetime) -> Marked:
         """Writes durably that these at-most-once jobs are about to start here, and proves that the worker holds them:
-        a worker that was retired, or a write that arrives late, must not mark somebody else's job.
+        a worker that was retired, or a write that arrives late, must not mark the job of another worker.
 
         Raises Superseded, with nothing written, when the worker is no longer on the roster.
         """
@@ -217,7 +219,7 @@ class Transactions:
 
     @store_call
     def archive_unheld(self, batch: OutcomeBatch, term: int, holder: str) -> None:
-        """Archives jobs that nobody holds; only the leader knows that, so only while it leads."""
+        """Archives jobs that no worker holds. Only the leader knows that, so it must still lead."""
 
         def write(session: ClientSession, batch: OutcomeBatch) -> None:
             self._prove(term, holder, session)
@@ -250,7 +252,7 @@ class Transactions:
             return True
 
         def write(session: ClientSession) -> None:
-            # For a moment it waits: so this and whoever stores a job of this id cannot both succeed.
+            # It waits for a moment, so that this and another insert of the same id cannot both succeed.
             self._scheduled.collection.insert_one({"_id": id}, session=session)
             self._write(OutcomeBatch({id: raw}), session)
 

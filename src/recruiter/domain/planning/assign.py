@@ -1,7 +1,7 @@
-"""Who gets which job: the leader's plan, as pure functions.
+"""Which worker gets which job: the leader's plan, as pure functions.
 
-A round reads the roster, reads due jobs that nobody holds, and deals them. Workers that serve the same groups and the
-same tasks are alike and form one *opening*: one query finds jobs for all of them, and the jobs are dealt like cards,
+A round reads the roster, reads due jobs that no worker holds, and deals them. Workers that serve the same groups and
+the same tasks are alike and form one *opening*: one query finds jobs for all of them, and they are dealt like cards,
 free slots first, so that nothing waits behind a busy slot while another one is free.
 """
 

@@ -359,7 +359,7 @@ class Meter:
         return any(self._of(lane))
 
     def take(self, lane: Lane, id: JobId) -> None:
-        """Somebody holds this job."""
+        """A worker holds this job."""
         counts, resources = self._of(lane)
         for counter in counts:
             counter.used += 1
@@ -368,7 +368,7 @@ class Meter:
             counter.used += amount
 
     def start(self, lane: Lane, id: JobId) -> None:
-        """This job is given to somebody now."""
+        """This job is given to a worker now."""
         self.take(lane, id)
         for counter in self._of(lane)[0]:
             counter.started += 1

@@ -1,4 +1,4 @@
-"""Who gets which job when jobs need resources and limits apply: the leader's plan, as one pure function.
+"""Which worker gets which job when jobs need resources and limits apply: the leader's plan, as one pure function.
 
 `pack` takes the jobs that wait, in order (priority, then time), and gives each to a worker that serves it, has a free
 slot, and whose host has free what the job needs, as long as every limit allows it. Everything is counted from scratch
@@ -24,14 +24,14 @@ the large one. So the first job in order that finds no room *reserves*:
 - It reserves one host: of those that could take it if they were empty the one where least has to be freed, and then
   the same one round after round (`reserved` of the last plan; if that is forgotten, nothing worse happens than that
   it chooses again). And on that host one slot, of a worker that serves it.
-- Whoever comes later in order may use that host only if there would still be room for the reserving job too: of every
+- Jobs later in order may use that host only if there would still be room for the reserving job too: of every
   resource it takes, `used + its own + reserved <= capacity`. So a job of one processor may run beside a reservation of
   memory, and small jobs fill what a reservation leaves over: other resources, other hosts.
 - Limits are kept for it as well, the fleet's resources among them: if its task may run once more, a later job of that
   task does not take that place. Of each limit so much is kept for one job at a time, the first.
 - Each host is reserved for one job, and each job reserves one host; so the first few large jobs wait side by side.
-- Who is held back by nothing but a limit of its task, group, key or rate reserves nothing and holds up nobody: its
-  limit, not the room, decides when it goes on.
+- A job that is held back only by a limit of its task, group, key or rate reserves nothing and holds up no other job:
+  its limit, not the room, decides when it starts.
 - If it fits anywhere else in the meantime, it goes there, and its reservation is gone.
 
 *The bound.* Let a job reserve a host at some moment. From then on no job behind it in order is given anything there
@@ -49,13 +49,13 @@ it could be sure of. To keep one limit for it while it waits for another would l
 
 A job that may have killed its worker runs on a worker that holds nothing else, and nothing else is given to that worker
 meanwhile. If no worker is empty, it reserves the one that holds least, which is given nothing until it is empty; one
-worker at a time in the whole fleet, so that a flood of suspects does not stop everybody.
+worker at a time in the whole fleet, so that a flood of suspects does not stop the fleet.
 
 ## Buffers
 
 Only free slots are dealt here. Workers also prefetch jobs that need nothing and that nothing limits, and a buffer that
 is always full would never leave a free slot to the others. So a plan names the workers that are to be given nothing
-beyond it (`drained`): those that run something alone, and those where somebody waits for nothing but its slot. There
+beyond it (`drained`): those that run something alone, and those where a job waits for nothing but a slot. There
 the buffer empties, which takes a moment, and then the slot is free. It is not done
 
 - for a job that comes after one that can be prefetched: that one goes first, by way of the buffer. Else one job with a
@@ -94,7 +94,7 @@ from recruiter.domain.planning.needs import Needs, said
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A due job that nobody holds."""
+    """A due job that no worker holds."""
 
     id: JobId
     lane: Lane
@@ -109,7 +109,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class AssignedJob:
-    """A job that somebody holds and that counts: it has needs, runs alone, or is under a limit."""
+    """A job that a worker holds and that counts: it has needs, runs alone, or is under a limit."""
 
     id: JobId
     worker: str
@@ -119,14 +119,14 @@ class AssignedJob:
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """A plan: what to give to whom, and why the others wait."""
+    """A plan: which worker gets which jobs, and why the others wait."""
 
     hands: dict[str, list[JobId]]
     """Jobs by worker, in order."""
     waiting: Mapping[Lane, Reason]
-    """Why the first job of a lane that was not given to anybody was not. Worked out when it is asked for."""
+    """By lane, why its first waiting job was not given to a worker. Computed when it is read."""
     reserved: dict[JobId, Spot]
-    """To be handed to the next plan: who waits for room where."""
+    """For the next plan: which job waits for room where."""
     kept: dict[str, int]
     """How many slots of a worker are reserved."""
     drained: frozenset[str]
@@ -215,7 +215,7 @@ def pack(
     """The plan for these candidates, which must be in order (see `Candidate.rank`).
 
     `capacities` says by host what it has; what it does not name it has not. `starts` are the logs by bucket of limits
-    with a rate. `reserved` is what the last plan reserved, if anybody remembers.
+    with a rate. `reserved` is what the last plan reserved, if it is known.
     """
     plan = _Plan(places, capacities, held, Meter(limits, starts, now), _floating(limits), reserved)
     for candidate in candidates:
@@ -226,7 +226,7 @@ def pack(
 def never_fit(
     lanes: Iterable[Lane], places: Sequence[Place], capacities: Mapping[str, Needs], limits: Sequence[Limit]
 ) -> dict[Lane, NeverFits]:
-    """Which of these lanes need more than any host has, or the fleet may use, of those that anybody serves."""
+    """Which of these lanes need more than any host has, or the fleet may use, of those that a worker serves."""
     plan = _Plan(places, capacities, (), Meter(limits, {}, _WHENEVER), _floating(limits), {})
     reasons = {lane: plan.hopeless(lane) for lane in lanes}
     return {lane: reason for lane, reason in reasons.items() if isinstance(reason, NeverFits)}
@@ -387,7 +387,7 @@ class _Plan:
     # -- reservation ---------------------------------------------------------------------------------------------
 
     def _reserve(self, candidate: Candidate, kind: _Kind) -> bool:
-        """Keeps room for a job that found none. False if that would help nobody: see above."""
+        """Keeps room for a job that found none. False if that would help no job: see above."""
         lane = candidate.lane
         if not lane.needs and not lane.alone and not self._meter.meters(lane):
             for each in kind.serving.rooms:
@@ -398,7 +398,7 @@ class _Plan:
             return False
         if not room.queued and room.host.lacks(kind.needed) == 0 and self._meter.suffices(lane):
             room.drained = True  # nothing is lacking but the slot
-        if lane.needs or lane.alone:  # who waits for nothing but a slot keeps nothing else from anybody
+        if lane.needs or lane.alone:  # a job that waits only for a slot keeps nothing else
             self._meter.keep(lane, candidate.id)
         if kind.needed:
             room.host.keeper = candidate.id
@@ -509,7 +509,7 @@ class _Plan:
 
 
 class _Waiting(Mapping[Lane, Reason]):
-    """Reasons that are worked out when somebody asks: hardly anybody does, and plans are made many times a second."""
+    """Reasons that are computed when they are read: they rarely are, and plans are made many times a second."""
 
     def __init__(self, whys: Mapping[Lane, tuple[_Why, int]], reserved: Sequence[JobId]) -> None:
         self._whys = whys

@@ -1,4 +1,4 @@
-"""Obstacles: what keeps the jobs of a lane from being given to anybody, worked out by the planner itself."""
+"""Why the jobs of a lane wait, computed by the planner itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from recruiter.domain.planning.pack import AssignedJob, Candidate, pack
 
 @dataclass(frozen=True, slots=True)
 class Unserved(Reason):
-    """Nobody would take it, however long it waits."""
+    """No worker takes jobs of this lane, however long they wait."""
 
     text: str
     todo: str
@@ -27,11 +27,11 @@ class Unserved(Reason):
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What the planner looks at, but for the jobs."""
+    """What the planner looks at, except the jobs."""
 
     roster: Sequence[Registration]
     held: Collection[JobId]
-    """Every job that somebody holds."""
+    """Every job that a worker holds."""
     limits: Sequence[Limit]
     starts: Mapping[str, Sequence[Start]]
     now: datetime

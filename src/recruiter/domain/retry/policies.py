@@ -52,7 +52,7 @@ class RetryManyTimes(RetryPolicy):
 
     @classmethod
     def for_times(cls, n: int, seconds: DurationLike) -> Self:
-        """The same, in the words of those who come from PHP."""
+        """The same, with the name that the PHP version uses."""
         return cls(n, seconds)
 
     def decide(self, failure: Failure) -> Decision:
@@ -137,7 +137,7 @@ class RetryForever(RetryPolicy):
 
     @classmethod
     def after_seconds(cls, seconds: DurationLike) -> Self:
-        """The same, in the words of those who come from PHP."""
+        """The same, with the name that the PHP version uses."""
         return cls(seconds)
 
     def decide(self, failure: Failure) -> Decision:

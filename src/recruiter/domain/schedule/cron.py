@@ -1,4 +1,4 @@
-"""Cron: times on the clock on the wall, also on the days when somebody moves that clock.
+"""Cron: times on the local clock, also on the days when that clock is changed.
 
 Where there is summer time, one day of the year misses some times of day and another has some of them twice:
 

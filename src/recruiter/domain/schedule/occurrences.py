@@ -47,7 +47,7 @@ MOST_WALKED = 2_000
 class SchedulePolicy(ABC):
     """When a repeatable job runs. A policy is a value: immutable, compared by content.
 
-    The same moment must give the same answer in every process: whoever leads next asks again.
+    The same moment must give the same answer in every process: the next leader asks again.
     """
 
     @abstractmethod
@@ -96,7 +96,7 @@ class Due:
     skipped: int = 0
     """How many occurrences inside the window are not made."""
     too_old: bool = False
-    """There were also some older than the window. They are not made, and nobody counts them."""
+    """There were also some older than the window. They are not made and not counted."""
 
 
 def late_occurrences(
@@ -111,8 +111,8 @@ def late_occurrences(
 ) -> Due:
     """Which occurrences after `last`, up to and including `now`, are to be made.
 
-    While the oldest of them is younger than `tolerance` nobody was down, and all are made, whatever `late` says: a
-    leader that comes by every two seconds must not lose half of the occurrences of every second. Otherwise SKIP
+    While the oldest of them is younger than `tolerance` the fleet was not down, and all are made, whatever `late` says:
+    a leader that looks every two seconds must not lose half of the occurrences of every second. Otherwise SKIP
     makes those that are still on time, LATEST the newest one, ALL all of them. Never one that is older than
     `window`, and of more than `bound` the oldest are dropped.
 
@@ -150,7 +150,7 @@ def _walk(policy: SchedulePolicy, upcoming: datetime | None, now: datetime) -> t
 
 
 def next_occurrence(policy: SchedulePolicy, moment: datetime) -> datetime | None:
-    """`policy.next_after(moment)`, checked: somebody's own policy must not send the leader in circles."""
+    """`policy.next_after(moment)`, checked: a custom policy must not send the leader into an endless loop."""
     moment = in_utc(moment)
     try:
         answer: object = policy.next_after(moment)
@@ -174,7 +174,7 @@ def occurrence_id(urn: str, instant: datetime) -> str:
 
 
 def in_utc(moment: datetime) -> datetime:
-    """The aware moment in UTC; InvalidSchedule if nobody knows which moment it is."""
+    """The aware moment in UTC; InvalidSchedule if it has no time zone."""
     if not isinstance(moment, datetime) or moment.utcoffset() is None:
         raise InvalidSchedule(f"a datetime with a time zone is needed, not {said_by(moment, repr)}")
     try:

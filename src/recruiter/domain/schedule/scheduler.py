@@ -67,7 +67,7 @@ class Scheduler:
     made: int = 0
     skipped: int = 0
     succeeded_at: datetime | None = None
-    """The last success anybody has noticed; kept when the archive has forgotten it."""
+    """The last known success; kept when the archive has removed it."""
     revision: int = 0
     """How often its definition was changed."""
 

@@ -1,6 +1,6 @@
 """What may be asked of jobs, and how each condition is checked.
 
-Nothing of it reaches MongoDB as a query: values are compared as values, and whoever tries to say an operator is refused
+Nothing of it reaches MongoDB as a query: values are compared as values, and an operator among them is refused
 here.
 """
 
@@ -72,7 +72,7 @@ class Conditions(TypedDict, total=False):
     ended_until: MomentLike
     recovered_from: JobId | Iterable[JobId]
     recovered: bool
-    """Somebody has recovered it, or nobody has."""
+    """Whether it was recovered."""
     attempts: int
     """At least so many attempts have ended."""
     delayed: DurationLike

@@ -1,4 +1,4 @@
-"""Which jobs: a checked value, the same for Python, the command line and whoever asks MongoDB."""
+"""A filter of jobs: a checked value, the same for Python, the command line and the store."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class JobSummary:
     """The worker that holds it."""
     locked_at: datetime | None = None
     cancelling: bool = False
-    """Somebody wants it cancelled, and it has not ended yet."""
+    """It is being cancelled, and has not ended yet."""
 
 
 class Count(NamedTuple):

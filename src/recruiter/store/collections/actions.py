@@ -40,7 +40,7 @@ VALIDATOR: Document = {
 
 @dataclass(frozen=True, slots=True)
 class ActionEntry:
-    """Something that somebody did by hand."""
+    """An action of a person."""
 
     at: datetime
     by: str

@@ -1,10 +1,10 @@
-"""Documents that other programs have inserted and nobody has adopted yet, some of them locked.
+"""Documents that other programs have inserted and the leader has not adopted yet, some of them locked.
 
 A program that keeps its own jobs in this collection, or has moved here from another queue, may write `locked_by` and
-`locked_at` into a document before it works on it. Such a lock is respected for a while, which whoever holds it may
+`locked_at` into a document before it works on it. Such a lock is respected for a while, which its holder may
 prolong by writing a newer `locked_at`; then the document is taken over. A lock without a date is nobody's.
 
-Our own locks are in the roster: whoever is there holds nothing that has not been adopted.
+Our own locks are in the roster: workers hold nothing that has not been adopted.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     {_id: "leader", term: 7, holder: <this attempt>, beats: 412, host, pid, session, since, renewed_at, takeovers: […]}
 
 The term grows at every takeover and never goes back. The holder is unique to an attempt to acquire the lease, not to a
-process: after an unknown outcome "the holder is me" could be an old lease of mine. Renewing raises `beats`; whoever
-wants the lease watches that counter.
+process: after an unknown outcome "the holder is me" could be an old lease of mine. Renewing raises `beats`; a
+process that wants the lease watches that counter.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Leases:
         found = self._linearizable.find_one({"_id": LEADER}, max_time_ms=10_000)
         lease = parse_one(NAME, bytes(found.raw), _lease) if found else None
         if isinstance(lease, Unreadable):
-            raise StoreError(f"{lease}; waits for a leader that writes it anew")
+            raise StoreError(f"{lease}; the next leader writes a new one")
         return lease.term if lease else 0
 
     @store_call
@@ -115,8 +115,8 @@ class Leases:
         above: int = 0,
         at: datetime | None = None,
     ) -> Lease | None:
-        """Takes the lease if it still is what was seen; None when somebody was faster. The new term is above the last
-        one, and above `above`. One that cannot be read is written anew."""
+        """Takes the lease if it has not changed since `seen`; None when another process was faster. The new term is
+        above the last one, and above `above`. A lease that cannot be read is replaced."""
         takeovers = [at] if at is not None else []
         fresh = {"holder": holder, **who}
         if isinstance(seen, Unreadable):
@@ -143,7 +143,7 @@ class Leases:
         return readable(parse_one(NAME, bytes(found.raw), _lease)) if found else None
 
     def _replace(self, seen: Unreadable, fresh: Mapping[str, Any], above: int) -> Lease | None:
-        """Nobody can renew a lease that cannot be read, so whoever held it leads no more."""
+        """A lease that cannot be read cannot be renewed, so its holder leads no more."""
         stored = decode_leniently(seen.raw)[0].get("term")
         last = stored if isinstance(stored, int) and 0 <= stored < HIGHEST_TERM else 0
         document = {"_id": LEADER, "term": max(above, last) + 1, "beats": 0, **fresh}
@@ -167,7 +167,7 @@ class Leases:
             return self.collection.update_one(query, update).matched_count == 1
 
     def fence(self, term: int, holder: str, session: ClientSession) -> bool:
-        """Inside a transaction: true only while this term leads; conflicts with anybody who takes over meanwhile."""
+        """Inside a transaction: true only while this term leads; conflicts with a takeover at the same time."""
         return self._touch(term, holder, session)
 
     def _touch(self, term: int, holder: str, session: ClientSession | None) -> bool:
@@ -203,7 +203,7 @@ def _lease(document: Document) -> Lease:
 
 def _whole_lease(document: Document) -> Lease:
     if document["_id"] != LEADER:
-        raise UnreadableDocument(f"nobody reads it: the lease has the _id {LEADER!r}")
+        raise UnreadableDocument(f"it is not used: the lease has the _id {LEADER!r}")
     lease = _lease(document)
     if lease.odd:
         raise UnreadableDocument("; ".join(lease.odd))

@@ -65,7 +65,7 @@ class Rules:
     """By `group:NAME`, or `fleet` for all."""
     starts: Mapping[str, Sequence[Start]] = field(default_factory=dict)
     unreadable: Sequence[Unreadable] = ()
-    """What somebody wrote by hand and makes no sense."""
+    """Values that were written by hand and make no sense."""
 
     @property
     def blocked(self) -> bool:

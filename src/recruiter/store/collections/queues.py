@@ -36,7 +36,7 @@ class Piles:
     of: dict[Kind, Pile]
     counted_at: datetime | None = None
     next_at: datetime | None = None
-    """When they were counted, and when somebody should count again; None if it was just now."""
+    """When they were counted, and when to count again; None if it was just now."""
 
 
 class Queues:
@@ -50,7 +50,7 @@ class Queues:
         return self._scheduled.collection.estimated_document_count()
 
     def waiting(self, at: datetime, group: str | None = None, task: str | None = None) -> Piles:
-        """What waits: as somebody has counted it not long ago, or counted now."""
+        """The waiting jobs: a recent stored count, or a count made now."""
         return self.kept(at, group, task) or self.count(at, group, task)
 
     @store_call
@@ -82,7 +82,7 @@ class Queues:
 
     @store_call
     def kept(self, at: datetime, group: str | None = None, task: str | None = None) -> Piles | None:
-        """What somebody has counted not long before this."""
+        """The stored count, if it is recent."""
         raw: Collection[Any] = self._statistics.with_options(codec_options=RAW)
         found = raw.find_one({**_KEPT, "at": {"$lte": at}, "until": {"$gte": at}})
         kept = parse_one(NAME, bytes(found.raw), _piles) if found is not None else None

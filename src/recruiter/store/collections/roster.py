@@ -118,7 +118,7 @@ ROOM_MADE: Document = {
         {"updateDescription.updatedFields.ready": {"$exists": True}},
     ]
 }
-"""What the leader listens for while jobs wait that nobody can take: somebody joins, or has room again."""
+"""What the leader listens for while jobs wait that no worker can take: a worker joins, or has room again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class RosterEntry:
     running: tuple[Mapping[str, Any], ...]
     leaving: bool = False
     kept_idle: Mapping[str, Any] | None = None
-    """`at`, `by`, `reason`: somebody wants it to be given nothing."""
+    """`at`, `by`, `reason`: a person has asked to give it no jobs."""
     clock_offset: float | None = None
     """Seconds that the server's clock is ahead of its host's."""
 
@@ -205,7 +205,7 @@ class Roster:
 
     @store_call
     def join(self, worker: str, facts: Mapping[str, Any]) -> None:
-        """Inserts the worker as not ready: nobody assigns to it before it knows the newest term, `become_ready`.
+        """Inserts the worker as not ready: it is assigned nothing before it knows the newest term (`become_ready`).
 
         Safe to repeat after an unknown outcome: the id is this registration's own.
         """
@@ -233,7 +233,7 @@ class Roster:
     @store_call
     def holding(self, worker: str) -> Holding | None:
         """What a majority of the nodes knows that the worker holds: only that may it start. An assignment that is on
-        the primary alone can be rolled back, and its jobs given to somebody else."""
+        the primary alone can be rolled back, and its jobs given to another worker."""
         found = self._agreed.find_one({"_id": worker}, _HOLDING)
         return _holding(found) if found else None
 
@@ -298,7 +298,7 @@ class Roster:
 
     @store_call
     def raise_term(self, term: int) -> None:
-        """From here on no older leader can assign to anybody on the roster. Safe to repeat."""
+        """From here on no older leader can assign to any worker on the roster. Safe to repeat."""
         with pymongo.timeout(self.patience):
             self.collection.update_many({"term": {"$lt": term}}, {"$set": {"term": term}})
 
@@ -308,7 +308,7 @@ class Roster:
 
     @store_call
     def highest_term(self) -> int:
-        """Of those that are believed; what somebody wrote by hand may be anything."""
+        """Of the terms that are believed: a value that was written by hand may be anything."""
         found = self._raw.find_one({"term": {"$lte": MOST}}, {"_id": 0, "term": 1}, sort=[("term", -1)])
         return int(found["term"]) if found else 0
 
@@ -319,7 +319,7 @@ class Roster:
 
     @store_call
     def held(self) -> set[JobId]:
-        """Every job that somebody holds, also one whose document cannot be read otherwise."""
+        """Every held job, also one whose document cannot be read otherwise."""
         return {job for _, jobs in self._assigned() for job in jobs}
 
     def _assigned(self) -> Iterator[tuple[str, list[JobId]]]:
@@ -360,7 +360,7 @@ class Roster:
 
     @store_call
     def holders(self) -> dict[str, list[JobId]]:
-        """Every job that somebody holds, by worker."""
+        """Every held job, by worker."""
         return dict(self._assigned())
 
     def remove(self, worker: str, beats: int, session: ClientSession) -> LastEntry | None:
@@ -395,7 +395,7 @@ class Roster:
 
     @store_call
     def holds(self) -> dict[JobId, Hold]:
-        """Every job that somebody holds, with who does."""
+        """Every held job, with its worker."""
         found = self._raw.find({}, {"assigned": 1, "running": 1, "given_at": 1})
         return {id: hold for document in found for id, hold in _holds(_last_entry(bytes(document.raw)))}
 
@@ -508,7 +508,7 @@ def _last_entry(raw: bytes) -> LastEntry:
 
 
 def _job_ids(value: Any) -> list[JobId]:
-    """Of the list of an entry. What is no id was never given to anybody."""
+    """Of the list of an entry. A value that is no id was never assigned."""
     if not isinstance(value, list):
         return []
     if {*map(type, value)} <= _KINDS_OF_IDS:  # nearly always, and the leader asks in every round

@@ -134,17 +134,17 @@ _STORED_WITHIN = 30.0
 _MARKED_WITHIN = 5.0
 """Seconds for a write that nothing depends on, but that settling waits for."""
 NOT_A_PROGRESS_MARK = {"updateDescription.updatedFields.reported_at": {"$exists": False}}
-"""For those who listen: most changes of a job that runs mean nothing to anybody but people."""
+"""For change streams: progress marks are for people only, and need not wake a process."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressMark:
-    """A sign of life of a running job, for people to see: who runs it, since when, and what it has said."""
+    """The progress of a running job, for people to see: its worker, since when it runs, and what it has reported."""
 
     id: JobId
     attempts: int
     was_locked_by: str | None
-    """When its worker fetched it: a mark that somebody has left there, and nobody's lock."""
+    """`locked_by` when its worker fetched it: an old mark, which locks nothing."""
     worker: str
     since: datetime
     fields: Document
@@ -344,8 +344,8 @@ class Scheduled:
 
     @store_call
     def mark_progress(self, marks: Sequence[ProgressMark]) -> None:
-        """Writes marks of life. One of a worker that has lost the job to a later attempt, or to somebody who has marked
-        since, changes nothing; and none brings a job back that has ended."""
+        """Writes progress marks. A mark changes nothing if a later attempt or another worker has marked the job since,
+        or if the job has ended."""
         writes = []
         for mark in marks:
             lock = {"locked_by": mark.worker, "locked_at": mark.since, "started_at": mark.since}
@@ -356,7 +356,7 @@ class Scheduled:
 
     @store_call
     def clear_progress(self, marks: Sequence[ProgressMark]) -> None:
-        """These are about to be handed back: what they have said stays, and nobody runs them."""
+        """Takes the locks off jobs that are about to be handed back; their progress stays."""
         unlock = {"$unset": dict.fromkeys(LOCK, "")}
         writes = [UpdateOne(_mine(mark), {"$set": mark.fields, **unlock}) for mark in marks]
         self.collection.bulk_write(writes, ordered=False)
@@ -403,8 +403,8 @@ class Scheduled:
 
     @store_call
     def flag_cancelled(self, id: JobId, at: datetime, by: str | None, reason: str | None) -> bool:
-        """Raises the flag, and takes the job out of its lane so that nobody is given it any more. The leader archives
-        it, or its holder stops it. False when there is no such job; a second flag changes nothing."""
+        """Raises the flag, and takes the job out of its lane so that no worker is given it any more. The leader
+        archives it, or its holder stops it. False when there is no such job; a second flag changes nothing."""
         flag: Document = {"cancel": {"at": at, "by": by, "reason": reason}}
         moved = {"$set": {**flag, "lane": CANCELLED_LANE}}
         cases = (
@@ -428,13 +428,13 @@ class Scheduled:
 
     @store_call
     def expired(self, now: datetime, limit: int, held: Ids[JobId] = ()) -> Parsed[Document]:
-        """Jobs that may not start any more and have not ended, all but those that somebody holds."""
+        """Jobs that may not start any more and have not ended, all but those that a worker holds."""
         query = {"expires_at": {"$lte": now}, **_HAS_LANE, "_id": {"$nin": list(held)}}
         return parsed(NAME, self._raw.find(query, hint=EXPIRING, limit=limit), _with_an_id)
 
     @store_call
     def flagged(self, limit: int, held: Ids[JobId] = ()) -> Parsed[Document]:
-        """Jobs that have been cancelled and have not ended, all but those that somebody holds."""
+        """Jobs that have been cancelled and have not ended, all but those that a worker holds."""
         query = {"lane": CANCELLED_LANE, "_id": {"$nin": list(held)}}
         return parsed(NAME, self._raw.find(query, hint=DUE, limit=limit), _with_an_id)
 
@@ -521,7 +521,7 @@ class Scheduled:
 
     @store_call
     def neither_job_nor_foreign(self, limit: int, within: float) -> list[Unreadable]:
-        """Documents whose lane is neither null nor text: nobody ever looks at them. For reports only, it reads all of
+        """Documents whose lane is neither null nor text: no process ever reads them. For reports only, it reads all of
         the collection; raises StoreUnreachable if that takes longer than so many seconds."""
         query = {"lane": {"$exists": True, "$ne": None, "$not": {"$gt": ""}}}
         found = self._raw.find(query, {"_id": 1, "lane": 1}, limit=limit, max_time_ms=int(within * 1000))

@@ -5,7 +5,7 @@
 
 `handled` says up to which instant occurrences have been dealt with. Whoever changes a scheduler does it on the
 condition that `handled` is what they saw, and the leader moves it in the same transaction as it makes the jobs
-(`Transactions.repeat`). So an occurrence cannot be made twice, nor be forgotten, whoever dies or steps in when.
+(`Transactions.repeat`). So no occurrence is made twice or forgotten, whichever process dies or takes over, and when.
 """
 
 from __future__ import annotations

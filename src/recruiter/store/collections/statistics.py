@@ -75,7 +75,7 @@ class Statistics:
         """Inside a transaction: adds up what processes have counted in minutes that are over; returns how many of
         their documents are gone."""
         query = {"_id.writer": {"$exists": True}, "_id.at": {"$lt": minute_of(now - _LATE)}}
-        # What cannot be read stays where it is, and keeps nobody from the rest.
+        # A document that cannot be read stays where it is, and does not keep the rest from being read.
         all_ = (
             parse_one(NAME, bytes(document.raw), _with_id)
             for document in self._raw.find(query, hint=TO_FOLD, session=session)
@@ -238,7 +238,7 @@ def _spread(document: Document, name: str) -> Spread:
     counts = {int(bucket): field.whole(buckets, bucket) for bucket in buckets}
     total, longest = field.number(stored, "total"), field.number(stored, "longest")
     if any(abs(bucket) > _LAST_BUCKET for bucket in counts):
-        raise UnreadableDocument(f"{name}.spread has a bucket that nobody counts in")
+        raise UnreadableDocument(f"{name}.spread has an unknown bucket")
     return Spread(field.whole(stored, "count"), total, longest, counts)
 
 

@@ -1,4 +1,4 @@
-"""Where a listing stopped, as a text to give back: opaque to whoever carries it, and checked when it returns."""
+"""The cursor of a listing: where a page ended, as an opaque text that is checked when it comes back."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def cursor_from(text: str, filter: JobFilter) -> Cursor:
     except (binascii.Error, BSONError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise _none(text) from None
     if fingerprint != filter.fingerprint:
-        raise InvalidFilter("this cursor belongs to another filter; go on with the one it came from, or begin anew")
+        raise InvalidFilter(
+            "this cursor belongs to another filter; use it with the filter it came from, or start again without it"
+        )
     values = position if isinstance(position, list) else [] if position is None else [object()]
     sound = len(values) <= _MOST_VALUES and all(isinstance(v, _VALUES) and not isinstance(v, bool) for v in values)
     if not sound or not isinstance(section, str) or not isinstance(began_at, datetime):

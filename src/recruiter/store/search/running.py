@@ -1,6 +1,6 @@
-"""Jobs that somebody holds: those that run for longest first, then those that are about to start.
+"""Jobs that a worker holds: the longest running first, then those that are about to start.
 
-The roster says which they are, and since when each runs; they are fetched by their ids.
+The roster names them, and since when each runs. They are fetched by their ids.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Jobs that wait, in the order in which they get their state: which index finds them, and what it leaves to look at.
+"""Jobs that wait, in the order in which they will start: which index finds them, and what is left to filter.
 
 There is no index over all of them in that order, and none is needed: the due index has it for each lane, lanes are few,
 and MongoDB merges them. Where keys make thousands of lanes, or every job in hundreds of them has to be looked at, they
@@ -35,7 +35,7 @@ _IN_A_LANE: Document = {"lane": {"$gt": "", "$ne": CANCELLED_LANE}}
 
 
 class WaitingState(StrEnum):
-    """Jobs that nobody holds."""
+    """The states of jobs that no worker holds."""
 
     QUEUED = "queued"
     """Their time has come."""
@@ -58,7 +58,7 @@ class WaitingJobs:
         after: Position | None = None,
         also: Sequence[Document] = (),
     ) -> Walk | None:
-        """The jobs of this kind that the filter means, and that fulfil `also`, all but those that somebody holds. None
+        """The jobs of this kind that the filter means, and that fulfil `also`, all but those that a worker holds. None
         if there are none.
 
         `after` is where the walk will go on: it goes on in the order in which it began.
