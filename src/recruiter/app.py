@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -10,7 +9,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar, get_args, overload
 
-from recruiter.async_face import async_face, in_its_own_thread
+from recruiter.async_face import async_face, finishing_first
 from recruiter.builder import JobBuilder, JobOptions, WorkableJob
 from recruiter.clock import SystemClock
 from recruiter.controls import Controls
@@ -40,12 +39,13 @@ from recruiter.errors import (
 )
 from recruiter.events import Event, Listener
 from recruiter.first_use import cached_property
+from recruiter.interruption import shielded
 from recruiter.jobs import Jobs
 from recruiter.log import log_events
 from recruiter.processes.inline.flush import MOST_FLUSHED, Flush
-from recruiter.processes.inline.run import Inline, StopEvent
+from recruiter.processes.inline.run import Inline
 from recruiter.processes.inline.runner import InlineApplication
-from recruiter.processes.inline.worker import InlineOptions
+from recruiter.processes.inline.worker import InlineOptions, StopEvent
 from recruiter.processes.worker.registration import measured_resources
 from recruiter.registry import BECAME_MASTER, STEPT_BACK, RegistryOwner, TaskDefinition
 from recruiter.repeatable import RepeatableJob, SchedulerHandle
@@ -79,7 +79,7 @@ TaskLike = str | Task[..., Any, Any] | type[Workable]
 """A task by its name, itself, or a workable class."""
 
 PATIENCE = 30.0
-_ON_THIS_CONNECTION = ("store", "_enqueuer", "_executor", "_calling")
+_ON_THIS_CONNECTION = ("store", "_enqueuer", "_executor", "_calling", "_configured_patience")
 
 
 class Recruiter(RegistryOwner):
@@ -357,9 +357,15 @@ class Recruiter(RegistryOwner):
         No other process is needed, and any number may be there. `wait` is how long to wait for a due job that another
         recruiter has not given to anybody yet; by default as long as it takes to replace one that was killed.
         """
-        return self._calling.run(self._names_of(task), None if wait is None else to_seconds(wait))
+        return self._run(task, wait)
 
-    arun = async_face(run, runs_user_code=True)
+    async def arun(self, task: TaskLike, *, wait: DurationLike | None = None) -> JobReport | None:
+        """Like `run`, without blocking the event loop. Cancelling it stops it; a job that runs finishes first."""
+        ending = _Ending()
+        return await finishing_first(lambda: self._run(task, wait, ending), ending.set)
+
+    def _run(self, task: TaskLike, wait: DurationLike | None, stop: StopEvent | None = None) -> JobReport | None:
+        return self._calling.run(self._names_of(task), None if wait is None else to_seconds(wait), stop)
 
     def run_all(self, task: TaskLike) -> list[JobReport]:
         """Runs due jobs of this task here, one after another, until none is left; retries that are due at once too.
@@ -368,7 +374,10 @@ class Recruiter(RegistryOwner):
         """
         return self._calling.run_all(self._names_of(task))
 
-    arun_all = async_face(run_all, runs_user_code=True)
+    async def arun_all(self, task: TaskLike) -> list[JobReport]:
+        """Like `run_all`, without blocking the event loop. Cancelling it stops it; the running job finishes first."""
+        ending = _Ending()
+        return await finishing_first(lambda: self._calling.run_all(self._names_of(task), ending), ending.set)
 
     def watch(self, *tasks: TaskLike, stop: StopEvent | None = None) -> None:
         """Runs due jobs of these tasks here as they come, until `stop` (a `threading.Event`) is set.
@@ -383,13 +392,7 @@ class Recruiter(RegistryOwner):
     async def awatch(self, *tasks: TaskLike, stop: StopEvent | None = None) -> None:
         """Like `watch`, without blocking the event loop. Cancelling it stops it; the running job finishes first."""
         ending = _Ending(stop)
-        watching = in_its_own_thread(self.watch, *tasks, stop=ending)
-        try:
-            await asyncio.shield(watching)
-        except asyncio.CancelledError:
-            ending.set()
-            await asyncio.wait([watching])
-            raise
+        await finishing_first(lambda: self.watch(*tasks, stop=ending), ending.set)
 
     def flush_jobs_synchronously(self, *, due_only: bool = False, most: int = MOST_FLUSHED) -> list[JobReport]:
         """Runs every waiting job here and now, in the order of their time, future ones too; for your tests.
@@ -518,6 +521,7 @@ class Recruiter(RegistryOwner):
         raise UnknownTask(f"{task!r} is no task: give its name, the decorated function, or a Workable class")
 
     @cached_property
+    @shielded
     def store(self) -> Store:
         """Its database."""
         left = seconds_left()
@@ -538,8 +542,11 @@ class Recruiter(RegistryOwner):
     @property
     def _patience(self) -> float | None:
         """How long to wait for MongoDB, if anybody has said so."""
-        if self.patience is not None:
-            return self.patience
+        return self._configured_patience if self.patience is None else self.patience
+
+    @cached_property
+    def _configured_patience(self) -> float | None:
+        """As the environment or the settings file says, which are read once for a connection."""
         timeout = TargetSettings.load().server_timeout
         return None if timeout is None else timeout.total_seconds()
 
@@ -614,9 +621,9 @@ class Recruiter(RegistryOwner):
 
 
 class _Ending:
-    """The wish of whoever watches to stop, and the wish of whoever awaits it."""
+    """The wish of the caller to stop, and that of the task that awaits it, which was cancelled."""
 
-    def __init__(self, stop: StopEvent | None) -> None:
+    def __init__(self, stop: StopEvent | None = None) -> None:
         self._stop = stop
         self._cancelled = threading.Event()
 

@@ -49,6 +49,18 @@ def in_its_own_thread(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -
     return asyncio.wrap_future(answer)
 
 
+async def finishing_first(call: Callable[[], R], stop: Callable[[], None]) -> R:
+    """Runs user code in a thread of its own. If the awaiting task is cancelled, `stop` is called; the cancellation goes
+    on when the call has returned."""
+    running = in_its_own_thread(call)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        stop()
+        await asyncio.wait([running])
+        raise
+
+
 def async_face(call: Callable[P, R], *, runs_user_code: bool = False) -> Callable[P, Coroutine[Any, Any, R]]:
     """The same call for `await`: `afind = async_face(find)`."""
 

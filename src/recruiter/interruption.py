@@ -6,6 +6,10 @@
 
 None of them can end code that never comes back from C; for that, the supervisor ends the process
 (processes/worker/overruns.py).
+
+Code of Recruiter that a job calls is `shielded` where it speaks to MongoDB: the interruption is raised when the call
+has returned. All threads of the process share the driver's locks and connections, and an exception between two of its
+instructions could leave a lock locked for ever.
 """
 
 from __future__ import annotations
@@ -17,11 +21,15 @@ import threading
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar, Token
 from datetime import timedelta
+from functools import wraps
 from types import FrameType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from recruiter.domain.duration import humanize
 from recruiter.errors import JobCancelled, JobTimedOut
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 SIGNAL = signal.SIGALRM
 _interrupted_by_signal: Interruptible | None = None
@@ -47,6 +55,11 @@ class Interruptible:
         self._thread: int | None = None
         self._task: asyncio.Task[Any] | None = None
         self._before: Token[Interruptible | None] | None = None
+        self._outer: Interruptible | None = None
+        """Of the job that this one is run inside of, if there is one."""
+        self._shielded = False
+        self._postponed = False
+        """Whether it was interrupted while it was shielded."""
 
     @property
     def inside(self) -> bool:
@@ -63,6 +76,8 @@ class Interruptible:
             self._on_interrupted()
             if self._thread is not None and self._by_signal:
                 signal.pthread_kill(self._thread, SIGNAL)
+            elif self._shielded:
+                self._postponed = True
             elif self._thread is not None:
                 _throw(self._thread, ctypes.py_object(_as_class(self.error)))
 
@@ -79,6 +94,7 @@ class Interruptible:
             if self.error is not None:
                 raise self.error
             self._thread = threading.get_ident()
+            self._outer = _enclosing.get()
             self._before = _enclosing.set(self)
             if self._by_signal:
                 _interrupted_by_signal = self  # from here on the handler may raise
@@ -108,6 +124,40 @@ class Interruptible:
             return False
         return True
 
+    @property
+    def reaches_this_thread(self) -> bool:
+        """Whether an interruption, of it or of a job around it, may be raised in the code that asks."""
+        outer = self._outer
+        return self._thread == threading.get_ident() or (outer is not None and outer.reaches_this_thread)
+
+    def shield(self, call: Callable[[], R]) -> R:
+        """What the call returns. An interruption that comes meanwhile is raised when it has returned."""
+        if self._outer is not None:
+            return self._outer.shield(lambda: self._shield(call))
+        return self._shield(call)
+
+    def _shield(self, call: Callable[[], R]) -> R:
+        if self._shielded or self._thread != threading.get_ident():
+            return call()
+        try:
+            with self._lock:
+                self._shielded = True
+            # One that was thrown before arrives here at the latest: Python looks for it at the start of each function.
+            return call()
+        finally:
+            with self._lock:
+                self._shielded = False  # first: from here on the handler of signals raises by itself
+                postponed, self._postponed = self._postponed, False
+            if postponed and self.error is not None:
+                raise self.error
+
+    def by_signal(self) -> None:
+        """In the handler of the signal: raises the interruption, now or at the end of the shielded call."""
+        if self._shielded:
+            self._postponed = True
+        elif self.error is not None:
+            raise self.error
+
     async def awaiting(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         task = asyncio.current_task()
         assert task is not None
@@ -116,6 +166,7 @@ class Interruptible:
                 coroutine.close()
                 raise self.error
             self._task = task
+        self._outer = _enclosing.get()
         before = _enclosing.set(self)
         try:
             return await coroutine
@@ -129,6 +180,25 @@ class Interruptible:
             _enclosing.reset(before)
             with self._lock:
                 self._task = None
+
+
+def shielded(function: Callable[P, R]) -> Callable[P, R]:
+    """Marks a function inside which no interruption may be raised: it is raised when the function has returned."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        job = _enclosing.get()
+        if job is None:
+            return function(*args, **kwargs)
+        return job.shield(lambda: function(*args, **kwargs))
+
+    return call
+
+
+def may_be_interrupted() -> bool:
+    """Whether this code may be interrupted at any instruction, because a job runs it in its thread."""
+    job = _enclosing.get()
+    return job is not None and job.reaches_this_thread
 
 
 def pass_on() -> None:
@@ -170,7 +240,7 @@ def obey_signals() -> None:
 def _raise_interruption(_number: int, _frame: FrameType | None) -> None:
     interruptible = _interrupted_by_signal
     if interruptible is not None and interruptible.error is not None:
-        raise interruptible.error
+        interruptible.by_signal()
 
 
 def time_is_over(timeout: float) -> JobTimedOut:

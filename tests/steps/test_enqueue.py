@@ -18,7 +18,6 @@ from recruiter.store.codec import LARGEST_JOB
 from recruiter.store.database import Store
 from recruiter.store.target import Target
 from tests.commands import Recorder, recorded
-from tests.conftest import eventually
 from tests.samples import a_job, document
 
 
@@ -157,20 +156,20 @@ def test_when_no_server_answers_every_caller_hears_of_it() -> None:
 def test_a_caller_that_is_interrupted_does_not_stop_the_others(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given Ctrl-C while a caller waits for its turn, when it is caught, then later callers are still served."""
     enqueuer, insert = Enqueuer(store), store.scheduled.insert
-    writing, go_on = threading.Event(), threading.Event()
+    writing, go_on = threading.Semaphore(0), threading.Event()
 
     def slow_insert(*args: Any) -> dict[int, str]:
-        writing.set()
+        writing.release()
         go_on.wait()
         return insert(*args)
 
     monkeypatch.setattr(store.scheduled, "insert", slow_insert)
     first = threading.Thread(target=enqueuer.one, args=(a_job("first"),), daemon=True)
     first.start()
-    writing.wait()
+    assert writing.acquire(timeout=20)
 
     def interrupt() -> None:
-        eventually(lambda: not enqueuer._calls.empty())
+        writing.acquire(timeout=20)  # when its job is being written, by somebody else
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     threading.Thread(target=interrupt, daemon=True).start()

@@ -1,11 +1,12 @@
 """Enqueue: the first step of a job's life.
 
-*Batch while busy*: one thread writes for all callers of a process. It never waits to fill a batch: it takes whatever
-has gathered while the last write was on its way, and each caller returns when its own job is durable.
+A caller that is alone writes by itself, which is quickest. *Batch while busy*: for callers that come meanwhile one
+thread writes. It never waits to fill a batch: it takes whatever has gathered while the last write was on its way, and
+each caller returns when its own job is durable.
 
-The thread belongs to no caller. A caller that is interrupted, by Ctrl-C or because it is a job whose time is over,
-leaves alone; the write goes on for the others. What callers and the thread share is a queue and a lock for each caller,
-both of which are atomic in Python: an exception that arrives between any two instructions leaves them whole.
+The thread belongs to no caller. A job never writes by itself, because it may be interrupted: it leaves alone, and the
+write goes on for the others. What callers and the thread share is a queue and a lock for each caller, both of which are
+atomic in Python: an exception that arrives between any two instructions leaves them whole.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from bson.raw_bson import RawBSONDocument
 
 from recruiter.domain.job import Job, JobId
 from recruiter.errors import InvalidJob, JobExists, RecruiterError, StoreUnreachable
+from recruiter.interruption import may_be_interrupted
 from recruiter.service_thread import ServiceThread
 from recruiter.store.codec import LARGEST_JOB, encode_job
 from recruiter.store.database import Store
+from recruiter.store.patience import answered_within
 
 LARGEST_BATCH = 1000
 _IDLE = 10.0
@@ -52,11 +55,43 @@ class Enqueuer:
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._thread = ServiceThread(self._write, lambda: not self._calls.empty())
         self._closed = False
+        self._alone = threading.Lock()
+        """Held by the caller that writes by itself. If an interruption leaves it locked, the thread writes for all."""
+        self._busy = False
+        """Whether the thread writes."""
+        self._awaited: tuple[JobId, float] | None = None
+        """The job that a caller writes by itself, and since when."""
 
     def one(self, job: Job, within: float | None = None) -> None:
         """Returns when the job is durable. Raises JobExists when there is one with this id, and StoreUnreachable when
         it takes longer than `within` seconds."""
-        call = _Call(encode_job(job))
+        document = encode_job(job)
+        if self._busy or not self._calls.empty() or may_be_interrupted() or not self._alone.acquire(blocking=False):
+            self._hand_over(job, document, within)
+            return
+        try:
+            self._write_alone(job, document, within)
+        finally:
+            self._alone.release()
+
+    def _write_alone(self, job: Job, document: RawBSONDocument, within: float | None) -> None:
+        began = time.monotonic()
+        self._awaited = (job.id, began)
+        self._thread.ensure()  # it tells somebody if there is no answer
+        try:
+            with answered_within(within):
+                refused = self._scheduled.insert([document])
+        except StoreUnreachable as error:
+            if within is None or time.monotonic() - began < within:
+                raise
+            raise _unknown(job.id, within) from error
+        finally:
+            self._awaited = None
+        if refused:
+            raise refusal(job, refused[0])
+
+    def _hand_over(self, job: Job, document: RawBSONDocument, within: float | None) -> None:
+        call = _Call(document)
         try:
             self._calls.put(call)
             self._thread.ensure()
@@ -102,10 +137,7 @@ class Enqueuer:
                 return
             waited = time.monotonic() - began
             if within is not None and waited >= within:
-                raise StoreUnreachable(
-                    f"MongoDB has not answered within {within:g} s; it is not known whether job {id!r} is stored. "
-                    "Ask recruiter.find() for it, or enqueue with an id of your own, which is safe to do again"
-                )
+                raise _unknown(id, within)
             self._thread.ensure()
             if waited >= SILENCE and not told:
                 told = True
@@ -115,8 +147,12 @@ class Enqueuer:
 
     def _write(self) -> None:
         while (batch := self._next_batch()) is not None:
-            for place, documents in by_size([call.document for call in batch]):
-                self._store(batch[place : place + len(documents)], documents)
+            self._busy = True
+            try:
+                for place, documents in by_size([call.document for call in batch]):
+                    self._store(batch[place : place + len(documents)], documents)
+            finally:
+                self._busy = False
 
     def _store(self, calls: list[_Call], documents: list[RawBSONDocument]) -> None:
         try:
@@ -133,7 +169,7 @@ class Enqueuer:
         """All that has gathered; None when nobody comes for a while."""
         batch: list[_Call] = []
         try:
-            call = self._calls.get(timeout=0 if self._closed else _IDLE)
+            call = self._first_call()
             while True:
                 if call is not None and not call.given_up:
                     batch.append(call)
@@ -142,6 +178,28 @@ class Enqueuer:
                 call = self._calls.get_nowait()
         except Empty:
             return batch or None
+
+    def _first_call(self) -> _Call | None:
+        """Waits for it, and meanwhile looks after the caller that writes by itself. Raises Empty."""
+        until, told = time.monotonic() + _IDLE, None
+        while not self._closed:
+            try:
+                return self._calls.get(timeout=SILENCE / 2)
+            except Empty:
+                awaited = self._awaited
+                if awaited is not None and awaited is not told and time.monotonic() - awaited[1] >= SILENCE:
+                    told = awaited
+                    self._silent(f"job {awaited[0]!r} is not stored yet")
+                if awaited is None and time.monotonic() >= until:
+                    raise
+        return self._calls.get(timeout=0)
+
+
+def _unknown(id: JobId, within: float) -> StoreUnreachable:
+    return StoreUnreachable(
+        f"MongoDB has not answered within {within:g} s; it is not known whether job {id!r} is stored. "
+        "Ask recruiter.find() for it, or enqueue with an id of your own, which is safe to do again"
+    )
 
 
 def refusal(job: Job, error: str) -> RecruiterError:

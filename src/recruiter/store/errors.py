@@ -35,6 +35,7 @@ from pymongo.errors import (
 
 from recruiter.domain.text import mask
 from recruiter.errors import DocumentRefused, NotAReplicaSet, StoreError, StoreRefused, StoreUnreachable
+from recruiter.interruption import shielded
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -201,9 +202,11 @@ def our_own_documents(what: str) -> Iterator[None]:
 
 
 def store_call(function: Callable[P, R]) -> Callable[P, R]:
-    """Marks a function that speaks to MongoDB: what pymongo raises in it leaves as a StoreError."""
+    """Marks a function that speaks to MongoDB: what pymongo raises in it leaves as a StoreError, and a job that is
+    interrupted while it calls it hears of that when it has returned."""
 
     @wraps(function)
+    @shielded
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)

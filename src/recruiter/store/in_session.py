@@ -23,6 +23,7 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
 from recruiter.async_face import in_a_thread
 from recruiter.domain.job import Job, JobId
 from recruiter.errors import InvalidJob, InvalidSession, JobExists, RecruiterError
+from recruiter.interruption import shielded
 from recruiter.store.codec import LARGEST_JOB, OPTIONS, Document, encode_job
 from recruiter.store.collections import archived, creations, scheduled
 from recruiter.store.errors import store_call, translate
@@ -70,6 +71,7 @@ def is_async(session: object) -> bool:
     return isinstance(session, AsyncClientSession)
 
 
+@shielded
 def perform(store: Store, session: Session, write: Callable[[InSession], Steps[T]]) -> T:
     """Makes the calls. Raises InvalidSession for a session that must be awaited."""
     if is_async(session):

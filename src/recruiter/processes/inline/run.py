@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from recruiter.domain.job import JobReport
 from recruiter.events import Events
 from recruiter.processes.inline.runner import InlineApplication
-from recruiter.processes.inline.worker import InlineMode, InlineOptions, InlineWorker
+from recruiter.processes.inline.worker import InlineMode, InlineOptions, InlineWorker, StopEvent
 from recruiter.store.database import Store
 
 _BETWEEN_LOOKS = 0.1
@@ -19,12 +18,6 @@ _SLACK = 1.0
 ONE = InlineMode(prefetch=False, rejoins=False)
 ALL = InlineMode()
 WATCH = InlineMode(stays=True)
-
-
-class StopEvent(Protocol):
-    """A `threading.Event`, or anything that can say whether it is set."""
-
-    def is_set(self) -> bool: ...
 
 
 class Inline:
@@ -39,10 +32,10 @@ class Inline:
         """Seconds after which even the lease of a leader that was killed has run out."""
         return self._options.lease_time + _SLACK
 
-    def run(self, tasks: Iterable[str], wait: float | None = None) -> JobReport | None:
-        """Runs one due job; None when there is none to be had."""
+    def run(self, tasks: Iterable[str], wait: float | None = None, stop: StopEvent | None = None) -> JobReport | None:
+        """Runs one due job; None when there is none to be had, or when asked to stop before there was one."""
         with self._caller(tasks, ONE) as caller:
-            job = caller.next_job(self.patience if wait is None else wait)
+            job = caller.next_job(self.patience if wait is None else wait, stop)
             if job is None:
                 return None
             caller.take_no_more()
@@ -50,10 +43,10 @@ class Inline:
             reports = caller.conclude()
         return reports[0] if reports else None
 
-    def run_all(self, tasks: Iterable[str]) -> list[JobReport]:
-        """Runs due jobs until none is left."""
+    def run_all(self, tasks: Iterable[str], stop: StopEvent | None = None) -> list[JobReport]:
+        """Runs due jobs until none is left, or until asked to stop."""
         with self._caller(tasks, ALL) as caller:
-            while (job := caller.next_job(self.patience)) is not None:
+            while (job := caller.next_job(self.patience, stop)) is not None:
                 caller.perform(job)
             return caller.conclude()
 

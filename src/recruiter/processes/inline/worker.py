@@ -15,6 +15,7 @@ import threading
 import time
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Protocol
 
 from recruiter.domain.job import JobId, JobReport
 from recruiter.domain.planning.prefetch import MOST_PREFETCHED, Throughput
@@ -47,6 +48,12 @@ class InlineOptions:
     resources: str = ""
     """What this host has, as a text; workers of the same host share it with the caller."""
     host: str = ""
+
+
+class StopEvent(Protocol):
+    """A `threading.Event`, or anything that can say whether it is set."""
+
+    def is_set(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -189,11 +196,12 @@ class InlineWorker:
             return None
         return self._runner.take(within)
 
-    def next_job(self, wait: float) -> HeldJob | None:
-        """A job to run now; None when there is none for us, or when nobody has given it to us within this time."""
+    def next_job(self, wait: float, stop: StopEvent | None = None) -> HeldJob | None:
+        """A job to run now; None when there is none for us, when nobody has given it to us within this time, or when
+        asked to stop."""
         deadline = self._clock.monotonic() + wait
         pause = _FIRST_PAUSE
-        while not self.signals.asked:
+        while not self.signals.asked and not (stop is not None and stop.is_set()):
             job = self.take(pause)
             if job is not None:
                 return job
