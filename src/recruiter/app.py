@@ -9,7 +9,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar, get_args, overload
 
-from recruiter.async_face import async_face, finishing_first
+from recruiter.async_face import async_face, finishing_first, in_a_thread
 from recruiter.builder import JobBuilder, JobOptions, WorkableJob
 from recruiter.clock import SystemClock
 from recruiter.controls import Controls
@@ -19,7 +19,7 @@ from recruiter.domain.defaults import Defaults
 from recruiter.domain.duration import DurationLike, to_seconds, to_timedelta
 from recruiter.domain.job import Job, JobId, JobReport
 from recruiter.domain.moment import MomentLike, resolved, to_moment
-from recruiter.domain.names import DEFAULT_GROUP, check_name
+from recruiter.domain.names import DEFAULT_GROUP, check_name, check_remark, check_text
 from recruiter.domain.planning.limits import Ceiling
 from recruiter.domain.planning.needs import AmountLike
 from recruiter.domain.policy_registry import schedule_policy
@@ -54,13 +54,13 @@ from recruiter.settings import Settings, TargetSettings
 from recruiter.steps.cancel import cancel
 from recruiter.steps.enqueue import Enqueuer
 from recruiter.steps.execute import Executor
-from recruiter.steps.recover import checked_moment, recover
+from recruiter.steps.recover import checked_moment, job_anew, recover
 from recruiter.steps.remove import remove
 from recruiter.steps.settle import run_inline
 from recruiter.store.codec import checked_size, decode
 from recruiter.store.connection import seconds_left
 from recruiter.store.database import Store
-from recruiter.store.in_session import Creation, Session
+from recruiter.store.in_session import Creation, Session, aperform, is_async, perform
 from recruiter.store.open import TargetLike, opened, target_of
 from recruiter.store.target import Target
 from recruiter.task import Task
@@ -238,20 +238,40 @@ class Recruiter(RegistryOwner):
 
         Raises JobNotFound when it has ended, or never was.
         """
+        check_remark(by, reason)
         cancel(self.store, self.clock, meant(self.store, id), by, reason)
 
     acancel = async_face(cancel)
 
-    def recover(self, id: JobId, *, schedule_at: datetime | None = None) -> JobHandle[Any]:
+    def recover(
+        self, id: JobId, *, schedule_at: datetime | None = None, session: Session | None = None
+    ) -> JobHandle[Any]:
         """Runs a job that has ended once more, now or then: a new job, which says in `recovered_from` which it repeats.
 
-        What became of the old one stays in the archive. Raises JobNotFound when it has not ended, or never was.
+        What became of the old one stays in the archive. With a `session` the new job is part of the caller's own
+        transaction. Raises JobNotFound when it has not ended, or never was, and InvalidSession.
         """
-        job = recover(self.store, meant(self.store, id), self.clock.now(), checked_moment(schedule_at))
+        job = self._anew(id, schedule_at)
+        if session is not None:
+            perform(self.store, session, lambda here: here.recover(job))
+            return self.handle(job.id)
+        recover(self.store, job)
         self.after_send()
         return self.handle(job.id)
 
-    arecover = async_face(recover)
+    async def arecover(
+        self, id: JobId, *, schedule_at: datetime | None = None, session: Session | None = None
+    ) -> JobHandle[Any]:
+        """Like `recover`, without blocking the event loop. The session may be of an AsyncMongoClient."""
+        if session is None or not is_async(session):
+            return await in_a_thread(self.recover, id, schedule_at=schedule_at, session=session)
+        job = await in_a_thread(self._anew, id, schedule_at)
+        await aperform(self.store, session, lambda here: here.recover(job))
+        return self.handle(job.id)
+
+    def _anew(self, id: JobId, schedule_at: datetime | None) -> Job:
+        at = checked_moment(schedule_at)
+        return job_anew(self.store, meant(self.store, id), self.clock.now(), at)
 
     def remove(self, id: JobId) -> None:
         """Removes a job that has ended, for good. Raises JobNotFound when it waits, runs, or never was."""
@@ -280,6 +300,9 @@ class Recruiter(RegistryOwner):
         least `within`, and the present minute as far as it has gone. `at` is a date, or how long ago. Raises
         InvalidFilter if it is neither, or has no time zone.
         """
+        for kind, name in (("group", group), ("task", task)):
+            if name is not None:
+                check_name(kind, name)
         now = self.clock.now()
         then = now if at is None else resolved(to_moment("at", at), now)
         return analyse(self.store, then, to_timedelta(within), group=group, task=task)
@@ -347,7 +370,7 @@ class Recruiter(RegistryOwner):
 
     def scheduler(self, urn: str) -> SchedulerHandle:
         """The scheduler of this urn, to be asked and told."""
-        return SchedulerHandle(self, urn)
+        return SchedulerHandle(self, check_text("urn", urn))
 
     # -- jobs in this process ------------------------------------------------------------------------------------
 
@@ -518,7 +541,7 @@ class Recruiter(RegistryOwner):
             return self.registry.get(task.task_name)
         if isinstance(task, str):
             return self.registry.get(task)
-        raise UnknownTask(f"{task!r} is no task: give its name, the decorated function, or a Workable class")
+        raise UnknownTask(f"{shown(task)} is no task: give its name, the decorated function, or a Workable class")
 
     @cached_property
     @shielded

@@ -13,8 +13,9 @@ import asyncio
 import contextvars
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial, update_wrapper
 from typing import Any, ParamSpec, TypeVar
 
@@ -22,15 +23,29 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _threads: ThreadPoolExecutor | None = None
+_runs_user_code: list[None] = []
+"""One for each open block of `every_call_runs_user_code`."""
 
 
 def in_a_thread(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[R]:
     """Runs the call without blocking the loop. The pool is larger than that of asyncio: its threads only wait."""
     global _threads
+    if _runs_user_code:
+        return in_its_own_thread(call, *args, **kwargs)
     if _threads is None:
         _threads = ThreadPoolExecutor(64, thread_name_prefix="recruiter")
     context = contextvars.copy_context()
     return asyncio.get_running_loop().run_in_executor(_threads, partial(context.run, call, *args, **kwargs))
+
+
+@contextmanager
+def every_call_runs_user_code() -> Iterator[None]:
+    """Inside this block each call gets a thread of its own: also one that only stores a job runs user code."""
+    _runs_user_code.append(None)
+    try:
+        yield
+    finally:
+        _runs_user_code.pop()
 
 
 def in_its_own_thread(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[R]:

@@ -11,12 +11,12 @@ from recruiter.async_face import in_a_thread, in_its_own_thread
 from recruiter.domain.defaults import Defaults, seconds_of, seconds_to_run
 from recruiter.domain.duration import DurationLike, to_timedelta
 from recruiter.domain.job import Job, JobId, expiry
-from recruiter.domain.names import DEFAULT_METHOD, check_name, check_priority, check_tags, one_by_one
+from recruiter.domain.names import DEFAULT_METHOD, check_name, check_priority, check_tags, check_text, one_by_one
 from recruiter.domain.planning.needs import AmountLike, Needs
 from recruiter.domain.retry.decision import RetryPolicy, after, check_max_crashes
 from recruiter.domain.schedule.occurrences import SchedulePolicy
 from recruiter.domain.schedule.scheduler import Overlap
-from recruiter.domain.text import is_unicode, shown
+from recruiter.domain.text import shown
 from recruiter.errors import InvalidArguments, InvalidJob, RecruiterError
 from recruiter.repeatable import RepeatableJob
 from recruiter.results import JobHandle
@@ -124,11 +124,11 @@ class JobBuilder(Generic[R]):
 
     def with_urn(self, urn: str) -> Self:
         """Where it comes from, in words of your own."""
-        return self._with(urn=_text("urn", urn))
+        return self._with(urn=check_text("urn", urn))
 
     def owned_by(self, owner: str) -> Self:
         """Whose job it is."""
-        return self._with(owner=_text("an owner", owner))
+        return self._with(owner=check_text("an owner", owner))
 
     def retry_with_policy(self, policy: RetryPolicy, only: Iterable[type[BaseException]] = ()) -> Self:
         """How to try again after a failure; `only` on these exceptions and their subclasses. Raises InvalidJob for a
@@ -350,9 +350,3 @@ class WorkableJob(JobBuilder[Any], Generic[W]):
     def build(self) -> Job:
         self._recruiter.registry.get(self._options.task).check_method(self._options.method)
         return super().build()
-
-
-def _text(kind: str, value: object) -> str:
-    if not isinstance(value, str) or not value or not is_unicode(value):
-        raise InvalidJob(f"{kind} must be a text, not {shown(value)}")
-    return value

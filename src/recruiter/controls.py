@@ -7,7 +7,7 @@ from datetime import datetime
 
 from recruiter.async_face import async_face
 from recruiter.domain.duration import DurationLike
-from recruiter.domain.names import check_name
+from recruiter.domain.names import check_name, check_remark, check_text
 from recruiter.domain.planning.limits import Limit
 from recruiter.domain.planning.needs import AmountLike
 from recruiter.domain.schedule.scheduler import Pause
@@ -45,6 +45,7 @@ class Controls:
     ) -> Limit:
         """So many jobs of `task:NAME`, `group:NAME` or each `key:KIND` at once, or so much of `resource:NAME` in the
         whole fleet; or `count` starts `per` some time; or both."""
+        check_remark(by, None)
         limit = Limit.of(subject, at_once, count=count, seconds=per, floating=floating)
         self._store().limits.set(limit, by, self._now())
         return limit
@@ -54,7 +55,7 @@ class Controls:
     def remove_limit(self, subject: str) -> None:
         """Nobody has set a limit on this subject any more; one that the application declares is in force again. Raises
         LimitNotFound."""
-        if self._store().limits.remove(subject):
+        if self._store().limits.remove(check_text("the subject of a limit", subject)):
             return
         if subject in self.rules().declared:
             raise LimitNotFound(
@@ -69,6 +70,7 @@ class Controls:
 
         Workers learn it with their next heartbeat (a second), and hand back what they hold and have not started.
         """
+        check_remark(by, reason)
         _pause(self._store(), f"group:{check_name('group', group)}", Pause(self._now(), by, reason))
 
     apause_group = async_face(pause_group)
@@ -84,6 +86,7 @@ class Controls:
 
         Workers learn it with their next heartbeat (a second), and hand back what they hold and have not started.
         """
+        check_remark(by, reason)
         _pause(self._store(), FLEET, Pause(self._now(), by, reason))
 
     ablock_starts = async_face(block_starts)
@@ -96,6 +99,7 @@ class Controls:
 
     def keep_idle(self, worker: str, *, by: str | None = None, reason: str | None = None) -> None:
         """This worker finishes what it holds, and is given no more. Raises WorkerNotFound."""
+        check_remark(by, reason)
         self._keep(worker, {"at": self._now(), "by": by, "reason": reason})
 
     akeep_idle = async_face(keep_idle)
@@ -113,7 +117,7 @@ class Controls:
     aresources = async_face(resources)
 
     def _keep(self, worker: str, why: dict[str, object] | None) -> None:
-        if not self._store().roster.keep_idle(worker, why):
+        if not self._store().roster.keep_idle(check_text("a worker", worker), why):
             raise WorkerNotFound(f"no worker {worker!r} is on the roster")
 
     def _now(self) -> datetime:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from recruiter.domain.defaults import Defaults
-from recruiter.domain.names import check_aliases
+from recruiter.domain.names import check_aliases, check_name
 from recruiter.domain.planning.limits import Ceiling
 from recruiter.domain.schedule.occurrences import SchedulePolicy
 from recruiter.registry import FunctionTask
@@ -55,7 +55,7 @@ class AsTask:
         ceiling: Ceiling | None,
     ) -> None:
         self._recruiter = recruiter
-        self._name = name
+        self._name = None if name is None else check_name("task", name)
         self._ceiling = ceiling
         self._aliases = aliases
         self._defaults = defaults

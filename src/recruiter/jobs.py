@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar, Unpack, overload
 
 from recruiter.async_face import async_face
 from recruiter.domain.job import Job, JobId
+from recruiter.domain.names import check_remark
 from recruiter.domain.search.conditions import Conditions
 from recruiter.domain.search.filter import JobFilter, filter_of
 from recruiter.domain.search.pages import Count, JobSummary, Page
@@ -18,7 +19,7 @@ from recruiter.steps.recover import checked_moment, recover_some
 from recruiter.steps.remove import remove_some
 from recruiter.store.codec import Document
 from recruiter.store.database import Store
-from recruiter.views.find import identify
+from recruiter.views.find import check_id, identify
 from recruiter.views.search import FULL, ID, SHORT, Form, count, recognize, search
 
 T = TypeVar("T")
@@ -111,6 +112,8 @@ class Jobs:
     ) -> Count:
         """How many there are. Counts up to `most`, or where no index answers, looks at so many; `exact` says whether
         these were all. With None it goes on to the end, however long that takes."""
+        if most is not None and (isinstance(most, bool) or not isinstance(most, int) or not 1 <= most < 2**31):
+            raise InvalidFilter(f"most is {shown(most)}; it must be a whole number of 1 or more, or None")
         store = self._store()
         return count(store, filter_of(filter, conditions), store.clock.now(), most)
 
@@ -127,6 +130,7 @@ class Jobs:
         **conditions: Unpack[Conditions],
     ) -> int:
         """Cancels jobs that have not ended, as `Recruiter.cancel` does with one; returns how many."""
+        check_remark(by, reason)
         wanted = _meant(filter, conditions, everything).to_cancel()
         store = self._store()
         began = store.clock.now()
@@ -183,7 +187,7 @@ class Jobs:
     def id_of(self, text: str) -> JobId:
         """The id of the job that a person writes like this: an ObjectId, a number, a UUID or a text. Raises
         JobNotFound."""
-        return identify(self._store(), text)
+        return identify(self._store(), str(check_id(text)))
 
     aid_of = async_face(id_of)
 

@@ -124,7 +124,7 @@ class Many(Generic[R]):
     def _built(self, errors: Errors, build: Callable[[JobBuilder[R]], T]) -> list[tuple[int, T]]:
         """What can be made, with its place; for the rest the error is noted."""
         if errors not in get_args(Errors):
-            raise InvalidJob(f"errors is {errors!r}; it must be 'raise' or 'return'")
+            raise InvalidJob(f"errors is {shown(errors)}; it must be 'raise' or 'return'")
         built = []
         for place, builder in enumerate(self._builders):
             try:

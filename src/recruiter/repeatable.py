@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
-from recruiter.async_face import async_face
+from recruiter.async_face import async_face, in_a_thread
 from recruiter.domain.duration import DurationLike, humanize, to_timedelta
 from recruiter.domain.job import ArchivedJob, Job
+from recruiter.domain.names import check_remark
 from recruiter.domain.planning.needs import AmountLike
 from recruiter.domain.retry.decision import RetryPolicy
 from recruiter.domain.schedule.occurrences import WINDOW, Late, SchedulePolicy, next_occurrence
@@ -24,6 +25,7 @@ from recruiter.domain.schedule.scheduler import Overlap, Scheduler
 from recruiter.errors import InvalidSchedule
 from recruiter.results import JobHandle
 from recruiter.steps import schedule
+from recruiter.store.in_session import Session, aperform, is_async, perform
 
 if TYPE_CHECKING:
     from recruiter.app import Recruiter
@@ -109,7 +111,7 @@ class RepeatableJob:
 
     def when_late(self, late: Late | str, window: DurationLike = WINDOW) -> Self:
         """What to make after downtime: `skip`, the `latest` (default) or `all`; never anything older than `window`."""
-        return replace(self, _late=Late(late), _window=to_timedelta(window))
+        return replace(self, _late=Late.of(late), _window=to_timedelta(window))
 
     def must_succeed_within(self, duration: DurationLike) -> Self:
         """If its last success is older than this, `recruiter doctor` and an event say so."""
@@ -165,6 +167,7 @@ class SchedulerHandle:
 
     def pause(self, *, by: str | None = None, reason: str | None = None) -> None:
         """No occurrences until it is resumed; those that were missed are not made up for."""
+        check_remark(by, reason)
         schedule.pause(self._recruiter.store, self._recruiter.clock.now(), self.urn, by, reason)
 
     apause = async_face(pause)
@@ -175,11 +178,25 @@ class SchedulerHandle:
 
     aresume = async_face(resume)
 
-    def run_now(self) -> JobHandle[Any]:
-        """A job like its occurrences, at once and beside them; also while it is paused."""
-        return self._recruiter.send(schedule.extra_job(self.find(), self._recruiter.clock.now()))
+    def run_now(self, *, session: Session | None = None) -> JobHandle[Any]:
+        """A job like its occurrences, at once and beside them; also while it is paused. With a `session` it is part of
+        the caller's own transaction. Raises SchedulerNotFound, InvalidSession."""
+        job = self._extra_job()
+        if session is None:
+            return self._recruiter.send(job)
+        perform(self._recruiter.store, session, lambda here: here.enqueue([job], own_ids=False))
+        return self._recruiter.handle(job.id)
 
-    arun_now = async_face(run_now)
+    async def arun_now(self, *, session: Session | None = None) -> JobHandle[Any]:
+        """Like `run_now`, without blocking the event loop. The session may be of an AsyncMongoClient."""
+        if session is None or not is_async(session):
+            return await in_a_thread(self.run_now, session=session)
+        job = await in_a_thread(self._extra_job)
+        await aperform(self._recruiter.store, session, lambda here: here.enqueue([job], own_ids=False))
+        return self._recruiter.handle(job.id)
+
+    def _extra_job(self) -> Job:
+        return schedule.extra_job(self.find(), self._recruiter.clock.now())
 
     def remove(self) -> int:
         """It is gone, and so are its occurrences that wait, which are cancelled; returns how many these were."""

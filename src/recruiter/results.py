@@ -13,12 +13,12 @@ from typing import Any, Generic, TypeVar
 from recruiter.domain.arguments.typed import decode_result
 from recruiter.domain.duration import DurationLike, to_seconds
 from recruiter.domain.job import ArchivedJob, JobId
+from recruiter.domain.search.conditions import ids_written
 from recruiter.errors import JobFailed, JobNotFound, ResultTimeout, StoreError, StoreUnreachable
 from recruiter.service_thread import ServiceThread
 from recruiter.store.collections.archived import Archived
 from recruiter.store.collections.scheduled import Scheduled
 from recruiter.store.database import Store
-from recruiter.views.find import ids_written
 
 R = TypeVar("R")
 

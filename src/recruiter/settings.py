@@ -23,7 +23,7 @@ from pydantic_settings import (
 from recruiter.domain.duration import to_timedelta
 from recruiter.domain.names import check_name
 from recruiter.domain.planning.needs import Needs
-from recruiter.domain.text import mask
+from recruiter.domain.text import mask, shown
 from recruiter.errors import InvalidDuration, InvalidJob, InvalidName, SettingsError
 
 CONFIG_VARIABLE = "RECRUITER_CONFIG"
@@ -45,6 +45,8 @@ def _groups(value: Any) -> Any:
         value = [part.strip() for part in value.split(",") if part.strip()]
     try:
         return None if not value else tuple(check_name("group", group) for group in value)
+    except TypeError:
+        raise ValueError("groups are a list of names, or one text with commas between them") from None
     except InvalidName as error:
         raise ValueError(str(error)) from None
 
@@ -151,4 +153,4 @@ def _complaint(error: Any) -> str:
     if not name:
         return str(error["msg"]).removeprefix("Value error, ")
     option = f"--{name.replace('_', '-')}, RECRUITER_{name.upper()} or {name} in {CONFIG_FILE}"
-    return f"{name} = {mask(repr(error['input']))}: {str(error['msg']).removeprefix('Value error, ')} ({option})"
+    return f"{name} = {mask(shown(error['input']))}: {str(error['msg']).removeprefix('Value error, ')} ({option})"

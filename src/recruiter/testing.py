@@ -17,6 +17,7 @@ from datetime import datetime
 from typing import Any
 
 from recruiter.app import Recruiter, TaskLike
+from recruiter.async_face import every_call_runs_user_code
 from recruiter.clock import StoppedClock, SystemClock
 from recruiter.domain.duration import DurationLike, to_timedelta
 from recruiter.domain.job import Job, JobReport
@@ -108,7 +109,8 @@ class Sandbox:
         """Inside this block every job that is due runs before the call that made it returns."""
         self.recruiter.after_send = self._run_at_once
         try:
-            yield
+            with every_call_runs_user_code():
+                yield
         finally:
             self.recruiter.after_send = _nothing
 

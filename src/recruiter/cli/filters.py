@@ -13,7 +13,7 @@ from recruiter.app import Recruiter
 from recruiter.cli.output import say
 from recruiter.domain.search.filter import JobFilter
 from recruiter.errors import InvalidFilter
-from recruiter.views.find import argument_written, ids_written
+from recruiter.views.find import argument_written
 
 _GROUP = Group("Which jobs", sort_key=1)
 _Several = Annotated[list[str] | None, Parameter(negative=(), group=_GROUP)]
@@ -81,8 +81,6 @@ class FilterOptions:
         said = {name: value for name, value in said.items() if value not in (None, [])}
         if "arg" in said:
             said["args"] = dict(map(argument_written, said.pop("arg")))
-        if "recovered_from" in said:
-            said["recovered_from"] = ids_written(said["recovered_from"])
         return JobFilter(**said)
 
 

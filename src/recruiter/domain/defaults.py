@@ -48,7 +48,7 @@ class Defaults:
         keep_failed: DurationLike | None = None,
     ) -> Defaults:
         if retry is not None and not isinstance(retry, RetryPolicy):
-            raise InvalidJob(f"retry is a policy such as RetryManyTimes(3, '1 minute'), not {retry!r}")
+            raise InvalidJob(f"retry is a policy such as RetryManyTimes(3, '1 minute'), not {shown(retry)}")
         if not isinstance(only, Iterable | type):
             raise InvalidJob(f"only must be a list of exception classes, not {shown(only)}")
         only = only if isinstance(only, str | type) else tuple(only)

@@ -31,6 +31,20 @@ def check_name(kind: str, value: object) -> str:
     return value
 
 
+def check_text(kind: str, value: object) -> str:
+    """The text itself. Raises InvalidName for what is none, or is empty."""
+    if not isinstance(value, str) or not value or not is_unicode(value):
+        raise InvalidName(f"{kind} must be a text, not {said_by(value, repr)[:200]}")
+    return value
+
+
+def check_remark(by: object, reason: object) -> None:
+    """Who does something, and why; both may be None. Raises InvalidName."""
+    for kind, value in (("by", by), ("reason", reason)):
+        if value is not None and (not isinstance(value, str) or not is_unicode(value)):
+            raise InvalidName(f"{kind} must be a text, not {said_by(value, repr)[:200]}")
+
+
 def check_tags(tags: Iterable[object]) -> tuple[str, ...]:
     """The tags, each once, in order."""
     if isinstance(tags, str):
@@ -58,6 +72,8 @@ def one_by_one(tags: Iterable[object]) -> Iterator[object]:
 
 
 def check_aliases(aliases: Iterable[object]) -> tuple[str, ...]:
+    if not isinstance(aliases, Iterable):
+        raise InvalidName(f"aliases are a list of names, not {said_by(aliases, repr)[:200]}")
     if isinstance(aliases, str):
         raise InvalidName(f"aliases are a list of names, as in [{aliases!r}], not one text")
     return tuple(check_name("alias", alias) for alias in aliases)

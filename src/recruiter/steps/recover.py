@@ -8,6 +8,7 @@ from datetime import datetime
 
 from recruiter.domain.job import ArchivedJob, Job, JobId
 from recruiter.domain.search.filter import JobFilter
+from recruiter.domain.text import shown
 from recruiter.errors import InvalidJob, JobNotFound
 from recruiter.store.codec import encode_job, new_id
 from recruiter.store.database import Store
@@ -17,18 +18,22 @@ _FRESH = {"id", "created_at", "scheduled_at", "attempts", "crashes", "snoozes", 
 _FRESH |= {"status", "progress", "stage", "log", "status_cut", "log_cut", "locked_by", "locked_at", "cancel"}
 
 
-def recover(store: Store, id: JobId, now: datetime, at: datetime | None) -> Job:
-    """Makes the job anew, due now or then; what happened to the old one stays with it in the archive."""
+def job_anew(store: Store, id: JobId, now: datetime, at: datetime | None) -> Job:
+    """The job that repeats one that has ended, due now or then; not stored yet. Raises JobNotFound."""
     ended = store.archived.get(id)
     if ended is None:
         waiting = " it has not ended yet" if store.scheduled.exists(id) else " there is no such job"
         raise JobNotFound(f"job {id!r} cannot be recovered:{waiting}")
     if not ended.task:
         raise InvalidJob(f"document {id!r} was set aside and is no job: {ended.reason}; correct it and insert it again")
-    job = _anew(ended, now, at or now)
-    if not store.transactions.recover({id: encode_job(job)}, again=True):
+    return _anew(ended, now, at or now)
+
+
+def recover(store: Store, job: Job) -> None:
+    """Stores the job that repeats another; what happened to the old one stays with it in the archive."""
+    id = job.recovered_from
+    if id is None or not store.transactions.recover({id: encode_job(job)}, again=True):
         raise JobNotFound(f"job {id!r} cannot be recovered: it has just been removed")
-    return job
 
 
 def recover_some(store: Store, filter: JobFilter, ids: Sequence[JobId], now: datetime, at: datetime | None) -> int:
@@ -41,8 +46,8 @@ def recover_some(store: Store, filter: JobFilter, ids: Sequence[JobId], now: dat
 
 def checked_moment(schedule_at: datetime | None) -> datetime | None:
     """When to run it. Raises InvalidJob for a time without a zone."""
-    if schedule_at is not None and schedule_at.utcoffset() is None:
-        raise InvalidJob(f"schedule_at needs a datetime with a time zone, not {schedule_at!r}; add tzinfo=UTC")
+    if schedule_at is not None and (not isinstance(schedule_at, datetime) or schedule_at.utcoffset() is None):
+        raise InvalidJob(f"schedule_at needs a datetime with a time zone, not {shown(schedule_at)}; add tzinfo=UTC")
     return schedule_at
 
 

@@ -80,7 +80,7 @@ _NO_REPLICA_SET = {20, 40573}
 _NO_SESSIONS = "Sessions are not supported"
 _NO_INDEX = "hint provided does not correspond to an existing index"
 
-DRIVER_REFUSES = (BSONError, OverflowError, UnicodeEncodeError)
+DRIVER_REFUSES = (BSONError, OverflowError, UnicodeEncodeError, RecursionError)
 """What the driver raises, besides its own errors, for a document that it can neither read nor write."""
 
 _ASIDE = re.compile(r" \(configured timeouts: [^)]*\)|, Timeout: [\d.]+s$|\[Errno -?\d+\] ")

@@ -22,7 +22,7 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
 
 from recruiter.async_face import in_a_thread
 from recruiter.domain.job import Job, JobId
-from recruiter.errors import InvalidJob, InvalidSession, JobExists, RecruiterError
+from recruiter.errors import InvalidJob, InvalidSession, JobExists, JobNotFound, RecruiterError
 from recruiter.interruption import shielded
 from recruiter.store.codec import LARGEST_JOB, OPTIONS, Document, encode_job
 from recruiter.store.collections import archived, creations, scheduled
@@ -192,6 +192,15 @@ class InSession:
         yield from self._insert(creations.NAME, remembered)
         yield from self._insert(scheduled.NAME, jobs)
         return answers
+
+    def recover(self, job: Job) -> Steps[None]:
+        """Stores the job that repeats one that has ended, and marks the old one."""
+        self._needs_a_transaction("recover")
+        ended, mark = self._collection(archived.NAME), {"$set": {"recovered_as": job.id}}
+        marked = yield lambda: ended.update_one({"_id": job.recovered_from}, mark, session=self._session)
+        if not marked.matched_count:
+            raise JobNotFound(f"job {job.recovered_from!r} cannot be recovered: it has just been removed")
+        yield from self._insert(scheduled.NAME, [encode_job(job)])
 
     def _needs_a_transaction(self, what: str) -> None:
         if not self._session.in_transaction:

@@ -7,18 +7,15 @@ An id on a screen is text, and may be an ObjectId, a number, a UUID or a text in
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
-from uuid import UUID
-
-from bson import ObjectId
 
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import CANCELLED_LANE, group_and_task
+from recruiter.domain.search.conditions import ids_written
 from recruiter.domain.text import is_unicode, shown
 from recruiter.errors import InvalidFilter, InvalidJob, JobNotFound, UnreadableDocument
 from recruiter.store.codec import job_from
@@ -43,22 +40,6 @@ def find(store: Store, id: JobId) -> Job | None:
     if holder is None:
         return replace(job, locked_by=None, locked_at=None)
     return replace(job, locked_by=holder.worker, locked_at=locked_at(document, holder))
-
-
-_LARGEST_NUMBER = 2**63
-
-
-def ids_written(text: str) -> list[JobId]:
-    """Every id that is written like this."""
-    ids: list[JobId] = [text]
-    if ObjectId.is_valid(text):
-        ids.append(ObjectId(text))
-    if len(text) <= 20 and text.isascii() and text.removeprefix("-").isdigit() and abs(int(text)) < _LARGEST_NUMBER:
-        ids.append(int(text))
-    if len(text) in (32, 36):
-        with contextlib.suppress(ValueError):
-            ids.append(UUID(text))
-    return ids
 
 
 def meant(store: Store, id: JobId) -> JobId:

@@ -30,7 +30,7 @@ from recruiter.store.collections.actions import ActionEntry
 from recruiter.store.collections.limits import Rules
 from recruiter.store.database import Store
 from recruiter.store.search.summaries import FIELDS, summary_from
-from recruiter.views.find import argument_written, ids_written
+from recruiter.views.find import argument_written
 from recruiter.views.search import Entry, Form, search
 from recruiter.web import sentences, shapes, timeline, views
 from recruiter.web.caches import Kept
@@ -84,8 +84,6 @@ class Reader:
                 said[name] = said[name][-1]
         if "arg" in said:
             said["args"] = dict(map(argument_written, said.pop("arg")))
-        if "recovered_from" in said:
-            said["recovered_from"] = [id for text in said["recovered_from"] for id in ids_written(text)]
         if "recovered" in said:
             said["recovered"] = str(said["recovered"]).lower() in ("true", "yes", "1")
         if "attempts" in said:

@@ -78,6 +78,11 @@ class Late(StrEnum):
     """Each is made, up to a bound."""
 
     @classmethod
+    def of(cls, value: object) -> Late:
+        """Raises InvalidSchedule."""
+        return cls(value) if isinstance(value, str) else cls._missing_(value)
+
+    @classmethod
     def _missing_(cls, value: object) -> NoReturn:
         raise InvalidSchedule(
             f"late occurrences are dealt with by 'skip', 'latest' or 'all', not {said_by(value, repr)}"

@@ -7,6 +7,7 @@ here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, TypedDict
 from uuid import UUID
@@ -20,7 +21,7 @@ from recruiter.domain.moment import MomentLike, to_moment
 from recruiter.domain.names import check_name
 from recruiter.domain.retry.decision import exception_names
 from recruiter.domain.state import State
-from recruiter.domain.text import shown
+from recruiter.domain.text import is_unicode, shown
 from recruiter.errors import InvalidDuration, InvalidFilter, InvalidName, UnsupportedValue
 
 QUEUED, POSTPONED = "queued", "postponed"
@@ -34,6 +35,7 @@ Argument = tuple[str, tuple[Any, ...]]
 """A path into the arguments, and the values that are wanted there, as they are stored."""
 
 _LONGEST_TEXT = 1_000
+_LARGEST_NUMBER = 2**63
 _MOST = 100
 _DEEPEST = 50
 
@@ -42,6 +44,8 @@ class Conditions(TypedDict, total=False):
     """The words of a filter: keywords of `JobFilter`, and of everything in `recruiter.jobs`. Jobs that are wanted
     fulfil all that is said."""
 
+    ids: JobId | Iterable[JobId]
+    """These jobs. An id may be given as text: `"42"` means the job 42 and the job "42"."""
     state: Texts
     """`waiting`, `queued`, `postponed`, `running`, `succeeded`, `failed`, `cancelled`, `lost`."""
     task: Texts
@@ -121,12 +125,41 @@ def _errors(name: str, value: object) -> tuple[str, ...]:
     )
 
 
+def ids_written(text: str) -> list[JobId]:
+    """Every id that is written like this: as a text, an ObjectId, a number or a UUID."""
+    ids: list[JobId] = [text]
+    if ObjectId.is_valid(text):
+        ids.append(ObjectId(text))
+    if len(text) <= 20 and text.isascii() and text.removeprefix("-").isdigit() and abs(int(text)) < _LARGEST_NUMBER:
+        ids.append(int(text))
+    if len(text) in (32, 36):
+        with suppress(ValueError):
+            ids.append(UUID(text))
+    return ids
+
+
 def _ids(name: str, value: object) -> tuple[JobId, ...]:
+    """Every id that may be meant: one that is given as text may be of another kind."""
     ids = _several(name, value, ObjectId | str | int | UUID)
     for id in ids:
-        if isinstance(id, bool) or not isinstance(id, ObjectId | str | int | UUID):
-            raise InvalidFilter(f"{name} is {shown(id)}; an id is an ObjectId, a text, an integer or a UUID")
-    return ids
+        if not _is_id(id):
+            raise InvalidFilter(
+                f"{name} is {shown(id)}; an id is an ObjectId, a text of up to {_LONGEST_TEXT:,} characters, "
+                "an integer of 64 bits or a UUID"
+            )
+    return tuple(dict.fromkeys(each for id in ids for each in (ids_written(id) if isinstance(id, str) else [id])))
+
+
+def _is_id(id: object) -> bool:
+    match id:
+        case bool():
+            return False
+        case int():
+            return -_LARGEST_NUMBER <= id < _LARGEST_NUMBER
+        case str():
+            return 0 < len(id) <= _LONGEST_TEXT and is_unicode(id)
+        case _:
+            return isinstance(id, ObjectId | UUID)
 
 
 def _several(name: str, value: object, kind: Any) -> tuple[Any, ...]:
@@ -213,6 +246,7 @@ def _duration(name: str, value: object) -> timedelta:
 
 
 _CHECKS: dict[str, Callable[[str, object], Any]] = {
+    "ids": _ids,
     "state": _states,
     "task": _names,
     "group": _names,

@@ -30,6 +30,7 @@ class JobFilter:
     Raises InvalidFilter for what makes no sense, or contradicts itself. An attribute that was not said is empty.
     """
 
+    ids: tuple[JobId, ...] = ()
     state: frozenset[str] = frozenset()
     task: tuple[str, ...] = ()
     group: tuple[str, ...] = ()

@@ -13,6 +13,7 @@ from bson.datetime_ms import DatetimeMS
 from bson.errors import BSONError
 
 from recruiter.domain.search.filter import JobFilter
+from recruiter.domain.text import shown
 from recruiter.errors import InvalidFilter
 from recruiter.store.codec import decode, encode
 from recruiter.store.search.scans import Position
@@ -58,4 +59,4 @@ def cursor_from(text: str, filter: JobFilter) -> Cursor:
 
 
 def _none(text: object) -> InvalidFilter:
-    return InvalidFilter(f"{str(text)[:60]!r} is no cursor; give what `next` of the page before says")
+    return InvalidFilter(f"{shown(text, 60)} is no cursor; give what `next` of the page before says")

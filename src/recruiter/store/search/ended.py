@@ -21,7 +21,7 @@ from recruiter.store.collections.archived import BY_AGE, BY_ATTEMPTS, BY_ERROR, 
 from recruiter.store.errors import store_call
 from recruiter.store.fields import is_text
 from recruiter.store.search import matching
-from recruiter.store.search.scans import MOST_MERGED, Scan, Walk
+from recruiter.store.search.scans import BY_ID, MOST_MERGED, Scan, Walk
 
 NEWEST_FIRST = (("archived_at", DESCENDING), ("_id", DESCENDING))
 MOST_QUERIES = 20
@@ -76,6 +76,8 @@ class EndedJobs:
         self, filter: JobFilter, conditions: matching.Conditions
     ) -> tuple[str, tuple[Document, ...], tuple[str, ...]]:
         """An index, the equalities on its first fields, and the words that it answers."""
+        if filter.ids:  # few: MongoDB sorts them
+            return BY_ID, (conditions["ids"],), ("ids",)
         for word, index in (("urn", BY_URN), ("key", BY_KEY), ("owner", BY_OWNER)):
             if word in conditions:
                 field = next(iter(conditions[word]))

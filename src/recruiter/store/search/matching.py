@@ -18,6 +18,7 @@ from recruiter.store.codec import Document
 Conditions = dict[str, Document]
 
 _ANY_OF = {
+    "ids": "_id",
     "task": "task",
     "group": "group",
     "owner": "username",

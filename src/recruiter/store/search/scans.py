@@ -32,6 +32,8 @@ from pymongo.collection import Collection
 from recruiter.store.codec import OPTIONS, RAW, Document, decode_leniently
 from recruiter.store.errors import store_call
 
+BY_ID = "_id_"
+"""The index that every collection has."""
 MOST_MERGED = 200
 """MongoDB merges up to so many sorted ranges; beyond that it would sort in memory."""
 

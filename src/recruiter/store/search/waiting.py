@@ -25,7 +25,7 @@ from recruiter.store.codec import Document
 from recruiter.store.collections.scheduled import BY_OWNER, BY_TAG, BY_URN, DUE, TURN, lanes_in
 from recruiter.store.errors import store_call
 from recruiter.store.search import matching
-from recruiter.store.search.scans import MOST_MERGED, Position, Scan, Walk
+from recruiter.store.search.scans import BY_ID, MOST_MERGED, Position, Scan, Walk
 
 MOST_LANES = 20 * MOST_MERGED
 """A page over so many lanes is twenty queries."""
@@ -79,6 +79,9 @@ class WaitingJobs:
         conditions = matching.of_waiting(filter, now)
         if state is WaitingState.CANCELLING:
             return Scan(DUE, TURN, ({"lane": CANCELLED_LANE},), residual=matching.residual(conditions))
+        if filter.ids:  # few: MongoDB sorts them
+            left = (*matching.residual(conditions, "ids"), _IN_A_LANE)
+            return Scan(BY_ID, TURN, (conditions["ids"],), residual=left)
         for word, index, values in (("urn", BY_URN, filter.urn), ("owner", BY_OWNER, filter.owner)):
             if values:
                 field = next(iter(conditions[word]))
