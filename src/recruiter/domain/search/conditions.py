@@ -246,7 +246,6 @@ def _duration(name: str, value: object) -> timedelta:
 
 
 _CHECKS: dict[str, Callable[[str, object], Any]] = {
-    "ids": _ids,
     "state": _states,
     "task": _names,
     "group": _names,
@@ -271,4 +270,5 @@ _CHECKS: dict[str, Callable[[str, object], Any]] = {
     "attempts": _attempts,
     "delayed": _duration,
     "slow": _duration,
+    "ids": _ids,
 }
