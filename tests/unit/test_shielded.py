@@ -13,7 +13,7 @@ import pytest
 from recruiter import interruption
 from recruiter.errors import JobCancelled, JobTimedOut, StoreError
 from recruiter.interruption import Interruptible
-from recruiter.store.translate import store_call
+from recruiter.store.errors import store_call
 
 
 class Driver:

@@ -23,8 +23,8 @@ from recruiter.errors import InvalidJob, JobExists, RecruiterError, StoreUnreach
 from recruiter.interruption import may_be_interrupted
 from recruiter.service_thread import ServiceThread
 from recruiter.store.codec import LARGEST_JOB, encode_job
+from recruiter.store.connection import answered_within
 from recruiter.store.database import Store
-from recruiter.store.patience import answered_within
 
 LARGEST_BATCH = 1000
 _IDLE = 10.0
