@@ -217,7 +217,7 @@ class TestCancelling:
         made: list[JobId] = []
 
         def and_more(*args: Any) -> int:
-            clock.outcome(timedelta(minutes=2))  # type: ignore[attr-defined]
+            clock.move(timedelta(minutes=2))  # type: ignore[attr-defined]
             made.extend(insert(store, *(a_job(created_at=clock.now(), scheduled_at=NOW) for _ in range(7))))
             return flag_some(*args)
 
