@@ -94,6 +94,10 @@ SOUND: dict[str, dict[str, Any]] = {
         "metered": [],
         "resources": "",
         "session": UUID(int=1),
+        "pauses": 0,
+        "given_at": NOW,
+        "clock_offset": 0.0,
+        "kept_idle": None,
     },
     "schedulers": {
         "job": {"task": "add"},
@@ -109,6 +113,8 @@ SOUND: dict[str, dict[str, Any]] = {
         "made": 0,
         "skipped": 0,
         "last_at": NOW,
+        "revision": 0,
+        "succeeded_at": NOW,
     },
     "leases": {"term": 1, "holder": "x", "beats": 1, "host": "h", "pid": 1, "takeovers": [], "session": UUID(int=1)},
     "limits": {"at_once": 5, "rate": {"count": 9, "seconds": 1}, "floating": False, "by": "me", "at": NOW},
@@ -130,10 +136,7 @@ def documents(collection: str, count: int, seed: int = 1) -> Iterator[RawBSONDoc
         if collection == "scheduled" and chance.random() < 0.5:
             del document["lane"]  # as another program would insert it
         for name in chance.sample([name for name in document if name != "_id"], k=min(len(document) - 1, 2)):
-            if name not in (
-                "lane",
-                "ready",
-            ):  # a worker that is ready is given jobs, and nobody can know that it is none
+            if name != "lane":
                 document[name] = chance.choice(VALUES)
         yield RawBSONDocument(bson.encode(document, codec_options=_OPTIONS).replace(b"ZZZZ", b"\xff\xfe\xff\xfe"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -37,7 +38,7 @@ class TestJoining:
         expected = Registration(
             "w1", frozenset({"mail"}), frozenset({"add", "sub"}), 3, 9, holds=0, beats=1, host="here"
         )
-        assert store.roster.read() == [expected]
+        assert [replace(worker, seen_at=None) for worker in store.roster.read()] == [expected]
         assert not store.roster.assign({"w1": ["a"]}, term=3)
         assert store.roster.assign({"w1": ["a"]}, term=4)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from datetime import timedelta
+from typing import Annotated
 
+from cyclopts import Parameter
 from rich.text import Text
 
 from recruiter.cli.options import PATIENCE, TargetOptions, settings_from
@@ -15,13 +18,16 @@ from recruiter.store.target import Target
 
 _SHOWN = {Level.OK: ("ok  ", "green"), Level.NOTE: ("note", "yellow"), Level.PROBLEM: ("look", "bold red")}
 
+_EVERY = "Name every document that cannot be read, not only the first 20 of each collection."
+All = Annotated[bool, Parameter(name="--all", negative=(), help=_EVERY)]
 
-def doctor(*, target: TargetOptions = TargetOptions(), output: Output = "table") -> int:
+
+def doctor(*, all_: All = False, target: TargetOptions = TargetOptions(), output: Output = "table") -> int:
     """Looks at MongoDB, the fleet and what waits, and says what to do. Exit code 1 when something is wrong."""
     settings = settings_from(target)
     store = Store(Target.parse(settings.target), patience=PATIENCE)
     try:
-        findings = examine(store, Thresholds(silent=settings.considered_dead_after))
+        findings = examine(store, _thresholds(settings.considered_dead_after, all_))
     finally:
         store.close()
     if output == "table":
@@ -31,6 +37,11 @@ def doctor(*, target: TargetOptions = TargetOptions(), output: Output = "table")
         rows = [asdict(finding) for finding in findings]
         show(rows, ("level", "about", "text", "todo"), output, empty="There is nothing to say.")
     return 1 if any(finding.level is Level.PROBLEM for finding in findings) else 0
+
+
+def _thresholds(silent: timedelta, all_: bool) -> Thresholds:
+    usual = Thresholds(silent=silent)
+    return replace(usual, unreadable_told=usual.unreadable_counted) if all_ else usual
 
 
 def _print(finding: Finding) -> None:

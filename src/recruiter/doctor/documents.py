@@ -19,12 +19,13 @@ _TODO = {
     "archived": "It is no job that can be shown or recovered. Correct it, or remove it in mongosh",
     "scheduled": "Nobody looks at it. Unset its lane in mongosh, so that the leader adopts it or sets it aside",
     "statistics": "It is not counted. Remove it in mongosh",
+    "creations": "Nothing depends on its date. Correct it, or remove it in mongosh if its id may be used again",
     "actions": "It is not shown, and goes by itself after 90 days; or remove it in mongosh",
 }
 
 
 def _documents(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
-    most = thresholds.unreadable_told
+    most, counted = thresholds.unreadable_told, thresholds.unreadable_counted
     since = store.clock.now() - thresholds.unreadable_since
     looks: dict[str, Callable[[], Sequence[Unreadable]]] = {
         "leases": store.leases.unreadable,
@@ -32,24 +33,26 @@ def _documents(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator
         "schedulers": lambda: store.schedulers.all().unreadable,
         "limits": lambda: store.limits.read().unreadable,
         "processes": lambda: store.processes.entries().unreadable,
-        "archived": lambda: store.archived.unreadable(since, most + 1),
-        "scheduled": lambda: store.scheduled.neither_job_nor_foreign(most + 1, thresholds.counting),
-        "statistics": lambda: store.statistics.unreadable(most + 1),
-        "actions": lambda: store.actions.latest(most).unreadable,
+        "archived": lambda: store.archived.unreadable(since, counted),
+        "scheduled": lambda: store.scheduled.neither_job_nor_foreign(counted, thresholds.counting),
+        "statistics": lambda: store.statistics.unreadable(counted),
+        "actions": lambda: store.actions.latest(counted).unreadable,
+        "creations": lambda: store.creations.unreadable(counted, thresholds.counting),
     }
     for name, look in looks.items():
         try:
-            yield from _told(name, look(), most)
+            yield from _told(name, look(), most, counted)
         except StoreUnreachable as error:
             yield note("documents", f"{name} could not be looked through in time ({error})", "Ask again")
 
 
-def _told(collection: str, unreadable: Sequence[Unreadable], most: int) -> Iterator[Finding]:
+def _told(collection: str, unreadable: Sequence[Unreadable], most: int, counted: int) -> Iterator[Finding]:
     for document in unreadable[:most]:
         yield problem("documents", str(document), _TODO[collection])
     if len(unreadable) > most:
-        more = f"and more documents of {collection} cannot be read"
-        yield problem("documents", more, "Deal with these first, then ask again")
+        least = "at least " if len(unreadable) >= counted else ""
+        more = f"{least}{len(unreadable) - most:,} more documents of {collection} cannot be read"
+        yield problem("documents", more, "recruiter doctor --all names each of them")
 
 
 CHECKS = (_documents,)

@@ -32,7 +32,9 @@ class Thresholds:
     """What was set aside before that, somebody has had the time to look at."""
     set_aside_told: int = 10
     unreadable_told: int = 20
-    """Of each collection."""
+    """Of each collection; the others are counted."""
+    unreadable_counted: int = 10_000
+    """Likewise; whatever is beyond that is not looked for."""
     unreadable_since: timedelta = timedelta(days=7)
     """What ended before that is not looked at again."""
     late: timedelta = timedelta(minutes=1)

@@ -21,6 +21,7 @@ class _Seen:
     counter: Hashable
     looked_at: float
     still_for: float
+    moved: bool = False
 
 
 class Observation:
@@ -32,11 +33,20 @@ class Observation:
         """Seconds that this counter is known to have stood still; 0 when it moved or is new."""
         seen = self._seen.get(who)
         if seen is None or seen.counter != counter:
-            self._seen[who] = _Seen(counter, now, 0.0)
+            self._seen[who] = _Seen(counter, now, 0.0, moved=seen is not None)
             return 0.0
         seen.still_for += min(now - seen.looked_at, self._longest_gap)
         seen.looked_at = now
         return seen.still_for
+
+    def stood_still_for(self, who: str, counter: Hashable) -> float | None:
+        """What the last look knew, without another look; None as long as this counter has never been seen to move."""
+        seen = self._seen.get(who)
+        if seen is None:
+            return None
+        if seen.counter != counter:
+            return 0.0
+        return seen.still_for if seen.moved else None
 
     def forget_all_but(self, present: set[str]) -> None:
         for who in self._seen.keys() - present:

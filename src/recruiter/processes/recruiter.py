@@ -56,7 +56,8 @@ _CANCELLING = 0.5
 _METERED_PAUSE = 0.2
 """Seconds between two rounds at most, while jobs wait that limits or resources hold back."""
 _WATCHING_PAUSE = 1.0
-"""Seconds between two rounds at most, while somebody holds jobs: if it dies, they should not wait for the leader."""
+"""Seconds between two rounds at most, while somebody holds jobs: if it dies, they should not wait for the leader. Also
+while jobs wait and a worker is given none because it is quiet: no doorbell tells of its next heartbeat."""
 _CLOCKS_DIFFER = 0.06
 """Seconds that the clocks of two hosts may well differ."""
 _LAST_RENEWAL = 5.0
@@ -194,6 +195,7 @@ class RecruiterProcess:
                 self._rules,
                 look=look,
                 reserved=self._reserved,
+                is_quiet=self._rescue.is_quiet,
             )
             self._reserved = round.reserved
             self._leadership.saw(round.roster)
@@ -325,7 +327,7 @@ class RecruiterProcess:
         else:
             self._pause = min(2 * self._pause, longest)
             pause = min(self._pause, _DEAF_PAUSE)
-        if any(worker.holds for worker in round.roster):
+        if any(worker.holds or (worker.draining and round.lanes) for worker in round.roster):
             pause = min(pause, _WATCHING_PAUSE)
         if round.metered:
             pause = min(pause, _METERED_PAUSE)  # a rate may allow the next one at any time

@@ -8,7 +8,7 @@ that compete for the same slots; the buffers of the workers are then filled from
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -64,15 +64,17 @@ def assign(
     *,
     look: bool = True,
     reserved: Mapping[JobId, Spot] | None = None,
+    is_quiet: Callable[[Registration], bool] = lambda _: False,
 ) -> Round:
     """Reads the roster, finds due jobs that nobody holds, and gives them to workers that have room.
 
-    Without `look` it does not ask which jobs wait when no worker could take one. Raises StoreError when the outcome
+    Without `look` it does not ask which jobs wait when no worker could take one. A worker that is quiet is given
+    nothing, like one that drains. Raises StoreError when the outcome
     is unknown; then no more may be assigned with this term.
     """
     rules = rules or Rules()
     entries = store.roster.read()
-    roster = tuple(entries)
+    roster = tuple(replace(worker, draining=True) if is_quiet(worker) else worker for worker in entries)
     vacant = openings(roster)
     if (not vacant and not look) or rules.blocked:
         lanes = None if not look else tuple(store.scheduled.lanes())

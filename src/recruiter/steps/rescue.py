@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias
 
 from recruiter.clock import Clock
 from recruiter.domain.job import JobId
@@ -32,6 +32,13 @@ from recruiter.store.codec import Document, encode, this_document
 from recruiter.store.collections.roster import LastEntry
 from recruiter.store.database import Store
 from recruiter.store.outcomes import OutcomeBatch
+
+AT_ONCE = 50
+"""Workers that are retired in one transaction."""
+_LONGEST = 0.5
+"""Seconds for retiring, near enough."""
+
+Silent: TypeAlias = Registration | Unreadable
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,50 +61,86 @@ class Rescue:
         # Several looks fit into the time: one long gap between two looks proves nothing about the worker.
         self._observation = Observation(longest_gap=dead_after / 3)
 
+    def is_quiet(self, worker: Registration) -> bool:
+        """Whether it should be given no jobs for now: its heartbeat stands still, though not for long enough to retire
+        it; or nobody has seen it move, and it is old by the clock. A worker that has just joined is trusted at once."""
+        still = self._observation.stood_still_for(worker.id, worker.beats)
+        if still is not None:
+            return still >= self._dead_after / 2
+        age = timedelta() if worker.seen_at is None else abs(self._clock.now() - worker.seen_at)
+        return age.total_seconds() >= self._dead_after / 2
+
     def retire_silent(self, roster: Sequence[Registration], unreadable: Sequence[Unreadable] = ()) -> list[Retired]:
         """Retires workers that are silent, and entries that could not be read for as long: nobody can give them jobs,
         and what they hold nobody else could get. A worker that lives joins again, with an entry that can be read."""
         now = self._clock.monotonic()
         keys = {bytes(this_document(entry.raw).raw).hex(): entry for entry in unreadable}
         self._observation.forget_all_but({*(worker.id for worker in roster), *keys})
-        silent: list[Registration | Unreadable] = [
+        silent: list[Silent] = [
             w for w in roster if self._observation.still_for(w.id, w.beats, now) >= self._dead_after
         ]
         silent += [
             entry for key, entry in keys.items() if self._observation.still_for(key, "", now) >= self._dead_after
         ]
+        return self._retire_all(silent)
+
+    def _retire_all(self, silent: Sequence[Silent]) -> list[Retired]:
+        """Some at once, and only for a while: whoever leads has more to do. The others are retired at the next look."""
+        until = self._clock.monotonic() + _LONGEST
         retired: list[Retired] = []
-        failure: Exception | None = None
-        for worker in silent:
+        failures: list[Exception] = []
+        self._end_sessions(silent)
+        for start in range(0, len(silent), AT_ONCE):
+            some = silent[start : start + AT_ONCE]
             try:
-                retired.extend(self._retire(worker))
+                retired += self._retire(some)
             except StoreUnreachable:
                 raise
-            except Exception as error:  # what is wrong with one must not keep the others
-                failure = error
-        if failure is not None and not retired:
-            raise failure
+            except Exception:  # what is wrong with one must not keep the others
+                retired += self._one_by_one(some, failures)
+            if self._clock.monotonic() > until:
+                break
+        if failures and not retired:
+            raise failures[-1]
         return retired
 
-    def _retire(self, worker: Registration | Unreadable) -> list[Retired]:
-        crashed: list[JobId] = []
+    def _one_by_one(self, silent: Sequence[Silent], failures: list[Exception]) -> list[Retired]:
+        retired: list[Retired] = []
+        for worker in silent:
+            try:
+                retired += self._retire([worker])
+            except StoreUnreachable:
+                raise
+            except Exception as error:
+                failures.append(error)
+        return retired
+
+    def _end_sessions(self, silent: Sequence[Silent]) -> None:
+        """A worker may have died in the middle of a settlement."""
+        sessions = [worker.session for worker in silent if isinstance(worker, Registration) and worker.session]
+        for session in {repr(session): session for session in sessions}.values():
+            self._store.transactions.end_session_of(session)
+
+    def _retire(self, silent: Sequence[Silent]) -> list[Retired]:
+        crashed: dict[str, tuple[JobId, ...]] = {}
 
         def decide(entry: LastEntry, jobs: list[Document]) -> OutcomeBatch:
             traces = _Traces(entry)
-            outcomes = [(job["_id"], self._outcome(job, traces)) for job in jobs]
-            crashed[:] = [job["_id"] for job in jobs if traces.blames(job)]
-            return OutcomeBatch.of(outcomes)
+            decided = [(job["_id"], self._outcome(job, traces)) for job in jobs]
+            crashed[entry.worker] = tuple(job["_id"] for job in jobs if traces.blames(job))
+            return OutcomeBatch.of(decided)
 
-        transactions = self._store.transactions
-        if isinstance(worker, Unreadable):
-            entry, unreadable = transactions.retire_unreadable(worker, decide), worker.reason
-        else:
-            transactions.end_session_of(worker.session)  # it may have died in the middle of a settlement
-            entry, unreadable = transactions.retire(worker.id, worker.beats, decide), None
-        if entry is None:
-            return []
-        released = len(entry.assigned) - len(crashed)
-        return [Retired(entry.worker, tuple(crashed), released, unreadable)]
+        entries = self._store.transactions.retire_all([_seen(worker) for worker in silent], decide)
+        return [
+            Retired(
+                entry.worker,
+                crashed[entry.worker],
+                len(entry.assigned) - len(crashed[entry.worker]),
+                worker.reason if isinstance(worker, Unreadable) else None,
+            )
+            for worker, entry in zip(silent, entries, strict=True)
+            if entry is not None
+        ]
 
     def _outcome(self, job: Document, traces: _Traces) -> outcomes.Outcome | None:
         if not traces.ran(job):
@@ -111,6 +154,10 @@ class Rescue:
             return outcomes.died_with_its_worker(job, **facts)
         except Exception as error:
             return outcomes.unreadable(job["_id"], encode(job), now, f"{message}, and the job cannot be read: {error}")
+
+
+def _seen(worker: Silent) -> Unreadable | tuple[str, int]:
+    return worker if isinstance(worker, Unreadable) else (worker.id, worker.beats)
 
 
 @dataclass(frozen=True, slots=True)

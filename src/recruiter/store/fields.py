@@ -22,6 +22,10 @@ T = TypeVar("T")
 
 MOST: Final = 2**53
 """The largest counter or term that is believed: nobody counts so far, and adding one to it still works."""
+BELIEVED_TERM: Final = 2**52
+"""The highest term that a leader believes where it stands beside the lease, and goes above. No fleet gets there."""
+HIGHEST_TERM: Final = BELIEVED_TERM + 2**32
+"""The highest term that can be read anywhere: a leader that has gone above a believed one can still take new terms."""
 LONGEST_TEXT: Final = 10_000
 LONGEST_ID: Final = 1_000
 """Characters of a text that is the id of a job: the ids of thousands of jobs stand in one roster document."""

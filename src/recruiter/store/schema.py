@@ -22,7 +22,10 @@ Wanted: TypeAlias = Mapping[str, tuple[Sequence[IndexModel], Document]]
 """Collections by name, with their indexes and validator."""
 
 _EXISTS, _UNAUTHORIZED = 48, 13
-_STRICT = {"validationLevel": "strict", "validationAction": "error"}
+_CHECKED = {"validationLevel": "moderate", "validationAction": "error"}
+"""Every insert is checked, and every update of a sound document. A document that is wrong already, because it came past
+the validator, can be changed: otherwise it could be neither fenced, nor marked as broken, nor mended."""
+_BY_DEFAULT = {"validationLevel": "strict", "validationAction": "error"}
 _OF_THE_SERVER = {"v", "ns", "background"}
 
 
@@ -65,8 +68,8 @@ def differences(database: Database[Document], wanted: Wanted) -> list[Difference
         if name not in existing:
             found.append(Difference(Kind.NO_COLLECTION, name))
             continue
-        options = {**_STRICT, **existing[name]}
-        wanted_options = {"validator": _as_stored(validator), **_STRICT}
+        options = {**_BY_DEFAULT, **existing[name]}
+        wanted_options = {"validator": _as_stored(validator), **_CHECKED}
         if any(_as_stored(options).get(key) != value for key, value in wanted_options.items()):
             found.append(Difference(Kind.OTHER_VALIDATOR, name))
         found.extend(_indexes(name, indexes, database.get_collection(name).list_indexes()))
@@ -126,11 +129,11 @@ def _make(
 ) -> None:
     name = difference.collection
     if difference.kind == Kind.OTHER_VALIDATOR:
-        database.command({"collMod": name, "validator": validator, **_STRICT})
+        database.command({"collMod": name, "validator": validator, **_CHECKED})
         return
     if difference.kind == Kind.NO_COLLECTION:
         try:
-            database.create_collection(name, validator=validator, check_exists=False)
+            database.command({"create": name, "validator": validator, **_CHECKED})
         except OperationFailure as error:
             if error.code != _EXISTS:  # another process has just made it
                 raise

@@ -190,23 +190,32 @@ class Transactions:
 
         return self._transaction(write)
 
-    @store_call
     def retire(self, worker: str, beats: int, decide: DecideOutcomes) -> LastEntry | None:
-        """Takes a silent worker off the roster. `decide` returns the outcomes of the jobs it was running, and of those
-        it may have started since its last heartbeat: the next few in its list.
-
-        Returns what the worker held, or None when it showed life or is gone already.
-        """
-        return self._transaction(lambda s: self._retired(self._roster.remove(worker, beats, s), decide, s))
+        """One worker: see `retire_all`."""
+        return self.retire_all([(worker, beats)], decide)[0]
 
     @store_call
-    def retire_unreadable(self, entry: Unreadable, decide: DecideOutcomes) -> LastEntry | None:
-        """The same with an entry of the roster that cannot be read, if it still cannot."""
-        return self._transaction(lambda s: self._retired(self._roster.remove_unreadable(entry, s), decide, s))
+    def retire_all(
+        self, silent: Sequence[tuple[str, int] | Unreadable], decide: DecideOutcomes
+    ) -> list[LastEntry | None]:
+        """Takes silent workers, by id and beats, and entries that cannot be read off the roster. `decide`
+        returns the outcomes of the jobs that each was running, and of those that it may have started since its last
+        heartbeat: the next few in its list.
+
+        Returns what each held, or None where it showed life, can be read again, or is gone already.
+        """
+
+        def write(session: ClientSession) -> list[LastEntry | None]:
+            return [self._retired(self._roster.remove(each, session), decide, session) for each in silent]
+
+        return self._transaction(write)
 
     def _retired(self, entry: LastEntry | None, decide: DecideOutcomes, session: ClientSession) -> LastEntry | None:
         if entry is None:
             return None
+        if not entry.assigned:
+            self._write(decide(entry, []), session)
+            return entry
         first = [*entry.running, *entry.assigned[:SUSPECTS]]
         query = {
             "_id": {"$in": list(entry.assigned)},

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from recruiter.domain.job import JobId
@@ -37,6 +38,8 @@ class Registration:
     """What its host has."""
     metered: tuple[tuple[JobId, str], ...] = ()
     """Jobs that were given to it and that count against limits or resources, with their lanes; some have ended."""
+    seen_at: datetime | None = None
+    """Its last heartbeat, or when it joined."""
 
     @property
     def free_slots(self) -> int:

@@ -79,7 +79,7 @@ class Archived:
     def get(self, id: JobId) -> ArchivedJob | None:
         """Raises UnreadableDocument."""
         document = self._raw.find_one({"_id": id})
-        return readable(_parsed(document)) if document else None
+        return readable(_parsed(document)) if document is not None else None
 
     @store_call
     def document(self, id: JobId) -> Document | None:

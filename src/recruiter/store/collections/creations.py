@@ -12,8 +12,11 @@ from pymongo.collection import Collection
 from recruiter.domain.arguments.values import TAG
 from recruiter.domain.job import JobId
 from recruiter.domain.names import DEFAULT_METHOD
-from recruiter.store.codec import Document, encode
+from recruiter.domain.unreadable import Unreadable
+from recruiter.store import fields as field
+from recruiter.store.codec import RAW, Document, encode
 from recruiter.store.errors import store_call
+from recruiter.store.reading import parsed
 
 NAME = "creations"
 VALIDATOR = {"$jsonSchema": {"properties": {"at": {"bsonType": "date"}}}}
@@ -31,6 +34,14 @@ class Creations:
         self.collection.insert_one({"_id": document["_id"], "at": at}, session=session)
         for id in formerly:
             self.collection.insert_one({"_id": id, "at": at, "job": document["_id"]}, session=session)
+
+    @store_call
+    def unreadable(self, limit: int, within: float) -> Sequence[Unreadable]:
+        """Up to so many. For reports only, it reads all of the collection; raises StoreUnreachable if that takes longer
+        than so many seconds."""
+        raw: Collection[Any] = self.collection.with_options(codec_options=RAW)
+        found = raw.find({"at": {"$not": {"$type": "date"}}}, limit=limit, max_time_ms=int(within * 1000))
+        return parsed(NAME, found, lambda document: field.moment(document, "at")).unreadable
 
     @store_call
     def job_of(self, ids: Sequence[JobId]) -> JobId | None:

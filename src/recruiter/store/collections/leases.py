@@ -27,15 +27,13 @@ from recruiter.errors import StoreError, UnreadableDocument
 from recruiter.store import fields as field
 from recruiter.store.codec import RAW, Document, decode_leniently
 from recruiter.store.errors import store_call
-from recruiter.store.fields import MOST
+from recruiter.store.fields import BELIEVED_TERM, HIGHEST_TERM, MOST
 from recruiter.store.reading import parse_one, parsed, readable
 from recruiter.store.sessions import SessionId, session_id
 
 NAME = "leases"
 LEADER = "leader"
 MOST_TAKEOVERS = 20
-HIGHEST_TERM = MOST
-"""No fleet gets there; a term above it was written by hand."""
 _WITHIN = 5.0
 """Seconds for a look at the lease or a write on it, retries of the driver included."""
 
@@ -89,7 +87,7 @@ class Leases:
     def look(self) -> Lease | Unreadable | None:
         with pymongo.timeout(_WITHIN):
             found = self._raw.find_one({"_id": LEADER})
-        return parse_one(NAME, bytes(found.raw), _lease) if found else None
+        return parse_one(NAME, bytes(found.raw), _lease) if found is not None else None
 
     @store_call
     def unreadable(self) -> Sequence[Unreadable]:
@@ -101,7 +99,7 @@ class Leases:
         """The newest term anybody leads or led with, certainly. Raises StoreError while the lease cannot be read: the
         next leader writes it anew."""
         found = self._linearizable.find_one({"_id": LEADER}, max_time_ms=10_000)
-        lease = parse_one(NAME, bytes(found.raw), _lease) if found else None
+        lease = parse_one(NAME, bytes(found.raw), _lease) if found is not None else None
         if isinstance(lease, Unreadable):
             raise StoreError(f"{lease}; the next leader writes a new one")
         return lease.term if lease else 0
@@ -140,12 +138,12 @@ class Leases:
                 },
                 return_document=ReturnDocument.AFTER,
             )
-        return readable(parse_one(NAME, bytes(found.raw), _lease)) if found else None
+        return readable(parse_one(NAME, bytes(found.raw), _lease)) if found is not None else None
 
     def _replace(self, seen: Unreadable, fresh: Mapping[str, Any], above: int) -> Lease | None:
         """A lease that cannot be read cannot be renewed, so its holder leads no more."""
         stored = decode_leniently(seen.raw)[0].get("term")
-        last = stored if isinstance(stored, int) and 0 <= stored < HIGHEST_TERM else 0
+        last = stored if isinstance(stored, int) and 0 <= stored <= BELIEVED_TERM else 0
         document = {"_id": LEADER, "term": max(above, last) + 1, "beats": 0, **fresh}
         same = {"_id": LEADER, "$expr": {"$eq": ["$$ROOT", {"$literal": RawBSONDocument(seen.raw, RAW)}]}}
         with pymongo.timeout(_WITHIN):
@@ -188,7 +186,7 @@ def _lease(document: Document) -> Lease:
             return otherwise
 
     return Lease(
-        term=field.whole(document, "term", most=MOST - 1),
+        term=field.whole(document, "term", most=HIGHEST_TERM),
         holder=field.text(document, "holder", None),
         beats=field.whole(document, "beats", most=MOST - 1),
         host=perhaps(lambda: field.text(document, "host", ""), ""),

@@ -26,8 +26,8 @@ from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import Superseded, UnreadableDocument
 from recruiter.store import fields
 from recruiter.store.codec import RAW, Document, decode_leniently
-from recruiter.store.collections.leases import HIGHEST_TERM
 from recruiter.store.errors import store_call
+from recruiter.store.fields import BELIEVED_TERM, HIGHEST_TERM
 from recruiter.store.reading import parsed
 
 NAME = "limits"
@@ -140,7 +140,10 @@ class Limits:
     @store_call
     def highest_term(self) -> int:
         """The highest term of a leader that has counted starts here; what no leader can have written is passed over."""
-        query = {"_id": {"$gt": _STARTS, "$lt": f"{_STARTS}\U0010ffff"}, **_OF_A_LEADER}
+        query = {
+            "_id": {"$gt": _STARTS, "$lt": f"{_STARTS}\U0010ffff"},
+            "term": {"$type": ["int", "long"], "$lte": BELIEVED_TERM},
+        }
         found = self.collection.find_one(query, {"_id": 0, "term": 1}, sort=[("term", -1)])
         return int(found["term"]) if found else 0
 

@@ -36,7 +36,7 @@ from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.store import fields as field
 from recruiter.store.codec import RAW, Document, decode_leniently, this_document
 from recruiter.store.errors import store_call
-from recruiter.store.fields import MOST, is_job_id
+from recruiter.store.fields import BELIEVED_TERM, HIGHEST_TERM, MOST, is_job_id
 from recruiter.store.reading import parse_one, parsed
 from recruiter.store.sessions import session_id
 
@@ -95,6 +95,8 @@ _PLANNING_FIELDS: Document = {
             "resources",
             "metered",
             "kept_idle",
+            "given",
+            "seen_at",
         ),
         1,
     ),
@@ -309,7 +311,7 @@ class Roster:
     @store_call
     def highest_term(self) -> int:
         """Of the terms that are believed: a value that was written by hand may be anything."""
-        found = self._raw.find_one({"term": {"$lte": MOST}}, {"_id": 0, "term": 1}, sort=[("term", -1)])
+        found = self._raw.find_one({"term": {"$lte": BELIEVED_TERM}}, {"_id": 0, "term": 1}, sort=[("term", -1)])
         return int(found["term"]) if found else 0
 
     @store_call
@@ -363,13 +365,15 @@ class Roster:
         """Every held job, by worker."""
         return dict(self._assigned())
 
-    def remove(self, worker: str, beats: int, session: ClientSession) -> LastEntry | None:
-        """Inside a transaction: takes the worker off the roster unless it has shown life since."""
-        found = self._raw.find_one_and_delete({"_id": worker, "beats": beats}, session=session)
-        return _last_entry(bytes(found.raw)) if found else None
+    def remove(self, seen: tuple[str, int] | Unreadable, session: ClientSession) -> LastEntry | None:
+        """Inside a transaction: takes a worker, by id and beats, off the roster unless it has shown life since; or an
+        entry that cannot be read, if it still cannot."""
+        if isinstance(seen, Unreadable):
+            return self._remove_unreadable(seen, session)
+        found = self._raw.find_one_and_delete({"_id": seen[0], "beats": seen[1]}, session=session)
+        return _last_entry(bytes(found.raw)) if found is not None else None
 
-    def remove_unreadable(self, entry: Unreadable, session: ClientSession) -> LastEntry | None:
-        """Inside a transaction: takes an entry off the roster if it still cannot be read."""
+    def _remove_unreadable(self, entry: Unreadable, session: ClientSession) -> LastEntry | None:
         found = self._raw.find_one(this_document(entry.raw), session=session)
         if found is None or not isinstance(parse_one(NAME, bytes(found.raw), _whole_registration), Unreadable):
             return None
@@ -379,7 +383,7 @@ class Roster:
     @store_call
     def tell_of_pauses(self) -> None:
         """Tells every worker that what is paused has changed: it reads that with its next heartbeat."""
-        self.collection.update_many({}, {"$inc": {"pauses": 1}})
+        self.collection.update_many({"pauses": {"$gte": 0, "$lte": MOST}}, {"$inc": {"pauses": 1}})
 
     @store_call
     def keep_idle(self, worker: str, why: Mapping[str, Any] | None) -> bool:
@@ -444,7 +448,9 @@ def _registration(document: Document) -> Registration:
     """The parser of what is planned with."""
     groups = field.texts(document, "groups", None)
     idle = field.mapping(document, "kept_idle", None)
-    field.whole(document, "term")
+    field.whole(document, "term", most=HIGHEST_TERM)
+    if "given" in document:  # assigning raises it
+        field.whole(document, "given")
     return Registration(
         id=field.text(document, "_id"),
         groups=None if groups is None else frozenset(groups),
@@ -458,7 +464,8 @@ def _registration(document: Document) -> Registration:
         session=session_id("session", document.get("session")),
         host=field.text(document, "host", ""),
         resources=_resources(field.text(document, "resources", "")),
-        metered=tuple(dict(field.array(document, "metered", _metered, ())).items()),
+        metered=tuple(dict(field.array({"metered": [], **document}, "metered", _metered)).items()),
+        seen_at=field.moment(document, "seen_at", None),
     )
 
 

@@ -102,7 +102,7 @@ class Schedulers:
 
     def _look(self, urn: str) -> Scheduler | Unreadable | None:
         document = self._raw.find_one({"_id": urn})
-        return parse_one(NAME, bytes(document.raw), _scheduler) if document else None
+        return parse_one(NAME, bytes(document.raw), _scheduler) if document is not None else None
 
     @store_call
     def get(self, urn: str) -> Scheduler | None:
