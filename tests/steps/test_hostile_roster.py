@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from bson import Int64
-from recruiter.domain.retry.policy_registry import PolicyRegistry
 
 from recruiter.clock import Clock
 from recruiter.domain.planning.assign import Registration
+from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.steps.assign import assign
 from recruiter.steps.lead import Leadership
 from recruiter.steps.rescue import AT_ONCE, Rescue
