@@ -35,6 +35,20 @@ def on_the_roster(store: Store, worker: str = "w1", term: int = 1, **facts: Any)
     return worker
 
 
+def hold(store: Store, *jobs: Job, worker: str = "w1") -> list[JobId]:
+    """These jobs wait, and this worker holds them: only what it holds can be settled."""
+    ids = insert(store, *jobs)
+    give(store, *ids, worker=worker)
+    return ids
+
+
+def give(store: Store, *ids: JobId, worker: str = "w1") -> str:
+    """This worker, which joins if it has not yet, holds these jobs."""
+    on_the_roster(store, worker)
+    assert store.roster.assign({worker: list(ids)}, 1)
+    return worker
+
+
 def beat(store: Store, worker: str, facts: Document) -> Beat | None:
     """A heartbeat, with time enough for a slow machine."""
     return store.roster.beat(worker, facts, within=20.0)

@@ -139,7 +139,8 @@ some_rates = st.none() | st.builds(Rate, st.integers(1, 4), st.sampled_from([5, 
 def some_limits(draw: st.DrawFn) -> list[Limit]:
     counted = st.sampled_from(["task:t", "task:u", "group:g", "key:k"])
     limits = [
-        Limit(subject, draw(st.integers(0, 6)), draw(some_rates)) for subject in draw(st.lists(counted, max_size=3))
+        Limit(subject, draw(st.integers(0, 6)), draw(some_rates))
+        for subject in draw(st.lists(counted, max_size=3, unique=True))
     ]
     if draw(st.booleans()):
         limits.append(Limit(draw(st.sampled_from(["resource:mem", "resource:proc"])), draw(st.integers(0, 20))))

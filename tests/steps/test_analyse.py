@@ -26,7 +26,7 @@ from recruiter.store.database import Store
 from recruiter.store.outcomes import OutcomeBatch
 from recruiter.store.target import Target
 from recruiter.views.analytics import analyse
-from tests.samples import a_job, insert, on_the_roster
+from tests.samples import a_job, hold, insert, on_the_roster
 
 
 @pytest.fixture
@@ -88,9 +88,8 @@ class TestCounts:
             )
             for _ in range(400)
         ]
-        insert(store, *jobs)
         for number in range(3):
-            on_the_roster(store, f"w{number}")
+            hold(store, *jobs[number::3], worker=f"w{number}")
 
         def settle(number: int) -> None:
             mine = jobs[number::3]
@@ -185,8 +184,7 @@ class TestCounts:
     def test_a_settlement_that_is_repeated_counts_once(self, store: Store) -> None:
         """Given a batch whose outcome was not known, when it is settled again with one more, then each counts once."""
         first, second = a_job(), a_job()
-        insert(store, first, second)
-        on_the_roster(store)
+        hold(store, first, second)
         at = store.clock.now()
         one, two = ended(first, at), ended(second, at)
         store.transactions.settle("w1", OutcomeBatch({first.id: one}), {})

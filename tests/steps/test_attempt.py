@@ -50,7 +50,7 @@ from recruiter.store.database import Store
 from recruiter.store.outcomes import Outcome, Rescheduled
 from tests.bench import Bench, ended, failing, raising
 from tests.conftest import eventually
-from tests.samples import NOW, a_job, document, insert, on_the_roster
+from tests.samples import NOW, a_job, document, give, hold
 
 MINUTE = timedelta(minutes=1)
 
@@ -883,15 +883,16 @@ class TestRetryLater:
 
     def test_an_answer_that_comes_twice_changes_nothing_the_second_time(self, bench: Bench, store: Store) -> None:
         """Given an unknown outcome: the first snooze is settled again after the second one."""
-        worker = on_the_roster(store)
         job = a_task(bench, raising(RetryLater(1)))
-        insert(store, job)
+        hold(store, job)
         first = bench.of_job(job)
-        settle(store, worker, [(job.id, first)], {})
+        settle(store, "w1", [(job.id, first)], {})
         bench.clock.move(MINUTE)
-        settle(store, worker, [(job.id, bench.executor.run(encode(document(store, job.id))))], {})
+        give(store, job.id)
+        settle(store, "w1", [(job.id, bench.executor.run(encode(document(store, job.id))))], {})
+        give(store, job.id)
 
-        settle(store, worker, [(job.id, first)], {})
+        settle(store, "w1", [(job.id, first)], {})
 
         found = document(store, job.id)
         assert (found["snoozes"], found["attempts"]) == (2, 0)
@@ -1359,13 +1360,12 @@ class TestOutcome:
         assert bench.archived(lambda: str(current_job.started_at.tzinfo))["result"] == str(UTC)
 
     def test_a_note_survives_the_way_to_the_archive(self, store: Store, bench: Bench) -> None:
-        worker = on_the_roster(store)
         task = bench.recruiter.task(name="noted")(lambda: 1)
         task.finalize(raising_finalizer)
         job = a_job(task="noted", args={})
-        insert(store, job)
+        hold(store, job)
 
-        settle(store, worker, [(job.id, bench.of_job(job))], {})
+        settle(store, "w1", [(job.id, bench.of_job(job))], {})
 
         archived = store.archived.get(job.id)
         assert archived is not None

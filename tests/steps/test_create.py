@@ -29,7 +29,7 @@ from recruiter.store.codec import LARGEST_JOB
 from recruiter.store.collections.creations import content_id
 from recruiter.store.database import Store
 from recruiter.store.target import Target
-from tests.samples import a_job, done, insert, on_the_roster, places
+from tests.samples import a_job, done, give, hold, places
 
 UTC_NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -239,8 +239,7 @@ class TestOnceEver:
 
     def test_while_it_runs(self, notes: Task[[Any], Any, Any], store: Store) -> None:
         first = notes.create(1)
-        on_the_roster(store)
-        store.roster.assign({"w1": [first.id]}, 1)
+        give(store, first.id)
 
         assert not notes.create(1).created
 
@@ -309,15 +308,14 @@ class TestAnIdOfOnesOwn:
         self, notes: Task[[Any], Any, Any], store: Store
     ) -> None:
         """Given jobs that end while somebody makes others with their ids, then nobody succeeds and nothing is torn."""
-        worker = on_the_roster(store)
         jobs = [a_job(f"job{number}", task="note", args={"data": 1}) for number in range(25)]
-        insert(store, *jobs)
+        hold(store, *jobs)
         together = threading.Barrier(2, timeout=20)
 
         def end_them() -> None:
             for job in jobs:
                 together.wait()
-                settle(store, worker, [(job.id, done(job))], {})
+                settle(store, "w1", [(job.id, done(job))], {})
 
         def reuse_them() -> list[str]:
             refused = []
@@ -512,7 +510,7 @@ def archive(store: Store, handle: JobHandle[Any], result: Any = 1) -> None:
     """What a worker does when the job has ended."""
     job = store.scheduled.get(handle.id)
     assert job is not None
-    worker = on_the_roster(store)
+    worker = give(store, job.id)
     settle(store, worker, [(job.id, done(job, worker, result))], {})
     assert isinstance(store.archived.get(job.id), ArchivedJob)
 

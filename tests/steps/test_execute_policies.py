@@ -12,7 +12,7 @@ from recruiter.domain.retry.decision import Archive, Decision, Failure, Retry, R
 from recruiter.steps.settle import settle
 from recruiter.store.database import Store
 from tests.bench import Bench, failing, raising
-from tests.samples import NOW, a_job, document, insert, on_the_roster, places
+from tests.samples import NOW, a_job, document, hold, places
 
 
 @pytest.fixture
@@ -59,9 +59,7 @@ class TestBrokenPolicies:
         bench.recruiter.policies.register(Scripted)
         task = bench.recruiter.task(name="tried")(failing)
         job = a_job(task=task.name, args={}, retry_policy=bench.policy(Scripted(what)))
-        insert(store, job)
-        on_the_roster(store, "w1")
-        store.roster.assign({"w1": [job.id]}, 1)
+        hold(store, job)
 
         move = bench.of_job(job)
         settle(store, "w1", [(job.id, move)], {})
@@ -81,8 +79,7 @@ class TestBrokenPolicies:
         bench.recruiter.policies.register(Scripted)
         task = bench.recruiter.task(name="tried")(failing)
         job = a_job(task=task.name, args={}, retry_policy=bench.policy(Scripted("far away")))
-        insert(store, job)
-        on_the_roster(store, "w1")
+        hold(store, job)
 
         settle(store, "w1", [(job.id, bench.of_job(job))], {})
 

@@ -682,7 +682,7 @@ class TestTheClassLine:
         ("tags", "words"),
         [
             (OSError("no disk"), r"tagged_as\(\) raised OSError: no disk"),
-            (None, r"tagged_as\(\) raised TypeError"),
+            (None, "tags are a list of texts, not None"),
             ("one", r"list of texts, as in \['one'\]"),
             ([5], "a tag must be a text, not 5"),
             ([""], "a tag must be a text"),

@@ -14,7 +14,7 @@ from recruiter.store.codec import job_document
 from recruiter.store.connection import drop_connections
 from recruiter.store.database import Store
 from tests.conftest import eventually
-from tests.samples import a_job, document, done, insert, on_the_roster, places, to_retry
+from tests.samples import a_job, document, done, hold, insert, places, to_retry
 
 
 def forget_sessions(store: Store) -> int:
@@ -24,13 +24,6 @@ def forget_sessions(store: Store) -> int:
     for connection in connections:
         connection.supports_sessions = False
     return len(connections)
-
-
-def hold(store: Store, *jobs: Any) -> list[Any]:
-    ids = insert(store, *jobs)
-    on_the_roster(store)
-    assert store.roster.assign({"w1": ids}, term=1)
-    return ids
 
 
 def test_the_driver_says_of_such_a_connection_that_there_are_no_sessions(store: Store) -> None:

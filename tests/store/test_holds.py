@@ -15,15 +15,7 @@ from recruiter.store.codec import job_document
 from recruiter.store.database import Store
 from recruiter.store.outcomes import OutcomeBatch
 from tests.commands import Recorder, recorded
-from tests.samples import NOW, a_job, document, done, insert, marked_as_started, on_the_roster, places, to_retry
-
-
-def holding(store: Store, *jobs: Job, worker: str = "w1") -> list[JobId]:
-    """A worker that holds these jobs."""
-    ids = insert(store, *jobs)
-    on_the_roster(store, worker)
-    assert store.roster.assign({worker: ids}, 1)
-    return ids
+from tests.samples import NOW, a_job, document, done, hold, insert, marked_as_started, on_the_roster, places, to_retry
 
 
 def held_by(store: Store, worker: str = "w1") -> list[JobId]:
@@ -34,7 +26,7 @@ def held_by(store: Store, worker: str = "w1") -> list[JobId]:
 
 class TestHandingBack:
     def test_one_that_arrives_late_does_not_take_a_job_that_was_given_again(self, store: Store, target: str) -> None:
-        (id,) = holding(store, a_job())
+        (id,) = hold(store, a_job())
         arrives_late = sent_again(store, target, lambda watched: watched.transactions.hand_back("w1", [id]))
         store.roster.assign({"w1": [id]}, 1)
 
@@ -43,14 +35,14 @@ class TestHandingBack:
         assert held_by(store) == [id]
 
     def test_it_does_not_need_to_know_what_was_released_before(self, store: Store) -> None:
-        first, second = holding(store, a_job(), a_job())
+        first, second = hold(store, a_job(), a_job())
         store.transactions.hand_back("w1", [first])
 
         assert store.transactions.hand_back("w1", [second]).assigned == []
 
     def test_an_at_most_once_job_goes_back_as_if_it_had_never_been_here(self, store: Store) -> None:
         job = a_job(at_most_once=True)
-        holding(store, job)
+        hold(store, job)
         store.transactions.mark_started("w1", [job.id], NOW)
 
         store.transactions.settle("w1", OutcomeBatch.of([(job.id, outcomes.not_started(job_document(job)))]), {})
@@ -64,7 +56,7 @@ class TestSettling:
     def test_nothing_is_written_of_a_job_that_is_not_held(self, store: Store, outcome: Callable[[Job], Any]) -> None:
         """Given a job that a failover has taken off the list, when its result comes, then it is not written."""
         mine, lost = a_job(), a_job()
-        holding(store, mine)
+        hold(store, mine)
         insert(store, lost)
 
         store.transactions.settle("w1", OutcomeBatch.of([(mine.id, done(mine)), (lost.id, outcome(lost))]), {})
@@ -74,7 +66,7 @@ class TestSettling:
 
     def test_settling_again_after_an_unknown_outcome_writes_nothing(self, store: Store) -> None:
         job = a_job()
-        holding(store, job)
+        hold(store, job)
         batch = OutcomeBatch({job.id: done(job)})
         store.transactions.settle("w1", batch, {})
 
@@ -85,7 +77,7 @@ class TestSettling:
 
 class TestMarking:
     def test_the_first_to_mark_may_start(self, store: Store) -> None:
-        first, second = holding(store, a_job("a", at_most_once=True), a_job("b", at_most_once=True))
+        first, second = hold(store, a_job("a", at_most_once=True), a_job("b", at_most_once=True))
         marked_as_started(store, "somebody before", first)
 
         marked = store.transactions.mark_started("w1", [first, second], NOW)
@@ -94,7 +86,7 @@ class TestMarking:
         assert (document(store, second)["started_by"], document(store, second)["started_at"]) == ("w1", NOW)
 
     def test_marking_again_after_an_unknown_outcome_may_start(self, store: Store) -> None:
-        (id,) = holding(store, a_job(at_most_once=True))
+        (id,) = hold(store, a_job(at_most_once=True))
 
         answers = [store.transactions.mark_started("w1", [id], NOW).may_start for _ in range(2)]
 
@@ -102,7 +94,7 @@ class TestMarking:
 
     def test_one_that_is_not_held_is_not_marked(self, store: Store) -> None:
         """Given a job that has been given to somebody else, when the one who held it marks it, then nothing happens."""
-        (id,) = holding(store, a_job(at_most_once=True))
+        (id,) = hold(store, a_job(at_most_once=True))
         on_the_roster(store, "w2")
 
         marked = store.transactions.mark_started("w2", [id], NOW)
@@ -112,7 +104,7 @@ class TestMarking:
         assert store.transactions.mark_started("w1", [id], NOW).may_start == {id}
 
     def test_one_who_was_retired_cannot_mark(self, store: Store) -> None:
-        (id,) = holding(store, a_job(at_most_once=True))
+        (id,) = hold(store, a_job(at_most_once=True))
         store.roster.leave("w1")
 
         with pytest.raises(Superseded, match="w1"):
@@ -121,7 +113,7 @@ class TestMarking:
         assert "started_by" not in document(store, id)
 
     def test_a_cancelled_job_is_neither_marked_nor_taken_for_a_lost_one(self, store: Store) -> None:
-        (id,) = holding(store, a_job(at_most_once=True))
+        (id,) = hold(store, a_job(at_most_once=True))
         store.scheduled.flag_cancelled(id, NOW, None, None)
 
         marked = store.transactions.mark_started("w1", [id], NOW)
@@ -138,7 +130,7 @@ class TestMarking:
 def test_an_at_most_once_job_without_its_task_can_start_elsewhere(store: Store) -> None:
     """Given a worker that does not know the task of a job that it has marked, then another one may start it."""
     job = a_job(at_most_once=True)
-    holding(store, job)
+    hold(store, job)
     store.transactions.mark_started("w1", [job.id], NOW)
 
     store.transactions.settle("w1", OutcomeBatch.of([(job.id, outcomes.misplaced(job_document(job), NOW))]), {})

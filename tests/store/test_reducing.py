@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from bson.binary import Binary
 
-from recruiter.domain.job import Execution, Job, JobId
+from recruiter.domain.job import Execution, JobId
 from recruiter.errors import DocumentRefused, StoreError
 from recruiter.events import Event, Events
 from recruiter.processes.worker.settler import settle_all
@@ -16,17 +16,10 @@ from recruiter.store import outcomes
 from recruiter.store.codec import Document, decode, encode, job_document
 from recruiter.store.database import Store
 from recruiter.store.outcomes import Rescheduled
-from tests.samples import NOW, a_job, document, done, insert, on_the_roster, places
+from tests.samples import NOW, a_job, document, done, hold, places
 
 LATER = NOW + timedelta(minutes=5)
 HUGE = Binary(bytes(17 * 1024 * 1024))
-
-
-def hold(store: Store, *jobs: Job) -> list[JobId]:
-    ids = insert(store, *jobs)
-    on_the_roster(store)
-    assert store.roster.assign({"w1": ids}, term=1)
-    return ids
 
 
 def settled(store: Store, *outcomes: tuple[JobId, outcomes.Outcome | None], **facts: Any) -> list[str]:

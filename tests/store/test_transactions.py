@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from recruiter.domain.job import Job, JobId
+from recruiter.domain.job import JobId
 from recruiter.errors import StoreError, Superseded
 from recruiter.store.codec import Document, encode, job_document
 from recruiter.store.collections.roster import Holding, LastEntry
@@ -20,21 +20,13 @@ from tests.samples import (
     beat,
     document,
     done,
+    hold,
     insert,
     marked_as_started,
-    on_the_roster,
     places,
     running,
     to_retry,
 )
-
-
-def hold(store: Store, *jobs: Job, worker: str = "w1") -> list[JobId]:
-    """These jobs wait, and this worker holds them."""
-    ids = insert(store, *jobs)
-    on_the_roster(store, worker)
-    assert store.roster.assign({worker: ids}, term=1)
-    return ids
 
 
 class TestSettle:

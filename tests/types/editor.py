@@ -53,7 +53,7 @@ async def in_a_loop() -> None:
     from_builder: int = await job.aresult(1.5)
     found = await recruiter.afind(job.id)
     moment: datetime = found.created_at
-    why: str = found.why  # E: attr-defined
+    why: str = found.why  # E: assignment
     twice: Decimal = await price("tea") + await price("tea")
     del awaited, wrong_awaited, from_builder, moment, why, twice
 

@@ -251,6 +251,18 @@ class TestMeter:
         assert meter.refusal(lane) == AtRate("task:a", rate, NOW + 9 * SECOND)
         assert meter.logs() == {"task:a": [(NOW - SECOND, 2), (NOW, 1)]}
 
+    def test_the_next_start_is_that_of_the_log_that_is_kept(self) -> None:
+        """Given a log whose moments are rounded up when a start is noted, then the reason names no earlier moment."""
+        rate = Rate(2, 60)
+        meter = Meter([Limit("task:a", rate=rate)], {"task:a": [(NOW - SECOND, 1)]}, NOW)
+        lane = Lane("g", "a")
+        meter.start(lane, 1)
+
+        reason = meter.refusal(lane)
+
+        assert isinstance(reason, AtRate)
+        assert rate.left(meter.logs()["task:a"], reason.next_at) == 1
+
     def test_jobs_that_are_held_are_no_new_starts(self) -> None:
         meter = Meter([Limit("key:k", 9, Rate(3, 10))], {}, NOW)
         meter.take(Lane("g", "a", key="k:1"), 1)

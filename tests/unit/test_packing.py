@@ -231,7 +231,7 @@ class TestLimits:
 
         assert packing.hands == {"w": [1, 2]}
         assert packing.starts == {"task:t": rate.noted([(NOW - 50 * SECOND, 3)], NOW, 2)}
-        assert why(packing) == AtRate("task:t", rate, NOW + 10 * SECOND)
+        assert why(packing) == AtRate("task:t", rate, rate.next_at(packing.starts["task:t"], NOW))
 
     def test_of_what_the_fleet_may_use(self) -> None:
         packing = plan(jobs(9, "g/t/mem=30"), [place("a"), place("b")], "mem=100", limits=[Limit("resource:mem", 100)])

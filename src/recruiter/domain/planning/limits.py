@@ -309,11 +309,16 @@ class _Counter:
         if self.ceiling is not None and self.used + amount > self.ceiling:
             return self._full(amount, self.ceiling)
         if self.limit.rate is not None and self.started >= self.startable:
-            later = self.limit.rate.next_at([*self.log, (self.now, self.started)], self.now)
-            return AtRate(self.bucket, self.limit.rate, later)
+            return AtRate(self.bucket, self.limit.rate, self.limit.rate.next_at(self.noted(), self.now))
         if self.keeper is not None and self.keeper in first and amount > self.room():
             return KeptFor(f"what is left of {_titled(self.bucket)}", self.keeper)
         return None
+
+    def noted(self) -> Sequence[Start]:
+        """The log as the next round will read it: rewritten only if a job was started."""
+        if self.limit.rate is None or not self.started:
+            return self.log
+        return self.limit.rate.noted(self.log, self.now, self.started)
 
     def _full(self, amount: int, ceiling: int) -> Reason:
         if self.limit.kind == RESOURCE:
@@ -424,11 +429,7 @@ class Meter:
     def logs(self) -> dict[str, list[Start]]:
         """The log to keep of every bucket with a rate of which jobs were given: in the window of its own limit."""
         counters = (counter for counters in self._counters.values() for counter in counters)
-        return {
-            counter.bucket: counter.limit.rate.noted(counter.log, counter.now, counter.started)
-            for counter in counters
-            if counter.started and counter.limit.rate
-        }
+        return {counter.bucket: list(counter.noted()) for counter in counters if counter.started and counter.limit.rate}
 
     def _of(self, lane: Lane) -> _Counters:
         if not self._limited:
