@@ -201,7 +201,7 @@ class TestForms:
                 "state",
                 "tags",
                 "urn",
-                "username",
+                "owner",
                 "needs",
                 "attempts",
                 "locked_by",
