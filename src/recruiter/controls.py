@@ -66,7 +66,7 @@ class Controls:
     aremove_limit = async_face(remove_limit)
 
     def pause_group(self, group: str, *, by: str | None = None, reason: str | None = None) -> None:
-        """No job of this group starts until it is resumed; those that run go on.
+        """Pauses a group: none of its jobs starts until it is resumed. Running jobs continue.
 
         Workers learn it with their next heartbeat (a second), and hand back what they hold and have not started.
         """
@@ -82,7 +82,7 @@ class Controls:
     aresume_group = async_face(resume_group)
 
     def block_starts(self, *, by: str | None = None, reason: str | None = None) -> None:
-        """No job starts anywhere until starts are allowed again; those that run go on.
+        """Blocks all starts: no job starts anywhere until starts are allowed again. Running jobs continue.
 
         Workers learn it with their next heartbeat (a second), and hand back what they hold and have not started.
         """

@@ -58,11 +58,11 @@ class RecruiterError(Exception):
 
 
 class InvalidJob(RecruiterError):
-    """A job that must not be stored; nothing was."""
+    """The job is invalid; nothing was stored."""
 
 
 class InvalidName(InvalidJob):
-    """A task, group, tag or urn that cannot be one."""
+    """The name of a task, group, tag or urn is invalid."""
 
 
 class InvalidArguments(InvalidJob):
@@ -128,7 +128,7 @@ class UnreadableDocument(RecruiterError):
 
 
 class InvalidFilter(RecruiterError):
-    """A filter for jobs that cannot be used, or a cursor that is none; the message names what to correct."""
+    """The filter or the cursor is invalid; the message names what to correct."""
 
 
 class UnknownTask(RecruiterError):
@@ -136,7 +136,7 @@ class UnknownTask(RecruiterError):
 
 
 class TaskExists(RecruiterError):
-    """Two different functions or classes want one task name; give one of them `name=`."""
+    """Two different functions or classes have the same task name; give one of them `name=`."""
 
 
 class JobNotFound(RecruiterError):
@@ -164,7 +164,8 @@ class ResultTimeout(RecruiterError, TimeoutError):
 
 
 class JobTimedOut(RecruiterError):
-    """The job's time is over. Raised inside it, to clean up and leave; one that stays is ended with its process.
+    """The job's time is over. Raised inside it, so that it cleans up and ends; a job that does not end is ended
+    with its process.
 
     No TimeoutError, which is an OSError: code that expects one of those would swallow it.
     """
@@ -183,7 +184,8 @@ class JobBlockedOthers(RecruiterError):
 
 
 class JobCancelled(BaseException):
-    """Somebody has cancelled the job. Raised inside it, to clean up and leave; whoever stays is ended with the process.
+    """The job was cancelled. Raised inside it, so that it cleans up and ends; a job that does not end is ended
+    with its process.
 
     Not an Exception, like asyncio's CancelledError: code that catches everything must not go on as if nothing happened.
     """
@@ -232,7 +234,7 @@ class ApplicationError(RecruiterError):
 
 
 class SettingsError(RecruiterError):
-    """An option, an environment variable or the settings file says something impossible."""
+    """An option, an environment variable or the settings file is invalid; the message names it."""
 
 
 class StoreError(RecruiterError):
@@ -248,7 +250,7 @@ class DocumentRefused(StoreError):
 
 
 class StoreRefused(StoreError):
-    """The server answers, and says no: authentication or rights."""
+    """The server refuses the request: authentication or rights."""
 
 
 class NotAReplicaSet(StoreError):
@@ -284,7 +286,7 @@ class Superseded(RecruiterError):
 
 
 class ReadOnly(RecruiterError):
-    """The web console was asked to act, and only shows; start it with `--actions`, or give `actions=True`."""
+    """The web console is read-only; start it with `--actions`, or give `actions=True`."""
 
 
 class TooManyViewers(RecruiterError):

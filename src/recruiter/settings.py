@@ -98,7 +98,7 @@ class TargetSettings(BaseSettings):
 
 
 class Settings(TargetSettings):
-    """Everything a process can be told."""
+    """All settings of a process."""
 
     model_config = SettingsConfigDict(env_prefix="RECRUITER_", extra="forbid", frozen=True)
 

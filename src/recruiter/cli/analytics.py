@@ -34,7 +34,7 @@ def analytics(
     common: given.TargetOptions = given.TargetOptions(),
     output: Output = "table",
 ) -> None:
-    """How many jobs wait and run, and what has ended of late: how many, how late they started, how long they took.
+    """Counts waiting, running and recently ended jobs, with how late they started and how long they took.
 
     Parameters
     ----------
@@ -43,12 +43,12 @@ def analytics(
     task
         Only jobs of this task.
     at
-        As of this time instead of now: 2030-12-01T22:18:00Z, or 2h for two hours ago.
+        Count at this time instead of now: 2030-12-01T22:18:00Z, or 2h for two hours ago.
     within
-        How far back to look; whole minutes are told.
+        How far back to count, in whole minutes.
     by
-        What to list beneath the sums; time is minute by minute, or hour by hour where it is more than three hours.
-        Owners and tags are of all jobs, and what has ended of late.
+        What to list below the totals. `time` lists minutes, or hours for more than three hours. `owner` and `tag`
+        count all jobs that have not ended, and recently ended ones.
     """
     with recruiter_on(common) as recruiter:
         told = recruiter.analytics(group, task=task, at=at, within=within)

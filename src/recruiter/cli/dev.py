@@ -36,13 +36,14 @@ def dev(
     web: bool = True,
     folder: Annotated[Path, Parameter(help="Where the private MongoDB keeps its data.")] = _FOLDER,
 ) -> int:
-    """Runs everything: a private MongoDB, a recruiter, a worker, a cleaner and the web console, with your FILE loaded.
+    """Starts a private MongoDB, a recruiter, a worker, a cleaner and the web console, with your FILE loaded.
+
     For development.
 
     Parameters
     ----------
     file
-        Your application: FILE.py or MODULE, with :NAME of the Recruiter where there are several.
+        Your application: FILE.py or MODULE; add :NAME if it has several Recruiters.
     target
         Use this MongoDB instead of a private one.
     processes

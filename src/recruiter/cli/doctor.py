@@ -1,4 +1,4 @@
-"""`recruiter doctor`: looks at everything, and says what is wrong and what to do."""
+"""`recruiter doctor` and `recruiter prepare`: check the database and the fleet, and create what the database needs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ All = Annotated[bool, Parameter(name="--all", negative=(), help=_EVERY)]
 
 
 def doctor(*, all_: All = False, target: TargetOptions = TargetOptions(), output: Output = "table") -> int:
-    """Looks at MongoDB, the fleet and what waits, and says what to do. Exit code 1 when something is wrong."""
+    """Checks MongoDB, the fleet and the waiting jobs, and says what to do. Exit code 1 if there is a problem."""
     settings = settings_from(target)
     store = Store(Target.parse(settings.target), patience=PATIENCE)
     try:
@@ -35,7 +35,7 @@ def doctor(*, all_: All = False, target: TargetOptions = TargetOptions(), output
             _print(finding)
     else:
         rows = [asdict(finding) for finding in findings]
-        show(rows, ("level", "about", "text", "todo"), output, empty="There is nothing to say.")
+        show(rows, ("level", "about", "text", "todo"), output, empty="There are no findings.")
     return 1 if any(finding.level is Level.PROBLEM for finding in findings) else 0
 
 
@@ -58,7 +58,7 @@ def _below(text: str, blanks: int) -> str:
 
 
 def prepare(*, target: TargetOptions = TargetOptions()) -> None:
-    """Makes the collections, indexes and validators. Processes do it themselves when they start, if they may."""
+    """Creates the collections, indexes and validators. Processes do it too when they start, with enough rights."""
     store = Store(Target.parse(settings_from(target).target), patience=PATIENCE)
     try:
         store.check()

@@ -1,4 +1,4 @@
-"""The options by which jobs are chosen, and how they become a filter."""
+"""The options that select jobs, and the filter they become."""
 
 from __future__ import annotations
 
@@ -29,51 +29,51 @@ class FilterOptions:
     state: _Several = None
     "waiting (that is queued or postponed), running, succeeded, failed, cancelled, lost."
     task: _Several = None
-    "Of this task."
+    "Jobs of this task."
     group: _Several = None
-    "Of this group."
+    "Jobs of this group."
     tag: _Several = None
-    "With this tag; given several times, with all of them."
+    "Jobs with this tag; repeat it for jobs with all of the tags."
     owner: _Several = None
-    "Of this owner."
+    "Jobs of this owner."
     error: _Several = None
-    "Whose last attempt failed with this exception: its name, with or without the module."
+    "Jobs whose last attempt failed with this exception: its name, with or without the module."
     why: _Several = None
-    "That ended for this reason: tried-too-many-times, …"
+    "Jobs that ended for this reason: tried-too-many-times, …"
     arg: _Several = None
-    "With this argument, by its path: customer.id=42."
+    "Jobs with this argument, by its path: customer.id=42."
     since: _One = None
-    "Ended since, or if not ended, due since: 2h (ago), 2026-11-16, 2026-11-16T03:00Z."
+    "Jobs that ended since this time, or that are due since then: 2h (ago), 2026-11-16, 2026-11-16T03:00Z."
     until: _One = None
-    "Likewise until."
+    "Jobs that ended, or are due, until this time."
     slow: _One = None
-    "Whose last attempt took, or takes, at least so long: 10s."
+    "Jobs whose last attempt took, or takes, at least this long: 10s."
     delayed: _One = None
-    "That started, or still wait, at least so long after their time: 1m."
+    "Jobs that started, or still wait, at least this long after their time: 1m."
     attempts: _Number = None
-    "Tried at least so often."
+    "Jobs with at least this many attempts."
     worker: _Several = None
-    "That this worker holds, or tried last."
+    "Jobs that this worker holds, or ran last."
     urn: _Several = None
-    "With this urn, such as the jobs of a scheduler."
+    "Jobs with this urn, such as the jobs of a scheduler."
     key: _Several = None
-    "With this key of a limit, such as customer:42."
+    "Jobs with this key of a limit, such as customer:42."
     created_since: _One = None
-    "Created since."
+    "Jobs created since this time."
     created_until: _One = None
-    "Created until."
+    "Jobs created until this time."
     scheduled_since: _One = None
-    "Due since."
+    "Jobs due since this time."
     scheduled_until: _One = None
-    "Due until."
+    "Jobs due until this time."
     ended_since: _One = None
-    "Ended since."
+    "Jobs ended since this time."
     ended_until: _One = None
-    "Ended until."
+    "Jobs ended until this time."
     recovered_from: _One = None
-    "That repeat this job."
+    "Jobs that were made by recovering this job."
     recovered: Annotated[bool | None, Parameter(group=_GROUP)] = None
-    "That somebody has recovered, or nobody has."
+    "Jobs that have been recovered, or have not."
 
     def to_filter(self) -> JobFilter:
         """Raises InvalidFilter."""

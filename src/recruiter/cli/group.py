@@ -25,7 +25,7 @@ app = App(name="group", help="List groups of jobs, pause and resume them.")
 
 @app.command(name="list")
 def list_(*, common: given.TargetOptions = given.TargetOptions(), output: Output = "table") -> None:
-    """Groups that have jobs or are paused, how many wait or run, and how many workers serve them."""
+    """Lists groups that have jobs or are paused, with the number of jobs and of workers that serve them."""
     with recruiter_on(common) as recruiter:
         rules, workers = recruiter.controls.rules(), recruiter.store.roster.read()
         jobs: dict[str, int] = {name.removeprefix("group:"): 0 for name in rules.paused if name.startswith("group:")}
@@ -50,16 +50,16 @@ def pause(
     by: str | None = None,
     common: given.TargetOptions = given.TargetOptions(),
 ) -> None:
-    """No job of this group starts until it is resumed; those that run go on.
+    """Pauses a group: none of its jobs starts until it is resumed. Running jobs continue.
 
     Parameters
     ----------
     all
         Instead of a group: no job starts anywhere.
     reason
-        Why, for whoever wonders at night.
+        The reason, shown to everybody who looks at it later.
     by
-        Who says so (default: you).
+        Who does this (default: your user name).
     """
     with recruiter_on(common) as recruiter:
         by = by or getpass.getuser()
@@ -77,7 +77,7 @@ def pause(
 def resume(
     group: str | None = None, /, *, all: bool = False, common: given.TargetOptions = given.TargetOptions()
 ) -> None:
-    """Its jobs start again; with --all: jobs start again everywhere (paused groups stay paused)."""
+    """Resumes a group. With --all, jobs start again everywhere (paused groups stay paused)."""
     with recruiter_on(common) as recruiter:
         if all or group is None:
             _exactly_one(group, all)

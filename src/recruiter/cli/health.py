@@ -32,13 +32,13 @@ def health_(
     Parameters
     ----------
     role
-        Also look for a process of this kind that shows life; may be repeated.
+        Also check for a live process of this role; may be repeated.
     host
-        Whose processes (default: this host's).
+        The host of the processes (default: this host).
     pid
         Only the process with this id.
     live
-        For liveness probes: a MongoDB that does not answer is not held against the process (exit code 0).
+        For liveness probes: exit code 0 also when MongoDB does not answer.
     considered_dead_after
         How long the process may be silent (default 15s).
     """

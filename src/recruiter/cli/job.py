@@ -28,8 +28,8 @@ from recruiter.views.explain import waiting_reasons
 
 app = App(name="job", help="Find jobs, look at them, cancel, recover and remove them.")
 
-Yes = Annotated[bool, Parameter(negative=(), help="Do not ask.")]
-Everything = Annotated[bool, Parameter(negative=(), help="Without ids and filters: all of them.")]
+Yes = Annotated[bool, Parameter(negative=(), help="Do not ask for confirmation.")]
+Everything = Annotated[bool, Parameter(negative=(), help="Select all jobs; without ids and filters.")]
 Flag = Annotated[bool, Parameter(negative=())]
 
 
@@ -43,16 +43,16 @@ def list_(
     common: given.TargetOptions = given.TargetOptions(),
     output: Output = "table",
 ) -> None:
-    """Jobs that run, then those that wait in the order of their turn, then those that have ended, the newest first.
+    """Lists running jobs, then waiting jobs in the order in which they start, then ended jobs, the newest first.
 
     Parameters
     ----------
     limit
         How many to show; 0 for all.
     after
-        Where to go on: what the list before has said at its end.
+        The cursor printed at the end of the previous page.
     full
-        Everything of each job, with arguments, attempts and log; for --output json and jsonl.
+        Print each job with arguments, attempts and log; for --output json and jsonl.
     """
     wanted = which.to_filter()
     if limit < 0:
@@ -89,12 +89,12 @@ def count(
     common: given.TargetOptions = given.TargetOptions(),
     output: Output = "table",
 ) -> None:
-    """How many jobs there are; for numbers by group, task, owner or tag see `recruiter analytics`.
+    """Counts jobs. `recruiter analytics` counts them by group, task, owner or tag.
 
     Parameters
     ----------
     exact
-        Count on to the end, however long it takes.
+        Count all of them, however long it takes.
     """
     wanted = which.to_filter()
     with recruiter_on(common) as recruiter:
@@ -116,7 +116,7 @@ def show_(
     common: given.TargetOptions = given.TargetOptions(),
     output: Output = "table",
 ) -> None:
-    """Everything about a job: in words why it is not running, its arguments, what happened when, attempts and log.
+    """Shows a job: why it is not running, its arguments, its history, its attempts and its log.
 
     Parameters
     ----------
@@ -154,11 +154,11 @@ def cancel(
     Parameters
     ----------
     ids
-        Ids of jobs; or none, and a filter.
+        The ids of the jobs; leave them out to use a filter.
     reason
-        Why, for whoever wonders at night.
+        The reason, shown to everybody who looks at it later.
     by
-        Who says so (default: you).
+        Who does this (default: your user name).
     """
     who = by or getpass.getuser()
     with recruiter_on(common) as recruiter:
@@ -183,14 +183,14 @@ def recover(
     which: FilterOptions = FilterOptions(),
     common: given.TargetOptions = given.TargetOptions(),
 ) -> int:
-    """Runs jobs that have ended once more, as new jobs, by their ids or by a filter.
+    """Runs ended jobs again, as new jobs, by their ids or by a filter.
 
-    A filter that says nothing of the state means those that failed or were lost, and that nobody has recovered yet.
+    A filter without a state selects jobs that failed or were lost and have not been recovered yet.
 
     Parameters
     ----------
     ids
-        Ids of jobs; or none, and a filter.
+        The ids of the jobs; leave them out to use a filter.
     schedule_at
         When: 2030-12-01T22:18:00Z (default: now).
     """
@@ -215,12 +215,12 @@ def remove(
     which: FilterOptions = FilterOptions(),
     common: given.TargetOptions = given.TargetOptions(),
 ) -> int:
-    """Removes jobs that have ended, for good, by their ids or by a filter. Those that wait or run are refused.
+    """Removes ended jobs for good, by their ids or by a filter. Waiting and running jobs are refused.
 
     Parameters
     ----------
     ids
-        Ids of jobs; or none, and a filter.
+        The ids of the jobs; leave them out to use a filter.
     """
     with recruiter_on(common) as recruiter:
 

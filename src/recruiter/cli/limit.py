@@ -28,12 +28,12 @@ _RESOURCES = (
     *(Column(name, right=True) for name in ("limit", "used", "available")),
 )
 
-app = App(name="limit", help="Limit how many jobs run at once, or start in a time.")
+app = App(name="limit", help="Limit how many jobs run at once, or start per time.")
 
 
 @app.command(name="list")
 def list_(*, common: given.TargetOptions = given.TargetOptions(), output: Output = "table") -> None:
-    """All limits, and whether the application declares them or somebody has set them.
+    """Lists all limits, and whether the application declares them or a person has set them.
 
     `recruiter limit resources` shows how much of each resource is in use.
     """
@@ -67,7 +67,7 @@ def set_(
     per
         For --count: 1m, "1 hour", …
     floating
-        The resource belongs to the fleet and not to hosts, as a licence does.
+        The resource belongs to the whole fleet and not to a host, like a licence.
     """
     with recruiter_on(common) as recruiter:
         by = getpass.getuser()
@@ -91,7 +91,7 @@ def remove(subject: str, /, *, common: given.TargetOptions = given.TargetOptions
 
 @app.command
 def resources(*, common: given.TargetOptions = given.TargetOptions(), output: Output = "table") -> None:
-    """What there is of each resource, and how much of it is in use."""
+    """Shows how much of each resource there is, and how much is in use."""
     with recruiter_on(common) as recruiter:
         rows = [
             {

@@ -30,14 +30,14 @@ class TargetOptions:
 @dataclass(frozen=True)
 class ApplicationOptions(TargetOptions):
     bootstrap: str | None = None
-    "The application: FILE.py or MODULE, with :NAME of the Recruiter where there are several."
+    "The application: FILE.py or MODULE; add :NAME if it has several Recruiters."
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class CommonOptions(ApplicationOptions):
     log_level: LogLevel | None = None
-    "How much to say (default info)."
+    "The least severe messages to log (default info)."
     log_format: LogFormat | None = None
     "Lines for people (text, default) or for machines (json)."
     log_config: str | None = None
@@ -48,13 +48,13 @@ class CommonOptions(ApplicationOptions):
 @dataclass(frozen=True)
 class RecruiterOptions:
     lease_time: str | None = None
-    "How long a silent leader keeps the lead (default 5s)."
+    "How long a silent leader stays the leader (default 5s)."
     considered_dead_after: str | None = None
     "How long a worker may be silent before its jobs go to others (default 15s)."
     backoff_from: str | None = None
-    "Shortest pause between two looks for work (default 5ms)."
+    "Shortest pause between two searches for due jobs (default 5ms)."
     backoff_to: str | None = None
-    "Longest pause between two looks for work (default 5s)."
+    "Longest pause between two searches for due jobs (default 5s)."
 
 
 @Parameter(name="*")
@@ -67,33 +67,33 @@ class WorkerOptions:
     concurrency: int | None = None
     "How many jobs run at once in each child: async ones in one event loop, others in threads (default 1)."
     resources: str | None = None
-    "What jobs may take of this host, e.g. proc=8,mem=32GiB,gpu=1 (default: all processors and all memory)."
+    "The resources of this host that jobs may use: proc=8,mem=32GiB,gpu=1 (default: all processors and memory)."
     host: str | None = None
-    "What to call this host (default: its own name); workers of one host share its resources."
+    "The name of this host (default: its own name); workers of one host share its resources."
     memory_limit: str | None = None
     "A child process larger than this is replaced after its job, e.g. 512MB."
     memory_hard_limit: str | None = None
-    "A child process that grows larger than this, with all it started, is ended at once; its job has failed."
+    "A child process that grows larger than this, with the processes it started, is ended at once; its job fails."
     grace: str | None = None
     "How long running jobs may take to finish when asked to stop (default 30s)."
     heartbeat: str | None = None
-    "How often the worker shows life (default 1s)."
+    "How often the worker writes its heartbeat (default 1s)."
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class WorkerDeathOptions:
     considered_dead_after: str | None = None
-    "How long without MongoDB before this worker ends what it runs (default 15s)."
+    "How long the worker may be without MongoDB before it ends its running jobs (default 15s)."
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class CleanerOptions:
     clean_after: str | None = None
-    "How long finished jobs are kept (default 5 days)."
+    "How long ended jobs are kept (default 5 days)."
     keep_failed: str | None = None
-    "How long finished jobs are kept that did not succeed (default as --clean-after)."
+    "How long ended jobs that did not succeed are kept (default: like --clean-after)."
     wait_at_least: str | None = None
     "Shortest pause between two cleanings (default 1m)."
     wait_at_most: str | None = None

@@ -27,7 +27,7 @@ _LONGEST = 1e9
 
 app = App(name="scheduler", help="List and control repeatable jobs.")
 
-Yes = Annotated[bool, Parameter(negative=(), help="Do not ask.")]
+Yes = Annotated[bool, Parameter(negative=(), help="Do not ask for confirmation.")]
 _COLUMNS = (
     Column("urn", fair=20, whole=True),
     Column("schedule", rank=1, fair=24),
@@ -42,7 +42,7 @@ _COLUMNS = (
 
 @app.command(name="list")
 def list_(*, common: given.ApplicationOptions = given.ApplicationOptions(), output: Output = "table") -> None:
-    """All schedulers, with their schedule, the next run and the last."""
+    """Lists all schedulers, with their schedule, their next and their last run."""
     with _recruiter(common) as recruiter:
         found = recruiter.store.schedulers.all()
         rows = [*(_row(each) for each in found), *map(_unreadable, found.unreadable)]
@@ -58,7 +58,7 @@ def next_(
     common: given.ApplicationOptions = given.ApplicationOptions(),
     output: Output = "table",
 ) -> None:
-    """When it will run next: in the time zone of its schedule, or in this computer's where the schedule has none.
+    """Shows the next runs of a scheduler, in the time zone of its schedule or of this computer.
 
     Parameters
     ----------
@@ -84,14 +84,14 @@ def pause(
     by: str | None = None,
     common: given.ApplicationOptions = given.ApplicationOptions(),
 ) -> None:
-    """No occurrences until it is resumed.
+    """Pauses a scheduler: it makes no jobs until it is resumed.
 
     Parameters
     ----------
     reason
-        Why, for whoever wonders at night.
+        The reason, shown to everybody who looks at it later.
     by
-        Who says so (default: you).
+        Who does this (default: your user name).
     """
     with _recruiter(common) as recruiter:
         recruiter.scheduler(urn).pause(by=by or getpass.getuser(), reason=reason)
@@ -100,7 +100,7 @@ def pause(
 
 @app.command
 def resume(urn: str, /, *, common: given.ApplicationOptions = given.ApplicationOptions()) -> None:
-    """Goes on with the next occurrence."""
+    """Resumes a scheduler with its next occurrence."""
     with _recruiter(common) as recruiter:
         scheduler = recruiter.scheduler(urn)
         scheduler.resume()
@@ -111,7 +111,7 @@ def resume(urn: str, /, *, common: given.ApplicationOptions = given.ApplicationO
 
 @app.command
 def run(urn: str, /, *, common: given.ApplicationOptions = given.ApplicationOptions()) -> None:
-    """Makes a job like its occurrences, now."""
+    """Makes a job of a scheduler now, beside its occurrences."""
     with _recruiter(common) as recruiter:
         say(f"job {recruiter.scheduler(urn).run_now().id} will run as soon as a worker is free")
 
@@ -120,19 +120,19 @@ def run(urn: str, /, *, common: given.ApplicationOptions = given.ApplicationOpti
 def remove(
     urn: str | None = None, /, *, yes: Yes = False, common: given.ApplicationOptions = given.ApplicationOptions()
 ) -> int:
-    """Removes it, and cancels its occurrences that have not ended.
+    """Removes a scheduler, and cancels its jobs that have not ended.
 
     Parameters
     ----------
     urn
-        Which one; without it you choose from a list.
+        The urn of the scheduler; without it you choose from a list.
     """
     with _recruiter(common) as recruiter:
         urns = [each.urn for each in recruiter.schedulers()] if urn is None else []
         if urn is None and not urns:
             say("There are no schedulers.")
             return 0
-        urn = choose("Which scheduler is to be removed?", urns) if urn is None else urn
+        urn = choose("Which scheduler do you want to remove?", urns) if urn is None else urn
         if urn is None:
             say("Nothing was removed.")
             return 1

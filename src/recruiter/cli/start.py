@@ -113,7 +113,7 @@ def start_worker(
 def start_cleaner(
     *, common: given.CommonOptions = given.CommonOptions(), own: given.CleanerOptions = given.CleanerOptions()
 ) -> None:
-    """Removes old finished jobs, counts what waits where it is very much, and repairs what dead workers left behind."""
+    """Removes old ended jobs, counts waiting jobs when there are very many, and retires dead workers."""
     settings = settings_from(common, own)
     with _failures_logged("cleaner", settings):
         manager = ServiceManager.of(os.environ)
@@ -145,7 +145,7 @@ def start_all(
     worker: given.WorkerOptions = given.WorkerOptions(),
     cleaner: given.CleanerOptions = given.CleanerOptions(),
 ) -> int:
-    """A recruiter, a worker and a cleaner, together; ends when one of them does."""
+    """Starts a recruiter, a worker and a cleaner together; ends when one of them ends."""
     settings = settings_from(common, recruiter, worker, cleaner)
     stop = Stop()
     stop.listen_to_signals()

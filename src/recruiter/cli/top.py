@@ -41,9 +41,9 @@ def top(*, every: str = "1s", once: bool = False, common: given.TargetOptions = 
     Parameters
     ----------
     every
-        How often to look.
+        How often to refresh.
     once
-        Print it once and end; so it does when nobody watches because the output is no terminal.
+        Print the screen once and end; this is the default when the output is no terminal.
     """
     pause = max(0.1, to_seconds(every))
     page = console()

@@ -37,16 +37,16 @@ def web(
 ) -> None:
     """The web console: overview, jobs, workers, groups and limits, schedules and problems, live; and a JSON API.
 
-    It listens on this machine only, and only shows. RECRUITER_WEB_USERS=ada:secret,bob:other says who may sign in.
+    It listens on this machine only and is read-only. RECRUITER_WEB_USERS=ada:secret,bob:other sets the users.
 
     Parameters
     ----------
     host
-        Where to listen; another address than this machine's needs somebody to sign in.
+        The address to listen on; any address but this machine's needs users who sign in.
     port
-        Where to listen; 0 for any that is free.
+        The port to listen on; 0 for any free port.
     actions
-        Let those who look cancel, recover and remove jobs, pause, limit and run. It is written down who did.
+        Allow users to cancel, recover and remove jobs, to pause, to limit and to run. Each action is recorded.
     trust_header
         The header in which a proxy in front says whom it has signed in: X-Forwarded-User.
     trusted_proxy

@@ -1,4 +1,4 @@
-"""`recruiter worker …`: who works, and who is to be given nothing."""
+"""`recruiter worker …`: workers, listed, drained and resumed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from recruiter.store.collections.roster import RosterEntry
 
 _KEPT_IDLE = "kept idle"
 
-app = App(name="worker", help="List workers, keep them idle, let them work.")
+app = App(name="worker", help="List workers, drain them, resume them.")
 
 _COLUMNS = (
     Column("worker", fair=24, whole=True),
@@ -38,7 +38,7 @@ _COLUMNS = (
 
 @app.command(name="list")
 def list_(*, common: given.TargetOptions = given.TargetOptions(), output: Output = "table") -> None:
-    """The roster: who is there, what each serves, holds and runs and since when, and when it was last seen."""
+    """Lists the workers on the roster: what each serves, holds and runs, and when it was last seen."""
     with recruiter_on(common) as recruiter:
         now, entries = recruiter.clock.now(), recruiter.store.roster.entries()
         rows = [_record(entry, now) if output != "table" else _row(entry, now) for entry in entries]
@@ -119,9 +119,9 @@ def drain(
     Parameters
     ----------
     reason
-        Why, for whoever wonders at night.
+        The reason, shown to everybody who looks at it later.
     by
-        Who says so (default: you).
+        Who does this (default: your user name).
     """
     with recruiter_on(common) as recruiter:
         recruiter.controls.keep_idle(worker, by=by or getpass.getuser(), reason=reason)

@@ -165,7 +165,7 @@ class Sections:
     ) -> tuple[list[Entry], Position | None, int]:
         """Jobs after this position, where to go on, and how many documents that took."""
         if section not in self._wanted or (after is not None and len(after) not in _LENGTHS[section]):
-            raise InvalidFilter("this cursor leads nowhere; begin anew")
+            raise InvalidFilter("this cursor is no longer valid; start again without --after")
         if section == RUNNING:
             found = self._held.page(after, limit, fields)
         elif (walk := self._walk(section, after)) is None:
