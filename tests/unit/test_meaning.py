@@ -47,6 +47,7 @@ WEATHER = [
     OperationFailure("No keys found for HMAC that is valid for time", 211),
     OperationFailure("something new", 999_999, {"errorLabels": ["TransientTransactionError"]}),
     OperationFailure("no space left on device", 14031),
+    OperationFailure("WiredTigerRecordStore::insertRecord: 28: No space left on device", 8),
     WriteConcernError("primary stepped down", 189),
     batch(11602),
     batch(concern=91),
@@ -112,6 +113,7 @@ def test_a_connection_without_sessions_is_to_be_dropped() -> None:
         (NetworkTimeout("127.0.0.1:27017: timed out"), StoreUnreachable, "could not do it in time"),
         (OperationFailure("operation was interrupted", 11601), StoreUnreachable, "interrupted it"),
         (OperationFailure("no space left", 14031), StoreUnreachable, "disk of the MongoDB server is full"),
+        (OperationFailure("28: No space left on device", 8), StoreUnreachable, "disk of the MongoDB server is full"),
     ],
 )
 def test_the_message_says_what_it_is(error: Exception, kind: type[StoreError], words: str) -> None:

@@ -60,6 +60,8 @@ _NO_PRIMARY = {91, 189, 10058, 10107, 11600, 11602, 13435, 13436}
 _NO_ANSWER = {6, 7, 89, 202, 9001}
 _NOT_IN_TIME = {24, 46, 50, 64, 262, 290}
 _DISK_FULL = {14031}
+_NO_SPACE = "No space left on device"
+"""What a server says, with the code of an unknown error, before it ends because its disk is full."""
 _INTERRUPTED = {
     *(11601, 206, 225, 251, 256, 267),  # its session or transaction was ended
     *(112, 134, 246, 365),  # another one was faster, or this node is not ready to answer
@@ -111,7 +113,11 @@ def is_about_a_document(code: int) -> bool:
 def _passes(error: PyMongoError, codes: set[int]) -> bool:
     passing = (ConnectionFailure, CursorNotFound, ExecutionTimeout, WTimeoutError)
     labelled = any(error.has_error_label(label) for label in _PASSING_LABELS)
-    return isinstance(error, passing) or bool(codes & _PASSING) or labelled or error.timeout
+    return isinstance(error, passing) or bool(codes & _PASSING) or labelled or error.timeout or _is_full(error, codes)
+
+
+def _is_full(error: PyMongoError, codes: set[int]) -> bool:
+    return bool(codes & _DISK_FULL) or _NO_SPACE in str(error)
 
 
 def translate(error: BaseException) -> StoreError:
@@ -132,7 +138,7 @@ def translate(error: BaseException) -> StoreError:
 def _passing_text(error: PyMongoError) -> str:
     codes, _ = _codes(error)
     text = _text(error)
-    if codes & _DISK_FULL:
+    if _is_full(error, codes):
         return f"the disk of the MongoDB server is full: {text}. Free space there"
     if codes & _NO_PRIMARY or isinstance(error, NotPrimaryError):
         return f"MongoDB has no primary at the moment: {text}"
