@@ -193,12 +193,25 @@ class WorkableTask:
             or not inspect.isfunction(vars(owner)[method])
         ):
             raise InvalidArguments(f"{self.name} has no method {method!r} that can be run as a job")
+        needed = _needed(vars(owner)[method])
+        if needed:
+            raise InvalidArguments(
+                f"{self.name}.{method}() needs {', '.join(needed)}, and a job calls it without arguments: "
+                "give the workable what it needs when you make it"
+            )
 
     def is_async(self, method: str) -> bool:
         return inspect.iscoroutinefunction(getattr(self.workable, method, None))
 
     def encode_result(self, result: Any) -> Any:
         return encode_result(result)
+
+
+def _needed(method: Callable[..., Any]) -> list[str]:
+    """The parameters of a method, besides the object itself, that have no default."""
+    _, *parameters = inspect.signature(method).parameters.values()
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in optional]
 
 
 class Registry:

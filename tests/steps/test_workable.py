@@ -991,3 +991,21 @@ class TestNames:
     def test_a_task_cannot_take_the_name_of_a_workable(self, bench: Bench) -> None:
         with pytest.raises(TaskExists):
             bench.recruiter.task(name="Robot")(lambda name: f"not {name}")
+
+
+class Pinged(Workable):
+    def execute(self) -> None: ...
+
+    def ping(self, host: str, *, port: int, times: int = 1, **more: int) -> None: ...
+
+    def pong(self, times: int = 1) -> None: ...
+
+
+def test_a_method_that_needs_arguments_is_refused_when_its_job_is_made(recruiter: Recruiter) -> None:
+    job = Pinged().as_job_of(recruiter).in_background()
+
+    with pytest.raises(InvalidArguments, match=r"ping\(\) needs host, port, and a job calls it without arguments"):
+        job.ping()
+
+    job.pong()
+    assert recruiter.store.scheduled.collection.count_documents({}) == 1
