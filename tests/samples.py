@@ -63,7 +63,7 @@ def facts_of_a_worker(**facts: Any) -> Document:
         "slots": 4,
         "prefetch": 4,
         "joined_at": NOW,
-        "seen_at": NOW,
+        "seen_at": datetime.now(UTC),  # a leader gives nothing to a worker that has not shown life for long
         **facts,
     }
 

@@ -289,7 +289,7 @@ def test_a_database_that_an_older_version_has_prepared(target: str, store: Store
     code, said = here(target, "job", "list")
 
     assert code == 4
-    assert said.startswith("recruiter: an index that this version of Recruiter needs is not there")
+    assert said.startswith("recruiter: an index that this version of Recruiter needs is missing")
     assert "recruiter prepare" in said
     assert here(target, "prepare")[0] == 0
     assert here(target, "job", "list")[0] == 0

@@ -96,7 +96,7 @@ def test_every_command_is_there_with_its_options(site: Path) -> None:
         _, found, after = page.partition(f'<section id="{"-".join(("recruiter", *path))}">')
         assert found, path
         told = words(after.partition("<section")[0])
-        assert " ".join(words(command.help).split()[:5]) in told
+        assert " ".join(words(command.help).replace("`", "").split()[:5]) in told
         options = command.assemble_argument_collection() if command.default_command else ()
         for option in (option.name for option in options if option.name != "*"):
             assert option in told or option.upper() in told, (path, option)

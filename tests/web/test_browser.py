@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+from tests.conftest import eventually
 from tests.web.world import World
 
 PAGES = {
@@ -178,10 +179,14 @@ class TestTheUrlIsTheState:
         page.go_back()
         expect(page.locator("#inside")).to_have_count(0)
 
-    def test_tabs_have_counts_that_come_after_the_list(self, watched: Watched, filled: dict[str, str]) -> None:
+    def test_tabs_have_counts_that_come_after_the_list(
+        self, watched: Watched, shop: World, filled: dict[str, str]
+    ) -> None:
         del filled
         page = watched.open("jobs")
-        expect(page.locator('[data-count="queued"]')).to_have_text("42")
+        queued = shop.recruiter.jobs.count(state="queued").number
+        assert queued >= 42
+        expect(page.locator('[data-count="queued"]')).to_have_text(str(queued))
 
     def test_an_id_in_the_search_leads_to_its_job(self, watched: Watched, filled: dict[str, str]) -> None:
         page = watched.open("")
@@ -294,7 +299,8 @@ class TestActions:
         page.get_by_role("button", name="Recover chosen").click()
         page.locator(".ask button").click()
         expect(page.locator(".done")).to_contain_text("2 jobs are recovered")
-        assert shop.recruiter.jobs.count(task="charge").number == before + 2
+        # a job that ends while jobs are counted may be counted twice: where it ran, and where it is now
+        eventually(lambda: shop.recruiter.jobs.count(task="charge").number == before + 2)
 
     def test_remove_all_of_a_filter(self, watched: Watched, shop: World, filled: dict[str, str]) -> None:
         del filled
