@@ -1,0 +1,163 @@
+"""What a no-op job costs: CPU time by process, bytes and commands; beside the bare protocol, in the same run.
+
+    python benchmarks/budget.py [--jobs N] [--times N] [--json FILE]
+
+One worker with two children drains no-op jobs; then `prototype.py` does, on the same private MongoDB. Both take turns.
+All figures are of the steady state: from the moment when a tenth of the jobs has ended until nine tenths have, so that
+nothing of the start is counted. CPU time per job is steadier than a rate on a shared machine, and a ratio inside one
+run is steadier than both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import noop
+import psutil
+from drain import Processes
+from prototype import Prototype
+from pymongo.database import Database
+
+from recruiter.embedded import EmbeddedServer
+
+OURS = frozenset({"count", "serverStatus", "hello", "isMaster", "ping", "collStats"})
+"""Commands of this benchmark itself, and the driver's own."""
+LOOK_EVERY = 0.05
+
+Figures = dict[str, float]
+Families = Mapping[str, list[psutil.Process]]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The counters at one moment."""
+
+    at: float
+    done: int
+    cpu: dict[str, float]
+    received: int
+    sent: int
+    commands: Counter[str]
+
+
+def read(database: Database[Any], families: Families) -> Reading:
+    status = database.client.admin.command("serverStatus")
+    counts = status["metrics"]["commands"]
+    commands = Counter({name: int(c["total"]) for name, c in counts.items() if isinstance(c, dict) and "total" in c})
+    cpu = {name: sum(sum(p.cpu_times()[:2]) for p in family) for name, family in families.items()}
+    done = database.archived.estimated_document_count()
+    network = status["network"]
+    return Reading(time.perf_counter(), done, cpu, network["bytesIn"], network["bytesOut"], commands)
+
+
+def steady(database: Database[Any], jobs: int, families: Callable[[], Families]) -> Figures:
+    """Figures from a tenth to nine tenths of the jobs; returns when all have ended."""
+    _wait(database, jobs // 10)
+    members = families()
+    first = read(database, members)
+    _wait(database, jobs * 9 // 10)
+    last = read(database, members)
+    _wait(database, jobs)
+    done = last.done - first.done
+    figures = {"drain /s": done / (last.at - first.at)}
+    for name in members:
+        figures[f"CPU µs per job, {name}"] = (last.cpu[name] - first.cpu[name]) / done * 1e6
+    figures["CPU µs per job, together"] = sum(value for name, value in figures.items() if name.startswith("CPU"))
+    used = sum(last.cpu.values()) - sum(first.cpu.values())
+    figures["cores in use"] = used / (last.at - first.at)
+    figures["bytes per job, to MongoDB"] = (last.received - first.received) / done
+    figures["bytes per job, from MongoDB"] = (last.sent - first.sent) / done
+    ran = last.commands - first.commands
+    kinds = {name: count / done * 1000 for name, count in ran.items() if name not in OURS}
+    figures["commands per 1,000 jobs"] = sum(kinds.values())
+    return figures | {f"commands per 1,000 jobs, {name}": count for name, count in kinds.items() if count >= 0.1}
+
+
+def _wait(database: Database[Any], done: int) -> None:
+    while database.archived.estimated_document_count() < done:
+        time.sleep(LOOK_EVERY)
+
+
+def of_the_product(uri: str, mongod: int, jobs: int, children: int) -> Figures:
+    target = uri.replace("/?", "/bench?")
+    recruiter = noop.recruiter
+    recruiter.point_at(target)
+    store = recruiter.store
+    store.prepare()
+    noop.noop.enqueue_many([(number, "x") for number in range(jobs)])
+    processes = Processes(target)
+    try:
+        processes.start("worker", "--processes", str(children))
+        while not store.roster.read():
+            time.sleep(0.01)
+        processes.start("recruiter")
+
+        def families() -> Families:
+            worker = psutil.Process(processes.members["worker"].pid)
+            leader = psutil.Process(processes.members["recruiter"].pid)
+            of_worker = worker.children(recursive=True)
+            server = psutil.Process(mongod)
+            return {"mongod": [server], "leader": [leader], "supervisor": [worker], "children": of_worker}
+
+        return steady(store.database, jobs, families)
+    finally:
+        processes.stop()
+        store.client.drop_database("bench")
+        recruiter.close()
+
+
+def of_the_prototype(uri: str, mongod: int, jobs: int) -> Figures:
+    prototype = Prototype(uri)
+    prototype.fill(jobs)
+    with prototype:
+
+        def families() -> Families:
+            pids = {name: member.pid for name, member in prototype.members.items()}
+            worker = psutil.Process(pids["worker-0"])
+            family = {"leader": [psutil.Process(pids["leader"])], "supervisor": [worker]}
+            return {"mongod": [psutil.Process(mongod)], **family, "children": worker.children(recursive=True)}
+
+        return steady(prototype.database, jobs, families)
+
+
+def show(product: list[Figures], prototype: list[Figures]) -> None:
+    names = list(dict.fromkeys(name for figures in (*product, *prototype) for name in figures))
+    print(f"{'measure':46} {'product':>10} {'prototype':>10} {'ratio':>7}   runs of the product")
+    for name in names:
+        ours = [figures.get(name, 0.0) for figures in product]
+        theirs = [figures.get(name, 0.0) for figures in prototype]
+        ratios = [a / b for a, b in zip(ours, theirs, strict=True) if b]
+        ratio = f"{statistics.median(ratios):7.2f}" if ratios else f"{'–':>7}"
+        runs = ", ".join(f"{value:,.1f}" for value in ours)
+        print(f"{name:46} {statistics.median(ours):10,.1f} {statistics.median(theirs):10,.1f} {ratio}   {runs}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=100_000)
+    parser.add_argument("--children", type=int, default=2)
+    parser.add_argument("--times", type=int, default=3)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    product: list[Figures] = []
+    prototype: list[Figures] = []
+    with EmbeddedServer() as server:
+        mongod = server.pid or 0
+        for _ in range(options.times):
+            product.append(of_the_product(server.uri, mongod, options.jobs, options.children))
+            prototype.append(of_the_prototype(server.uri, mongod, options.jobs))
+    show(product, prototype)
+    if options.json:
+        options.json.write_text(json.dumps({"product": product, "prototype": prototype}, indent=2))
+
+
+if __name__ == "__main__":
+    main()
