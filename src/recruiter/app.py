@@ -7,23 +7,21 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, ParamSpec, TypeVar, get_args, overload
+from typing import Any, ParamSpec, TypeVar, Unpack, get_args, overload
 
 from recruiter.async_face import async_face, finishing_first, in_a_thread
-from recruiter.builder import JobBuilder, JobOptions, WorkableJob
+from recruiter.builder import JobBuilder, JobDraft, WorkableJob
 from recruiter.clock import SystemClock
 from recruiter.controls import Controls
 from recruiter.decorators import AsRepeated, AsTask
 from recruiter.domain.arguments.values import to_bson
-from recruiter.domain.defaults import Defaults
 from recruiter.domain.duration import DurationLike, to_seconds, to_timedelta
 from recruiter.domain.job import Job, JobId, JobReport
 from recruiter.domain.moment import MomentLike, resolved, to_moment
-from recruiter.domain.names import DEFAULT_GROUP, check_name, check_remark, check_text
+from recruiter.domain.names import check_name, check_remark, check_text
+from recruiter.domain.options import DEFAULTS, GivenOptions, accepts_options
 from recruiter.domain.planning.limits import Ceiling
-from recruiter.domain.planning.needs import AmountLike
 from recruiter.domain.policy_registry import schedule_policy
-from recruiter.domain.retry.decision import RetryPolicy
 from recruiter.domain.schedule.occurrences import WINDOW, Late, SchedulePolicy
 from recruiter.domain.schedule.scheduler import Scheduler
 from recruiter.domain.statistics import Analytics
@@ -118,40 +116,21 @@ class Recruiter(RegistryOwner):
         self,
         *,
         name: str | None = None,
-        group: str = DEFAULT_GROUP,
-        priority: int | float = 0,
-        tags: Iterable[str] = (),
-        retry: RetryPolicy | None = None,
-        only: Iterable[type[BaseException]] = (),
-        at_most_once: bool = False,
-        timeout: DurationLike | None = None,
-        needs: Mapping[str, AmountLike] | None = None,
-        max_crashes: int | None = None,
-        expires: DurationLike | None = None,
-        keep_failed: DurationLike | None = None,
         aliases: Iterable[str] = (),
         max_running: int | None = None,
         rate: str | None = None,
+        **options: Unpack[GivenOptions],
     ) -> AsTask: ...
+    @accepts_options()
     def task(
         self,
         function: Callable[..., Any] | None = None,
         *,
         name: str | None = None,
-        group: str = DEFAULT_GROUP,
-        priority: int | float = 0,
-        tags: Iterable[str] = (),
-        retry: RetryPolicy | None = None,
-        only: Iterable[type[BaseException]] = (),
-        at_most_once: bool = False,
-        timeout: DurationLike | None = None,
-        needs: Mapping[str, AmountLike] | None = None,
-        max_crashes: int | None = None,
-        expires: DurationLike | None = None,
-        keep_failed: DurationLike | None = None,
         aliases: Iterable[str] = (),
         max_running: int | None = None,
         rate: str | None = None,
+        **options: Unpack[GivenOptions],
     ) -> Any:
         """A decorator that makes a function a task. What is given here holds for its jobs unless they say otherwise.
 
@@ -162,15 +141,14 @@ class Recruiter(RegistryOwner):
         instead of as long as the cleaner says (`--keep-failed`). The other words are those of `JobBuilder`. Raises
         TaskExists, and InvalidName, InvalidJob, InvalidDuration or SettingsError for words that cannot be.
         """
-        given = (group, priority, tags, retry, only, at_most_once, timeout, needs, max_crashes, expires, keep_failed)
-        defaults = Defaults.of(*given)
-        decorator = AsTask(self, name, aliases, defaults, Ceiling.parse(max_running, rate))
+        decorator = AsTask(self, name, aliases, DEFAULTS.changed(**options), Ceiling.parse(max_running, rate))
         return decorator if function is None else decorator(function)
 
     def job_of(self, workable: W) -> WorkableJob[W]:
         """A job that runs a method of this workable: what `workable.as_job_of(recruiter)` calls."""
         cls, args = type(workable), stored(workable)
-        return WorkableJob(self, JobOptions(cls.task_name, args, cls.task_defaults, tags=tags_of(workable)))
+        tags = (*cls.task_options.tags, *tags_of(workable))
+        return WorkableJob(self, JobDraft(cls.task_name, args, cls.task_options.changed(tags=tags)))
 
     def job(self, task: str, data: Mapping[str, Any] | Sequence[Any] = _NOTHING) -> JobBuilder[Any]:
         """A job by the name of its task, for whoever has not got the code: `data` are its arguments, named or in order.
@@ -183,8 +161,8 @@ class Recruiter(RegistryOwner):
             raise InvalidArguments(f"{task}: data is a mapping of named arguments or a list of them, not {shown(data)}")
         if definition is None:
             plain = dict(data) if isinstance(data, Mapping) else list(data)
-            return JobBuilder(self, JobOptions(task, to_bson(plain, "data"), Defaults()))
-        return JobBuilder(self, JobOptions(definition.name, definition.store(data), definition.defaults))
+            return JobBuilder(self, JobDraft(task, to_bson(plain, "data")))
+        return JobBuilder(self, JobDraft(definition.name, definition.store(data), definition.options))
 
     # -- jobs ----------------------------------------------------------------------------------------------------
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from recruiter.domain.defaults import Defaults
 from recruiter.domain.names import check_aliases, check_name
+from recruiter.domain.options import TaskOptions
 from recruiter.domain.planning.limits import Ceiling
 from recruiter.domain.schedule.occurrences import SchedulePolicy
 from recruiter.registry import FunctionTask
@@ -51,14 +51,14 @@ class AsTask:
         recruiter: Recruiter,
         name: str | None,
         aliases: Iterable[str],
-        defaults: Defaults,
+        options: TaskOptions,
         ceiling: Ceiling | None,
     ) -> None:
         self._recruiter = recruiter
         self._name = None if name is None else check_name("task", name)
         self._ceiling = ceiling
         self._aliases = aliases
-        self._defaults = defaults
+        self._options = options
 
     @overload
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, Coroutine[Any, Any, R], R]: ...
@@ -68,7 +68,7 @@ class AsTask:
         definition = FunctionTask(
             self._name or function.__name__,
             function,
-            self._defaults,
+            self._options,
             check_aliases(self._aliases),
             ceiling=self._ceiling,
         )

@@ -15,9 +15,9 @@ from pydantic import BaseModel
 from recruiter.domain.arguments.check import Signature
 from recruiter.domain.arguments.typed import encode_result
 from recruiter.domain.arguments.values import from_bson
-from recruiter.domain.defaults import Defaults
 from recruiter.domain.definitions import note, same_definition
 from recruiter.domain.names import DEFAULT_METHOD, check_name
+from recruiter.domain.options import TaskOptions
 from recruiter.domain.planning.limits import Ceiling, Limit
 from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
 from recruiter.errors import InvalidArguments, TaskExists, UnknownTask
@@ -67,7 +67,7 @@ class TaskDefinition(Protocol):
     def aliases(self) -> tuple[str, ...]: ...
 
     @property
-    def defaults(self) -> Defaults: ...
+    def options(self) -> TaskOptions: ...
 
     @property
     def ceiling(self) -> Ceiling | None:
@@ -100,7 +100,7 @@ class FunctionTask:
 
     name: str
     function: Callable[..., Any]
-    defaults: Defaults
+    options: TaskOptions
     aliases: tuple[str, ...] = ()
     finalizers: Finalizers = field(default_factory=Finalizers)
     ceiling: Ceiling | None = None
@@ -153,8 +153,8 @@ class WorkableTask:
         return self.workable.task_aliases
 
     @property
-    def defaults(self) -> Defaults:
-        return self.workable.task_defaults
+    def options(self) -> TaskOptions:
+        return self.workable.task_options
 
     @property
     def ceiling(self) -> Ceiling | None:

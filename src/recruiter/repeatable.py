@@ -9,17 +9,15 @@ What is created by a urn that exists is changed in place, whoever does it and ho
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from recruiter.async_face import async_face, in_a_thread
 from recruiter.domain.duration import DurationLike, humanize, to_timedelta
 from recruiter.domain.job import ArchivedJob, Job
 from recruiter.domain.names import check_remark
-from recruiter.domain.planning.needs import AmountLike
-from recruiter.domain.retry.decision import RetryPolicy
+from recruiter.domain.options import GivenJobOptions, HasOptions, TaskOptions
 from recruiter.domain.schedule.occurrences import WINDOW, Late, SchedulePolicy, next_occurrence
 from recruiter.domain.schedule.scheduler import Overlap, Scheduler
 from recruiter.errors import InvalidSchedule
@@ -33,8 +31,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class RepeatableJob:
-    """A scheduler to be. Each method returns a new one; `create` stores it."""
+class RepeatableJob(HasOptions):
+    """A scheduler to be. Each method returns a new one; `create` stores it. Options are those of its occurrences."""
 
     _recruiter: Recruiter
     _job: JobBuilder[Any]
@@ -54,52 +52,12 @@ class RepeatableJob:
         """What it is called."""
         return self._urn
 
-    def in_group(self, group: str) -> Self:
-        """Its occurrences run in this group."""
-        return self._as(self._job.in_group(group))
+    @property
+    def _task_options(self) -> TaskOptions:
+        return self._job._task_options
 
-    def tagged_as(self, *tags: str | Iterable[str]) -> Self:
-        """Its occurrences have these tags."""
-        return self._as(self._job.tagged_as(*tags))
-
-    def with_priority(self, priority: int | float) -> Self:
-        """Its occurrences have this priority."""
-        return self._as(self._job.with_priority(priority))
-
-    def owned_by(self, owner: str) -> Self:
-        """Its occurrences belong to this user."""
-        return self._as(self._job.owned_by(owner))
-
-    def retry_with_policy(self, policy: RetryPolicy, only: Iterable[type[BaseException]] = ()) -> Self:
-        """How to try an occurrence again after a failure; the next occurrence does not wait for it."""
-        return self._as(self._job.retry_with_policy(policy, only))
-
-    def max_crashes(self, count: int) -> Self:
-        """How often the process of an occurrence may die under it before it is set aside. Raises InvalidJob."""
-        return self._as(self._job.max_crashes(count))
-
-    def needing(self, **resources: AmountLike) -> Self:
-        """What each occurrence takes while it runs."""
-        return self._as(self._job.needing(**resources))
-
-    def limited_by(self, key: str) -> Self:
-        """Counts its occurrences by this key."""
-        return self._as(self._job.limited_by(key))
-
-    def timeout(self, duration: DurationLike) -> Self:
-        """How long one attempt at an occurrence may take."""
-        return self._as(self._job.timeout(duration))
-
-    def expires_in(self, duration: DurationLike) -> Self:
-        """An occurrence is not started any more when this long has passed since its time. Raises InvalidDuration."""
-        return self._as(self._job.expires_in(duration))
-
-    def keep_failed(self, duration: DurationLike) -> Self:
-        """How long to keep occurrences in the archive that did not succeed. Raises InvalidDuration."""
-        return self._as(self._job.keep_failed(duration))
-
-    def _as(self, job: JobBuilder[Any]) -> Self:
-        return replace(self, _job=job)
+    def _changed(self, **given: Unpack[GivenJobOptions]) -> Self:
+        return replace(self, _job=self._job._changed(**given))
 
     def unique(self) -> Self:
         """An occurrence is skipped while an earlier one is waiting, running or being retried."""

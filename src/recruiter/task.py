@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
-from recruiter.builder import JobBuilder, JobOptions
+from recruiter.builder import JobBuilder, JobDraft
 from recruiter.domain.text import said_by, shown
 from recruiter.errors import InvalidArguments, RecruiterError
 from recruiter.many import Call, Errors, Many, ManyOptions, check_options
@@ -181,8 +181,8 @@ class Task(Generic[P, C, R]):
 
     def _builder(self, args: Mapping[str, Any]) -> JobBuilder[R]:
         definition = self._definition
-        options = JobOptions(self.name, args, definition.defaults, definition.signature.returns)
-        return JobBuilder(self._recruiter, options)
+        draft = JobDraft(self.name, args, definition.options, definition.signature.returns)
+        return JobBuilder(self._recruiter, draft)
 
     def __repr__(self) -> str:
         return f"Task({self.name!r})"

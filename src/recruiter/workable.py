@@ -20,13 +20,10 @@ from pydantic import BaseModel, RootModel
 from recruiter.domain.arguments.check import Signature
 from recruiter.domain.arguments.typed import Mismatch, slot_of
 from recruiter.domain.arguments.values import Refused, from_bson, to_bson
-from recruiter.domain.defaults import Defaults
 from recruiter.domain.definitions import note, same_definition
-from recruiter.domain.duration import DurationLike
 from recruiter.domain.names import check_aliases, check_name, check_tags
+from recruiter.domain.options import DEFAULTS, GivenOptions, TaskOptions, accepts_options
 from recruiter.domain.planning.limits import Ceiling
-from recruiter.domain.planning.needs import AmountLike
-from recruiter.domain.retry.decision import RetryPolicy
 from recruiter.errors import InvalidArguments, InvalidJob, TaskExists
 from recruiter.events import Event
 
@@ -54,87 +51,35 @@ class Workable:
     """What is stored: the name of the class, or the one that was given."""
     task_aliases: ClassVar[tuple[str, ...]] = ()
     """Names it had before, under which jobs may still be waiting."""
-    task_defaults: ClassVar[Defaults] = Defaults()
-    """What the class line says of its jobs."""
+    task_options: ClassVar[TaskOptions] = DEFAULTS
+    """The options in its class line, and those of the class that it extends."""
     task_ceiling: ClassVar[Ceiling | None] = None
     """How many of its jobs may run at once, or start in a time."""
 
+    @accepts_options(inherited=True)
     def __init_subclass__(
         cls,
         *,
         name: str | None = None,
         aliases: Iterable[str] = (),
-        group: str | None = None,
-        priority: int | float | None = None,
-        tags: Iterable[str] | None = None,
-        retry: RetryPolicy | None = None,
-        only: Iterable[type[BaseException]] | None = None,
-        at_most_once: bool | None = None,
-        timeout: DurationLike | None = None,
-        needs: Mapping[str, AmountLike] | None = None,
-        max_crashes: int | None = None,
-        expires: DurationLike | None = None,
-        keep_failed: DurationLike | None = None,
         max_running: int | None = None,
         rate: str | None = None,
         **others: Any,
     ) -> None:
+        options = {option: others.pop(option) for option in GivenOptions.__annotations__ if option in others}
         super().__init_subclass__(**others)
         note(cls)
         if _made_again(cls):
             WORKABLES.update(dict.fromkeys((cls.task_name, *cls.task_aliases), cls))
-        else:
-            ceiling = Ceiling.parse(max_running, rate)
-            if ceiling is not None:
-                cls.task_ceiling = ceiling
-            given = (
-                group,
-                priority,
-                tags,
-                retry,
-                only,
-                at_most_once,
-                timeout,
-                needs,
-                max_crashes,
-                expires,
-                keep_failed,
-            )
-            cls._introduce(name, aliases, *given)
+            return
+        cls.task_ceiling = Ceiling.parse(max_running, rate) or cls.task_ceiling
+        given = {option: value for option, value in options.items() if value is not None}
+        cls.task_options = cls.task_options.changed(**given)  # the others are as in the class that it extends
+        cls._register(check_name("task", name or cls.__name__), check_aliases(aliases))
 
     @classmethod
-    def _introduce(
-        cls,
-        name: str | None,
-        aliases: Iterable[str],
-        group: str | None,
-        priority: int | float | None,
-        tags: Iterable[str] | None,
-        retry: RetryPolicy | None,
-        only: Iterable[type[BaseException]] | None,
-        at_most_once: bool | None,
-        timeout: DurationLike | None,
-        needs: Mapping[str, AmountLike] | None,
-        max_crashes: int | None,
-        expires: DurationLike | None,
-        keep_failed: DurationLike | None,
-    ) -> None:
-        base = cls.task_defaults  # what it does not say is as in the class it extends
-        cls.task_name = check_name("task", name or cls.__name__)
-        cls.task_aliases = check_aliases(aliases)
-        cls.task_defaults = Defaults.of(
-            base.group if group is None else group,
-            base.priority if priority is None else priority,
-            base.tags if tags is None else tags,
-            base.retry if retry is None else retry,
-            (base.only if retry is None else ()) if only is None else only,
-            base.at_most_once if at_most_once is None else at_most_once,
-            base.timeout if timeout is None else timeout,
-            base.needs.amounts() if needs is None else needs,
-            base.max_crashes if max_crashes is None else max_crashes,
-            base.expires if expires is None else expires,
-            base.keep_failed if keep_failed is None else keep_failed,
-        )
+    def _register(cls, name: str, aliases: tuple[str, ...]) -> None:
+        cls.task_name, cls.task_aliases = name, aliases
         names = (cls.task_name, *cls.task_aliases)
         for known_as in names:
             known = WORKABLES.get(known_as)
@@ -229,8 +174,8 @@ _ROOT = "root"
 
 def _made_again(cls: type[Workable]) -> bool:
     """By `@dataclass(slots=True)`: another class, with the attributes of the one that has the name."""
-    known = WORKABLES.get(cls.task_name) if "task_defaults" in vars(cls) else None
-    return known is not None and vars(known).get("task_defaults") is cls.task_defaults
+    known = WORKABLES.get(cls.task_name) if "task_options" in vars(cls) else None
+    return known is not None and vars(known).get("task_options") is cls.task_options
 
 
 def _told(workable: Workable, name: str, otherwise: Any) -> Any:

@@ -363,7 +363,7 @@ class TestDataclasses:
             number: int
 
         assert Compact.task_name == "compact"
-        assert (Compact.task_defaults.group, Compact.task_defaults.retry) == ("small", RetryForever(1))
+        assert (Compact.task_options.group, Compact.task_options.retry) == ("small", RetryForever(1))
 
     def test_fields_inherited_from_another_module(self, modules: Modules) -> None:
         """Given a base whose annotations are texts that only make sense in its own module."""
@@ -721,7 +721,7 @@ class TestTheClassLine:
         """Lost, it would mean: retry on everything."""
         defined: Any = type("Iterating", (Workable,), {}, retry=RetryForever(1), only=iter([OSError]))
 
-        assert defined.task_defaults.only == (OSError,)
+        assert defined.task_options.only == (OSError,)
 
     def test_so_it_may_for_a_job(self, recruiter: Recruiter) -> None:
         job = Bare().as_job_of(recruiter).retry_with_policy(RetryForever(1), only=iter([OSError])).build()
