@@ -121,7 +121,7 @@ class Recruiter(RegistryOwner):
         rate: str | None = None,
         **options: Unpack[GivenOptions],
     ) -> AsTask: ...
-    @accepts_options()
+    @accepts_options
     def task(
         self,
         function: Callable[..., Any] | None = None,

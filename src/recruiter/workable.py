@@ -21,9 +21,12 @@ from recruiter.domain.arguments.check import Signature
 from recruiter.domain.arguments.typed import Mismatch, slot_of
 from recruiter.domain.arguments.values import Refused, from_bson, to_bson
 from recruiter.domain.definitions import note, same_definition
+from recruiter.domain.duration import DurationLike
 from recruiter.domain.names import check_aliases, check_name, check_tags
-from recruiter.domain.options import DEFAULTS, GivenOptions, TaskOptions, accepts_options
+from recruiter.domain.options import DEFAULTS, GivenOptions, TaskOptions
 from recruiter.domain.planning.limits import Ceiling
+from recruiter.domain.planning.needs import AmountLike
+from recruiter.domain.retry.decision import RetryPolicy
 from recruiter.errors import InvalidArguments, InvalidJob, TaskExists
 from recruiter.events import Event
 
@@ -56,7 +59,6 @@ class Workable:
     task_ceiling: ClassVar[Ceiling | None] = None
     """How many of its jobs may run at once, or start in a time."""
 
-    @accepts_options(inherited=True)
     def __init_subclass__(
         cls,
         *,
@@ -64,16 +66,27 @@ class Workable:
         aliases: Iterable[str] = (),
         max_running: int | None = None,
         rate: str | None = None,
+        group: str | None = None,
+        priority: int | float | None = None,
+        tags: Iterable[str] | None = None,
+        retry: RetryPolicy | None = None,
+        only: Iterable[type[BaseException]] | None = None,
+        at_most_once: bool | None = None,
+        timeout: DurationLike | None = None,
+        needs: Mapping[str, AmountLike] | None = None,
+        max_crashes: int | None = None,
+        expires: DurationLike | None = None,
+        keep_failed: DurationLike | None = None,
         **others: Any,
     ) -> None:
-        options = {option: others.pop(option) for option in GivenOptions.__annotations__ if option in others}
+        words = locals()  # type checkers know no other way to say: these options, and those of another base class
+        given = {option: words[option] for option in GivenOptions.__annotations__ if words[option] is not None}
         super().__init_subclass__(**others)
         note(cls)
         if _made_again(cls):
             WORKABLES.update(dict.fromkeys((cls.task_name, *cls.task_aliases), cls))
             return
         cls.task_ceiling = Ceiling.parse(max_running, rate) or cls.task_ceiling
-        given = {option: value for option, value in options.items() if value is not None}
         cls.task_options = cls.task_options.changed(**given)  # the others are as in the class that it extends
         cls._register(check_name("task", name or cls.__name__), check_aliases(aliases))
 

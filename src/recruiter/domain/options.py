@@ -154,29 +154,21 @@ class HasOptions:
         return self._changed(key=key)
 
 
-def accepts_options(*, inherited: bool = False) -> Callable[[F], F]:
-    """Shows the options of `**options` one by one in the signature of a function: for `help()` and the reference.
-
-    Where options are `inherited`, none has a default of its own.
-    """
-
-    def expand(function: F) -> F:
-        found = inspect.signature(function)
-        *first, options = found.parameters.values()
-        given = [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=None if inherited or name == "needs" else getattr(DEFAULTS, name),
-                annotation=f"{annotation} | None" if inherited and not annotation.endswith("None") else annotation,
-            )
-            for name, annotation in ((n, a.__forward_arg__) for n, a in GivenOptions.__annotations__.items())
-        ]
-        last = [options.replace(annotation="Any")] if inherited else []
-        function.__signature__ = found.replace(parameters=[*first, *given, *last])  # type: ignore[attr-defined]
-        return function
-
-    return expand
+def accepts_options(function: F) -> F:
+    """Shows the options of `**options` one by one in the signature of a function: for `help()` and the reference."""
+    found = inspect.signature(function)
+    given = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None if name == "needs" else getattr(DEFAULTS, name),
+            annotation=annotation.__forward_arg__,
+        )
+        for name, annotation in GivenOptions.__annotations__.items()
+    ]
+    parameters = [*list(found.parameters.values())[:-1], *given]
+    function.__signature__ = found.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return function
 
 
 def seconds_of(name: str, duration: DurationLike) -> float:
