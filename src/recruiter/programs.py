@@ -1,7 +1,8 @@
 """A program inside a job: given its input, listened to, and ended with the job.
 
-It stays in the process group of the child that runs the job, so that whoever ends the child ends it too. What the job's
-own timeout ends is found by parentage, since the group is the child's as well.
+It stays in the process group of the child that runs the job, so that ending the child ends it too. Since the group is
+the child's as well, the processes of one program are found by parentage. They are stopped before they are counted: a
+process that still runs may start another one after it was looked at, which then nobody would end.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import psutil
 
 from recruiter.domain.text import cut, mask
 from recruiter.errors import CommandFailed
+from recruiter.interruption import shielded
 
 LONGEST_OUTPUT = 64 * 1024
 """Bytes of each stream that are kept: the last ones."""
@@ -33,6 +35,8 @@ _LOOK = 0.05
 line of Python, so no wait may be long."""
 _TIME_TO_LEAVE = 0.2
 """Seconds between SIGTERM and SIGKILL. A job whose time is over has half a second before its process is ended."""
+_TIME_TO_STOP = 0.05
+"""Seconds in which a process obeys SIGSTOP. One that waits for a disk does not obey, and starts nothing meanwhile."""
 _PIPE = 64 * 1024
 """Bytes that a pipe holds."""
 _LINES_SHOWN, _CHARACTERS_SHOWN = 10, 1_500
@@ -52,7 +56,7 @@ class CommandResult(TypedDict):
 
 
 class Program:
-    """One run of a program. Whoever ends its job may end it, from any thread."""
+    """One run of a program. The end of its job ends it, from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -77,8 +81,8 @@ class Program:
         """
         given = input.encode() if isinstance(input, str) else input
         outputs = _Output(keep, on_line), _Output(keep, on_line)
-        process = self._start(command, cwd, {**os.environ, **env}, with_input=given is not None)
-        with _ended_with_the_job(process):
+        with self._ended_with_the_job():
+            process = self._start(command, cwd, {**os.environ, **env}, with_input=given is not None)
             _listen(process, given or b"", *outputs)
             code = _wait(process)
         stdout, stderr = (output.text(keep) for output in outputs)
@@ -99,6 +103,20 @@ class Program:
             self._unwanted = True
             return self._process
 
+    @contextmanager
+    def _ended_with_the_job(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self.end()
+            raise
+        finally:
+            if self._process is not None:
+                for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+                    if stream is not None:
+                        stream.close()
+
+    @shielded  # an interruption between the start and the assignment would leave a process that nobody knows
     def _start(
         self,
         command: Sequence[str],
@@ -240,37 +258,47 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
             return process.wait(_LOOK)
 
 
-@contextmanager
-def _ended_with_the_job(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        _end([process])
-        raise
-    finally:
-        for stream in (process.stdin, process.stdout, process.stderr):
-            if stream is not None:
-                stream.close()
-
-
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     """Ends them with everything they have started, politely first."""
-    family = [member for process in processes if process.poll() is None for member in _family(process.pid)]
+    family = _stopped([process.pid for process in processes if process.poll() is None])
     _signal(family, signal.SIGTERM)
+    _signal(family, signal.SIGCONT)
     deadline = time.monotonic() + _TIME_TO_LEAVE
     while (alive := [member for member in family if _is_alive(member)]) and time.monotonic() < deadline:
         time.sleep(0.01)
-    _signal((each for member in alive for each in _family(member.pid)), signal.SIGKILL)
+    _signal(_stopped([member.pid for member in alive]), signal.SIGKILL)
     for process in processes:
         process.wait()
 
 
+def _stopped(pids: Iterable[int]) -> list[psutil.Process]:
+    """These processes and all that they have started. Each is stopped, so that the list is complete."""
+    stopped: dict[int, psutil.Process] = {}
+    while new := [member for pid in pids for member in _family(pid) if member.pid not in stopped]:
+        _signal(new, signal.SIGSTOP)
+        deadline = time.monotonic() + _TIME_TO_STOP
+        while any(map(_runs, new)) and time.monotonic() < deadline:
+            time.sleep(0.001)
+        stopped |= {member.pid: member for member in new}
+    return list(stopped.values())
+
+
+def _runs(process: psutil.Process) -> bool:
+    """Whether it may still start another process."""
+    return _status(process) not in (None, psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP, psutil.STATUS_ZOMBIE)
+
+
 def _is_alive(process: psutil.Process) -> bool:
     """A dead one whose parent has not noticed is dead."""
+    return _status(process) not in (None, psutil.STATUS_ZOMBIE)
+
+
+def _status(process: psutil.Process) -> str | None:
+    """None if there is no such process any more."""
     try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+        return str(process.status()) if process.is_running() else None
     except psutil.Error:
-        return False
+        return None
 
 
 def _family(pid: int) -> list[psutil.Process]:
