@@ -170,10 +170,10 @@ def test_very_many_end_without_a_pause(start: Starter, store: Store) -> None:
     insert(store, *(a_job() for _ in range(6_000)))
     assert stubborn.recruiter.jobs.cancel(task="add") == 6_000
 
-    rests = ("--backoff-from", "4s", "--backoff-to", "4s")
+    rests = ("--backoff-from", "30s", "--backoff-to", "30s")
     start("start", "recruiter", "--bootstrap", APPLICATION, *rests).says("leads")
 
-    eventually(lambda: not store.scheduled.flags(1), within=20)  # in twelve batches
+    eventually(lambda: not store.scheduled.flags(1), within=100)  # in twelve batches: with rests, six minutes
     assert stubborn.recruiter.jobs.count(state="cancelled") == (6_000, True)
 
 

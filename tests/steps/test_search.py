@@ -289,3 +289,19 @@ class TestCursors:
 
         with pytest.raises(InvalidFilter, match="cursor"):
             search(crowd, JobFilter(), NOW, ID, limit=5, after=text)
+
+
+def test_a_job_that_ends_while_the_page_is_read_is_on_it_once(store: Store) -> None:
+    """Given a job that is read among the waiting and, when it has ended meanwhile, among the ended."""
+    fill(store, waiting=30, ended=3)
+    one = store.archived.collection.find_one({}, {"_id": 1})
+    assert one is not None
+    waits = store.scheduled.collection.find_one({"lane": {"$exists": True}, "cancelled": {"$exists": False}})
+    assert waits is not None
+    store.scheduled.collection.insert_one({**waits, "_id": one["_id"]})
+
+    page = search(store, JobFilter(), NOW, SHORT, limit=50)
+
+    listed = [job for job in page.jobs if job.id == one["_id"]]
+    assert len(listed) == 1
+    assert listed[0].state not in (State.WAITING, State.RUNNING)

@@ -182,3 +182,23 @@ def test_what_takes_long_is_read_beside_and_what_is_known_is_shown_meanwhile() -
     eventually(lambda: kept.peek("x", old=True) == "answer 1")
     eventually(lambda: kept.soon("x", slow) == "answer 2")
     assert kept.get("y", lambda: "now") == "now"
+
+
+def test_one_that_is_closed_has_read_to_the_end_and_reads_nothing_more() -> None:
+    kept: Kept[str] = Kept(0.0)
+    begun, gate, read = threading.Event(), threading.Event(), []
+
+    def slow() -> str:
+        begun.set()
+        gate.wait(20)
+        read.append(1)
+        return "answer"
+
+    kept.soon("x", slow)
+    begun.wait(20)
+    threading.Timer(0.05, gate.set).start()
+    kept.close()
+
+    assert read == [1]
+    assert kept.soon("x", slow) == "answer"
+    assert not [thread for thread in threading.enumerate() if thread.name == "recruiter web"]

@@ -4,13 +4,13 @@ ended, the newest first.
 A job that somebody holds is still in `scheduled`, and only the roster says so. So the sections are asked one after the
 other, each in its own way, and a cursor says which of them a page has reached, and where.
 
-Each job is seen once as long as it stays in its section. One that starts or ends while somebody turns the pages may be
-missed, or seen twice: more cannot be promised of a listing of things that move.
+A page shows each job once. One that starts or ends while somebody turns the pages may be missed, or be on two pages:
+more cannot be promised of a listing of things that move.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import get_close_matches
@@ -116,13 +116,19 @@ def search(
 def _page(entries: Sequence[Entry], form: Form[T], following: str | None, looked: int) -> Page[T]:
     jobs: list[T] = []
     unreadable: list[Unreadable] = []
-    for entry in entries:
+    for entry in _each_once(entries):
         try:
             jobs.append(form.of(entry))
         except RecruiterError as error:
             place = archived.NAME if entry.section == ENDS else scheduled.NAME
             unreadable.append(Unreadable(place, shown(entry.document.get("_id")), str(error)))
     return Page(tuple(jobs), following, looked, tuple(unreadable))
+
+
+def _each_once(entries: Sequence[Entry]) -> Iterable[Entry]:
+    """A job that started or ended while the sections were read is in two of them: the later one is the truth."""
+    latest = {repr(entry.document["_id"]): entry for entry in entries}
+    return (entry for entry in entries if latest[repr(entry.document["_id"])] is entry)
 
 
 def count(store: Store, filter: JobFilter, now: datetime, most: int | None) -> Count:

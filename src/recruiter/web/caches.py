@@ -11,6 +11,8 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 _MOST = 200
+_PATIENCE = 10.0
+"""Seconds to wait at the end for what is still being read."""
 _REST = 20
 """What took long to read is kept for so many times as long."""
 
@@ -22,6 +24,7 @@ class Kept(Generic[T]):
         self._seconds = seconds
         self._lock = threading.Lock()
         self._answers: dict[Hashable, tuple[float, T]] = {}
+        self._closed = False
 
     def get(self, key: Hashable, read: Callable[[], T]) -> T:
         """The answer; read now if none is known, or the one that is known is too old."""
@@ -31,7 +34,7 @@ class Kept(Generic[T]):
 
     def soon(self, key: Hashable, read: Callable[[], T]) -> T | None:
         """What is known, however old; and if that is too old, it is read again beside. For what takes long."""
-        if self.peek(key) is None and self._lock.acquire(blocking=False):
+        if not self._closed and self.peek(key) is None and self._lock.acquire(blocking=False):
             threading.Thread(target=self._refresh, args=(key, read), name="recruiter web", daemon=True).start()
         return self.peek(key, old=True)
 
@@ -43,6 +46,13 @@ class Kept(Generic[T]):
     def forget(self) -> None:
         """Somebody has changed something: what is known is old."""
         self._answers = {key: (0.0, answer) for key, (_, answer) in self._answers.items()}
+
+    def close(self) -> None:
+        """Reads nothing more beside, and waits for the one who does: a store that is closed meanwhile would be opened
+        again."""
+        self._closed = True
+        if self._lock.acquire(timeout=_PATIENCE):
+            self._lock.release()
 
     def _refresh(self, key: Hashable, read: Callable[[], T]) -> None:
         try:

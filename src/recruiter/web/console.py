@@ -3,6 +3,7 @@
 import gzip
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, unquote
@@ -58,6 +59,7 @@ class Console:
     def app(self) -> FastAPI:
         viewer = _viewer(self._access)
         app = FastAPI(
+            lifespan=self._lifespan,
             title="Recruiter",
             version=package.__version__,
             summary="Jobs, workers, groups, limits and schedules, as the console shows them.",
@@ -76,6 +78,12 @@ class Console:
             app.add_exception_handler(error, self._failed)
         app.add_middleware(Guard)
         return app
+
+    @asynccontextmanager
+    async def _lifespan(self, _app: FastAPI) -> AsyncIterator[None]:
+        """By itself it ends with its server; mounted, it ends with the application that it is mounted in."""
+        yield
+        await run_in_threadpool(self._reader.close)
 
     # -- pages -------------------------------------------------------------------------------------------------------
 

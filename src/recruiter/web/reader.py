@@ -67,6 +67,10 @@ class Reader:
         self._mongodb: Kept[str] = Kept(300.0)
         self._leader: Kept[tuple[views.Leader | None]] = Kept(2.0)
 
+    def close(self) -> None:
+        """The examination that runs beside has ended when this returns. The application may then close its store."""
+        self._findings.close()
+
     @property
     def _store(self) -> Store:
         return self._recruiter.store

@@ -81,7 +81,7 @@ def _server(app: ASGIApp, root_path: str) -> uvicorn.Server:
         server_header=False,
         access_log=False,
         log_level="warning",
-        lifespan="off",
+        lifespan="on",
         # Streams never end by themselves.
         timeout_graceful_shutdown=1,
     )
