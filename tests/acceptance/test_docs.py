@@ -7,7 +7,7 @@ import builtins
 import inspect
 import re
 import shlex
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from recruiter.embedded import EmbeddedServer
 from recruiter.errors import RecruiterError
 from recruiter.store import codec, outcomes
 from recruiter.store.database import Store
+from recruiter.store.job_fields import JOB_FIELDS
 from tests.acceptance.docs.pages import LANGUAGES, PAGES, Page, page
 from tests.acceptance.docs.reference import anchors, links, named_tests, tree
 from tests.acceptance.docs.running import Run
@@ -171,9 +172,8 @@ def test_every_stored_field_is_explained(store: Store) -> None:
     later = dict(outcomes.snoozed(document, now, now, "not yet").fields)
     ended = codec.archived_document(document, Why.LOST, now, {"reason": "told", "result": 5})
     set_aside = codec.decode(outcomes.unreadable("id", b"", now, "cannot be read"))
-    for field in fields(Job):
-        known_as = {"id": "_id", "owner": "username"}.get(field.name, field.name)
-        assert f"`{known_as}`" in text, field.name
+    for field in JOB_FIELDS:
+        assert f"`{field.name}`" in text, field.name
     for stored in (document, tried, later, ended, set_aside, codec.execution_document(execution)):
         for name in stored:
             assert f"`{name}`" in text, name

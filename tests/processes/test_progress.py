@@ -17,8 +17,9 @@ import pytest
 from recruiter import Job
 from recruiter.domain.state import State
 from recruiter.results import JobHandle
-from recruiter.store.codec import LOCK, SAID, Document
+from recruiter.store.codec import Document
 from recruiter.store.database import Store
+from recruiter.store.job_fields import LOCK, PROGRESS
 from tests.applications import progress as app
 from tests.conftest import Process, Starter, eventually
 from tests.processes.conftest import Lead
@@ -166,7 +167,7 @@ def test_a_long_job_shows_who_runs_it_though_it_is_silent(
     found, now = document(store, handle.id), seen(handle)
     (worker,) = [entry.id for entry in store.roster.entries()]
     assert (found["locked_by"], found["locked_at"]) == (worker, found["started_at"])
-    assert set(SAID).isdisjoint(found)
+    assert set(PROGRESS).isdisjoint(found)
     assert (now.locked_by, now.state) == (worker, State.RUNNING)
     assert now.locked_at is not None
     beats = store.roster.read()[0].beats

@@ -28,10 +28,11 @@ from recruiter.processes.worker.registration import Registration, RegistrationOp
 from recruiter.progress import AttemptProgress
 from recruiter.steps.cancel import archive_cancelled
 from recruiter.steps.rescue import Rescue
-from recruiter.store.codec import LOCK, SAID, Document, encode, job_document, progress_fields
+from recruiter.store.codec import Document, encode, job_document, progress_fields
 from recruiter.store.collections.roster import Holding
 from recruiter.store.collections.scheduled import ProgressMark
 from recruiter.store.database import Store
+from recruiter.store.job_fields import LOCK, PROGRESS
 from recruiter.store.outcomes import OutcomeBatch, Rescheduled
 from recruiter.views.find import find
 from tests.bench import Bench, ended
@@ -82,7 +83,7 @@ class TestSaying:
         assert job["log"] == [{"at": NOW, "text": "index written"}]
 
     def test_nothing_said_is_nothing_kept(self, bench: Bench) -> None:
-        assert set(SAID).isdisjoint(bench.archived(lambda: None))
+        assert set(PROGRESS).isdisjoint(bench.archived(lambda: None))
 
     def test_a_failure_for_good_has_its_error(self, bench: Bench) -> None:
         def fail() -> None:
@@ -637,7 +638,7 @@ class TestViews:
 
     def test_a_document_by_hand_is_not_believed(self, store: Store) -> None:
         leader = Leader(store)
-        claims = dict.fromkeys((*SAID, *LOCK), 5) | {"locked_by": "somebody"}
+        claims = dict.fromkeys((*PROGRESS, *LOCK), 5) | {"locked_by": "somebody"}
         by_hand(store, {"_id": "x", "task": "add", "args": {"a": 1, "b": 2}, **claims})
 
         leader.adopts()

@@ -22,7 +22,8 @@ from recruiter.domain.progress import (
     StatusEntry,
 )
 from recruiter.domain.state import State
-from recruiter.store.codec import decode, encode, job_document, job_from, progress_fields, progress_from
+from recruiter.store.codec import decode, encode, job_document, job_from, progress_fields
+from recruiter.store.job_fields import progress_from
 from tests.samples import NOW, a_job
 
 LATER = NOW + timedelta(minutes=1)

@@ -42,7 +42,8 @@ from recruiter.interruption import Interruptible
 from recruiter.progress import AttemptProgress, OnProgress, ignore_progress
 from recruiter.registry import Call, Registry, RegistryOwner, TaskDefinition
 from recruiter.store import outcomes
-from recruiter.store.codec import Document, decode, id_of, job_from, progress_fields, progress_from
+from recruiter.store.codec import Document, decode, id_of, job_from, progress_fields
+from recruiter.store.job_fields import progress_from
 from recruiter.store.outcomes import Outcome
 
 LONGEST_TRACE = 8_000

@@ -12,10 +12,10 @@ from recruiter.domain.text import shown
 from recruiter.errors import InvalidJob, JobNotFound
 from recruiter.store.codec import encode_job, new_id
 from recruiter.store.database import Store
+from recruiter.store.job_fields import Use, attributes
 from recruiter.store.search import matching
 
-_FRESH = {"id", "created_at", "scheduled_at", "attempts", "crashes", "snoozes", "suspect", "executions"}
-_FRESH |= {"status", "progress", "stage", "log", "status_cut", "log_cut", "locked_by", "locked_at", "cancel"}
+_HISTORY = attributes(Use.HISTORY)
 
 
 def job_anew(store: Store, id: JobId, now: datetime, at: datetime | None) -> Job:
@@ -52,6 +52,6 @@ def checked_moment(schedule_at: datetime | None) -> datetime | None:
 
 
 def _anew(ended: ArchivedJob, now: datetime, at: datetime) -> Job:
-    kept = {field.name: getattr(ended, field.name) for field in fields(Job) if field.name not in _FRESH}
+    kept = {field.name: getattr(ended, field.name) for field in fields(Job) if field.name not in _HISTORY}
     own = {"id": new_id(), "created_at": now, "scheduled_at": at, "expires_at": ended.expiry(at)}
     return Job(**{**kept, **own, "recovered_from": ended.id})

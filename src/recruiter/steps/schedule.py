@@ -12,23 +12,10 @@ from recruiter.domain.schedule.scheduler import Pause, Scheduler
 from recruiter.errors import SchedulerNotFound
 from recruiter.store.codec import Document, job_document, new_id
 from recruiter.store.database import Store
+from recruiter.store.job_fields import Use, names, options
 
-_OWN = ("_id", "created_at", "scheduled_at", "postponed", "attempts", "urn", "expires_at")
-"""What an occurrence has of its own, whatever its scheduler says."""
-_OPTIONAL = (
-    *(
-        "method",
-        "tags",
-        "username",
-        "retry_policy",
-        "timeout",
-        "max_crashes",
-        "expires_in",
-        "keep_failed",
-        "at_most_once",
-    ),
-    *("proc", "mem", "resources", "key"),
-)
+_OWN = names(Use.OWN)
+_OPTIONS = options()
 
 
 def put(store: Store, scheduler: Scheduler) -> Scheduler | None:
@@ -38,7 +25,7 @@ def put(store: Store, scheduler: Scheduler) -> Scheduler | None:
         fields: Document = {name: value for name, value in job_document(scheduler.template).items() if name not in _OWN}
         ids = store.scheduled.not_begun(scheduler.urn)
         if ids:
-            store.scheduled.change(ids, fields, [name for name in _OPTIONAL if name not in fields])
+            store.scheduled.change(ids, fields, [name for name in _OPTIONS if name not in fields])
     return before
 
 

@@ -1,4 +1,5 @@
-"""The one place that knows how jobs are written: records to documents and back, and raw BSON.
+"""The one place that knows how jobs are written: records to documents and back, and raw BSON. The fields are in
+job_fields.py.
 
 Documents travel through a worker as bytes; only children decode them. What a foreign program inserted is checked here
 (`adopted_fields`), field by field, and becomes a full document or a reason why not.
@@ -18,16 +19,26 @@ from bson.codec_options import DatetimeConversion
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 
-from recruiter.domain.job import EXECUTIONS_KEPT, ArchivedJob, Cancellation, Execution, Job, JobId, expiry
+from recruiter.domain.job import EXECUTIONS_KEPT, ArchivedJob, Execution, Job, JobId, expiry
 from recruiter.domain.lane import Lane
 from recruiter.domain.moment import not_before
-from recruiter.domain.names import CANCELLED_LANE, DEFAULT_GROUP, DEFAULT_METHOD, check_name
+from recruiter.domain.names import CANCELLED_LANE, DEFAULT_GROUP
 from recruiter.domain.planning.needs import Needs
-from recruiter.domain.progress import LINES_KEPT, STATUS_KEPT, LogLine, Progress, StatusEntry, between_0_and_1
-from recruiter.domain.retry.decision import MOST_CRASHES, check_max_crashes
-from recruiter.errors import InvalidJob, InvalidName, JobTooLarge, UnreadableDocument, UnsupportedValue
+from recruiter.domain.progress import Progress
+from recruiter.errors import InvalidJob, JobTooLarge, UnsupportedValue
 from recruiter.store import fields as field
-from recruiter.store.fields import is_job_id, is_text
+from recruiter.store.fields import is_job_id
+from recruiter.store.job_fields import (
+    FROM_PROTOCOL,
+    ONLY_WAITING,
+    REQUIRED,
+    check_foreign,
+    entries_of,
+    executions_of,
+    needs_of,
+    read_fields,
+    written_fields,
+)
 
 Document = dict[str, Any]
 
@@ -40,8 +51,6 @@ LENIENT: CodecOptions[Document] = OPTIONS.with_options(unicode_decode_error_hand
 """For reading what must be read whatever is in it."""
 LARGEST_JOB = 15 * 1024 * 1024
 """MongoDB takes 16 MiB; the rest is left for what will happen to the job."""
-
-MOST_ATTEMPTS = 1_000_000
 
 RAW: CodecOptions[RawBSONDocument] = CodecOptions(
     RawBSONDocument,
@@ -153,29 +162,10 @@ def job_document(job: Job) -> Document:
     if job.scheduled_at > job.created_at:
         document["postponed"] = True
         document["scheduled_at"] = not_before(job.scheduled_at)
-    if job.method != DEFAULT_METHOD:
-        document["method"] = job.method
-    if job.tags:
-        document["tags"] = list(job.tags)
-    if job.at_most_once:
-        document["at_most_once"] = True
-    if job.owner is not None:
-        document["username"] = job.owner
-    for name in _OPTIONAL:
-        value = getattr(job, name)
-        if value is not None:
-            document[name] = value
+    document.update(written_fields(job))
     if job.needs:
         document.update(needs_document(job.needs))
-    if job.suspect:
-        document["suspect"] = True
     return document
-
-
-_OPTIONAL = (
-    *("urn", "retry_policy", "timeout", "max_crashes", "expires_in", "expires_at"),
-    *("keep_failed", "key", "recovered_from"),
-)
 
 
 def needs_document(needs: Needs) -> Document:
@@ -183,12 +173,6 @@ def needs_document(needs: Needs) -> Document:
     amounts = needs.amounts()
     document: Document = {name: amounts.pop(name) for name in ("proc", "mem") if name in amounts}
     return {**document, "resources": amounts} if amounts else document
-
-
-def needs_of(document: Mapping[str, Any]) -> Needs:
-    """The resources that a job needs. Raises InvalidJob for impossible amounts."""
-    resources = document.get("resources")
-    return Needs.of(resources, proc=document.get("proc"), mem=document.get("mem"))
 
 
 def lane_of(document: Mapping[str, Any], **changes: Any) -> str:
@@ -221,13 +205,14 @@ def checked_size(job: Job) -> bytes:
 
 def job_from(document: Mapping[str, Any]) -> Job:
     """The parser of `scheduled`, for documents with a lane. Raises UnreadableDocument."""
-    return Job(**_fields(document))
+    return Job(**read_fields(document))
 
 
 def archived_from(document: Mapping[str, Any]) -> ArchivedJob:
     """The parser of `archived`. Raises UnreadableDocument."""
-    is_job = "original" not in document and document.keys() >= _EVERY_JOB
-    fields: Document = _fields(document) if is_job else {"executions": _executions(document)}
+    is_job = "original" not in document and document.keys() >= REQUIRED
+    # What was set aside, or kept of an outcome that could not be stored, may have less.
+    fields: Document = read_fields(document) if is_job else {"executions": executions_of(document)}
     moment, done = field.moment(document, "archived_at"), field.truth(document, "done")
     nothing: Document = {"id": field.job_id("_id", document["_id"]), "task": "", "args": {}}
     nothing |= {"created_at": moment, "scheduled_at": moment}
@@ -239,103 +224,11 @@ def archived_from(document: Mapping[str, Any]) -> ArchivedJob:
         why=field.text(document, "why"),
         archived_at=moment,
         result=document.get("result"),
-        reason=_text(document.get("reason")),
+        reason=field.text_or_none(document.get("reason")),
         latency=field.number(document, "latency", None),
         execution_time=field.number(document, "execution_time", None),
-        recovered_as=_job_id(document.get("recovered_as")),
+        recovered_as=recovered if is_job_id(recovered := document.get("recovered_as")) else None,
     )
-
-
-_EVERY_JOB = {"task", "group", "priority", "created_at", "scheduled_at"}
-"""What every job has; what was set aside, or kept of an outcome that could not be, may have less."""
-
-
-def _fields(document: Mapping[str, Any]) -> Document:
-    progress = progress_from(document)
-    return {
-        "id": field.job_id("_id", document["_id"]),
-        "task": field.text(document, "task"),
-        "args": _arguments(document),
-        "created_at": field.moment(document, "created_at"),
-        "scheduled_at": field.moment(document, "scheduled_at"),
-        "method": field.text(document, "method", None) or DEFAULT_METHOD,
-        "group": field.text(document, "group"),
-        "priority": priority_of(document),
-        "tags": tuple(field.texts(document, "tags", None) or ()),
-        "urn": field.text(document, "urn", None),
-        "owner": field.text(document, "username", None),
-        "at_most_once": bool(field.truth(document, "at_most_once", None)),
-        "timeout": field.number(document, "timeout", None),
-        "max_crashes": field.whole(document, "max_crashes", None, least=1, most=MOST_CRASHES),
-        "expires_in": field.number(document, "expires_in", None),
-        "expires_at": field.moment(document, "expires_at", None),
-        "keep_failed": field.number(document, "keep_failed", None),
-        "attempts": field.whole(document, "attempts", 0, most=MOST_ATTEMPTS),
-        "crashes": field.whole(document, "crashes", 0, most=MOST_ATTEMPTS),
-        "snoozes": field.whole(document, "snoozes", 0),
-        "needs": needs_of(document),
-        "key": field.text(document, "key", None),
-        "suspect": bool(field.truth(document, "suspect", None)),
-        "retry_policy": field.mapping(document, "retry_policy", None),
-        "recovered_from": _job_id(document.get("recovered_from")),
-        "executions": _executions(document),
-        **progress._asdict(),
-        "progress": _number(document.get("progress"), progress.reached),
-        "stage": _text(document.get("stage")) or progress.stage,
-        "locked_by": _text(document.get("locked_by")),
-        "locked_at": _moment(document.get("locked_at")),
-        "cancel": cancellation_from(document.get("cancel")),
-    }
-
-
-def _arguments(document: Mapping[str, Any]) -> Any:
-    args = document.get("args", {})
-    return args if isinstance(args, list) else field.mapping({"args": args}, "args")
-
-
-def priority_of(document: Mapping[str, Any]) -> int | float:
-    """Any number; what is none cannot be put in order."""
-    priority = document.get("priority")
-    if isinstance(priority, float) and priority == priority:
-        return priority
-    whole: int = field.whole(document, "priority", least=-(2**63), most=2**63)
-    return whole
-
-
-def cancellation_from(flag: Any) -> Cancellation | None:
-    """Who asked to cancel the job: from the flag as it is stored, or as it was written by hand."""
-    if not isinstance(flag, dict):
-        return None
-    return Cancellation(_moment(flag.get("at")), _text(flag.get("by")), _text(flag.get("reason")))
-
-
-SAID = ("status", "log", "status_cut", "log_cut", "progress", "stage")
-"""The fields that hold the progress a job has reported."""
-LOCK = ("locked_by", "locked_at", "started_at", "reported_at")
-"""The fields in which its worker says that it runs. For people to see: the roster is the lock table."""
-
-
-def progress_from(document: Mapping[str, Any]) -> Progress:
-    """The progress that the job has reported; values written by hand that make no sense are skipped."""
-    if "status" not in document and "log" not in document:
-        return _SILENT
-    status = tuple(
-        StatusEntry(
-            entry["state"],
-            _text(entry.get("stage")),
-            _number(entry.get("progress"), 0.0),
-            _text(entry.get("error")),
-            entry["date"],
-        )
-        for entry in _documents(document.get("status"))[-STATUS_KEPT:]
-        if is_text(entry.get("state")) and _moment(entry.get("date")) is not None
-    )
-    log = tuple(
-        LogLine(line["at"], line["text"])
-        for line in _documents(document.get("log"))[-LINES_KEPT:]
-        if is_text(line.get("text")) and _moment(line.get("at")) is not None
-    )
-    return Progress(status, log, _count(document.get("status_cut")), _count(document.get("log_cut")))
 
 
 def progress_fields(progress: Progress) -> Document:
@@ -350,41 +243,6 @@ def progress_fields(progress: Progress) -> Document:
         if count := getattr(progress, name):
             fields[name] = count
     return fields
-
-
-_SILENT = Progress()
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _documents(value: Any) -> list[Document]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
-
-
-def _text(value: Any) -> str | None:
-    return value if is_text(value) else None
-
-
-def _job_id(value: Any) -> JobId | None:
-    return value if is_job_id(value) else None
-
-
-def _moment(value: Any) -> datetime | None:
-    """For people only, so what is no date is left out."""
-    try:
-        return None if value is None else field.as_moment("", value)
-    except UnreadableDocument:
-        return None
-
-
-def _number(value: Any, otherwise: float) -> float:
-    return between_0_and_1(value) if isinstance(value, int | float) else otherwise
-
-
-def _count(value: Any) -> int:
-    return max(0, value) if isinstance(value, int) else 0
 
 
 def execution_document(execution: Execution) -> Document:
@@ -407,7 +265,7 @@ def remember(document: Document, execution: Execution) -> Document:
     fields: Document = {"last_execution": latest, "attempts": (document.get("attempts") or 0) + 1}
     if execution.crashed:
         fields["crashes"] = (document.get("crashes") or 0) + 1
-    earlier = _entries(document)
+    earlier = entries_of(document)
     if earlier:
         fields["executions"] = [*earlier, latest][-EXECUTIONS_KEPT:]
     return fields
@@ -419,13 +277,8 @@ def archived_document(document: Document, why: str, at: datetime, fields: Docume
     It ends with what is counted of it, always in this order: statistics.py reads that without decoding the rest.
     """
     archived = {**document, **fields}
-    archived.pop("lane", None)
-    archived.pop("postponed", None)
-    archived.pop("started_by", None)
-    archived.pop("suspect", None)
-    if "started_at" in archived or "locked_by" in archived:  # most never had any of it
-        for name in LOCK:
-            archived.pop(name, None)
+    for name in ONLY_WAITING:
+        archived.pop(name, None)
     task, group = archived.pop("task", None), archived.pop("group", None)
     archived["archived_at"] = at
     archived |= _times(fields.get("last_execution"), document.get("scheduled_at"))
@@ -448,55 +301,6 @@ def _times(execution: Document | None, scheduled_at: Any) -> Document:
         "latency": (started_at - scheduled_at).total_seconds(),
         "execution_time": (ended_at - started_at).total_seconds(),
     }
-
-
-def _entries(document: Mapping[str, Any]) -> list[Document]:
-    """The attempts as documents; values written by hand that are none are skipped."""
-    several = document.get("executions")
-    entries = several if isinstance(several, list) and several else [document.get("last_execution")]
-    return [entry for entry in entries if isinstance(entry, dict)]
-
-
-def _executions(document: Mapping[str, Any]) -> tuple[Execution, ...]:
-    return tuple(
-        Execution(
-            started_at=_moment(entry.get("started_at")),
-            ended_at=_moment(entry.get("ended_at")),
-            worker=_text(entry.get("worker")),
-            crashed=bool(entry.get("crashed", False)),
-            exception=_text(entry.get("class")),
-            message=_text(entry.get("message")),
-            trace=_text(entry.get("trace")),
-            notes=tuple(note for note in _list(entry.get("notes")) if is_text(note)),
-        )
-        for entry in _entries(document)
-    )
-
-
-FOREIGN_FIELDS: dict[str, tuple[type, ...]] = {
-    "created_at": (datetime,),
-    "scheduled_at": (datetime,),
-    "priority": (int, float),
-    "attempts": (int,),
-    "crashes": (int,),
-    "snoozes": (int,),
-    "timeout": (int, float),
-    "max_crashes": (int,),
-    "expires_in": (int, float),
-    "expires_at": (datetime,),
-    "keep_failed": (int, float),
-    "proc": (int, float),
-    "mem": (int, float),
-    "resources": (dict,),
-    "at_most_once": (bool,),
-    "method": (str,),
-    "urn": (str,),
-    "username": (str,),
-    "retry_policy": (dict,),
-    "last_execution": (dict,),
-    "executions": (list,),
-    "tags": (list,),
-}
 
 
 def new_id() -> ObjectId:
@@ -529,46 +333,14 @@ def plain_value(raw: bytes) -> Binary:
     return Binary(raw[: LARGEST_JOB // 2])
 
 
-NOT_BELIEVED = ("suspect", "started_by", "result", "reason", "why", "done", "archived_at", "original", *LOCK, *SAID)
-"""What only the protocol writes; adopting a document removes it."""
-
-
 def adopted_fields(document: Document, now: datetime) -> Document:
     """The fields that make a plain `{task, args}` document from any program a full job.
 
     Raises InvalidJob, or UnreadableDocument, with the reason when it cannot be one. Nothing it holds is believed: every
     field is checked.
     """
-    if not is_job_id(document["_id"]):
-        kind = type(document["_id"]).__name__
-        raise InvalidJob(f"_id is {kind}; it must be an ObjectId, a short text, an integer or a UUID")
-    if "task" not in document:
-        raise InvalidJob("task is missing")
-    check_name("task", document["task"])
-    group = check_name("group", document.get("group", DEFAULT_GROUP))
-    if not isinstance(document.get("args", {}), dict | list):
-        raise InvalidJob(f"args is {type(document['args']).__name__}; it must be a document or an array")
-    for name in ("attempts", "crashes", "snoozes"):
-        if isinstance(document.get(name), int) and not 0 <= document[name] <= MOST_ATTEMPTS:
-            raise InvalidJob(f"{name} is {document[name]}; it must be between 0 and {MOST_ATTEMPTS:,}")
-    for name, types in FOREIGN_FIELDS.items():
-        value = document.get(name)
-        if value is None:
-            continue
-        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-            raise InvalidJob(f"{name} is {type(value).__name__}; it must be {' or '.join(t.__name__ for t in types)}")
-    for name in ("timeout", "expires_in", "keep_failed"):
-        if isinstance(document.get(name), int | float) and not 0 < document[name] < float("inf"):
-            raise InvalidJob(f"{name} is {document[name]}; it must be a number of seconds above zero")
-    if document.get("max_crashes") is not None:
-        check_max_crashes(document["max_crashes"])
-    if not all(isinstance(tag, str) for tag in document.get("tags") or ()):
-        raise InvalidName("tags must all be text")
-    needs_of(document)
-    if document.get("key") is not None:
-        check_name("key", document["key"])
-    if not all(isinstance(execution, dict) for execution in document.get("executions") or ()):
-        raise InvalidJob("executions must all be documents")
+    check_foreign(document)
+    group = document.get("group", DEFAULT_GROUP)
     cancelled = isinstance(document.get("cancel"), dict) and isinstance(document["cancel"].get("at"), datetime)
     fields: Document = {
         "args": document.get("args", {}),
@@ -583,5 +355,5 @@ def adopted_fields(document: Document, now: datetime) -> Document:
         fields["postponed"] = True
     if document.get("expires_in") is not None and document.get("expires_at") is None:
         fields["expires_at"] = expiry(fields["scheduled_at"], document["expires_in"])
-    job_from({name: value for name, value in {**document, **fields}.items() if name not in NOT_BELIEVED})
+    job_from({name: value for name, value in {**document, **fields}.items() if name not in FROM_PROTOCOL})
     return fields

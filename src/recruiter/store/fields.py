@@ -137,6 +137,19 @@ def is_text(value: Any) -> TypeGuard[str]:
     return isinstance(value, str) and not isinstance(value, Code)
 
 
+def text_or_none(value: Any) -> str | None:
+    """For people only: what is no text is left out."""
+    return value if is_text(value) else None
+
+
+def moment_or_none(value: Any) -> datetime | None:
+    """For people only: what is no date is left out."""
+    try:
+        return None if value is None else as_moment("", value)
+    except UnreadableDocument:
+        return None
+
+
 def _value(document: Mapping[str, Any], name: str, default: Any) -> Any:
     value = document.get(name, None if default is not _REQUIRED else _REQUIRED)
     if value is _REQUIRED:

@@ -28,7 +28,6 @@ from recruiter.domain.state import State, Why
 from recruiter.errors import RecruiterError
 from recruiter.store.codec import (
     LARGEST_JOB,
-    LOCK,
     Document,
     archived_document,
     as_value,
@@ -37,22 +36,15 @@ from recruiter.store.codec import (
     lane_of,
     plain_value,
     progress_fields,
-    progress_from,
     remember,
 )
 from recruiter.store.errors import DRIVER_REFUSES
+from recruiter.store.job_fields import UNLOCKED, Use, names, progress_from
 
 _UNKNOWN_TASK_PAUSE = timedelta(minutes=1)
-_SMALL_FIELDS = frozenset(
-    ["task", "group", "priority", "created_at", "scheduled_at", "archived_at", "attempts", "done", "why"]
-)
-_LARGE_FIELDS = frozenset(["result", "last_execution", "executions", "log", "status"])
-_PLANNED_FIELDS = frozenset(
-    ["attempts", "crashes", "group", "lane", "postponed", "scheduled_at", "snoozes", "snoozed", "suspect"]
-)
-"""Of a job that is to run again: what decides when, where and how often."""
-_UNLOCKED = ("started_by", *LOCK)
-"""The fields that a job has only while a worker runs it."""
+_SMALL_FIELDS = frozenset(names(Use.SMALL))
+_LARGE_FIELDS = frozenset(names(Use.LARGE))
+_PLANNED_FIELDS = frozenset(names(Use.PLANNED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +130,7 @@ def failed(document: Document, execution: Execution, at: datetime, decision: Dec
         return encode(archived_document(document, decision.why, at, fields))
     fields |= _concluded(document, State.WAITING, at, error)
     fields.update(scheduled_at=decision.at, postponed=decision.at > at)
-    unset: tuple[str, ...] = _UNLOCKED
+    unset: tuple[str, ...] = UNLOCKED
     cleared = bool(document.get("suspect")) and not execution.crashed
     if cleared:
         unset += ("suspect",)
@@ -188,7 +180,7 @@ def died_with_its_worker(
     del fields["attempts"], fields["crashes"]
     fields |= _concluded(document, State.WAITING, at, message)
     fields |= {"suspect": True, "lane": lane_of(document, suspect=True)}
-    return Rescheduled(document["_id"], document["attempts"], fields, _UNLOCKED)
+    return Rescheduled(document["_id"], document["attempts"], fields, UNLOCKED)
 
 
 def snoozed(document: Document, at: datetime, until: datetime, reason: str) -> Rescheduled:
@@ -196,7 +188,7 @@ def snoozed(document: Document, at: datetime, until: datetime, reason: str) -> R
     snoozes = document.get("snoozes") or 0
     fields = {"scheduled_at": until, "postponed": until > at, "snoozes": snoozes + 1, "snoozed": reason}
     fields |= _concluded(document, State.WAITING, at)
-    return Rescheduled(document["_id"], document["attempts"], fields, _UNLOCKED, snoozes)
+    return Rescheduled(document["_id"], document["attempts"], fields, UNLOCKED, snoozes)
 
 
 def ended_by_force(
@@ -259,7 +251,7 @@ def misplaced(document: Document, at: datetime) -> Rescheduled:
     lane = lane_of(document)
     later = {"scheduled_at": at + _UNKNOWN_TASK_PAUSE, "postponed": True}
     fields = {"lane": lane} if document.get("lane") != lane else later
-    return Rescheduled(document["_id"], document["attempts"], fields, _UNLOCKED)
+    return Rescheduled(document["_id"], document["attempts"], fields, UNLOCKED)
 
 
 def unreadable(id: JobId, raw: bytes, at: datetime, reason: str) -> bytes:

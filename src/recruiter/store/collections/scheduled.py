@@ -31,22 +31,18 @@ from recruiter.domain.state import State
 from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.store import reading
 from recruiter.store.codec import (
-    FOREIGN_FIELDS,
-    LOCK,
-    MOST_ATTEMPTS,
-    NOT_BELIEVED,
     RAW,
     Document,
     decode_leniently,
     id_of,
     job_from,
-    priority_of,
     split_batch,
     this_document,
 )
 from recruiter.store.collections.inbox import not_adopted, unlocked
 from recruiter.store.errors import is_about_a_document, store_call
 from recruiter.store.fields import FIRST_MOMENT, LAST_MOMENT, LONGEST_ID, job_id, moment, text
+from recruiter.store.job_fields import FROM_PROTOCOL, LOCK, MOST_ATTEMPTS, NULLABLE, priority_of
 from recruiter.store.reading import parse_one, parsed, readable
 
 NAME = "scheduled"
@@ -618,8 +614,8 @@ def _as(read: Document) -> Document:
 
 
 def _adoption(read: Document, fields: Document) -> Document:
-    nothing = [name for name, value in read.items() if value is None and name in FOREIGN_FIELDS]
-    unbelieved = {name: "" for name in (*NOT_BELIEVED, *nothing, "postponed") if name not in fields}
+    nothing = [name for name, value in read.items() if value is None and name in NULLABLE]
+    unbelieved = {name: "" for name in (*FROM_PROTOCOL, *nothing, "postponed") if name not in fields}
     if fields["lane"] != CANCELLED_LANE:
         unbelieved["cancel"] = ""
     return {"$set": fields, "$unset": unbelieved}

@@ -30,6 +30,7 @@ from recruiter.store import fields as field
 from recruiter.store.codec import RAW, Document, adopted_fields, decode_leniently, job_document, job_from, key_of
 from recruiter.store.errors import store_call
 from recruiter.store.fields import LAST_MOMENT
+from recruiter.store.job_fields import Use, names
 from recruiter.store.reading import parse_one, parsed, readable
 
 NAME = "schedulers"
@@ -210,7 +211,7 @@ def _advance(plan: Plan) -> UpdateOne:
 
 def _document(scheduler: Scheduler) -> Document:
     template = job_document(scheduler.template)
-    for name in ("_id", "lane", "created_at", "scheduled_at", "attempts", "postponed", "urn", "expires_at"):
+    for name in ("lane", *names(Use.OWN)):
         template.pop(name, None)
     within = scheduler.must_succeed_within
     return {

@@ -13,10 +13,10 @@ from recruiter.domain.planning.needs import NOTHING, Needs
 from recruiter.domain.search.pages import JobSummary
 from recruiter.domain.state import State
 from recruiter.domain.text import shown
-from recruiter.errors import InvalidJob, UnreadableDocument
-from recruiter.store.codec import needs_of
+from recruiter.errors import InvalidJob
 from recruiter.store.collections.roster import Hold
-from recruiter.store.fields import as_moment, is_job_id, is_text
+from recruiter.store.fields import is_job_id, is_text, moment_or_none, text_or_none
+from recruiter.store.job_fields import Use, names, needs_of
 
 _BEYOND = datetime(9999, 12, 31, tzinfo=UTC)
 """For a date that Python cannot have, and MongoDB can."""
@@ -25,13 +25,8 @@ ONLY_IDS: Mapping[str, int] = {"_id": 1, "lane": 1, "priority": 1, "scheduled_at
 """The id, and what jobs are ordered by."""
 
 FIELDS: Mapping[str, int] = {
-    **ONLY_IDS,
-    **dict.fromkeys(("task", "group", "tags", "urn", "username", "proc", "mem", "resources", "created_at"), 1),
-    **dict.fromkeys(("attempts", "stage", "progress", "locked_by", "locked_at", "cancel", "done", "why"), 1),
-    "last_execution.message": 1,
-    **dict.fromkeys(
-        ("last_execution.started_at", "last_execution.ended_at", "last_execution.class", "last_execution.worker"), 1
-    ),
+    **dict.fromkeys(names(Use.SUMMARY), 1),
+    **{f"last_execution.{name}": 1 for name in ("message", "started_at", "ended_at", "class", "worker")},
 }
 
 
@@ -40,27 +35,27 @@ def summary_from(document: Mapping[str, Any], hold: Hold | None = None) -> JobSu
     last = document.get("last_execution")
     last = last if isinstance(last, dict) else {}
     ended = document.get("archived_at")
-    moment = _moment(ended) or _moment(document.get("scheduled_at")) or _BEYOND
+    moment = moment_or_none(ended) or moment_or_none(document.get("scheduled_at")) or _BEYOND
     return JobSummary(
         id=_id(document["_id"]),
-        task=_text(document.get("task")) or "",
-        group=_text(document.get("group")) or "",
+        task=text_or_none(document.get("task")) or "",
+        group=text_or_none(document.get("group")) or "",
         state=_state(document, hold),
-        created_at=_moment(document.get("created_at")) or moment,
-        scheduled_at=_moment(document.get("scheduled_at")) or moment,
+        created_at=moment_or_none(document.get("created_at")) or moment,
+        scheduled_at=moment_or_none(document.get("scheduled_at")) or moment,
         priority=_any_number(document.get("priority")),
         tags=tuple(tag for tag in _list(document.get("tags")) if is_text(tag)),
-        urn=_text(document.get("urn")),
-        owner=_text(document.get("username")),
+        urn=text_or_none(document.get("urn")),
+        owner=text_or_none(document.get("username")),
         needs=_needs(document),
         attempts=int(_any_number(document.get("attempts"))),
-        started_at=runs_since(document, hold) or _moment(last.get("started_at")),
-        ended_at=_moment(ended),
-        why=_text(document.get("why")) if ended is not None else None,
-        error=_text(last.get("class")),
-        message=_text(last.get("message")),
-        worker=hold.worker if hold else _text(last.get("worker")),
-        stage=_text(document.get("stage")),
+        started_at=runs_since(document, hold) or moment_or_none(last.get("started_at")),
+        ended_at=moment_or_none(ended),
+        why=text_or_none(document.get("why")) if ended is not None else None,
+        error=text_or_none(last.get("class")),
+        message=text_or_none(last.get("message")),
+        worker=hold.worker if hold else text_or_none(last.get("worker")),
+        stage=text_or_none(document.get("stage")),
         progress=1.0 if ended is not None and document.get("done") is True else _number(document.get("progress")),
         locked_by=hold.worker if hold else None,
         locked_at=locked_at(document, hold),
@@ -77,7 +72,7 @@ def runs_since(document: Mapping[str, Any], hold: Hold | None) -> datetime | Non
     """Since when its holder runs it: the roster says so, or the sign that its worker has left on the job."""
     if hold is None or hold.since is not None:
         return hold.since if hold else None
-    return _moment(document.get("locked_at")) if document.get("locked_by") == hold.worker else None
+    return moment_or_none(document.get("locked_at")) if document.get("locked_by") == hold.worker else None
 
 
 def _state(document: Mapping[str, Any], hold: Hold | None) -> State:
@@ -92,10 +87,6 @@ def _needs(document: Mapping[str, Any]) -> Needs:
     return NOTHING
 
 
-def _text(value: Any) -> str | None:
-    return value if is_text(value) else None
-
-
 def _id(value: Any) -> JobId:
     """What is no id of a job is shown as text."""
     return value if is_job_id(value) else shown(value)
@@ -107,13 +98,6 @@ def _list(value: Any) -> list[Any]:
 
 def _any_number(value: Any) -> int | float:
     return value if isinstance(value, int | float) and math.isfinite(value) else 0
-
-
-def _moment(value: Any) -> datetime | None:
-    try:
-        return None if value is None else as_moment("", value)
-    except UnreadableDocument:
-        return None
 
 
 def _number(value: Any) -> float:

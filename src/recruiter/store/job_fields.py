@@ -1,0 +1,377 @@
+"""The fields of a job: one table, from which everything that lists them is derived.
+
+A row says what a field is called in the document and in `Job`, how it is read, how it is written, what another program
+may put there, and what it is used for. A new field is one row here, one attribute of `Job`, and one line in
+docs/reference/documents.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from enum import Flag, auto
+from functools import partial
+from typing import Any, NamedTuple
+
+from recruiter.domain.job import Cancellation, Execution, Job, JobId
+from recruiter.domain.names import DEFAULT_METHOD, check_name
+from recruiter.domain.planning.needs import Needs
+from recruiter.domain.progress import LINES_KEPT, STATUS_KEPT, LogLine, Progress, StatusEntry, between_0_and_1
+from recruiter.domain.retry.decision import MOST_CRASHES, check_max_crashes
+from recruiter.errors import InvalidJob, InvalidName
+from recruiter.store import fields as field
+from recruiter.store.fields import is_job_id, is_text, moment_or_none, text_or_none
+
+MOST_ATTEMPTS = 1_000_000
+
+Fields = dict[str, Any]
+Reader = Callable[[Mapping[str, Any], str], Any]
+Check = Callable[[str, Any], None]
+
+
+class Use(Flag):
+    """What a field is used for."""
+
+    REQUIRED = auto()
+    """Every job in `scheduled` with a lane has it."""
+    PROTOCOL = auto()
+    """Only Recruiter writes it: it is removed from a document that another program has inserted."""
+    OWN = auto()
+    """An occurrence has its own, whatever the template of its scheduler says."""
+    WAITING = auto()
+    """Only in `scheduled`: for planning, or about the worker that runs it."""
+    LOCK = auto()
+    """Its worker says that it runs. For people to see: the roster is the lock table."""
+    PROGRESS = auto()
+    """What the job has reported."""
+    HISTORY = auto()
+    """What has happened to it: a recovered job begins without."""
+    SUMMARY = auto()
+    """Lists of jobs show it."""
+    PLANNED = auto()
+    """Decides when, where and how often it runs again."""
+    SMALL = auto()
+    """Kept of an outcome of which hardly anything can be stored."""
+    LARGE = auto()
+    """Given up first of an outcome that cannot be stored."""
+
+
+class JobField(NamedTuple):
+    """One field of a job."""
+
+    name: str
+    """In the document."""
+    attribute: str | None = None
+    """Of `Job`; None for a field that is only in the document."""
+    read: Reader | None = None
+    """The value of the attribute. Raises UnreadableDocument."""
+    default: Any = ...
+    """It is written unless it has this value; `...` for a field that the codec writes itself."""
+    write: Callable[[Any], Any] | None = None
+    """As it is stored; None for as it is."""
+    foreign: Check | None = None
+    """Checks what another program has written. Raises InvalidJob."""
+    use: Use = Use(0)
+
+
+def needs_of(document: Mapping[str, Any]) -> Needs:
+    """The resources that a job needs. Raises InvalidJob for impossible amounts."""
+    resources = document.get("resources")
+    return Needs.of(resources, proc=document.get("proc"), mem=document.get("mem"))
+
+
+def priority_of(document: Mapping[str, Any]) -> int | float:
+    """Any number; what is none cannot be put in order."""
+    priority = document.get("priority")
+    if isinstance(priority, float) and priority == priority:
+        return priority
+    whole: int = field.whole(document, "priority", least=-(2**63), most=2**63)
+    return whole
+
+
+def cancellation_from(flag: Any) -> Cancellation | None:
+    """Who asked to cancel the job: from the flag as it is stored, or as it was written by hand."""
+    if not isinstance(flag, dict):
+        return None
+    return Cancellation(moment_or_none(flag.get("at")), text_or_none(flag.get("by")), text_or_none(flag.get("reason")))
+
+
+def progress_from(document: Mapping[str, Any]) -> Progress:
+    """The progress that the job has reported; values written by hand that make no sense are skipped."""
+    if "status" not in document and "log" not in document:
+        return _NO_PROGRESS
+    status = tuple(
+        StatusEntry(
+            entry["state"],
+            text_or_none(entry.get("stage")),
+            _number(entry.get("progress"), 0.0),
+            text_or_none(entry.get("error")),
+            entry["date"],
+        )
+        for entry in _documents(document.get("status"))[-STATUS_KEPT:]
+        if is_text(entry.get("state")) and moment_or_none(entry.get("date")) is not None
+    )
+    log = tuple(
+        LogLine(line["at"], line["text"])
+        for line in _documents(document.get("log"))[-LINES_KEPT:]
+        if is_text(line.get("text")) and moment_or_none(line.get("at")) is not None
+    )
+    return Progress(status, log, _count(document.get("status_cut")), _count(document.get("log_cut")))
+
+
+def entries_of(document: Mapping[str, Any]) -> list[Fields]:
+    """The attempts as documents; values written by hand that are none are skipped."""
+    several = document.get("executions")
+    entries = several if isinstance(several, list) and several else [document.get("last_execution")]
+    return [entry for entry in entries if isinstance(entry, dict)]
+
+
+def executions_of(document: Mapping[str, Any]) -> tuple[Execution, ...]:
+    return tuple(
+        Execution(
+            started_at=moment_or_none(entry.get("started_at")),
+            ended_at=moment_or_none(entry.get("ended_at")),
+            worker=text_or_none(entry.get("worker")),
+            crashed=bool(entry.get("crashed", False)),
+            exception=text_or_none(entry.get("class")),
+            message=text_or_none(entry.get("message")),
+            trace=text_or_none(entry.get("trace")),
+            notes=tuple(note for note in _list(entry.get("notes")) if is_text(note)),
+        )
+        for entry in entries_of(document)
+    )
+
+
+def read_fields(document: Mapping[str, Any]) -> Fields:
+    """The attributes of a job. Raises UnreadableDocument, or InvalidJob."""
+    fields: Fields = {"args": {}}
+    for name, attribute, read, required in _READ:
+        if required or document.get(name) is not None:
+            fields[attribute] = read(document, name)
+    if not _REPORTED.isdisjoint(document):
+        progress = progress_from(document)
+        fields |= progress._asdict()
+        fields["progress"] = _number(document.get("progress"), progress.reached)
+        fields["stage"] = text_or_none(document.get("stage")) or progress.stage
+    return fields
+
+
+def written_fields(job: Job) -> Fields:
+    """The fields of a waiting job as they are stored; those that have their default are left out."""
+    fields: Fields = {}
+    for name, attribute, default, write in _WRITTEN:
+        value = getattr(job, attribute)
+        if value is not default and value != default:
+            fields[name] = value if write is None else write(value)
+    return fields
+
+
+def check_foreign(document: Mapping[str, Any]) -> None:
+    """Checks every field that another program may have written. Raises InvalidJob."""
+    if not is_job_id(document["_id"]):
+        kind = type(document["_id"]).__name__
+        raise InvalidJob(f"_id is {kind}; it must be an ObjectId, a short text, an integer or a UUID")
+    if "task" not in document:
+        raise InvalidJob("task is missing")
+    for name, check in _FOREIGN.items():
+        if name in document and (document[name] is not None or name in _NEVER_NULL):
+            check(name, document[name])
+    needs_of(document)
+
+
+def _of(*types: type) -> Check:
+    """A check that a value has one of these types; True is no number."""
+
+    def check(name: str, value: Any) -> None:
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+            raise InvalidJob(f"{name} is {type(value).__name__}; it must be {' or '.join(t.__name__ for t in types)}")
+
+    return check
+
+
+def _check_arguments(name: str, value: Any) -> None:
+    if not isinstance(value, dict | list):
+        raise InvalidJob(f"{name} is {type(value).__name__}; it must be a document or an array")
+
+
+def _check_count(name: str, value: Any) -> None:
+    _of(int)(name, value)
+    if not 0 <= value <= MOST_ATTEMPTS:
+        raise InvalidJob(f"{name} is {value}; it must be between 0 and {MOST_ATTEMPTS:,}")
+
+
+def _check_seconds(name: str, value: Any) -> None:
+    _of(int, float)(name, value)
+    if not 0 < value < float("inf"):
+        raise InvalidJob(f"{name} is {value}; it must be a number of seconds above zero")
+
+
+def _check_crashes(name: str, value: Any) -> None:
+    _of(int)(name, value)
+    check_max_crashes(value)
+
+
+def _check_tags(name: str, value: Any) -> None:
+    _of(list)(name, value)
+    if not all(isinstance(tag, str) for tag in value):
+        raise InvalidName("tags must all be text")
+
+
+def _check_executions(name: str, value: Any) -> None:
+    _of(list)(name, value)
+    if not all(isinstance(execution, dict) for execution in value):
+        raise InvalidJob("executions must all be documents")
+
+
+def _check_name(name: str, value: Any) -> None:
+    check_name(name, value)
+
+
+def _read_arguments(document: Mapping[str, Any], name: str) -> Any:
+    args = document.get(name, {})
+    return args if isinstance(args, list) else field.mapping({name: args}, name)
+
+
+def _number(value: Any, otherwise: float) -> float:
+    return between_0_and_1(value) if isinstance(value, int | float) else otherwise
+
+
+def _count(value: Any) -> int:
+    return max(0, value) if isinstance(value, int) else 0
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _documents(value: Any) -> list[Fields]:
+    return [each for each in _list(value) if isinstance(each, dict)]
+
+
+def _known_id(document: Mapping[str, Any], name: str) -> JobId | None:
+    """The id of another job; what is none is left out."""
+    value = document[name]
+    return value if is_job_id(value) else None
+
+
+_NO_PROGRESS = Progress()
+_NEVER_NULL = ("task", "args", "group")
+_attempts = partial(field.whole, most=MOST_ATTEMPTS)
+_U = Use
+_REPORT = _U.PROTOCOL | _U.PROGRESS | _U.HISTORY
+_MARK = _U.PROTOCOL | _U.LOCK | _U.WAITING
+_END = _U.PROTOCOL | _U.SUMMARY | _U.SMALL
+
+# fmt: off
+JOB_FIELDS: tuple[JobField, ...] = (
+    # what it is
+    JobField("_id", "id", lambda document, name: field.job_id(name, document[name]),
+             use=_U.REQUIRED | _U.OWN | _U.SUMMARY | _U.HISTORY),
+    JobField("task", "task", field.text, foreign=_check_name, use=_U.REQUIRED | _U.SUMMARY | _U.SMALL),
+    JobField("args", "args", _read_arguments, foreign=_check_arguments),
+    JobField("method", "method", field.text, DEFAULT_METHOD, foreign=_of(str)),
+    JobField("group", "group", field.text, foreign=_check_name,
+             use=_U.REQUIRED | _U.SUMMARY | _U.SMALL | _U.PLANNED),
+    JobField("priority", "priority", lambda document, _: priority_of(document), foreign=_of(int, float),
+             use=_U.REQUIRED | _U.SUMMARY | _U.SMALL),
+    JobField("created_at", "created_at", field.moment, foreign=_of(datetime),
+             use=_U.REQUIRED | _U.OWN | _U.SUMMARY | _U.SMALL | _U.HISTORY),
+    JobField("scheduled_at", "scheduled_at", field.moment, foreign=_of(datetime),
+             use=_U.REQUIRED | _U.OWN | _U.SUMMARY | _U.SMALL | _U.PLANNED | _U.HISTORY),
+    # its options
+    JobField("tags", "tags", lambda document, name: tuple(field.texts(document, name)), (), list, _check_tags,
+             _U.SUMMARY),
+    JobField("urn", "urn", field.text, None, foreign=_of(str), use=_U.OWN | _U.SUMMARY),
+    JobField("username", "owner", field.text, None, foreign=_of(str), use=_U.SUMMARY),
+    JobField("at_most_once", "at_most_once", field.truth, False, foreign=_of(bool)),
+    JobField("timeout", "timeout", field.number, None, foreign=_check_seconds),
+    JobField("max_crashes", "max_crashes", partial(field.whole, least=1, most=MOST_CRASHES), None,
+             foreign=_check_crashes),
+    JobField("expires_in", "expires_in", field.number, None, foreign=_check_seconds),
+    JobField("expires_at", "expires_at", field.moment, None, foreign=_of(datetime), use=_U.OWN),
+    JobField("keep_failed", "keep_failed", field.number, None, foreign=_check_seconds),
+    JobField("proc", "needs", lambda document, _: needs_of(document), foreign=_of(int, float), use=_U.SUMMARY),
+    JobField("mem", "needs", lambda document, _: needs_of(document), foreign=_of(int, float), use=_U.SUMMARY),
+    JobField("resources", "needs", lambda document, _: needs_of(document), foreign=_of(dict), use=_U.SUMMARY),
+    JobField("key", "key", field.text, None, foreign=_check_name),
+    JobField("retry_policy", "retry_policy", field.mapping, None, foreign=_of(dict)),
+    JobField("recovered_from", "recovered_from", _known_id, None, use=_U.OWN),
+    # its place in the queue
+    JobField("lane", use=_U.WAITING | _U.SUMMARY | _U.PLANNED),
+    JobField("postponed", use=_U.WAITING | _U.OWN | _U.PLANNED),
+    JobField("suspect", "suspect", field.truth, False,
+             use=_U.PROTOCOL | _U.OWN | _U.WAITING | _U.PLANNED | _U.HISTORY),
+    JobField("cancel", "cancel", lambda document, name: cancellation_from(document[name]),
+             use=_U.SUMMARY | _U.HISTORY),
+    # what has happened to it
+    JobField("attempts", "attempts", _attempts, foreign=_check_count,
+             use=_U.OWN | _U.SUMMARY | _U.SMALL | _U.PLANNED | _U.HISTORY),
+    JobField("crashes", "crashes", _attempts, foreign=_check_count, use=_U.PLANNED | _U.HISTORY),
+    JobField("snoozes", "snoozes", field.whole, foreign=_check_count, use=_U.PLANNED | _U.HISTORY),
+    JobField("snoozed", use=_U.PLANNED),
+    JobField("last_execution", "executions", lambda document, _: executions_of(document), foreign=_of(dict),
+             use=_U.LARGE | _U.HISTORY),
+    JobField("executions", "executions", lambda document, _: executions_of(document), foreign=_check_executions,
+             use=_U.LARGE | _U.HISTORY),
+    # what it has reported
+    JobField("status", "status", use=_REPORT | _U.LARGE),
+    JobField("log", "log", use=_REPORT | _U.LARGE),
+    JobField("status_cut", "status_cut", use=_REPORT),
+    JobField("log_cut", "log_cut", use=_REPORT),
+    JobField("progress", "progress", use=_REPORT | _U.SUMMARY),
+    JobField("stage", "stage", use=_REPORT | _U.SUMMARY),
+    # the worker that runs it
+    JobField("started_by", use=_U.PROTOCOL | _U.WAITING),
+    JobField("locked_by", "locked_by", lambda document, name: text_or_none(document[name]),
+             use=_MARK | _U.SUMMARY | _U.HISTORY),
+    JobField("locked_at", "locked_at", lambda document, name: moment_or_none(document[name]),
+             use=_MARK | _U.SUMMARY | _U.HISTORY),
+    JobField("started_at", use=_MARK),
+    JobField("reported_at", use=_MARK),
+    # how it ended: only in `archived`
+    JobField("archived_at", use=_END),
+    JobField("done", use=_END),
+    JobField("why", use=_END),
+    JobField("reason", use=_U.PROTOCOL),
+    JobField("result", use=_U.PROTOCOL | _U.LARGE),
+    JobField("latency"),
+    JobField("execution_time"),
+    JobField("recovered_as"),
+    JobField("original", use=_U.PROTOCOL),
+)
+# fmt: on
+
+
+def names(use: Use) -> tuple[str, ...]:
+    """The fields with this use, as they are called in a document."""
+    return tuple(each.name for each in JOB_FIELDS if use in each.use)
+
+
+def attributes(use: Use) -> frozenset[str]:
+    """The attributes of `Job` whose fields have this use."""
+    return frozenset(each.attribute for each in JOB_FIELDS if use in each.use and each.attribute is not None)
+
+
+def options() -> Iterable[str]:
+    """The fields that an occurrence has of the template of its scheduler and that may be missing."""
+    written = {each.name for each in JOB_FIELDS if each.default is not ...} | {"proc", "mem", "resources"}
+    return [each.name for each in JOB_FIELDS if each.name in written and Use.OWN not in each.use]
+
+
+LOCK, PROGRESS, FROM_PROTOCOL = names(Use.LOCK), names(Use.PROGRESS), names(Use.PROTOCOL)
+ONLY_WAITING, UNLOCKED = names(Use.WAITING), ("started_by", *LOCK)
+REQUIRED = frozenset(names(Use.REQUIRED))
+_FOREIGN = {each.name: each.foreign for each in JOB_FIELDS if each.foreign is not None}
+NULLABLE = frozenset(_FOREIGN.keys() - {*_NEVER_NULL})
+"""Fields in which another program may write null: it is removed."""
+_REPORTED = frozenset(PROGRESS)
+_READ = tuple(
+    (each.name, each.attribute, each.read, Use.REQUIRED in each.use)
+    for each in JOB_FIELDS
+    if each.read is not None and each.attribute is not None
+)
+_WRITTEN = tuple(
+    (each.name, each.attribute, each.default, each.write)
+    for each in JOB_FIELDS
+    if each.default is not ... and each.attribute is not None
+)

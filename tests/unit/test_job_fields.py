@@ -1,0 +1,80 @@
+"""The table of a job's fields is complete: everything that is read, written or shown has its row."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from recruiter.domain.job import Execution, Job
+from recruiter.domain.planning.needs import Needs
+from recruiter.domain.state import Why
+from recruiter.store import outcomes
+from recruiter.store.codec import archived_document, decode, job_document, job_from, remember
+from recruiter.store.job_fields import FROM_PROTOCOL, JOB_FIELDS, LOCK, PROGRESS, Use, attributes, names, options
+from tests.samples import NOW, a_job
+
+ROWS = {each.name: each for each in JOB_FIELDS}
+OPTIONS: dict[str, Any] = {
+    "method": "ping",
+    "tags": ("a",),
+    "urn": "u",
+    "owner": "ada",
+    "at_most_once": True,
+    "timeout": 5.0,
+    "max_crashes": 2,
+    "expires_in": 9.0,
+    "expires_at": NOW,
+    "keep_failed": 1.0,
+    "needs": Needs.of(proc=1, mem="1GiB", gpu=2),
+    "key": "customer:1",
+    "suspect": True,
+    "retry_policy": {"class": "RetryForever"},
+    "recovered_from": "other",
+    "scheduled_at": NOW + timedelta(days=1),
+}
+
+
+def test_every_attribute_of_a_job_has_a_row_and_every_row_is_there_once() -> None:
+    assert {each.attribute for each in JOB_FIELDS} - {None} == {field.name for field in fields(Job)}
+    assert len(ROWS) == len(JOB_FIELDS)
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_each_option_comes_back_as_it_was(option: str) -> None:
+    job = replace(a_job(), **{option: OPTIONS[option]})
+
+    document = job_document(job)
+
+    assert job_from(document) == job
+    assert document.keys() <= ROWS.keys()
+
+
+def test_what_attempts_and_the_end_write_is_in_the_table() -> None:
+    document = job_document(replace(a_job(), **OPTIONS))
+    crash = Execution(NOW, NOW, "w", True, "E", "m", "t", ("n",))
+
+    written = [
+        remember(document | {"last_execution": {}}, crash),
+        dict(outcomes.snoozed(document, NOW, NOW, "later").fields),
+        archived_document(document, Why.LOST, NOW, {"reason": "r", "result": 1, **remember(document, crash)}),
+        decode(outcomes.unreadable("id", b"", NOW, "cannot be read")),
+    ]
+
+    assert set().union(*written) <= ROWS.keys()
+
+
+def test_the_archive_has_nothing_that_is_for_waiting_jobs_only() -> None:
+    document = job_document(a_job()) | dict.fromkeys(names(Use.WAITING), "x")
+
+    assert set(names(Use.WAITING)).isdisjoint(archived_document(document, Why.DONE, NOW, {}))
+
+
+def test_the_sets_that_the_protocol_relies_on() -> None:
+    assert set(LOCK) == {"locked_by", "locked_at", "started_at", "reported_at"}
+    assert {*LOCK, *PROGRESS, "suspect", "started_by", "done", "why", "result", "original"} <= set(FROM_PROTOCOL)
+    assert {"id", "attempts", "crashes", "executions", "cancel"} <= attributes(Use.HISTORY)
+    assert set(options()).isdisjoint({*names(Use.OWN), *FROM_PROTOCOL})
+    assert {"method", "tags", "username", "proc", "mem", "resources", "key", "retry_policy"} <= set(options())
