@@ -421,7 +421,7 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(
         page.goto(shop.url + place)
         page.evaluate(axe)
         for scheme, rules in SCHEMES.items():
-            page.emulate_media(color_scheme=scheme)
+            page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
             assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == scheme
             result = page.evaluate(f"axe.run(document, {rules})")
             found |= {
