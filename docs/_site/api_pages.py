@@ -8,7 +8,7 @@ import re
 from enum import Enum
 from typing import Any
 
-from public import FOR_BUILDERS, Member, Public, alias, classes_in, fields, members, public_names
+from public import FOR_BUILDERS, Member, Public, alias, classes_in, descriptions, fields, members, public_names
 from signatures import shown, signature
 from source import class_source
 
@@ -149,6 +149,7 @@ class Api:
 
     def _fields(self, cls: type) -> str:
         told = {name: doc for owner in reversed(cls.__mro__) for name, doc in class_source(owner).attributes.items()}
+        told |= descriptions(cls)
         inherited = {name for base in cls.__mro__[1:] if base in self._classes for name, _, _ in fields(base)}
         own = [(name, annotation, default) for name, annotation, default in fields(cls) if name not in inherited]
         explained = any(name in told for name, _, _ in own)

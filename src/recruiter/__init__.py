@@ -18,8 +18,7 @@ from recruiter.domain.schedule.cron import Cron
 from recruiter.domain.schedule.occurrences import Late, SchedulePolicy
 from recruiter.domain.schedule.policies import Every, EveryMinutes
 from recruiter.domain.schedule.scheduler import Overlap, Scheduler
-from recruiter.domain.search.conditions import Conditions
-from recruiter.domain.search.filter import JobFilter
+from recruiter.domain.search.filter import Conditions, JobFilter
 from recruiter.domain.search.pages import Count, JobSummary, Page
 from recruiter.domain.state import State, Why
 from recruiter.errors import (

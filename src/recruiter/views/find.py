@@ -7,17 +7,15 @@ An id on a screen is text, and may be an ObjectId, a number, a UUID or a text in
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import CANCELLED_LANE, group_and_task
 from recruiter.domain.search.conditions import ids_written
 from recruiter.domain.text import is_unicode, shown
-from recruiter.errors import InvalidFilter, InvalidJob, JobNotFound, UnreadableDocument
+from recruiter.errors import InvalidJob, JobNotFound, UnreadableDocument
 from recruiter.store.codec import job_from
 from recruiter.store.collections.inbox import job_elsewhere
 from recruiter.store.database import Store
@@ -74,31 +72,6 @@ def identify(store: Store, text: str) -> JobId:
     if not there:
         raise JobNotFound(f"there is no job {shown(text)}")
     return there[0]
-
-
-def argument_written(text: str) -> tuple[str, Any]:
-    """A condition on an argument, `customer.id=42`: the path, and every value that is written like this."""
-    path, equals, value = text.partition("=")
-    if not equals:
-        raise InvalidFilter(f"the argument {shown(text)} has no value; write a path and a value: customer.id=42")
-    return path, _values_written(value)
-
-
-def _values_written(text: str) -> Any:
-    """42 is a number, and a text of two characters."""
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = text
-    if isinstance(value, dict):
-        return value
-    values = [value, *(id for id in ids_written(text) if id != value)]
-    try:
-        moment = datetime.fromisoformat(text)
-        values += [moment] if moment.tzinfo is not None else []
-    except ValueError:
-        pass
-    return tuple(values)
 
 
 def anything_to_do(store: Store, worker: str, tasks: Collection[str], now: datetime) -> bool:

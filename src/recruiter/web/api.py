@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, create_model
 
+from recruiter.domain.search.filter import FILTER_WORDS
 from recruiter.web import views, words
 from recruiter.web.actions import VERBS, Doer, Outcome, Wish
 from recruiter.web.reader import ROWS, Reader
@@ -16,33 +17,12 @@ Texts = Annotated[list[str], Query()]
 Text = Annotated[str | None, Query()]
 
 
-class FilterWords(BaseModel):
-    """Which jobs: the words of `recruiter job list`. Several values mean any of them; several tags, all."""
+_FIELDS: dict[str, Any] = {word.name: (list[str], Field([], description=word.means)) for word in FILTER_WORDS.values()}
+_Words: Any = create_model("_Words", **_FIELDS)
 
-    state: list[str] = Field([], description="waiting, queued, postponed, running, succeeded, failed, cancelled, lost")
-    task: list[str] = []
-    group: list[str] = []
-    tag: list[str] = []
-    owner: list[str] = []
-    error: list[str] = Field([], description="the exception of the last attempt, with or without its module")
-    why: list[str] = Field([], description="why it ended")
-    arg: list[str] = Field([], description="an argument by its path: customer.id=42")
-    since: list[str] = Field([], description="ended since, or if not ended, due since: 2h (ago), 2026-11-16T03:00Z")
-    until: list[str] = []
-    slow: list[str] = Field([], description="the last attempt took, or takes, at least so long")
-    delayed: list[str] = Field([], description="started, or still waits, at least so long after its time")
-    attempts: list[str] = Field([], description="tried at least so often")
-    worker: list[str] = []
-    urn: list[str] = []
-    key: list[str] = []
-    created_since: list[str] = []
-    created_until: list[str] = []
-    scheduled_since: list[str] = []
-    scheduled_until: list[str] = []
-    ended_since: list[str] = []
-    ended_until: list[str] = []
-    recovered_from: list[str] = []
-    recovered: list[str] = Field([], description="true: somebody has recovered it; false: nobody has")
+
+class FilterWords(_Words):  # made of the words that the filter declares
+    """Which jobs: the words of `recruiter job list`. Several values mean any of them; several tags, all."""
 
 
 class ActionRequest(BaseModel):

@@ -21,7 +21,7 @@ from recruiter.domain.lane import Lane
 from recruiter.domain.observation import SILENT
 from recruiter.domain.planning.why_waiting import Circumstances
 from recruiter.domain.schedule.scheduler import Scheduler
-from recruiter.domain.search.filter import ENDED, JobFilter
+from recruiter.domain.search.filter import ENDED, JobFilter, filter_from_words
 from recruiter.domain.search.pages import JobSummary
 from recruiter.domain.statistics import Analytics, Queue, add_up, window
 from recruiter.domain.text import mask
@@ -30,7 +30,6 @@ from recruiter.store.collections.actions import ActionEntry
 from recruiter.store.collections.limits import Rules
 from recruiter.store.database import Store
 from recruiter.store.search.summaries import FIELDS, summary_from
-from recruiter.views.find import argument_written
 from recruiter.views.search import Entry, Form, search
 from recruiter.web import sentences, shapes, timeline, views
 from recruiter.web.caches import Kept
@@ -79,20 +78,10 @@ class Reader:
 
     def filter_of(self, words: Words) -> JobFilter:
         """Raises InvalidFilter; also for an argument whose value is not shown: nobody is to find it out by asking."""
-        said: dict[str, Any] = {name: list(values) for name, values in words.items() if values}
-        for path in (text.partition("=")[0] for text in said.get("arg", ())):
+        for path in (text.partition("=")[0] for text in words.get("arg", ())):
             if self.redaction.hides(path):
                 raise InvalidFilter(f"the argument {path!r} is not shown here, so it cannot be asked for either")
-        for name in ("since", "until", "slow", "delayed", "attempts", "recovered", *shapes.bounds()):
-            if name in said:
-                said[name] = said[name][-1]
-        if "arg" in said:
-            said["args"] = dict(map(argument_written, said.pop("arg")))
-        if "recovered" in said:
-            said["recovered"] = str(said["recovered"]).lower() in ("true", "yes", "1")
-        if "attempts" in said:
-            said["attempts"] = int(said["attempts"]) if str(said["attempts"]).isdigit() else said["attempts"]
-        return JobFilter(**said)
+        return filter_from_words(words)
 
     def jobs(self, filter: JobFilter, *, limit: int = ROWS, after: str | None = None) -> views.JobList:
         """A page of jobs: those that run, those that wait in the order of their turn, those that have ended."""

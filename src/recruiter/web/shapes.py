@@ -29,10 +29,6 @@ _TREND = 24
 _HOLDERS = 5
 
 
-def bounds() -> Sequence[str]:
-    return [f"{what}_{end}" for what in ("created", "scheduled", "ended") for end in ("since", "until")]
-
-
 def amount_of(counted: Count) -> Amount:
     return Amount(counted.number, counted.exact)
 

@@ -12,16 +12,13 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import urlencode
 
+from recruiter.domain.search.filter import FILTER_WORDS
 from recruiter.errors import InvalidFilter
 
 Words = Mapping[str, Sequence[str]]
 """Conditions by name, each with its values."""
 
-NAMES = (
-    *("state", "task", "group", "tag", "owner", "error", "why", "arg", "since", "until", "slow", "delayed"),
-    *("attempts", "worker", "urn", "key", "created_since", "created_until", "scheduled_since", "scheduled_until"),
-    *("ended_since", "ended_until", "recovered_from", "recovered"),
-)
+NAMES = tuple(FILTER_WORDS)
 """As the command line has them, with `_` for `-`."""
 
 _TYPED = re.compile(r"([a-z_]+(?:-[a-z]+)*)[:=](.+)", re.DOTALL)

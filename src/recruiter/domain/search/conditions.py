@@ -1,4 +1,4 @@
-"""What may be asked of jobs, and how each condition is checked.
+"""How each condition of a filter is checked: one type for each kind of condition, for the fields of `JobFilter`.
 
 Nothing of it reaches MongoDB as a query: values are compared as values, and an operator among them is refused
 here.
@@ -6,18 +6,20 @@ here.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from datetime import timedelta
-from typing import Any, TypedDict
+from datetime import datetime, timedelta
+from typing import Annotated, Any
 from uuid import UUID
 
 from bson import ObjectId
+from pydantic import PlainValidator
 
 from recruiter.domain.arguments.values import to_bson
-from recruiter.domain.duration import DurationLike, to_timedelta
+from recruiter.domain.duration import to_timedelta
 from recruiter.domain.job import JobId
-from recruiter.domain.moment import MomentLike, to_moment
+from recruiter.domain.moment import Moment, to_moment
 from recruiter.domain.names import check_name
 from recruiter.domain.retry.decision import exception_names
 from recruiter.domain.state import State
@@ -28,9 +30,6 @@ QUEUED, POSTPONED = "queued", "postponed"
 STATES: tuple[str, ...] = (*(state.value for state in State), QUEUED, POSTPONED)
 """`waiting` is `queued` (its time has come) or `postponed` (it has not)."""
 
-Texts = str | Iterable[str]
-"""One, or any of several."""
-
 Argument = tuple[str, tuple[Any, ...]]
 """A path into the arguments, and the values that are wanted there, as they are stored."""
 
@@ -38,58 +37,6 @@ _LONGEST_TEXT = 1_000
 _LARGEST_NUMBER = 2**63
 _MOST = 100
 _DEEPEST = 50
-
-
-class Conditions(TypedDict, total=False):
-    """The words of a filter: keywords of `JobFilter`, and of everything in `recruiter.jobs`. Jobs that are wanted
-    fulfil all that is said."""
-
-    ids: JobId | Iterable[JobId]
-    """These jobs. An id may be given as text: `"42"` means the job 42 and the job "42"."""
-    state: Texts
-    """`waiting`, `queued`, `postponed`, `running`, `succeeded`, `failed`, `cancelled`, `lost`."""
-    task: Texts
-    group: Texts
-    tag: Texts
-    """If several are given, it has all of them."""
-    owner: Texts
-    urn: Texts
-    key: Texts
-    """What `limited_by` said."""
-    worker: Texts
-    """The worker that holds it, or else ran its last attempt."""
-    error: str | type[BaseException] | Iterable[str | type[BaseException]]
-    """The exception of its last attempt: the class, or its name with or without the module."""
-    why: Texts
-    """Why it ended."""
-    args: Mapping[str, Any]
-    """Values of arguments by their path, `{"customer.id": 42}`. A tuple means any of its values."""
-    since: MomentLike
-    """It has ended since; one that has not ended is due since. A date, or how long ago."""
-    until: MomentLike
-    created_since: MomentLike
-    created_until: MomentLike
-    scheduled_since: MomentLike
-    """When it is, or was, due."""
-    scheduled_until: MomentLike
-    ended_since: MomentLike
-    ended_until: MomentLike
-    recovered_from: JobId | Iterable[JobId]
-    recovered: bool
-    """Whether it was recovered."""
-    attempts: int
-    """At least so many attempts have ended."""
-    delayed: DurationLike
-    """It started, or still waits, at least so long after its time."""
-    slow: DurationLike
-    """Its last attempt took, or takes, at least so long."""
-
-
-def checked(name: str, value: object) -> Any:
-    """The condition in the one form in which it is compared. Raises InvalidFilter."""
-    if name not in _CHECKS:
-        raise InvalidFilter(f"jobs cannot be filtered by {name!r}; known are {', '.join(_CHECKS)}")
-    return _CHECKS[name](name, value)
 
 
 def _states(name: str, value: object) -> frozenset[str]:
@@ -136,6 +83,31 @@ def ids_written(text: str) -> list[JobId]:
         with suppress(ValueError):
             ids.append(UUID(text))
     return ids
+
+
+def argument_written(text: str) -> tuple[str, Any]:
+    """A condition on an argument, `customer.id=42`: the path, and every value that is written like this."""
+    path, equals, value = text.partition("=")
+    if not equals:
+        raise InvalidFilter(f"the argument {shown(text)} has no value; write a path and a value: customer.id=42")
+    return path, _values_written(value)
+
+
+def _values_written(text: str) -> Any:
+    """42 is a number, and a text of two characters."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    if isinstance(value, dict):
+        return value
+    values = [value, *(id for id in ids_written(text) if id != value)]
+    try:
+        moment = datetime.fromisoformat(text)
+        values += [moment] if moment.tzinfo is not None else []
+    except ValueError:
+        pass
+    return tuple(values)
 
 
 def _ids(name: str, value: object) -> tuple[JobId, ...]:
@@ -245,30 +217,18 @@ def _duration(name: str, value: object) -> timedelta:
         raise InvalidFilter(f"{name}: {error}") from None
 
 
-_CHECKS: dict[str, Callable[[str, object], Any]] = {
-    "state": _states,
-    "task": _names,
-    "group": _names,
-    "tag": _texts,
-    "owner": _texts,
-    "urn": _texts,
-    "key": _names,
-    "worker": _texts,
-    "error": _errors,
-    "why": _texts,
-    "args": _arguments,
-    "since": to_moment,
-    "until": to_moment,
-    "created_since": to_moment,
-    "created_until": to_moment,
-    "scheduled_since": to_moment,
-    "scheduled_until": to_moment,
-    "ended_since": to_moment,
-    "ended_until": to_moment,
-    "recovered_from": _ids,
-    "recovered": _truth,
-    "attempts": _attempts,
-    "delayed": _duration,
-    "slow": _duration,
-    "ids": _ids,
-}
+def _check(check: Callable[[str, object], Any]) -> Any:
+    """For pydantic: the check gets the name of the field, and answers the one form in which it is compared."""
+    return PlainValidator(lambda value, info: check(str(info.field_name), value))
+
+
+Ids = Annotated[tuple[JobId, ...], _check(_ids)]
+States = Annotated[frozenset[str], _check(_states)]
+Names = Annotated[tuple[str, ...], _check(_names)]
+Texts = Annotated[tuple[str, ...], _check(_texts)]
+Errors = Annotated[tuple[str, ...], _check(_errors)]
+Arguments = Annotated[tuple[Argument, ...], _check(_arguments)]
+Time = Annotated[Moment | None, _check(to_moment)]
+Truth = Annotated[bool | None, _check(_truth)]
+Number = Annotated[int | None, _check(_attempts)]
+Length = Annotated[timedelta | None, _check(_duration)]

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Unpack
+from typing import Any, NamedTuple, TypedDict, Unpack
 
-from recruiter.domain.duration import humanize
+from pydantic import BaseModel, ConfigDict, Field
+
+from recruiter.domain.duration import DurationLike, humanize
 from recruiter.domain.job import JobId
-from recruiter.domain.moment import Moment, told
-from recruiter.domain.search.conditions import POSTPONED, QUEUED, Argument, Conditions, checked
+from recruiter.domain.moment import Moment, MomentLike, told
+from recruiter.domain.search.conditions import (
+    POSTPONED,
+    QUEUED,
+    STATES,
+    Arguments,
+    Errors,
+    Ids,
+    Length,
+    Names,
+    Number,
+    States,
+    Texts,
+    Time,
+    Truth,
+    argument_written,
+)
 from recruiter.domain.state import State, Why
 from recruiter.domain.text import shown
 from recruiter.errors import InvalidFilter
@@ -23,46 +39,95 @@ ENDED: frozenset[str] = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLE
 _TIMES = ("", "created_", "scheduled_", "ended_")
 
 
-@dataclass(frozen=True, slots=True, init=False)
-class JobFilter:
-    """Which jobs: `JobFilter(state="failed", task="send", since="2h")`. All words are in `Conditions`.
+def _means(text: str, default: Any = None) -> Any:
+    return Field(default, description=text)
 
-    Raises InvalidFilter for what makes no sense, or contradicts itself. An attribute that was not said is empty.
+
+Several = str | Iterable[str]
+"""One text, or several, of which any will do."""
+
+
+class Conditions(TypedDict, total=False):
+    """The keywords of `JobFilter` and of everything in `recruiter.jobs`, with the types that may be given. The fields
+    of `JobFilter` say what they mean. Several values mean any of them; several tags, all. `args` has values by their
+    path, `{"customer.id": 42}`, where a tuple means any of its values."""
+
+    ids: JobId | Iterable[JobId]
+    state: Several
+    task: Several
+    group: Several
+    tag: Several
+    owner: Several
+    error: str | type[BaseException] | Iterable[str | type[BaseException]]
+    why: Several
+    args: Mapping[str, Any]
+    since: MomentLike
+    until: MomentLike
+    slow: DurationLike
+    delayed: DurationLike
+    attempts: int
+    worker: Several
+    urn: Several
+    key: Several
+    created_since: MomentLike
+    created_until: MomentLike
+    scheduled_since: MomentLike
+    scheduled_until: MomentLike
+    ended_since: MomentLike
+    ended_until: MomentLike
+    recovered_from: JobId | Iterable[JobId]
+    recovered: bool
+
+
+class JobFilter(BaseModel):
+    """Which jobs: `JobFilter(state="failed", task="send", since="2h")`. A job is selected if all conditions hold.
+
+    This is the one declaration of the conditions: the command line, the web console, its API and the reference take
+    them from here. Raises InvalidFilter for values that make no sense, or that contradict each other. An attribute that
+    was not given is empty.
     """
 
-    ids: tuple[JobId, ...] = ()
-    state: frozenset[str] = frozenset()
-    task: tuple[str, ...] = ()
-    group: tuple[str, ...] = ()
-    tag: tuple[str, ...] = ()
-    owner: tuple[str, ...] = ()
-    urn: tuple[str, ...] = ()
-    key: tuple[str, ...] = ()
-    worker: tuple[str, ...] = ()
-    error: tuple[str, ...] = ()
-    why: tuple[str, ...] = ()
-    args: tuple[Argument, ...] = ()
-    since: Moment | None = None
-    until: Moment | None = None
-    created_since: Moment | None = None
-    created_until: Moment | None = None
-    scheduled_since: Moment | None = None
-    scheduled_until: Moment | None = None
-    ended_since: Moment | None = None
-    ended_until: Moment | None = None
-    recovered_from: tuple[JobId, ...] = ()
-    recovered: bool | None = None
-    attempts: int | None = None
-    delayed: timedelta | None = None
-    slow: timedelta | None = None
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    ids: Ids = _means('These jobs. An id may be given as text: `"42"` means the job 42 and the job "42".', ())
+    state: States = _means(f"{', '.join(STATES)}. A waiting job is queued or postponed.", frozenset())
+    task: Names = _means("Jobs of this task.", ())
+    group: Names = _means("Jobs of this group.", ())
+    tag: Texts = _means("Jobs with this tag; if several are given, jobs with all of them.", ())
+    owner: Texts = _means("Jobs of this owner.", ())
+    error: Errors = _means(
+        "Jobs whose last attempt failed with this exception: its name, with or without the module.", ()
+    )
+    why: Texts = _means("Jobs that ended for this reason: tried-too-many-times, …", ())
+    args: Arguments = _means("Jobs with this argument, by its path: customer.id=42.", ())
+    since: Time = _means(
+        "Jobs that ended since this time, or that are due since then: 2h (ago), 2026-11-16, 2026-11-16T03:00Z."
+    )
+    until: Time = _means("Jobs that ended, or are due, until this time.")
+    slow: Length = _means("Jobs whose last attempt took, or takes, at least this long: 10s.")
+    delayed: Length = _means("Jobs that started, or still wait, at least this long after their time: 1m.")
+    attempts: Number = _means("Jobs with at least this many attempts.")
+    worker: Texts = _means("Jobs that this worker holds, or ran last.", ())
+    urn: Texts = _means("Jobs with this urn, such as the jobs of a scheduler.", ())
+    key: Names = _means("Jobs with this key of a limit, such as customer:42.", ())
+    created_since: Time = _means("Jobs created since this time.")
+    created_until: Time = _means("Jobs created until this time.")
+    scheduled_since: Time = _means("Jobs due since this time.")
+    scheduled_until: Time = _means("Jobs due until this time.")
+    ended_since: Time = _means("Jobs ended since this time.")
+    ended_until: Time = _means("Jobs ended until this time.")
+    recovered_from: Ids = _means("Jobs that were made by recovering this job.", ())
+    recovered: Truth = _means("Jobs that have been recovered, or have not.")
 
     def __init__(self, **conditions: Unpack[Conditions]) -> None:
-        given = {name: checked(name, value) for name, value in conditions.items() if value is not None}
-        self._set({field.name: given.get(field.name, field.default) for field in fields(self)})
+        given = {name: value for name, value in conditions.items() if value is not None}
+        if unknown := given.keys() - JobFilter.model_fields.keys():
+            known = ", ".join(JobFilter.model_fields)
+            raise InvalidFilter(f"jobs cannot be filtered by {min(unknown)!r}; known are {known}")
+        super().__init__(**given)
+        self._check_contradictions()
 
-    def _set(self, values: dict[str, Any]) -> None:
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+    def _check_contradictions(self) -> None:
         for contradiction in _contradictions(self):
             raise InvalidFilter(contradiction)
 
@@ -113,14 +178,14 @@ class JobFilter:
         return self._with(state=self.state or states)
 
     def _with(self, **changes: Any) -> JobFilter:
-        changed = object.__new__(JobFilter)
-        changed._set({**{field.name: getattr(self, field.name) for field in fields(self)}, **changes})
+        changed = self.model_copy(update=changes)
+        changed._check_contradictions()
         return changed
 
     @property
     def fingerprint(self) -> bytes:
         """A few bytes that are others for another filter."""
-        said = [(field.name, getattr(self, field.name)) for field in fields(self) if field.name != "state"]
+        said = [(name, value) for name, value in self if name != "state"]
         return hashlib.sha256(repr([sorted(self.state), said]).encode()).digest()[:6]
 
     def __str__(self) -> str:
@@ -137,6 +202,48 @@ def filter_of(filter: JobFilter | None, conditions: Conditions) -> JobFilter:
     if conditions:
         raise InvalidFilter(f"give a JobFilter or words such as {next(iter(conditions))}=…, not both")
     return filter
+
+
+class FilterWord(NamedTuple):
+    """A condition as it is written in a command or in a URL: as text."""
+
+    name: str
+    means: str
+    several: bool
+    """Whether it may be given several times."""
+
+
+FILTER_WORDS: Mapping[str, FilterWord] = {
+    word.name: word
+    for word in (
+        FilterWord("arg" if name == "args" else name, str(field.description), field.default is not None)
+        for name, field in JobFilter.model_fields.items()
+        if name != "ids"
+    )
+}
+"""In the order in which they are shown. Ids are written in other ways."""
+
+
+def filter_from_words(words: Mapping[str, Sequence[str]]) -> JobFilter:
+    """The filter of conditions that are written as text; of one that has one value, the last counts. Raises
+    InvalidFilter."""
+    conditions: dict[str, Any] = {}
+    for name, values in words.items():
+        if not values:
+            continue
+        if name == "arg":
+            conditions["args"] = dict(map(argument_written, values))
+        elif name in FILTER_WORDS and not FILTER_WORDS[name].several:
+            conditions[name] = _written(name, values[-1])
+        else:
+            conditions[name] = list(values)
+    return JobFilter(**conditions)
+
+
+def _written(name: str, text: str) -> Any:
+    if name == "recovered":
+        return text.lower() in ("true", "yes", "1")
+    return int(text) if name == "attempts" and text.isdigit() else text
 
 
 def _contradictions(filter: JobFilter) -> Iterator[str]:
@@ -163,17 +270,17 @@ def _never(since: Moment | None, until: Moment | None) -> bool:
 
 
 def _told(filter: JobFilter) -> Iterator[str]:
-    for field in fields(filter):
-        value, name = getattr(filter, field.name), field.name.replace("_", " ")
+    for word, value in filter:
+        name = word.replace("_", " ")
         if value is None or value in ((), frozenset()):
             continue
-        if field.name == "args":
+        if word == "args":
             yield from (f"{path}={' or '.join(dict.fromkeys(map(str, values)))}" for path, values in value)
-        elif field.name in ("delayed", "slow"):
-            yield f"{name} by {humanize(value)}" if field.name == "delayed" else f"{name}er than {humanize(value)}"
-        elif field.name == "recovered":
+        elif word in ("delayed", "slow"):
+            yield f"{name} by {humanize(value)}" if word == "delayed" else f"{name}er than {humanize(value)}"
+        elif word == "recovered":
             yield "recovered" if value else "not recovered"
-        elif field.name == "attempts":
+        elif word == "attempts":
             yield f"at least {value} attempts"
         elif isinstance(value, tuple | frozenset):
             yield f"{name} {' or '.join(map(str, sorted(value, key=str)))}"
