@@ -12,6 +12,7 @@ from bson import ObjectId
 from bson.regex import Regex
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from recruiter import JobFilter, State
 from recruiter.domain.moment import EARLIEST, resolved, to_moment
@@ -58,7 +59,7 @@ class TestWords:
 
     def test_it_is_a_value(self) -> None:
         filter = JobFilter(task="send")
-        with pytest.raises(AttributeError):
+        with pytest.raises(ValidationError, match="frozen"):
             filter.task = ("other",)  # type: ignore[misc]
         assert hash(filter) == hash(JobFilter(task=["send"]))
 

@@ -15,8 +15,7 @@ from recruiter.domain.retry.decision import (
     Failure,
     Retry,
     RetryPolicy,
-    decide_crash,
-    decide_failure,
+    decide,
     exception_names,
 )
 from recruiter.domain.retry.policies import (
@@ -53,7 +52,7 @@ def delays(policy: RetryPolicy, runs: int = 20) -> list[float]:
     found = []
     for attempt in range(1, runs + 1):
         failure = failed(attempt)
-        decision = decide_failure(policy, failure)
+        decision = decide(policy, failure)
         if isinstance(decision, Archive):
             break
         found.append((decision.at - failure.failed_at).total_seconds())
@@ -61,11 +60,11 @@ def delays(policy: RetryPolicy, runs: int = 20) -> list[float]:
 
 
 def test_do_not_do_it_again() -> None:
-    assert decide_failure(DoNotDoItAgain(), failed()) == Archive("not-scheduled-by-retry-policy")
+    assert decide(DoNotDoItAgain(), failed()) == Archive("not-scheduled-by-retry-policy")
 
 
 def test_no_policy_is_do_not_do_it_again() -> None:
-    assert decide_failure(None, failed()) == Archive("not-scheduled-by-retry-policy")
+    assert decide(None, failed()) == Archive("not-scheduled-by-retry-policy")
 
 
 def test_retry_many_times_makes_n_retries() -> None:
@@ -197,10 +196,10 @@ def test_only_counts_subclasses_and_archives_others() -> None:
     registry = PolicyRegistry()
     policy = registry.load(registry.dump(RetryManyTimes(1, 5), only=[ConnectionError]))
     again = Retry(CREATED + timedelta(seconds=5))
-    assert decide_failure(policy, failed(error=ConnectionError())) == again
-    assert decide_failure(policy, failed(error=Unreachable())) == again
-    assert decide_failure(policy, failed(error=OSError())) == Archive("non-retriable-exception")
-    assert decide_failure(policy, failed(2, Unreachable())) == Archive("tried-too-many-times")
+    assert decide(policy, failed(error=ConnectionError())) == again
+    assert decide(policy, failed(error=Unreachable())) == again
+    assert decide(policy, failed(error=OSError())) == Archive("non-retriable-exception")
+    assert decide(policy, failed(2, Unreachable())) == Archive("tried-too-many-times")
 
 
 def test_only_does_not_filter_crashes() -> None:
@@ -223,22 +222,22 @@ def test_names_of_exceptions_are_qualified_along_the_mro() -> None:
 class TestCrashes:
     def test_without_a_policy_the_job_runs_again_at_once_until_the_third_crash(self) -> None:
         failure = failed(crashed=True)
-        assert decide_crash(None, failure, crashes=1) == Retry(CREATED)
-        assert decide_crash(None, failure, crashes=2) == Retry(CREATED)
-        third = decide_crash(None, failure, crashes=3)
+        assert decide(None, failure, crashes=1) == Retry(CREATED)
+        assert decide(None, failure, crashes=2) == Retry(CREATED)
+        third = decide(None, failure, crashes=3)
         assert isinstance(third, Archive)
         assert third.why == "crashed-too-many-times"
 
     def test_a_policy_decides_but_never_beyond_three_crashes(self) -> None:
         failure = failed(crashed=True)
-        assert decide_crash(RetryForever(7), failure, crashes=2) == Retry(CREATED + timedelta(seconds=7))
-        assert decide_crash(DoNotDoItAgain(), failure, crashes=1) == Archive("not-scheduled-by-retry-policy")
-        third = decide_crash(RetryForever(7), failure, crashes=3)
+        assert decide(RetryForever(7), failure, crashes=2) == Retry(CREATED + timedelta(seconds=7))
+        assert decide(DoNotDoItAgain(), failure, crashes=1) == Archive("not-scheduled-by-retry-policy")
+        third = decide(RetryForever(7), failure, crashes=3)
         assert isinstance(third, Archive)
         assert third.why == "crashed-too-many-times"
 
     def test_an_at_most_once_job_is_lost(self) -> None:
-        lost = decide_crash(RetryForever(1), failed(crashed=True), crashes=1, at_most_once=True)
+        lost = decide(RetryForever(1), failed(crashed=True), crashes=1, at_most_once=True)
         assert isinstance(lost, Archive)
         assert lost.why == "lost"
 
@@ -269,7 +268,7 @@ def test_a_custom_policy_may_move_the_job_to_another_group_and_hold_other_polici
     nested = {"class": "RetryManyTimes", "parameters": {"n": 1, "seconds": 0.09}}
     assert document == {"class": "NightShift", "parameters": {"hours": 8, "fallback": nested}}
     assert registry.load(document) == policy
-    assert decide_failure(policy, failed()) == Retry(CREATED + timedelta(hours=8), group="night")
+    assert decide(policy, failed()) == Retry(CREATED + timedelta(hours=8), group="night")
 
 
 @pytest.mark.parametrize(
@@ -283,7 +282,7 @@ def test_a_custom_policy_may_move_the_job_to_another_group_and_hold_other_polici
     ],
 )
 def test_a_policy_that_fails_archives_the_job(answer: Callable[[], Any]) -> None:
-    decision = decide_failure(Answers(answer), failed())
+    decision = decide(Answers(answer), failed())
     assert isinstance(decision, Archive)
     assert decision.why == "policy-failed"
     assert decision.reason is not None
@@ -291,7 +290,7 @@ def test_a_policy_that_fails_archives_the_job(answer: Callable[[], Any]) -> None
 
 
 def test_a_policy_that_answers_nothing_does_not_retry() -> None:
-    assert decide_failure(Answers(lambda: None), failed()) == Archive("not-scheduled-by-retry-policy")
+    assert decide(Answers(lambda: None), failed()) == Archive("not-scheduled-by-retry-policy")
 
 
 @pytest.mark.parametrize(

@@ -27,11 +27,9 @@ from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.retry.decision import (
     Archive,
     Decision,
-    Failure,
     Retry,
     RetryPolicy,
     after,
-    decide_failure,
     exception_names,
 )
 from recruiter.domain.state import Why
@@ -279,15 +277,7 @@ class Executor:
             policy = self.policy(document)
         except RecruiterError as broken:
             return Archive(Why.POLICY_FAILED, str(broken))
-        failure = Failure(
-            attempt=document["attempts"] + 1,
-            created_at=document["created_at"],
-            scheduled_at=document["scheduled_at"],
-            failed_at=now,
-            exception=error,
-            exception_classes=exception_names(type(error)),
-        )
-        return decide_failure(None if document.get("at_most_once") else policy, failure)
+        return outcomes.decide_for(document, policy, now, error)
 
     def _heard(self) -> bool:
         return any(owner.events.heard for owner in self._owners)

@@ -20,8 +20,7 @@ from recruiter.domain.retry.decision import (
     Failure,
     Retry,
     RetryPolicy,
-    decide_crash,
-    decide_failure,
+    decide,
     exception_names,
 )
 from recruiter.domain.state import State, Why
@@ -140,6 +139,28 @@ def failed(document: Document, execution: Execution, at: datetime, decision: Dec
     return Rescheduled(document["_id"], document["attempts"], fields, unset)
 
 
+def decide_for(
+    document: Document, policy: RetryPolicy | None, at: datetime, error: BaseException | None = None
+) -> Decision:
+    """What to do with a job whose attempt failed with this error; without one, its process died."""
+    failure = Failure(
+        attempt=document["attempts"] + 1,
+        created_at=document["created_at"],
+        scheduled_at=document["scheduled_at"],
+        failed_at=at,
+        exception=error,
+        exception_classes=() if error is None else exception_names(type(error)),
+        crashed=error is None,
+    )
+    return decide(
+        policy,
+        failure,
+        at_most_once=bool(document.get("at_most_once")),
+        crashes=(document.get("crashes") or 0) + 1,
+        max_crashes=document.get("max_crashes"),
+    )
+
+
 def crashed(
     document: Document,
     policies: PolicyRegistry,
@@ -151,21 +172,7 @@ def crashed(
 ) -> Outcome:
     """The outcome of a job whose process died."""
     execution = Execution(started_at, at, worker, crashed=True, message=message)
-    failure = Failure(
-        attempt=document["attempts"] + 1,
-        created_at=document["created_at"],
-        scheduled_at=document["scheduled_at"],
-        failed_at=at,
-        crashed=True,
-    )
-    decision = decide_crash(
-        _policy(document, policies),
-        failure,
-        crashes=(document.get("crashes") or 0) + 1,
-        at_most_once=bool(document.get("at_most_once")),
-        max_crashes=document.get("max_crashes"),
-    )
-    return failed(document, execution, at, decision)
+    return failed(document, execution, at, decide_for(document, _policy(document, policies), at))
 
 
 def died_with_its_worker(
@@ -204,18 +211,8 @@ def ended_by_force(
     policy = _policy(document, policies)
     if isinstance(policy, _DecidedLater):  # counted like a crash, which is bounded
         return crashed(document, policies, worker=worker, started_at=started_at, at=at, message=str(error))
-    names = exception_names(type(error))
-    failure = Failure(
-        attempt=document["attempts"] + 1,
-        created_at=document["created_at"],
-        scheduled_at=document["scheduled_at"],
-        failed_at=at,
-        exception=error,
-        exception_classes=names,
-    )
-    decision = decide_failure(None if document.get("at_most_once") else policy, failure)
-    execution = Execution(started_at, at, worker, exception=names[0], message=str(error))
-    return failed(document, execution, at, decision)
+    execution = Execution(started_at, at, worker, exception=exception_names(type(error))[0], message=str(error))
+    return failed(document, execution, at, decide_for(document, policy, at, error))
 
 
 def suspected(document: Document) -> Rescheduled:

@@ -1,7 +1,6 @@
 """Where a retry is decided: a failed attempt goes in, a decision comes out, nothing is written here.
 
-    a run raised        ──▶ decide_failure(policy, failure) ──▶ Retry(at, group) │ Archive(why, reason)
-    the process died    ──▶ decide_crash(policy, failure, crashes=…) ──▶ the same
+    a run raised, or its process died ──▶ decide(policy, failure, …) ──▶ Retry(at, group) │ Archive(why, reason)
 
 A policy of your own is a class with `decide`, `export` and `import_`; register it where your tasks are:
 
@@ -114,10 +113,34 @@ class RetryPolicy(ABC):
         return cls(**parameters)
 
 
-def decide_failure(policy: RetryPolicy | None, failure: Failure) -> Decision:
-    """What to do after a run raised. A policy that raises, or answers nonsense, must not lose the job."""
-    if policy is None:
+def decide(
+    policy: RetryPolicy | None,
+    failure: Failure,
+    *,
+    at_most_once: bool = False,
+    crashes: int = 0,
+    max_crashes: int | None = None,
+) -> Decision:
+    """What to do after a failed attempt. `crashes` counts how often its process has died, this time included.
+
+    After a crash, a job without a policy runs again at once, in its old place before all that came later: a crash is
+    more often the machine's fault than the job's. No policy can keep a job that kills its process alive for more than
+    `max_crashes`.
+    """
+    if failure.crashed and at_most_once:
+        return Archive(Why.LOST, "the process died while it ran, and this job must not run twice")
+    if failure.crashed and crashes >= (max_crashes or MAX_CRASHES):
+        times = "once" if crashes == 1 else f"{crashes} times"
+        return Archive(Why.CRASHED_TOO_MANY_TIMES, f"its process died {times}")
+    if failure.crashed and policy is None:
+        return Retry(failure.scheduled_at)
+    if policy is None or at_most_once:
         return Archive(Why.NOT_SCHEDULED_BY_RETRY_POLICY)
+    return _answer(policy, failure)
+
+
+def _answer(policy: RetryPolicy, failure: Failure) -> Decision:
+    """A policy that raises, or answers nonsense, must not lose the job."""
     try:
         decision: object = policy.decide(failure)
     except BaseException as error:  # SystemExit too: it is the policy's, not the worker's
@@ -131,29 +154,6 @@ def decide_failure(policy: RetryPolicy | None, failure: Failure) -> Decision:
     if isinstance(decision, Archive) and decision.reason is not None:
         return Archive(cut(decision.why, 200), cut(decision.reason))
     return decision
-
-
-def decide_crash(
-    policy: RetryPolicy | None,
-    failure: Failure,
-    *,
-    crashes: int,
-    at_most_once: bool = False,
-    max_crashes: int | None = None,
-) -> Decision:
-    """What to do after the process died under the job; `crashes` counts this one too.
-
-    Without a policy the job runs again at once, in its old place before all that came later: a crash is more often the
-    machine's fault than the job's. No policy can keep a job that kills its process alive for more than `max_crashes`.
-    """
-    if at_most_once:
-        return Archive(Why.LOST, "the process died while it ran, and this job must not run twice")
-    if crashes >= (max_crashes or MAX_CRASHES):
-        times = "once" if crashes == 1 else f"{crashes} times"
-        return Archive(Why.CRASHED_TOO_MANY_TIMES, f"its process died {times}")
-    if policy is None:
-        return Retry(failure.scheduled_at)
-    return decide_failure(policy, failure)
 
 
 def check_max_crashes(value: object) -> int:
