@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
+from typing import Any, Generic, Self, TypeVar, Unpack
 
 from recruiter.async_face import in_a_thread, in_its_own_thread
 from recruiter.domain.duration import DurationLike, to_timedelta
@@ -17,6 +17,7 @@ from recruiter.domain.schedule.occurrences import SchedulePolicy
 from recruiter.domain.schedule.scheduler import Overlap
 from recruiter.domain.text import shown
 from recruiter.errors import InvalidArguments, InvalidJob, RecruiterError
+from recruiter.producer import JobSender
 from recruiter.repeatable import RepeatableJob
 from recruiter.results import JobHandle
 from recruiter.store.codec import new_id
@@ -24,13 +25,9 @@ from recruiter.store.collections.creations import content_id
 from recruiter.store.connection import answered_within
 from recruiter.store.in_session import Creation, InSession, Session, Steps, aperform, is_async, perform
 from recruiter.views.find import check_id
-from recruiter.workable import Workable
-
-if TYPE_CHECKING:
-    from recruiter.app import Recruiter
 
 R = TypeVar("R")
-W = TypeVar("W", bound=Workable)
+W = TypeVar("W")
 
 
 @dataclass(frozen=True)
@@ -62,8 +59,8 @@ class JobBuilder(HasOptions, Generic[R]):
     _optimistic = False
     """Whether `execute` runs it here unless told otherwise: so it is with workables."""
 
-    def __init__(self, recruiter: Recruiter, draft: JobDraft) -> None:
-        self._recruiter = recruiter
+    def __init__(self, sender: JobSender, draft: JobDraft) -> None:
+        self._sender = sender
         self._draft = draft
 
     @property
@@ -71,12 +68,12 @@ class JobBuilder(HasOptions, Generic[R]):
         return self._draft.options
 
     def _with(self, **changes: Any) -> Self:
-        return type(self)(self._recruiter, replace(self._draft, **changes))
+        return type(self)(self._sender, replace(self._draft, **changes))
 
     def _changed(self, **given: Unpack[GivenJobOptions]) -> Self:
         options = self._draft.options.changed(**given)
         if "retry" in given and options.retry is not None:
-            self._recruiter.policies.dump(options.retry, options.only)  # refused here if it cannot be stored
+            self._sender.policies.dump(options.retry, options.only)  # refused here if it cannot be stored
         return self._with(options=options, expires_at=None if "expires" in given else self._draft.expires_at)
 
     def in_background(self) -> Self:
@@ -126,10 +123,10 @@ class JobBuilder(HasOptions, Generic[R]):
         with answered_within(server_timeout):
             job, draft = self._in_the_background().build(), self._draft
             if session is not None:
-                return self._handle(job, perform(self._recruiter.store, session, self._enqueued(job)))
+                return self._handle(job, perform(self._sender.store, session, self._enqueued(job)))
             if draft.id is not None:
-                return self._recruiter.send_unused(job, draft.returns)
-            return self._recruiter.send(job, draft.returns)
+                return self._sender.send_unused(job, draft.returns)
+            return self._sender.send(job, draft.returns)
 
     async def aenqueue(
         self, *, session: Session | None = None, server_timeout: DurationLike | None = None
@@ -139,7 +136,7 @@ class JobBuilder(HasOptions, Generic[R]):
             return await in_a_thread(self.enqueue, session=session, server_timeout=server_timeout)
         with answered_within(server_timeout):
             job = await in_a_thread(self._in_the_background().build)
-            return self._handle(job, await aperform(self._recruiter.store, session, self._enqueued(job)))
+            return self._handle(job, await aperform(self._sender.store, session, self._enqueued(job)))
 
     def execute(self, *, session: Session | None = None, server_timeout: DurationLike | None = None) -> JobHandle[R]:
         """The same as `enqueue`. After `here`, and for a workable unless `in_background` or a time was said: runs the
@@ -149,7 +146,7 @@ class JobBuilder(HasOptions, Generic[R]):
         draft = self._draft
         with answered_within(server_timeout):
             job = self.build()
-        return self._recruiter.run_here(job, draft.returns, check_id=draft.id is not None)
+        return self._sender.run_here(job, draft.returns, check_id=draft.id is not None)
 
     async def aexecute(
         self, *, session: Session | None = None, server_timeout: DurationLike | None = None
@@ -165,8 +162,8 @@ class JobBuilder(HasOptions, Generic[R]):
         with answered_within(server_timeout):
             creation = self.creation()
             if session is None:
-                return self._recruiter.send_once(creation, self._draft.returns)
-            return self._created(perform(self._recruiter.store, session, lambda here: here.create([creation])))
+                return self._sender.send_once(creation, self._draft.returns)
+            return self._created(perform(self._sender.store, session, lambda here: here.create([creation])))
 
     async def acreate(
         self, *, session: Session | None = None, server_timeout: DurationLike | None = None
@@ -176,7 +173,7 @@ class JobBuilder(HasOptions, Generic[R]):
             return await in_a_thread(self.create, session=session, server_timeout=server_timeout)
         with answered_within(server_timeout):
             creation = await in_a_thread(self.creation)
-            store = self._recruiter.store
+            store = self._sender.store
             return self._created(await aperform(store, session, lambda here: here.create([creation])))
 
     @property
@@ -196,18 +193,18 @@ class JobBuilder(HasOptions, Generic[R]):
         for error in errors:
             if error is not None:
                 raise error
-        return self._recruiter.handle(job.id, self._draft.returns)
+        return self._sender.handle(job.id, self._draft.returns)
 
     def _created(self, answers: list[tuple[JobId, bool]]) -> JobHandle[R]:
         ((id, created),) = answers
-        return self._recruiter.handle(id, self._draft.returns, created=created)
+        return self._sender.handle(id, self._draft.returns, created=created)
 
     def creation(self) -> Creation:
         """The job as `create` would store it, and the ids it would have had under former names of its task."""
         draft = self._draft
         if draft.id is not None:
             return Creation(self._in_the_background().build())
-        definition = self._recruiter.registry.find(draft.task)
+        definition = self._sender.registry.find(draft.task)
         names = (draft.task, *(definition.aliases if definition is not None else ()))
         id, *formerly = (content_id(name, draft.args, draft.method) for name in names)
         return Creation(self._in_the_background()._with(id=id).build(), tuple(formerly))
@@ -219,11 +216,11 @@ class JobBuilder(HasOptions, Generic[R]):
         if draft.expires_at is not None:
             raise InvalidJob(f"{draft.task}: a job that repeats cannot expire at one moment; say expires_in instead")
         overlap = Overlap.UNIQUE if draft.unique else Overlap.ALLOW
-        return RepeatableJob(self._recruiter, self, policy, draft.urn or draft.task, overlap)
+        return RepeatableJob(self._sender, self, policy, draft.urn or draft.task, overlap)
 
     def build(self) -> Job:
         """The job as it would be stored. Nothing is."""
-        draft, options, now = self._draft, self._draft.options, self._recruiter.clock.now()
+        draft, options, now = self._draft, self._draft.options, self._sender.clock.now()
         due = draft.at or (now if draft.delay is None else after(now, draft.delay))
         expires_in = None if draft.expires_at is not None else options.expires
         return Job(
@@ -236,7 +233,7 @@ class JobBuilder(HasOptions, Generic[R]):
             urn=draft.urn,
             expires_in=expires_in,
             expires_at=draft.expires_at if expires_in is None else expiry(due, expires_in),
-            retry_policy=None if options.retry is None else self._recruiter.policies.dump(options.retry, options.only),
+            retry_policy=None if options.retry is None else self._sender.policies.dump(options.retry, options.only),
             **options.of_job(),
         )
 
@@ -253,7 +250,7 @@ class WorkableJob(JobBuilder[Any], Generic[W]):
     def with_method(self, method: str) -> Self:
         """The method to run, for those who cannot write it as the last word: `.with_method("ping").aexecute()`. Raises
         InvalidArguments if there is none of this name."""
-        self._recruiter.registry.get(self._draft.task).check_method(method)
+        self._sender.registry.get(self._draft.task).check_method(method)
         return self._with(method=method)
 
     # -- for those who build on it -------------------------------------------------------------------------------
@@ -275,5 +272,5 @@ class WorkableJob(JobBuilder[Any], Generic[W]):
         return last_word
 
     def build(self) -> Job:
-        self._recruiter.registry.get(self._draft.task).check_method(self._draft.method)
+        self._sender.registry.get(self._draft.task).check_method(self._draft.method)
         return super().build()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, get_args
+from typing import Any, Generic, Literal, TypedDict, TypeVar, get_args
 
 from recruiter.async_face import in_a_thread
 from recruiter.builder import JobBuilder
@@ -12,6 +12,7 @@ from recruiter.domain.duration import DurationLike
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.text import shown
 from recruiter.errors import InvalidArguments, InvalidJob, JobsRefused, RecruiterError
+from recruiter.producer import JobSender
 from recruiter.results import JobHandle
 from recruiter.store.connection import answered_within
 from recruiter.store.in_session import (
@@ -24,9 +25,6 @@ from recruiter.store.in_session import (
     is_async,
     perform,
 )
-
-if TYPE_CHECKING:
-    from recruiter.app import Recruiter
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -63,12 +61,12 @@ class Many(Generic[R]):
 
     def __init__(
         self,
-        recruiter: Recruiter,
+        sender: JobSender,
         builders: Sequence[Callable[[], JobBuilder[R]]],
         options: ManyOptions,
         returns: Any = Any,
     ) -> None:
-        self._recruiter = recruiter
+        self._sender = sender
         self._builders = builders
         self._options = options
         self._returns = returns
@@ -85,13 +83,13 @@ class Many(Generic[R]):
         with answered_within(self._timeout):
             jobs = self._built(errors, lambda builder: builder.in_background().build())
             if self._session is not None:
-                self._enqueued(jobs, perform(self._recruiter.store, self._session, self._steps(jobs)))
+                self._enqueued(jobs, perform(self._sender.store, self._session, self._steps(jobs)))
             elif self._ids is not None:
                 for some in _batches(jobs):
-                    self._enqueued(some, in_own_transaction(self._recruiter.store, self._steps(some)))
-                self._recruiter.after_send()
+                    self._enqueued(some, in_own_transaction(self._sender.store, self._steps(some)))
+                self._sender.after_send()
             else:
-                self._enqueued(jobs, self._recruiter.send_many([job for _, job in jobs]))
+                self._enqueued(jobs, self._sender.send_many([job for _, job in jobs]))
         return self._answered(errors)
 
     async def aenqueue(self, errors: Errors) -> list[Any]:
@@ -99,18 +97,18 @@ class Many(Generic[R]):
             return await in_a_thread(self.enqueue, errors)
         with answered_within(self._timeout):
             jobs = await in_a_thread(self._built, errors, lambda builder: builder.in_background().build())
-            self._enqueued(jobs, await aperform(self._recruiter.store, self._session, self._steps(jobs)))
+            self._enqueued(jobs, await aperform(self._sender.store, self._session, self._steps(jobs)))
         return self._answered(errors)
 
     def create(self, errors: Errors) -> list[Any]:
         with answered_within(self._timeout):
             wanted = self._built(errors, lambda builder: builder.creation())
             if self._session is not None:
-                self._created(wanted, perform(self._recruiter.store, self._session, _creations(wanted)))
+                self._created(wanted, perform(self._sender.store, self._session, _creations(wanted)))
             else:
                 for some in _batches(wanted):
-                    self._created(some, in_own_transaction(self._recruiter.store, _creations(some)))
-                self._recruiter.after_send()
+                    self._created(some, in_own_transaction(self._sender.store, _creations(some)))
+                self._sender.after_send()
         return self._answered(errors)
 
     async def acreate(self, errors: Errors) -> list[Any]:
@@ -118,7 +116,7 @@ class Many(Generic[R]):
             return await in_a_thread(self.create, errors)
         with answered_within(self._timeout):
             wanted = await in_a_thread(self._built, errors, lambda builder: builder.creation())
-            self._created(wanted, await aperform(self._recruiter.store, self._session, _creations(wanted)))
+            self._created(wanted, await aperform(self._sender.store, self._session, _creations(wanted)))
         return self._answered(errors)
 
     def _built(self, errors: Errors, build: Callable[[JobBuilder[R]], T]) -> list[tuple[int, T]]:
@@ -154,11 +152,11 @@ class Many(Generic[R]):
 
     def _enqueued(self, jobs: list[tuple[int, Job]], errors: list[RecruiterError | None]) -> None:
         for (place, job), error in zip(jobs, errors, strict=True):
-            self._answers[place] = self._recruiter.handle(job.id, self._returns) if error is None else error
+            self._answers[place] = self._sender.handle(job.id, self._returns) if error is None else error
 
     def _created(self, wanted: list[tuple[int, Creation]], answers: list[tuple[JobId, bool]]) -> None:
         for (place, _), (id, created) in zip(wanted, answers, strict=True):
-            self._answers[place] = self._recruiter.handle(id, self._returns, created=created)
+            self._answers[place] = self._sender.handle(id, self._returns, created=created)
 
     def _answered(self, errors: Errors) -> list[Any]:
         refused = {place: each for place, each in enumerate(self._answers) if isinstance(each, RecruiterError)}

@@ -21,12 +21,12 @@ from recruiter.domain.options import GivenJobOptions, HasOptions, TaskOptions
 from recruiter.domain.schedule.occurrences import WINDOW, Late, SchedulePolicy, next_occurrence
 from recruiter.domain.schedule.scheduler import Overlap, Scheduler
 from recruiter.errors import InvalidSchedule
+from recruiter.producer import JobSender
 from recruiter.results import JobHandle
 from recruiter.steps import schedule
 from recruiter.store.in_session import Session, aperform, is_async, perform
 
 if TYPE_CHECKING:
-    from recruiter.app import Recruiter
     from recruiter.builder import JobBuilder
 
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class RepeatableJob(HasOptions):
     """A scheduler to be. Each method returns a new one; `create` stores it. Options are those of its occurrences."""
 
-    _recruiter: Recruiter
+    _sender: JobSender
     _job: JobBuilder[Any]
     _policy: SchedulePolicy
     _urn: str
@@ -79,12 +79,12 @@ class RepeatableJob(HasOptions):
 
     def build(self) -> Scheduler:
         """The scheduler as it would be stored."""
-        now = self._recruiter.clock.now()
+        now = self._sender.clock.now()
         within = self._must_succeed_within
         return Scheduler(
             urn=self._urn,
             template=self._job.with_urn(self._urn).build(),
-            schedule=self._recruiter.schedules.dump(self._policy),
+            schedule=self._sender.schedules.dump(self._policy),
             created_at=now,
             handled=now,
             next_at=next_occurrence(self._policy, now),
@@ -96,8 +96,8 @@ class RepeatableJob(HasOptions):
 
     def create(self) -> SchedulerHandle:
         """Stores it, or changes the one of the same urn; the occurrence that waits to be run changes with it."""
-        schedule.put(self._recruiter.store, self.build())
-        return SchedulerHandle(self._recruiter, self._urn)
+        schedule.put(self._sender.store, self.build())
+        return SchedulerHandle(self._sender, self._urn)
 
     acreate = async_face(create)
 
@@ -105,34 +105,34 @@ class RepeatableJob(HasOptions):
 class SchedulerHandle:
     """A scheduler that has been made, to be asked and told."""
 
-    def __init__(self, recruiter: Recruiter, urn: str) -> None:
-        self._recruiter = recruiter
+    def __init__(self, sender: JobSender, urn: str) -> None:
+        self._sender = sender
         self.urn = urn
         """What it is called."""
 
     def find(self) -> Scheduler:
         """As it is stored now. Raises SchedulerNotFound."""
-        return schedule.get(self._recruiter.store, self.urn)
+        return schedule.get(self._sender.store, self.urn)
 
     afind = async_face(find)
 
     def next_runs(self, count: int = 5) -> list[datetime]:
         """When it will run, from now on, if nobody pauses or changes it."""
         scheduler = self.find()
-        return schedule.next_runs(scheduler, self._recruiter.schedules, self._recruiter.clock.now(), count)
+        return schedule.next_runs(scheduler, self._sender.schedules, self._sender.clock.now(), count)
 
     anext_runs = async_face(next_runs)
 
     def pause(self, *, by: str | None = None, reason: str | None = None) -> None:
         """No occurrences until it is resumed; those that were missed are not made up for."""
         check_remark(by, reason)
-        schedule.pause(self._recruiter.store, self._recruiter.clock.now(), self.urn, by, reason)
+        schedule.pause(self._sender.store, self._sender.clock.now(), self.urn, by, reason)
 
     apause = async_face(pause)
 
     def resume(self) -> None:
         """It goes on with its next occurrence."""
-        schedule.resume(self._recruiter.store, self._recruiter.schedules, self._recruiter.clock.now(), self.urn)
+        schedule.resume(self._sender.store, self._sender.schedules, self._sender.clock.now(), self.urn)
 
     aresume = async_face(resume)
 
@@ -141,36 +141,36 @@ class SchedulerHandle:
         the caller's own transaction. Raises SchedulerNotFound, InvalidSession."""
         job = self._extra_job()
         if session is None:
-            return self._recruiter.send(job)
-        perform(self._recruiter.store, session, lambda here: here.enqueue([job], own_ids=False))
-        return self._recruiter.handle(job.id)
+            return self._sender.send(job)
+        perform(self._sender.store, session, lambda here: here.enqueue([job], own_ids=False))
+        return self._sender.handle(job.id)
 
     async def arun_now(self, *, session: Session | None = None) -> JobHandle[Any]:
         """Like `run_now`, without blocking the event loop. The session may be of an AsyncMongoClient."""
         if session is None or not is_async(session):
             return await in_a_thread(self.run_now, session=session)
         job = await in_a_thread(self._extra_job)
-        await aperform(self._recruiter.store, session, lambda here: here.enqueue([job], own_ids=False))
-        return self._recruiter.handle(job.id)
+        await aperform(self._sender.store, session, lambda here: here.enqueue([job], own_ids=False))
+        return self._sender.handle(job.id)
 
     def _extra_job(self) -> Job:
-        return schedule.extra_job(self.find(), self._recruiter.clock.now())
+        return schedule.extra_job(self.find(), self._sender.clock.now())
 
     def remove(self) -> int:
         """It is gone, and so are its occurrences that wait, which are cancelled; returns how many these were."""
-        return schedule.remove(self._recruiter.store, self._recruiter.clock.now(), self.urn)
+        return schedule.remove(self._sender.store, self._sender.clock.now(), self.urn)
 
     aremove = async_face(remove)
 
     def last(self) -> ArchivedJob | None:
         """Its occurrence that ended last, if the archive still has one."""
-        return self._recruiter.store.archived.latest(self.urn)
+        return self._sender.store.archived.latest(self.urn)
 
     alast = async_face(last)
 
     def waiting(self) -> list[Job]:
         """Its occurrences that have not ended."""
-        return list(self._recruiter.store.scheduled.of_urn(self.urn))
+        return list(self._sender.store.scheduled.of_urn(self.urn))
 
     awaiting = async_face(waiting)
 

@@ -1,23 +1,24 @@
-"""A task: a function that can also be a job."""
+"""A task: a function that can also be a job; and the decorators that make one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial, update_wrapper
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from recruiter.builder import JobBuilder, JobDraft
+from recruiter.domain.names import check_aliases, check_name
+from recruiter.domain.options import TaskOptions
+from recruiter.domain.planning.limits import Ceiling
+from recruiter.domain.schedule.occurrences import SchedulePolicy
 from recruiter.domain.text import said_by, shown
 from recruiter.errors import InvalidArguments, RecruiterError
 from recruiter.many import Call, Errors, Many, ManyOptions, check_options
+from recruiter.producer import JobSender
 from recruiter.registry import FunctionTask
+from recruiter.repeatable import RepeatableJob
 from recruiter.results import JobHandle
 from recruiter.store.in_session import Session, is_session
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from recruiter.app import Recruiter
 
 P = ParamSpec("P")
 C = TypeVar("C")
@@ -28,8 +29,8 @@ class Task(Generic[P, C, R]):
     """What `@recruiter.task` leaves in place of your function. Call it, and the function runs here. `enqueue` it, and a
     worker runs it."""
 
-    def __init__(self, recruiter: Recruiter, definition: FunctionTask, function: Callable[P, C]) -> None:
-        self._recruiter = recruiter
+    def __init__(self, sender: JobSender, definition: FunctionTask, function: Callable[P, C]) -> None:
+        self._sender = sender
         self._definition = definition
         self._function = function
         self.name = definition.name
@@ -162,7 +163,7 @@ class Task(Generic[P, C, R]):
         if not isinstance(calls, Iterable):
             raise InvalidArguments(f"{self.name}: calls are a list of tuples or mappings, not {shown(calls)}")
         builders = [partial(self._job_of, call) for call in calls]
-        return Many(self._recruiter, builders, options, self._definition.signature.returns)
+        return Many(self._sender, builders, options, self._definition.signature.returns)
 
     def _job_of(self, call: Call) -> JobBuilder[R]:
         if isinstance(call, Mapping):
@@ -182,7 +183,60 @@ class Task(Generic[P, C, R]):
     def _builder(self, args: Mapping[str, Any]) -> JobBuilder[R]:
         definition = self._definition
         draft = JobDraft(self.name, args, definition.options, definition.signature.returns)
-        return JobBuilder(self._recruiter, draft)
+        return JobBuilder(self._sender, draft)
 
     def __repr__(self) -> str:
         return f"Task({self.name!r})"
+
+
+class AsRepeated:
+    """What `@recruiter.every(...)` leaves to be put on a function or a task that takes no arguments."""
+
+    def __init__(self, as_task: AsTask, policy: SchedulePolicy, declare: Callable[[RepeatableJob], None]) -> None:
+        self._as_task = as_task
+        self._policy = policy
+        self._declare = declare
+
+    @overload
+    def __call__(self, function: Task[[], C, R], /) -> Task[[], C, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, function: Callable[[], Coroutine[Any, Any, R]], /) -> Task[[], Coroutine[Any, Any, R], R]: ...
+    @overload
+    def __call__(self, function: Callable[[], R], /) -> Task[[], R, R]: ...
+    def __call__(self, function: Callable[[], Any], /) -> Any:
+        task = function if isinstance(function, Task) else self._as_task(function)
+        self._declare(task.job().repeat_with_policy(self._policy))
+        return task
+
+
+class AsTask:
+    """What `@recruiter.task(...)` leaves to be put on a function."""
+
+    def __init__(
+        self,
+        sender: JobSender,
+        name: str | None,
+        aliases: Iterable[str],
+        options: TaskOptions,
+        ceiling: Ceiling | None,
+    ) -> None:
+        self._sender = sender
+        self._name = None if name is None else check_name("task", name)
+        self._ceiling = ceiling
+        self._aliases = aliases
+        self._options = options
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, Coroutine[Any, Any, R], R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
+    def __call__(self, function: Callable[..., Any], /) -> Any:
+        definition = FunctionTask(
+            self._name or function.__name__,
+            function,
+            self._options,
+            check_aliases(self._aliases),
+            ceiling=self._ceiling,
+        )
+        self._sender.registry.add(definition)
+        return Task(self._sender, definition, function)

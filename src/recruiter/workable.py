@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import InitVar, is_dataclass
 from dataclasses import fields as dataclass_fields
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, RootModel
@@ -30,12 +30,24 @@ from recruiter.domain.retry.decision import RetryPolicy
 from recruiter.errors import InvalidArguments, InvalidJob, TaskExists
 from recruiter.events import Event
 
-if TYPE_CHECKING:
-    from recruiter.app import Recruiter
-    from recruiter.builder import WorkableJob
+W_contra = TypeVar("W_contra", contravariant=True)
+J = TypeVar("J")
+J_co = TypeVar("J_co", covariant=True)
 
 WORKABLES: dict[str, type[Workable]] = {}
 """Every workable class that has been defined, by task name and by alias."""
+
+
+class JobMaker(Protocol[W_contra, J_co]):
+    """A `Recruiter`, as a workable sees it: it makes a `WorkableJob`."""
+
+    def job_of(self, workable: W_contra, /) -> J_co: ...
+
+
+class RepeatableJobMaker(Protocol[W_contra, J_co]):
+    """Likewise, for jobs that repeat."""
+
+    def repeatable_job_of(self, workable: W_contra, urn: str | None, unique: bool, /) -> J_co: ...
 
 
 class Workable:
@@ -137,12 +149,12 @@ class Workable:
 
     # -- becoming a job ------------------------------------------------------------------------------------------
 
-    def as_job_of(self, recruiter: Recruiter) -> WorkableJob[Self]:
+    def as_job_of(self, recruiter: JobMaker[Self, J]) -> J:
         """A job that will run one of this workable's methods. Raises InvalidArguments or InvalidJob if it cannot be
         stored."""
         return recruiter.job_of(self)
 
-    def as_repeatable_job_of(self, recruiter: Recruiter) -> WorkableJob[Self]:
+    def as_repeatable_job_of(self, recruiter: RepeatableJobMaker[Self, J]) -> J:
         """A job that will run again and again; go on with `.repeat_with_policy(Cron("0 6 * * *")).create()`.
 
         If the workable has a `urn` or says that it is `unique`, as attribute or method, that is what the scheduler is.

@@ -1,0 +1,243 @@
+"""The producer: the connection of an application to its database, and everything that stores jobs over it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, Self
+
+from recruiter.clock import SystemClock
+from recruiter.domain.duration import DurationLike, to_seconds
+from recruiter.domain.job import Job, JobId
+from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
+from recruiter.errors import JobExists, RecruiterError, StoreUnreachable
+from recruiter.events import Event
+from recruiter.first_use import cached_property
+from recruiter.interruption import shielded
+from recruiter.log import log_events
+from recruiter.registry import Registry, RegistryOwner
+from recruiter.results import JobHandle, Results
+from recruiter.settings import TargetSettings
+from recruiter.steps.enqueue import Enqueuer
+from recruiter.steps.execute import Executor
+from recruiter.steps.settle import run_inline
+from recruiter.store.codec import checked_size, decode
+from recruiter.store.connection import seconds_left
+from recruiter.store.database import Store
+from recruiter.store.in_session import Creation
+from recruiter.store.open import TargetLike, opened, target_of
+from recruiter.store.target import Target
+from recruiter.views.find import check_id
+
+PATIENCE = 30.0
+_ON_THIS_CONNECTION = ("store", "_enqueuer", "_executor", "_calling", "_configured_patience")
+
+
+class JobSender(Protocol):
+    """What builders, tasks and repeatable jobs need to make jobs."""
+
+    after_send: Callable[[], None]
+    """Called when jobs have been stored."""
+    registry: Registry
+    policies: PolicyRegistry
+    schedules: SchedulePolicyRegistry
+
+    @property
+    def store(self) -> Store: ...
+
+    @property
+    def clock(self) -> SystemClock: ...
+
+    def handle(self, id: JobId, returns: Any = Any, *, created: bool = True) -> JobHandle[Any]: ...
+
+    def send(self, job: Job, returns: Any = Any) -> JobHandle[Any]: ...
+
+    def send_many(self, jobs: Sequence[Job]) -> list[RecruiterError | None]: ...
+
+    def send_unused(self, job: Job, returns: Any = Any) -> JobHandle[Any]: ...
+
+    def send_once(self, creation: Creation, returns: Any = Any) -> JobHandle[Any]: ...
+
+    def run_here(self, job: Job, returns: Any = Any, *, check_id: bool = False) -> JobHandle[Any]: ...
+
+
+class Producer(RegistryOwner):
+    """Connects on first use, and stores jobs. One can be shared by all threads."""
+
+    def __init__(self, target: TargetLike | None = None, *, server_timeout: DurationLike | None = None) -> None:
+        super().__init__()
+        self._target_given = target
+        self._target: Target | None = None
+        self._results = Results(lambda: self.store)
+        # Called when jobs have been stored; for tests that run them at once.
+        self.after_send: Callable[[], None] = lambda: None
+        # Seconds to wait for a server before saying that there is none; None where nobody has said.
+        self.patience = None if server_timeout is None else to_seconds(server_timeout)
+        # Whether the first use makes collections and indexes where there are none.
+        self.prepares = True
+        self._opening = threading.Lock()
+        # Whether another address than the one it was made for is used.
+        self._pointed = False
+
+    @property
+    def target(self) -> Target:
+        """Where it keeps its jobs; prints without the password. Raises InvalidTarget if it cannot be understood."""
+        if self._target is None:
+            given = self._target_given
+            self._target, _ = target_of(TargetSettings().target if given is None else given)
+        return self._target
+
+    @property
+    def address(self) -> str:
+        """The same as a URI; may hold a password."""
+        return self.target.uri
+
+    def point_at(self, address: str | None) -> None:
+        """Uses another MongoDB from now on, over a new connection, or with None the one it was made for; for processes
+        that were started with --target, and for tests."""
+        store: Store | None = self.__dict__.get("store")
+        self._forget_connection()
+        if store is not None:
+            store.abandon()
+        self._pointed = address is not None
+        self._target = None if address is None else Target.parse(address)
+
+    @property
+    def clock(self) -> SystemClock:
+        """The time as MongoDB sees it: `recruiter.clock.now()`."""
+        return self.store.clock
+
+    def close(self) -> None:
+        """Closes the connection; the next use opens another. Leaving a `with` block does it too."""
+        store: Store | None = self.__dict__.get("store")
+        self._forget_connection()
+        if store is not None:
+            store.close()
+
+    # -- for those who build on it -------------------------------------------------------------------------------
+
+    def handle(self, id: JobId, returns: Any = Any, *, created: bool = True) -> JobHandle[Any]:
+        """A handle of a job by its id, to wait for its result; `returns` is the type that this will have."""
+        return JobHandle(check_id(id), self._results, returns, created=created)
+
+    def send(self, job: Job, returns: Any = Any) -> JobHandle[Any]:
+        """Stores a job; returns when it is durable. Raises JobTooLarge."""
+        left = seconds_left()
+        self._enqueuer.one(job, self._patience if left is None else left)
+        self.after_send()
+        return self.handle(job.id, returns)
+
+    def send_many(self, jobs: Sequence[Job]) -> list[RecruiterError | None]:
+        """Stores many; for each an error, or None when it is durable."""
+        refusals = self._enqueuer.many(jobs)
+        self.after_send()
+        return refusals
+
+    def send_unused(self, job: Job, returns: Any = Any) -> JobHandle[Any]:
+        """Stores a job with an id of the user's own. Raises JobExists when there is one, waiting or ended."""
+        if not self.store.transactions.create(decode(checked_size(job)), once_ever=False):
+            raise JobExists(f"a job with id {job.id!r} exists already; it was left as it is")
+        self.after_send()
+        return self.handle(job.id, returns)
+
+    def send_once(self, creation: Creation, returns: Any = Any) -> JobHandle[Any]:
+        """Stores a job unless there ever was one with this id, or with one that it would have had under a former name
+        of its task; the handle says which."""
+        job, formerly = creation.job, creation.formerly
+        created = self.store.transactions.create(decode(checked_size(job)), once_ever=True, formerly=formerly)
+        self.after_send()
+        known = None if created else self.store.creations.job_of([job.id, *formerly])
+        return self.handle(job.id if known is None else known, returns, created=created)
+
+    def run_here(self, job: Job, returns: Any = Any, *, check_id: bool = False) -> JobHandle[Any]:
+        """Runs a job in this process, now; only its retries go to the background. With `check_id` it refuses an id that
+        is taken: JobExists."""
+        if check_id and (self.store.scheduled.exists(job.id) or self.store.archived.which_exist([job.id])):
+            raise JobExists(f"a job with id {job.id!r} exists already; it was left as it is, and this one did not run")
+        run_inline(self.store, self._executor.run, job, own_id=check_id)
+        return self.handle(job.id, returns)
+
+    @cached_property
+    @shielded
+    def store(self) -> Store:
+        """Its database."""
+        left = seconds_left()
+        if not self._opening.acquire(timeout=-1 if left is None else left):  # of many threads one connects
+            raise StoreUnreachable(f"MongoDB at {self.target} has not answered within the time of this call")
+        try:
+            if "store" not in self.__dict__:
+                client = None if self._pointed or self._target_given is None else target_of(self._target_given)[1]
+                patience = self._patience or PATIENCE
+                self.__dict__["store"] = opened(
+                    self.target, client, patience, prepares=self.prepares, silent=self._tell_silence
+                )
+            store: Store = self.__dict__["store"]
+            return store
+        finally:
+            self._opening.release()
+
+    @property
+    def _patience(self) -> float | None:
+        """How long to wait for MongoDB, if anybody has said so."""
+        return self._configured_patience if self.patience is None else self.patience
+
+    @cached_property
+    def _configured_patience(self) -> float | None:
+        """As the environment or the settings file says, which are read once for a connection."""
+        timeout = TargetSettings.load().server_timeout
+        return None if timeout is None else timeout.total_seconds()
+
+    def _tell_silence(self, waiting: str) -> None:
+        event = Event("store.silent", {"target": str(self.target), "waiting": waiting})
+        self.events.emit(event.name, **event.fields)
+        if not self.events.heard:  # nobody writes a log here
+            log_events("producer")(event)
+
+    @cached_property
+    def _enqueuer(self) -> Enqueuer:
+        return Enqueuer(self.store, self._tell_silence)
+
+    @cached_property
+    def _executor(self) -> Executor:
+        return self._executor_of("here")
+
+    def _executor_of(self, worker: str) -> Executor:
+        return Executor(self.registry, self.policies, self.clock, worker, owners=(self,))
+
+    def _forget_connection(self) -> None:
+        enqueuer: Enqueuer | None = self.__dict__.get("_enqueuer")
+        if enqueuer is not None:
+            enqueuer.close()
+        executor: Executor | None = self.__dict__.get("_executor")
+        if executor is not None:
+            executor.close()
+        for name in _ON_THIS_CONNECTION:
+            self.__dict__.pop(name, None)
+        self._results.close()
+
+    def _begin_anew(self) -> None:
+        """In a forked child: its parent's connection and threads are not its own. The next use opens another."""
+        for name in _ON_THIS_CONNECTION:
+            _inherited.append(self.__dict__.pop(name, None))
+        self._opening = threading.Lock()
+        self._results.begin_anew()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+_inherited: list[object] = []
+"""What a forked child has of its parent, kept: closing or collecting it would use the parent's connections."""
+
+
+def _after_fork() -> None:
+    for owner in list(RegistryOwner.alive):
+        if isinstance(owner, Producer):
+            owner._begin_anew()
+
+
+os.register_at_fork(after_in_child=_after_fork)
