@@ -1,8 +1,8 @@
 """Recruiter: the job queue and scheduler for Python people who already run MongoDB."""
 
-from recruiter.app import Recruiter
+from recruiter.app import Recruiter, current_job
 from recruiter.clock import StoppedClock
-from recruiter.current import current_job, track
+from recruiter.current import track
 from recruiter.domain.job import ArchivedJob, Cancellation, Execution, Job, JobId, JobReport
 from recruiter.domain.progress import LogLine, StatusEntry
 from recruiter.domain.retry.decision import Archive, Decision, Failure, Retry, RetryPolicy

@@ -11,6 +11,7 @@ from typing import Any, ParamSpec, TypeVar, Unpack, get_args, overload
 from recruiter.async_face import async_face, finishing_first, in_a_thread
 from recruiter.builder import JobBuilder, JobDraft, WorkableJob
 from recruiter.controls import Controls
+from recruiter.current import CurrentJob
 from recruiter.domain.arguments.values import to_bson
 from recruiter.domain.duration import DurationLike, to_seconds, to_timedelta
 from recruiter.domain.job import Job, JobId, JobReport
@@ -442,6 +443,19 @@ class Recruiter(Producer):
             resources=settings.resources or measured_resources(),
             host=settings.host,
         )
+
+
+class RecruiterJob(CurrentJob):
+    """The job that runs here, of a `Recruiter`."""
+
+    @property
+    def recruiter(self) -> Recruiter:
+        """The application it belongs to, to enqueue more jobs with. Raises NoCurrentJob if it runs without one."""
+        recruiter: Recruiter = self._owner()
+        return recruiter
+
+
+current_job = RecruiterJob()
 
 
 class _Ending:

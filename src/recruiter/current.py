@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextvars import ContextVar
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from recruiter.async_face import in_its_own_thread
 from recruiter.domain.job import Execution, Job, JobId
@@ -30,9 +30,6 @@ from recruiter.errors import InvalidArguments, NoCurrentJob, RecruiterError
 from recruiter.log import JobContext
 from recruiter.programs import LONGEST_OUTPUT, CommandResult, OnLine, Program, end_all
 from recruiter.progress import AttemptProgress, OnProgress, ignore_progress
-
-if TYPE_CHECKING:
-    from recruiter.app import Recruiter
 
 T = TypeVar("T")
 
@@ -219,14 +216,11 @@ class CurrentJob:
         """Whether its worker is about to stop: a long job can save what it has, and raise RetryLater."""
         return self._attempt.runner.stop_asked()
 
-    @property
-    def recruiter(self) -> Recruiter:
-        """The application it belongs to, to enqueue more jobs with. Raises NoCurrentJob if it runs without one."""
+    def _owner(self) -> Any:
         owner = self._attempt.runner.owner(self.task)
         if owner is None:
             raise NoCurrentJob("this job runs without an application")
-        recruiter: Recruiter = owner
-        return recruiter
+        return owner
 
     # -- what it says --------------------------------------------------------------------------------------------
 
@@ -327,9 +321,6 @@ class CurrentJob:
     def __repr__(self) -> str:
         attempt = running.get()
         return "CurrentJob(none)" if attempt is None else f"CurrentJob({attempt.id!r}, attempt={attempt.number})"
-
-
-current_job = CurrentJob()
 
 
 def track(iterable: Iterable[T], total: int | None = None, stage: str | None = None) -> Iterator[T]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import Any, Protocol, Self, Unpack
 
 from recruiter.async_face import async_face, in_a_thread
 from recruiter.domain.duration import DurationLike, humanize, to_timedelta
@@ -26,8 +26,18 @@ from recruiter.results import JobHandle
 from recruiter.steps import schedule
 from recruiter.store.in_session import Session, aperform, is_async, perform
 
-if TYPE_CHECKING:
-    from recruiter.builder import JobBuilder
+
+class Template(Protocol):
+    """The builder of the job that is repeated."""
+
+    @property
+    def _task_options(self) -> TaskOptions: ...
+
+    def _changed(self, **given: Unpack[GivenJobOptions]) -> Self: ...
+
+    def with_urn(self, urn: str) -> Self: ...
+
+    def build(self) -> Job: ...
 
 
 @dataclass(frozen=True)
@@ -35,7 +45,7 @@ class RepeatableJob(HasOptions):
     """A scheduler to be. Each method returns a new one; `create` stores it. Options are those of its occurrences."""
 
     _sender: JobSender
-    _job: JobBuilder[Any]
+    _job: Template
     _policy: SchedulePolicy
     _urn: str
     _overlap: Overlap = Overlap.ALLOW

@@ -14,7 +14,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Self
 
-from recruiter.current import current_job
+from recruiter.app import current_job
 from recruiter.errors import CommandFailed, InvalidArguments
 from recruiter.programs import CommandResult, Program
 from recruiter.workable import Workable
