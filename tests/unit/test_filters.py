@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from recruiter import JobFilter, State
 from recruiter.domain.moment import EARLIEST, resolved, to_moment
 from recruiter.domain.search.conditions import STATES
-from recruiter.domain.search.filter import ENDED, NOT_ENDED, filter_of
+from recruiter.domain.search.filter import ENDED, FILTER_WORDS, NOT_ENDED, Conditions, filter_from_words, filter_of
 from recruiter.errors import InvalidFilter
 from recruiter.store.search import matching
 
@@ -70,7 +70,7 @@ class TestWords:
 
         assert (
             str(filter)
-            == "state failed or lost, task send, id=1 or 2, since 2h ago, at least 3 attempts, slower than 10s"
+            == "state failed or lost, task send, id=1 or 2, since 2h ago, slower than 10s, at least 3 attempts"
         )
         assert str(JobFilter()) == "all jobs"
 
@@ -106,7 +106,7 @@ class TestWhatIsRefused:
     @pytest.mark.parametrize(
         ("words", "told"),
         [
-            ({"stat": "failed"}, "jobs cannot be filtered by 'stat'; known are state, task, "),
+            ({"stat": "failed"}, "jobs cannot be filtered by 'stat'; known are ids, state, task, "),
             ({"state": "fialed"}, "'fialed' is no state; a job is waiting, running, succeeded, "),
             ({"task": "a b"}, "task 'a b' is not a name"),
             ({"group": 5}, "group is 5; it must be a text"),
@@ -238,3 +238,38 @@ def test_a_filter_or_its_words() -> None:
 
     assert filter_of(filter, {}) is filter
     assert filter_of(None, {"task": "x"}) == filter
+
+
+class TestWrittenAsText:
+    """Commands and URLs write every condition as text."""
+
+    def test_every_condition_can_be_written(self) -> None:
+        assert {word if word != "arg" else "args" for word in FILTER_WORDS} == JobFilter.model_fields.keys() - {"ids"}
+        assert set(Conditions.__annotations__) == JobFilter.model_fields.keys()
+
+    def test_it_means_the_same_as_in_python(self) -> None:
+        words = {
+            "state": ["failed"],
+            "task": ["a", "b"],
+            "arg": ["customer.id=42"],
+            "since": ["1h", "2h"],
+            "attempts": ["3"],
+            "recovered": ["true"],
+            "why": [],
+        }
+
+        filter = filter_from_words(words)
+
+        assert filter == JobFilter(
+            state="failed",
+            task=["a", "b"],
+            args={"customer.id": (42, "42")},
+            since="2h",
+            attempts=3,
+            recovered=True,
+        )
+
+    @pytest.mark.parametrize(("words", "told"), [({"attempts": ["many"]}, "attempts is 'many'"), ({"x": ["1"]}, "'x'")])
+    def test_what_makes_no_sense_is_refused(self, words: dict[str, list[str]], told: str) -> None:
+        with pytest.raises(InvalidFilter, match=told):
+            filter_from_words(words)
