@@ -463,7 +463,7 @@ class TestTracking:
 
     @pytest.fixture
     def tracking(self, store: Store) -> ProgressWriter:
-        registration = Registration(store.clock, RegistrationOptions(), lambda: None)
+        registration = Registration(store.clock, RegistrationOptions())
         return ProgressWriter(store, Events(), Stop(), registration)
 
     def said(self, tracking: ProgressWriter, job: Job, progress: float) -> Document:
@@ -497,7 +497,7 @@ class TestTracking:
 
     def test_nor_one_that_has_been_silent_too_long(self, store: Store) -> None:
         clock = StoppedClock(NOW)
-        registration = Registration(clock, RegistrationOptions(dead_after=15.0), lambda: None)
+        registration = Registration(clock, RegistrationOptions(dead_after=15.0))
         registration.joined = True
         tracking = ProgressWriter(store, Events(), Stop(), registration)
         job = a_job()
@@ -529,7 +529,7 @@ class TestTracking:
         told: list[Event] = []
         events = Events()
         events.listen(told.append)
-        tracking = ProgressWriter(store, events, Stop(), Registration(store.clock, RegistrationOptions(), lambda: None))
+        tracking = ProgressWriter(store, events, Stop(), Registration(store.clock, RegistrationOptions()))
         large, other = a_job(), a_job()
         insert(store, large, other)
         room = 16 * 1024 * 1024 - len(encode(job_document(large))) - 100

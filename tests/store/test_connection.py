@@ -9,7 +9,7 @@ import pytest
 from pymongo.errors import AutoReconnect, ConfigurationError
 
 from recruiter.events import Event, Events
-from recruiter.processes.worker.settler import settle_all
+from recruiter.steps.settle import settle
 from recruiter.store.codec import job_document
 from recruiter.store.connection import drop_connections
 from recruiter.store.database import Store
@@ -44,7 +44,13 @@ def test_outcomes_survive_a_connection_without_sessions(store: Store) -> None:
     assert forget_sessions(store)
 
     # when it settles
-    settle_all(store, events, "w1", [(ended.id, done(ended)), (again.id, to_retry(again))], {})
+    settle(
+        store,
+        "w1",
+        [(ended.id, done(ended)), (again.id, to_retry(again))],
+        {},
+        lambda id, _: events.emit("job.reduced", job=id),
+    )
 
     # then both outcomes are what they were
     assert [event.name for event in heard] == []
@@ -133,7 +139,7 @@ class TestEndedSessions:
         try:
             for job in jobs:
                 outcome = done(job) if jobs.index(job) % 2 else to_retry(job)
-                settle_all(store, events, "w1", [(job.id, outcome)], {})
+                settle(store, "w1", [(job.id, outcome)], {}, lambda id, _: events.emit("job.reduced", job=id))
         finally:
             stop.set()
             thread.join()

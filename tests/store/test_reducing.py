@@ -11,7 +11,7 @@ from bson.binary import Binary
 from recruiter.domain.job import Execution, JobId
 from recruiter.errors import DocumentRefused, StoreError
 from recruiter.events import Event, Events
-from recruiter.processes.worker.settler import settle_all
+from recruiter.steps.settle import settle
 from recruiter.store import outcomes
 from recruiter.store.codec import Document, decode, encode, job_document
 from recruiter.store.database import Store
@@ -27,7 +27,7 @@ def settled(store: Store, *outcomes: tuple[JobId, outcomes.Outcome | None], **fa
     heard: list[Event] = []
     events = Events()
     events.listen(heard.append)
-    settle_all(store, events, "w1", list(outcomes), facts)
+    settle(store, "w1", list(outcomes), facts, lambda id, _: events.emit("job.reduced", job=id))
     return [f"{event.name} {event.fields['job']}" for event in heard]
 
 

@@ -41,9 +41,6 @@ class Worker:
             PolicyRegistry(),
             children=children,
             memory_limit=memory_limit,
-            told=lambda: None,
-            starving=lambda: None,
-            heard=lambda: None,
         )
         self.dispatcher.open(self.held_jobs)
 

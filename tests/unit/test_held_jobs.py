@@ -110,7 +110,7 @@ class TestAnswers:
     def test_what_is_no_longer_in_the_list_is_recalled(self, held: HeldJobs, state: HeldState) -> None:
         """Given a job that a failover took off the list, then it does not start, and its outcome is not written."""
         recalled: list[JobId] = []
-        held.when_recalled(recalled.extend)
+        held.on_recall(recalled.extend)
         lost, kept = a_held_job("lost"), a_held_job("kept")
         held.hear(named("lost", "kept"))
         if state is not ASSIGNED:
@@ -132,7 +132,7 @@ class TestAnswers:
 
     def test_an_answer_from_before_an_assignment_recalls_nothing(self, held: HeldJobs) -> None:
         recalled: list[JobId] = []
-        held.when_recalled(recalled.extend)
+        held.on_recall(recalled.extend)
         held.hear(named("a", "b", given=2))
 
         held.hear(named("a", given=1))
@@ -215,7 +215,7 @@ class TestAtMostOnce:
 class TestPausing:
     def test_what_was_fetched_goes_back_and_what_is_queued_is_recalled(self, held: HeldJobs) -> None:
         recalled: list[Collection[JobId]] = []
-        held.when_recalled(recalled.append)
+        held.on_recall(recalled.append)
         queued, mail, other = a_held_job("queued", group="mail"), a_held_job("mail", group="mail"), a_held_job("other")
         fetch(held, queued)
         held.accept()

@@ -1,29 +1,86 @@
-"""Settle: writes the outcomes of a worker's jobs, a batch in one transaction; or of one job that ran inline."""
+"""Settle: the outcomes of a worker's jobs are written, a whole batch in one transaction.
+
+gather    one set of writes for the batch
+write     one transaction, fenced by the registration of the worker
+bisect    if MongoDB refuses a document, halves of the batch are written, until the refused outcome is alone
+reduce    smaller and smaller forms of that outcome are written, until MongoDB accepts one
+
+`run_inline` writes the outcome of one job that ran in the calling process.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from recruiter.domain.job import Job, JobId
-from recruiter.errors import InvalidJob, JobExists
+from recruiter.errors import DocumentRefused, InvalidJob, JobExists
 from recruiter.store.codec import encode, job_document
 from recruiter.store.collections.roster import Holding
 from recruiter.store.database import Store
-from recruiter.store.outcomes import Outcome, OutcomeBatch
+from recruiter.store.outcomes import Outcome, OutcomeBatch, Rescheduled, reduced
+
+Write = Callable[[Sequence[tuple[JobId, Outcome | None]]], Holding]
+"""Writes a batch, or raises with nothing written: DocumentRefused if MongoDB refuses a document in it."""
 
 
 def settle(
-    store: Store, worker: str, outcomes: Sequence[tuple[JobId, Outcome | None]], facts: Mapping[str, Any]
+    store: Store,
+    worker: str,
+    outcomes: Sequence[tuple[JobId, Outcome | None]],
+    facts: Mapping[str, Any],
+    on_reduced: Callable[[JobId, DocumentRefused], None] = lambda _id, _refused: None,
 ) -> Holding:
     """Writes the outcomes and takes the jobs off the worker's list; returns what the worker still holds.
 
-    Raises Superseded, with nothing written, when the worker has been retired: its jobs are somebody else's now.
+    If MongoDB refuses a document, `on_reduced` is called with its job, and as much of the outcome is kept as can be.
+    Raises Superseded, with nothing written, when the worker has been retired: its jobs belong to other workers now.
+    After every other error the batch can be settled again.
     """
-    batch = OutcomeBatch.of(outcomes)
-    if batch.archive or batch.reschedule:
-        return store.transactions.settle(worker, batch, facts)
-    return store.transactions.hand_back(worker, batch.release)
+
+    def write(batch: Sequence[tuple[JobId, Outcome | None]]) -> Holding:
+        gathered = OutcomeBatch.of(batch)
+        if gathered.archive or gathered.reschedule:
+            return store.transactions.settle(worker, gathered, facts)
+        return store.transactions.hand_back(worker, gathered.release)
+
+    def reduce(id: JobId, outcome: Outcome, refused: DocumentRefused) -> Holding:
+        on_reduced(id, refused)
+        original = dict(store.scheduled.fetch([id])).get(id)
+        if original is None and isinstance(outcome, Rescheduled):
+            return write([(id, None)])  # the job was removed: there is nothing to keep
+        return write_first(write, id, reduced(id, outcome, original, store.clock.now(), str(refused)), refused)
+
+    return write_in_parts(write, outcomes, reduce)
+
+
+def write_in_parts(
+    write: Write,
+    outcomes: Sequence[tuple[JobId, Outcome | None]],
+    reduce: Callable[[JobId, Outcome, DocumentRefused], Holding],
+) -> Holding:
+    """Writes a batch. If a document in it is refused, finds out which one, and reduces that outcome alone."""
+    try:
+        return write(outcomes)
+    except DocumentRefused as refused:
+        if len(outcomes) > 1:
+            half = len(outcomes) // 2
+            write_in_parts(write, outcomes[:half], reduce)
+            return write_in_parts(write, outcomes[half:], reduce)
+        ((id, outcome),) = outcomes
+        if outcome is None:
+            raise
+        return reduce(id, outcome, refused)
+
+
+def write_first(write: Write, id: JobId, forms: Iterable[Outcome | None], refused: DocumentRefused) -> Holding:
+    """Writes the first form of an outcome that is not refused. Raises the last refusal when all are."""
+    for form in forms:
+        try:
+            return write([(id, form)])
+        except DocumentRefused as error:
+            refused = error
+    raise refused
 
 
 def run_inline(store: Store, run: Callable[[bytes], Outcome], job: Job, *, own_id: bool = False) -> None:

@@ -7,31 +7,27 @@ to be alone, and it makes sure: whoever shows life makes it refuse, and what the
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from recruiter.domain.job import JobId, JobReport
-from recruiter.domain.planning.prefetch import Throughput
 from recruiter.domain.state import Why
 from recruiter.errors import NotAlone, RecruiterError, StoreError, Superseded, UnknownTask
 from recruiter.events import Events
 from recruiter.processes.inline.runner import InlineApplication, InlineRunner
 from recruiter.processes.inline.worker import InlineOptions
 from recruiter.processes.loop import Loop, Stop
-from recruiter.processes.progress.writer import ProgressWriter
-from recruiter.processes.worker.heartbeat import Heartbeat
+from recruiter.processes.worker.core import CoreOptions, WorkerCore
 from recruiter.processes.worker.held_jobs import HeldJob
-from recruiter.processes.worker.registration import LAST_WRITES, Registration, RegistrationOptions
-from recruiter.processes.worker.settler import let_go, settle_all
+from recruiter.processes.worker.registration import LAST_WRITES, RegistrationOptions
 from recruiter.steps.adopt import adopt
 from recruiter.steps.cancel import archive_cancelled
 from recruiter.steps.lead import Leadership
 from recruiter.steps.rescue import Rescue
 from recruiter.store.collections.leases import Lease
 from recruiter.store.database import Store
-from recruiter.store.outcomes import Outcome
 from recruiter.views.report import report
 
 MOST_FLUSHED = 10_000
@@ -45,23 +41,10 @@ class Flush:
         self._events = events
         self._application = application
         self._options = options
-        self._stop = Stop()
-        self._runner = InlineRunner(  # serves nothing: only we assign to ourselves
-            application, store.clock, events, frozenset(), heard=lambda: self._progress_writer.wake()
-        )
-        roster = RegistrationOptions(heartbeat=options.heartbeat, dead_after=options.dead_after)
-        self._registration = Registration(store.clock, roster, self._runner.wake)
-        self._progress_writer = ProgressWriter(store, events, self._stop, self._registration)
-        self._heartbeat = Heartbeat(
-            store,
-            events,
-            self._stop,
-            self._registration,
-            self._runner,
-            Throughput(0),
-            given=lambda: None,
-            noticed=self._progress_writer.wake,
-        )
+        self._runner = InlineRunner(application, store.clock, events, frozenset())  # only we assign jobs to ourselves
+        registration = RegistrationOptions(heartbeat=options.heartbeat, dead_after=options.dead_after)
+        core = CoreOptions(registration, most_prefetched=0, listens=False, obeys_pauses=False)
+        self._core = WorkerCore(store, events, self._runner, core)
         self._leadership = Leadership(store, store.clock, options.lease_time)
         self._left: set[JobId] = set()
         """Jobs that have had their turn and are still waiting."""
@@ -148,18 +131,13 @@ class Flush:
 
     @contextmanager
     def _on_the_roster(self) -> Iterator[None]:
-        beating: list[threading.Thread] = []
         try:
-            self._runner.open(self._registration.held_jobs)
-            self._heartbeat.join()
-            beating += [self._heartbeat.start(), self._progress_writer.start()]
+            self._runner.open(self._core.held_jobs)
+            self._core.join()
+            self._core.start_heartbeat()
             yield
         finally:
-            self._stop.ask()
-            for thread in beating:
-                thread.join(timeout=LAST_WRITES)
-            self._registration.leave(self._store, self._events)
-            self._runner.close()
+            self._core.close()
 
     # -- one job after another -----------------------------------------------------------------------------------
 
@@ -181,33 +159,22 @@ class Flush:
             self._left.add(id)
             return [JobReport(id, task, False, error=f"{UnknownTask.__name__}: no task {task!r} is registered here")]
         self._require_lead()
-        worker = self._registration.held_jobs.worker
+        worker = self._core.held_jobs.worker
         if not self._store.roster.assign({worker: [id]}, self._leadership.term):
             self._leadership.verify()
             self._require_lead()
             raise Superseded(f"worker {worker} was taken off the roster in the middle of the flush")
-        for job in self._store.scheduled.fetch([id]):
-            outcome, told = self._perform(HeldJob(*job))
-            if not isinstance(outcome, bytes):
-                self._left.add(id)
-            self._settle(id, outcome)
-            return [told] if told is not None else []
-        self._settle(id, None)
-        return []
+        self._core.fetch_now(id)
+        job = self._runner.take(0.0)
+        told = self._perform(job) if job is not None else None
+        outcome = dict(self._core.settle_now()).get(id)
+        if not isinstance(outcome, bytes):
+            self._left.add(id)
+        elif job is None:  # an at-most-once job that was started before
+            told = replace(report(self._application.registry, b"", outcome), task=task)
+        return [told] if told is not None else []
 
-    def _perform(self, job: HeldJob) -> tuple[Outcome | None, JobReport | None]:
-        if job.at_most_once:
-            worker, now = self._registration.held_jobs.worker, self._clock.now()
-            marked = self._store.transactions.mark_started(worker, [job.id], now)
-            if job.id in marked.started_before:
-                outcome = self._runner.crash(job, now, "started before, never ended")
-                return outcome, report(self._application.registry, job.raw, outcome) if outcome is not None else None
-            if job.id not in marked.may_start:
-                return None, None  # it has been cancelled meanwhile
-        return self._runner.perform(job)
-
-    def _settle(self, id: JobId, outcome: Outcome | None) -> None:
-        held_jobs = self._registration.held_jobs
-        outcomes = [(id, outcome)]
-        let_go(self._store, held_jobs, outcomes)
-        held_jobs.settled(outcomes, settle_all(self._store, self._events, held_jobs.worker, outcomes, {}))
+    def _perform(self, job: HeldJob) -> JobReport | None:
+        outcome, told = self._runner.perform(job)
+        self._core.held_jobs.ended([(job.id, outcome)])
+        return told

@@ -50,9 +50,6 @@ class InlineRunner:
         tasks: frozenset[str],
         *,
         patient: bool = False,
-        starving: Callable[[], None] = lambda: None,
-        heard: Callable[[], None] = lambda: None,
-        let_go: Callable[[], None] = lambda: None,
     ) -> None:
         self.tasks: frozenset[str] | None = tasks
         self.limits: Sequence[Limit] = application.registry.limits(tasks)
@@ -60,13 +57,7 @@ class InlineRunner:
         self._application = application
         self._clock = clock
         self._events = events
-        self._starving = starving
-        """Called once when there is nothing more here to run."""
-        self._heard = heard
-        """Called when a job has said something of itself."""
         self._sender: ProgressSender[HeldJob] = ProgressSender(self._note)
-        self._let_go = let_go
-        """Called when jobs are to be handed back."""
         self._was_hungry = False
         self._lock = threading.Lock()
         self._waiting: deque[HeldJob] = deque()
@@ -74,15 +65,15 @@ class InlineRunner:
         self._began = clock.now()
         self._began_at = 0.0
         self._interruptible = Interruptible()
-        # Signal handlers ring it too, and may interrupt the very thread that waits for it: only this queue allows that.
-        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+        # Signal handlers wake it too, and may interrupt the very thread that waits for it: only this queue allows that.
+        self._wake_ups: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._held_jobs = HeldJobs("")
         self._executor: Executor | None = None
 
     # -- from other threads --------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        self._bell.put(None)
+        self._wake_ups.put(None)
 
     @property
     def hungry(self) -> bool:
@@ -100,8 +91,7 @@ class InlineRunner:
                 self._waiting.remove(job)
             # Both are read here: by the time it is interrupted, the next job may run, with an interruptible of its own.
             running, interruptible = self._running, self._interruptible
-        self._held_jobs.ended((job.id, None) for job in waiting)
-        self._let_go()
+        self._held_jobs.hand_back(job.id for job in waiting)
         if running is not None and running.id in flags:
             flag = flags[running.id]
             interruptible.interrupt(JobCancelled(flag.get("by"), flag.get("reason"), flag.get("at")))
@@ -112,8 +102,7 @@ class InlineRunner:
             self._accept()
             back = [job for job in self._waiting if job.id in ids]
             self._waiting = deque(job for job in self._waiting if job.id not in ids)
-        self._held_jobs.ended((job.id, None) for job in back)
-        self._let_go()
+        self._held_jobs.hand_back(job.id for job in back)
 
     def crash(self, job: HeldJob, at: datetime, how: str) -> Outcome | None:
         return crashed(
@@ -141,7 +130,7 @@ class InlineRunner:
         self.close()
         with self._lock:
             self._held_jobs = held_jobs
-            held_jobs.when_recalled(self.recall)
+            held_jobs.on_recall(self.recall)
             self._waiting.clear()
         self._executor = self._application.executor(held_jobs.worker)
 
@@ -156,7 +145,7 @@ class InlineRunner:
         job = self._next()
         if job is None:
             if not self._was_hungry:
-                self._starving()
+                self._held_jobs.wake_ups.fetcher()
             self._was_hungry = True
             self._wait(within)
             job = self._next()
@@ -190,8 +179,7 @@ class InlineRunner:
         return ended, told
 
     def _note(self, job: HeldJob, progress: bytes) -> None:
-        self._held_jobs.progress.add(job, self._began, progress)
-        self._heard()
+        self._held_jobs.add_progress(job, self._began, progress)
 
     def _begin(self, job: HeldJob) -> None:
         with self._lock:
@@ -214,9 +202,9 @@ class InlineRunner:
 
     def _wait(self, within: float) -> None:
         with suppress(queue.Empty):
-            self._bell.get(timeout=within)
+            self._wake_ups.get(timeout=within)
             while True:
-                self._bell.get_nowait()
+                self._wake_ups.get_nowait()
 
     def _accept(self) -> None:
         first, last = self._held_jobs.accept()

@@ -18,18 +18,15 @@ from datetime import timedelta
 from typing import Protocol
 
 from recruiter.domain.job import JobId, JobReport
-from recruiter.domain.planning.prefetch import MOST_PREFETCHED, Throughput
+from recruiter.domain.planning.prefetch import MOST_PREFETCHED
 from recruiter.errors import StoreUnreachable, Superseded
 from recruiter.events import Events
 from recruiter.processes.inline.runner import InlineApplication, InlineRunner
 from recruiter.processes.loop import Stop
-from recruiter.processes.progress.writer import ProgressWriter
 from recruiter.processes.recruiter import RecruiterOptions, RecruiterProcess
-from recruiter.processes.worker.fetcher import Fetcher
-from recruiter.processes.worker.heartbeat import Heartbeat
-from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
-from recruiter.processes.worker.registration import LAST_WRITES, Registration, RegistrationOptions
-from recruiter.processes.worker.settler import Settler
+from recruiter.processes.worker.core import CoreOptions, WorkerCore
+from recruiter.processes.worker.held_jobs import HeldJob
+from recruiter.processes.worker.registration import LAST_WRITES, RegistrationOptions
 from recruiter.store.database import Store
 from recruiter.views.find import anything_to_do
 
@@ -86,66 +83,42 @@ class InlineWorker:
         self._options = options
         self._tasks = tasks
         self._mode = mode
-        self._fetch_stop, self._threads_stop = Stop(), Stop()
-        self._runner = InlineRunner(
-            application,
-            store.clock,
-            events,
-            tasks,
-            patient=mode.stays,
-            starving=lambda: self._fetcher.wake(),
-            heard=lambda: self._progress_writer.wake(),
-            let_go=lambda: self._settler.wake(),
-        )
+        self._runner = InlineRunner(application, store.clock, events, tasks, patient=mode.stays)
         self.signals = self._runner.signals
-        roster = RegistrationOptions(
-            resources=options.resources,
-            host=options.host,
-            heartbeat=options.heartbeat,
-            dead_after=options.dead_after,
-        )
-        self._registration = registration = Registration(store.clock, roster, self._runner.wake)
-        throughput = Throughput(MOST_PREFETCHED if mode.prefetch else 0)
-        self._settler = Settler(store, events, self._threads_stop, registration, throughput, settled=self._room_made)
-        self._fetcher = Fetcher(
+        self._core = WorkerCore(
             store,
             events,
-            self._fetch_stop,
-            registration,
             self._runner,
-            ended=self._settler.wake,
-            busy=self._give_back_stale,
-            listen=mode.stays,
+            CoreOptions(
+                RegistrationOptions(
+                    resources=options.resources,
+                    host=options.host,
+                    heartbeat=options.heartbeat,
+                    dead_after=options.dead_after,
+                ),
+                most_prefetched=MOST_PREFETCHED if mode.prefetch else 0,
+                listens=mode.stays,
+            ),
+            on_settled=self._on_settled,
+            on_busy=self._give_back_stale,
         )
-        self._progress_writer = ProgressWriter(store, events, self._threads_stop, registration)
-        self._heartbeat = Heartbeat(
-            store,
-            events,
-            self._threads_stop,
-            registration,
-            self._runner,
-            throughput,
-            given=self._fetcher.wake,
-            noticed=self._progress_writer.wake,
-            ended=self._settler.wake,
-        )
+        self._registration = self._core.registration
+        self._recruiter_stop = Stop()
         self._recruiter: RecruiterProcess | None = None
-        self._threads: list[threading.Thread] = []
+        self._recruiter_thread: threading.Thread | None = None
 
     # -- coming and going ----------------------------------------------------------------------------------------
 
     def open(self) -> None:
         """Joins the roster. Raises StoreError when that cannot be done."""
-        self._runner.open(self._registration.held_jobs)
+        self._runner.open(self._core.held_jobs)
         # First: if it takes the lead, what it writes also hurries the linearizable read that joining waits for.
         self._recruiter = self._bring_recruiter()
-        self._threads.append(threading.Thread(target=self._recruiter.run, name="recruiter", daemon=True))
-        self._threads[0].start()
-        while (wait := self._heartbeat.join()) and not (self._registration.joined or self._registration.lost):
-            time.sleep(wait)
+        self._recruiter_thread = threading.Thread(target=self._recruiter.run, name="recruiter", daemon=True)
+        self._recruiter_thread.start()
+        self._core.join()
         self._recruiter.wake()  # its first round may have been before we were ready
-        loops = (self._fetcher, self._heartbeat, self._settler, self._progress_writer)
-        self._threads.extend(loop.start() for loop in loops)
+        self._core.start()
 
     def _bring_recruiter(self) -> RecruiterProcess:
         options = RecruiterOptions(
@@ -158,7 +131,7 @@ class InlineWorker:
         return RecruiterProcess(
             self._store,
             self._events,
-            self._fetch_stop,
+            self._recruiter_stop,
             options,
             policies=self._application.policies,
             schedules=self._application.schedules,
@@ -167,23 +140,14 @@ class InlineWorker:
     def close(self) -> None:
         """Hands back what was not started, writes what was, and leaves the roster, whatever has happened."""
         try:
-            self._registration.draining = True
-            # Nothing new from here on: what would arrive after the last look would be neither run nor handed back.
-            self._fetch_stop.ask()
-            self._join_threads(2)
+            self._recruiter_stop.ask()
+            self._core.drain()
+            if self._recruiter_thread is not None:
+                self._recruiter_thread.join(timeout=LAST_WRITES)
             self._give_back_waiting()
-            self._wait_until_settled(LAST_WRITES)
+            self._core.wait_until_settled(LAST_WRITES)
         finally:
-            self._threads_stop.ask()
-            self._fetcher.close()
-            self._join_threads(5)
-            self._registration.leave(self._store, self._events)
-            self._runner.close()
-
-    def _join_threads(self, count: int) -> None:
-        deadline = self._clock.monotonic() + LAST_WRITES
-        for thread in self._threads[:count]:
-            thread.join(timeout=max(0.0, deadline - self._clock.monotonic()))
+            self._core.close()
 
     # -- working -------------------------------------------------------------------------------------------------
 
@@ -214,10 +178,9 @@ class InlineWorker:
 
     def perform(self, job: HeldJob) -> JobReport | None:
         """Runs the job; the report counts once `conclude` has made sure of it. None when it was interrupted."""
-        held_jobs = self._registration.held_jobs
+        held_jobs = self._core.held_jobs
         outcome, report = self._runner.perform(job)
         held_jobs.ended([(job.id, outcome)])
-        self._settler.wake()
         if report is not None and not self._mode.stays:
             self.reports.append(report)
         return report
@@ -228,12 +191,11 @@ class InlineWorker:
 
     def conclude(self) -> list[JobReport]:
         """The reports of everything that has been run and written. Raises when something could not be written."""
-        self._wait_until_settled(self._store.patience + LAST_WRITES)
-        held_jobs = self._registration.held_jobs
-        if not held_jobs.all_settled and self._registration.lost:
-            self._drop_superseded(held_jobs)
-        elif not held_jobs.all_settled:
-            ids = ", ".join(map(repr, held_jobs.results))
+        settled = self._core.wait_until_settled(self._store.patience + LAST_WRITES)
+        if not settled and self._registration.lost:
+            self._drop_superseded()
+        elif not settled:
+            ids = ", ".join(map(repr, self._core.held_jobs.results))
             raise StoreUnreachable(f"MongoDB does not take the results of these jobs; they will be run again: {ids}")
         return self.reports
 
@@ -247,21 +209,16 @@ class InlineWorker:
 
     def _begin_again(self) -> None:
         """The registration is gone: what was prefetched is not ours any more, and what was run does not count."""
-        old = self._registration.held_jobs
         waiting = self._runner.withdraw()
-        self._drop_superseded(old)
-        self._events.emit("worker.lost", worker=old.worker, running=0, waiting=len(waiting))
-        self._registration.begin()
-        self._runner.open(self._registration.held_jobs)
-        self._heartbeat.wake()
+        self._drop_superseded()
+        self._core.begin_again(running=0, waiting=len(waiting))
 
-    def _drop_superseded(self, old: HeldJobs) -> None:
+    def _drop_superseded(self) -> None:
         deadline = self._clock.monotonic() + LAST_WRITES
-        while old.settling and self._clock.monotonic() < deadline:
+        while self._core.held_jobs.settling and self._clock.monotonic() < deadline:
             time.sleep(0.01)  # what is being written at this moment will be refused, or was in time
-        dropped = old.results
+        dropped = self._core.drop_results()
         for id in dropped:
-            self._events.emit("job.superseded", job=id, worker=old.worker)
             self._forget_report(id)
         if not self._mode.rejoins:
             ran = (
@@ -278,15 +235,8 @@ class InlineWorker:
                 del self.reports[place]
                 return
 
-    def _wait_until_settled(self, within: float) -> None:
-        deadline = self._clock.monotonic() + within
-        held_jobs = self._registration.held_jobs
-        while not held_jobs.all_settled and self._clock.monotonic() < deadline and not self._registration.lost:
-            self._settler.wake()
-            time.sleep(0.002)
-
-    def _room_made(self) -> None:
-        self._fetcher.wake()
+    def _on_settled(self) -> None:
+        """There is room for more: the leader may assign, and the calling thread may go on."""
         if self._recruiter is not None:
             self._recruiter.wake()
         self._runner.wake()
@@ -297,8 +247,5 @@ class InlineWorker:
             self._give_back_waiting()
 
     def _give_back_waiting(self) -> None:
-        held_jobs = self._registration.held_jobs
-        ids = [*(job.id for job in self._runner.withdraw()), *held_jobs.not_begun()]
-        if ids:
-            held_jobs.ended([(id, None) for id in ids])
-            self._settler.wake()
+        held_jobs = self._core.held_jobs
+        held_jobs.hand_back([*(job.id for job in self._runner.withdraw()), *held_jobs.not_begun()])

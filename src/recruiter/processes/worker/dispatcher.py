@@ -3,22 +3,14 @@
 Jobs wait here, not in the pipes: a child gets only what it can do in the next moment, and what it has not started is
 taken back when it turns out to be slow. So nothing waits behind a slow job while another child is free.
 
-The states of a job in a worker, and who moves it from one to the next:
+The diagram in `held_jobs.py` shows the states of a job in a worker. Between QUEUED and ENDED the dispatcher moves it:
 
-    assigned ─1─▶ fetched ─2─▶ queued ─3─▶ sent ─4─▶ started ─6─▶ ended ─7─▶ settling ─8─▶ not ours any more
-                                 ▲          │
-                                 └────5─────┘            2, 3, 5: a job that must not start here ends as "handed back"
-
-    1  fetching       reads the documents that the roster says are ours (held jobs)
-    2  dispatcher     `_accept`; what is cancelled already has been let go before (held jobs)
-    3  dispatcher     `_feed`: opens a cell in the child's claims, and writes the frame
-    4  the child      claims the cell, under the lock of the claims
-    5  dispatcher     `ChildHandle.withdraw`, under the same lock: the child is slow, gone, recycled or paused
-    6  dispatcher     one of: an answer (`_hear`), the death of the child (`_died`), an overrun (`_end_child_of`), our
-                      own end (`end_children`). Each reads from the claims what the child has started, decides the
-                      outcome, and only then forgets the child
-    7  settling       takes outcomes in batches
-    8  settling       the transaction is committed, and the roster has said what is still ours
+    queued ──▶ sent       `_feed` opens a cell in the child's claims, and writes the frame
+    sent ──▶ queued       `ChildHandle.withdraw`, under the lock of the claims: the child is slow, recycled or paused
+    sent ──▶ started      the child claims the cell, under the same lock
+    started ──▶ ended     an answer (`_hear`), the death of the child (`_died`), an overrun (`_end_child_of`), or
+                          the end of this worker (`end_children`). Each reads from the claims what the child has
+                          started, decides the outcome, and only then forgets the child
 """
 
 from __future__ import annotations
@@ -73,9 +65,6 @@ class Dispatcher:
         children: int,
         memory_limit: int | None = None,
         hard_limit: int | None = None,
-        told: Callable[[], None],
-        starving: Callable[[], None],
-        heard: Callable[[], None],
         tell_all: bool = False,
     ) -> None:
         self._clock = clock
@@ -84,12 +73,6 @@ class Dispatcher:
         self._memory_limit = memory_limit
         self._hard_limit = hard_limit
         self._job_events = JobEvents(events, clock, tell_all)
-        self._told = told
-        """Called when there are outcomes to settle."""
-        self._starving = starving
-        """Called when a child becomes free and nothing is here for it."""
-        self._heard = heard
-        """Called when jobs have said something of themselves."""
         self._was_hungry = False
         self._closed = False
         self._selector = selectors.DefaultSelector()
@@ -152,7 +135,7 @@ class Dispatcher:
     def open(self, held_jobs: HeldJobs) -> None:
         """Begins a registration, with new children that know its id."""
         self._held_jobs = held_jobs
-        held_jobs.when_recalled(self.recall)
+        held_jobs.on_recall(self.recall)
         self._accepting = True
         self._queued.clear()
         self._pool.replenish(held_jobs.worker)
@@ -165,7 +148,7 @@ class Dispatcher:
         self._feed()
         hungry = self.hungry
         if hungry and not self._was_hungry:
-            self._starving()
+            self._held_jobs.wake_ups.fetcher()
         self._was_hungry = hungry
         busy = self._queued or any(child.has_some_waiting for child in self._pool.handles)
         events = self._selector.select(STUCK if busy else _IDLE if self.idle else _RUNNING)
@@ -278,9 +261,7 @@ class Dispatcher:
         self._end([(job.id, None) for job in jobs])
 
     def _end(self, outcomes: list[JobOutcome]) -> None:
-        if outcomes:
-            self._held_jobs.ended(outcomes)
-            self._told()
+        self._held_jobs.ended(outcomes)
 
     # -- what children say ---------------------------------------------------------------------------------------
 
@@ -329,8 +310,7 @@ class Dispatcher:
         if child.said:
             said, child.said = child.said, []
             for job, since, payload in said:
-                self._held_jobs.progress.add(job, self._moment(since), payload)
-            self._heard()
+                self._held_jobs.add_progress(job, self._moment(since), payload)
 
     def _greet(self, child: ChildHandle, answer: Answer) -> None:
         message = decode(answer.payload)

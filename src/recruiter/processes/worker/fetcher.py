@@ -1,8 +1,9 @@
-"""Fetcher: gets the jobs that the leader has assigned, and listens for more when there are none."""
+"""The fetcher reads the jobs that the leader has assigned, and waits for more when there are none."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from datetime import datetime
 
@@ -29,9 +30,8 @@ class Fetcher:
         stop: Stop,
         registration: Registration,
         runner: JobRunner,
-        ended: Callable[[], None],
         *,
-        busy: Callable[[], None] = lambda: None,
+        on_busy: Callable[[], None] = lambda: None,
         listen: bool = True,
     ) -> None:
         self._store = store
@@ -39,9 +39,7 @@ class Fetcher:
         self._events = events
         self._registration = registration
         self._runner = runner
-        self._ended = ended
-        """Called when there are outcomes to settle."""
-        self._busy = busy
+        self._on_busy = on_busy
         """Called now and then while no slot is free."""
         self._listening = listen
         """Whether to open a change waiter when nothing comes; not worth it for somebody who will not wait for long."""
@@ -59,6 +57,20 @@ class Fetcher:
     def close(self) -> None:
         if self._bell is not None:
             self._bell.close()
+
+    def fetch_now(self, id: JobId) -> None:
+        """Fetches a job that this process has assigned to itself, in the calling thread. Raises Superseded when the
+        registration is lost."""
+        held_jobs = self._registration.held_jobs
+        while held_jobs.state(id) is None:
+            holding = self._store.roster.holding(held_jobs.worker)
+            if holding is None:
+                raise Superseded(f"worker {held_jobs.worker} was taken off the roster")
+            if not held_jobs.hear(holding):
+                time.sleep(_BETWEEN_LOOKS)  # a majority of the nodes does not know of the assignment yet
+        while ids := held_jobs.to_fetch():
+            self._fetch(held_jobs, ids)
+        self._mark_at_most_once(held_jobs)
 
     def _step(self) -> float:
         held_jobs = self._registration.held_jobs
@@ -82,10 +94,7 @@ class Fetcher:
         except BaseException:
             held_jobs.not_fetched(ids)
             raise
-        let_go = held_jobs.fetched(ids, jobs)
-        self._runner.wake()
-        if let_go:
-            self._ended()
+        held_jobs.fetched(ids, jobs)
 
     def _mark_at_most_once(self, held_jobs: HeldJobs) -> bool:
         """At-most-once jobs are marked as started, durably, before they can start, and no more of them than fit."""
@@ -102,11 +111,8 @@ class Fetcher:
             held_jobs.not_marked(jobs)
             raise
         held_jobs.marked(job for job in jobs if job.id in marked.may_start)
-        self._runner.wake()
-        refused = [job for job in jobs if job.id not in marked.may_start]
-        if refused:
-            held_jobs.ended((job.id, self._refused(job, marked, now)) for job in refused)
-            self._ended()
+        refused = (job for job in jobs if job.id not in marked.may_start)
+        held_jobs.ended((job.id, self._refused(job, marked, now)) for job in refused)
         return True
 
     def _refused(self, job: HeldJob, marked: Marked, now: datetime) -> Outcome | None:
@@ -118,7 +124,7 @@ class Fetcher:
     def _look_for_jobs(self, held_jobs: HeldJobs) -> float:
         """Nothing is known to fetch: if a slot is free, ask the roster, and then listen for the change waiter."""
         if not self._runner.hungry:
-            self._busy()
+            self._on_busy()
             return 1.0
         holding = self._store.roster.holding(held_jobs.worker)
         if holding is not None and held_jobs.hear(holding):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable
 from typing import Any
 
 from recruiter.domain.planning.prefetch import Throughput
@@ -31,9 +30,8 @@ class Heartbeat:
         registration: Registration,
         runner: JobRunner,
         throughput: Throughput,
-        given: Callable[[], None],
-        noticed: Callable[[], None] = lambda: None,
-        ended: Callable[[], None] = lambda: None,
+        *,
+        obeys_pauses: bool = True,
     ) -> None:
         self._store = store
         self._clock = store.clock
@@ -42,14 +40,9 @@ class Heartbeat:
         self._options = registration.options
         self._runner = runner
         self._throughput = throughput
-        self._given = given
-        """Called when there may be jobs to fetch."""
+        self._obeys_pauses = obeys_pauses
         self._declared = False
         self._join_at = 0.0
-        self._noticed = noticed
-        """Called when jobs have run for so long that it should be written on them."""
-        self._ended = ended
-        """Called when jobs are to be handed back."""
         self._obeyed: tuple[HeldJobs, int] | None = None
         """Which change of the pauses has been passed on, and to whom."""
         # A late heartbeat costs the registration: it must not wait longer than that when MongoDB comes back.
@@ -75,7 +68,7 @@ class Heartbeat:
         if self._store.roster.become_ready(held_jobs.worker, self._store.leases.term()):
             registration.beaten_at = self._clock.monotonic()
             registration.joined = held_jobs is registration.held_jobs
-            self._given()
+            held_jobs.wake_ups.fetcher()
             self._events.emit("worker.joined", worker=held_jobs.worker, slots=self._options.slots)
         else:
             registration.lose(held_jobs)
@@ -125,11 +118,10 @@ class Heartbeat:
         registration.beaten_at = asked_at
         holding = answer.holding
         self._clock.agree(answer.seen_at, self._clock.monotonic() - asked_at)
-        if held_jobs.hear(holding):
-            self._given()
-        self._obey_pauses(held_jobs, answer.pauses)
-        if held_jobs.saw(runs, self._clock.now(), self._options.heartbeat):
-            self._noticed()
+        held_jobs.hear(holding)
+        if self._obeys_pauses:
+            self._obey_pauses(held_jobs, answer.pauses)
+        held_jobs.saw(runs, self._clock.now(), self._options.heartbeat)
         if holding.assigned:
             self._pass_on_flags(holding)
         return self._options.heartbeat
@@ -140,8 +132,7 @@ class Heartbeat:
             return
         paused = self._store.limits.paused()
         self._obeyed = held_jobs, pauses
-        if held_jobs.allow(lambda job: not paused or (FLEET not in paused and f"group:{job.group}" not in paused)):
-            self._ended()
+        held_jobs.allow(lambda job: not paused or (FLEET not in paused and f"group:{job.group}" not in paused))
 
     def _pass_on_flags(self, holding: Holding) -> None:
         flags = self._store.scheduled.flags(_MOST_FLAGS)

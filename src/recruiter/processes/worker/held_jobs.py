@@ -36,6 +36,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
 from typing import NamedTuple
@@ -114,11 +115,34 @@ _BEFORE_THE_END = frozenset([HeldState.ASSIGNED, HeldState.FETCHED, HeldState.QU
 _NOT_STARTED = frozenset([HeldState.ASSIGNED, HeldState.FETCHED, HeldState.QUEUED])
 
 
+def _nobody() -> None:
+    """Nobody waits for it."""
+
+
+@dataclass(frozen=True)
+class WakeUps:
+    """The threads of a worker. Each transition of a job wakes the thread that does the next one."""
+
+    fetcher: Callable[[], None] = _nobody
+    """Jobs were assigned, or the runner could start one and has none."""
+    runner: Callable[[], None] = _nobody
+    """Jobs were fetched, or the registration is lost."""
+    settler: Callable[[], None] = _nobody
+    """There are outcomes to settle."""
+    progress_writer: Callable[[], None] = _nobody
+    """There is progress to write."""
+
+
+NOBODY = WakeUps()
+"""For a worker without threads."""
+
+
 class HeldJobs:
     """One registration: its id, and the jobs on their way from the roster to the children and back. For all threads."""
 
-    def __init__(self, worker: str) -> None:
+    def __init__(self, worker: str, wake_ups: WakeUps = NOBODY) -> None:
         self.worker = worker
+        self.wake_ups = wake_ups
         self.progress = ProgressBuffer()
         self._lock = threading.Lock()
         self._states: dict[JobId, HeldState] = {}
@@ -139,8 +163,8 @@ class HeldJobs:
         self._recall: Callable[[Collection[JobId]], None] = lambda _: None
         self._may_start: Callable[[HeldJob], bool] = lambda _: True
 
-    def when_recalled(self, recall: Callable[[Collection[JobId]], None]) -> None:
-        """Whom to tell which jobs must not start any more; he ends those that have not (`ended`)."""
+    def on_recall(self, recall: Callable[[Collection[JobId]], None]) -> None:
+        """Calls `recall` with jobs that must not start any more. The runner ends those that have not (`ended`)."""
         self._recall = recall
 
     def state(self, id: JobId) -> HeldState | None:
@@ -157,6 +181,8 @@ class HeldJobs:
             new = bool(self._to_fetch)
         if lost:
             self._recall(lost)
+        if new:
+            self.wake_ups.fetcher()
         return new
 
     def _hear(self, holding: Holding) -> list[JobId]:
@@ -214,7 +240,10 @@ class HeldJobs:
                 (self._to_mark if job.at_most_once else self._arrivals).append(job)
             let_go = [id for id in mine if id not in kept]
             self._end((id, None) for id in let_go)
-            return bool(let_go)
+        self.wake_ups.runner()
+        if let_go:
+            self.wake_ups.settler()
+        return bool(let_go)
 
     def _starts(self, job: HeldJob) -> bool:
         return not job.cancelled and self._may_start(job)
@@ -237,6 +266,7 @@ class HeldJobs:
         """These may start."""
         with self._lock:
             self._next.extend(job for job in jobs if self._states.get(job.id) is HeldState.FETCHED)
+        self.wake_ups.runner()
 
     # -- the runner -----------------------------------------------------------------------------------------------
 
@@ -259,8 +289,19 @@ class HeldJobs:
     def ended(self, outcomes: Iterable[JobOutcome]) -> None:
         """What became of some jobs. It is taken only once of each, and only of those that are held."""
         fresh = list(outcomes)
-        with self._lock:
-            self._end(fresh)
+        if fresh:
+            with self._lock:
+                self._end(fresh)
+            self.wake_ups.settler()
+
+    def hand_back(self, ids: Iterable[JobId]) -> None:
+        """These jobs go back to the roster as if they had never been here."""
+        self.ended([(id, None) for id in ids])
+
+    def add_progress(self, job: HeldJob, since: datetime, progress: bytes) -> None:
+        """A job has reported progress."""
+        self.progress.add(job, since, progress)
+        self.wake_ups.progress_writer()
 
     def _end(self, outcomes: Iterable[JobOutcome]) -> None:
         for id, outcome in outcomes:
@@ -288,7 +329,10 @@ class HeldJobs:
         with self._lock:
             mine = [run for run in running if self._states.get(run[0].id) in _BEFORE_THE_END]
             self._states.update((job.id, HeldState.STARTED) for job, _ in mine)
-            return self.progress.add_running(mine, now, after)
+            to_write = self.progress.add_running(mine, now, after)
+        if to_write:
+            self.wake_ups.progress_writer()
+        return to_write
 
     def allow(self, may_start: Callable[[HeldJob], bool]) -> bool:
         """From now on only jobs start of which this is true. The others are let go, or recalled from the runner.
@@ -302,6 +346,8 @@ class HeldJobs:
             self._next = deque(job for job in self._next if job.id not in refused)
             self._to_mark = deque(job for job in self._to_mark if job.id not in refused)
             self._end((id, None) for id in here)
+        if here:
+            self.wake_ups.settler()
         elsewhere = refused.difference(here)
         if elsewhere:
             self._recall(elsewhere)

@@ -1,36 +1,25 @@
-"""The worker process: a supervisor that runs no user code, and the children that do.
+"""The worker process: a supervisor that runs no user code, and the children that run it.
 
-    roster ──holding──▶ fetch ──jobs──▶ dispatcher ──outcomes──▶ settle ──▶ MongoDB
-       ▲                                 │  ▲ pipes                 │
-       │                               children                     │
-       └─ heartbeat (no job can hold it up) ◀── what is still held ─┘
-
-Five threads: the main one, here, owns the dispatcher; `heartbeat.py`, `fetching.py`, `settling.py` and
-`progress/writer.py` wait for MongoDB so that the dispatcher never does. When the registration is lost
-(`registration.py`), whatever ran under it is ended and a new one begins under a new id.
+The main thread owns the dispatcher, which gives jobs to the children. All else that makes the process a worker is in
+`core.py`. When the registration is lost, the children are ended, and a new registration begins under a new id.
 """
 
 from __future__ import annotations
 
 import sys
-import time
 from dataclasses import dataclass
 
 from recruiter.clock import SteadyClock
-from recruiter.domain.planning.prefetch import Throughput
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.events import Events
 from recruiter.processes.loop import Stop
-from recruiter.processes.progress.writer import ProgressWriter
 from recruiter.processes.systemd import ServiceManager
 from recruiter.processes.worker.child_handle import Run
 from recruiter.processes.worker.child_pool import ForkServer
+from recruiter.processes.worker.core import CoreOptions, WorkerCore
 from recruiter.processes.worker.dispatcher import Dispatcher
-from recruiter.processes.worker.fetcher import Fetcher
-from recruiter.processes.worker.heartbeat import Heartbeat
 from recruiter.processes.worker.held_jobs import HeldJob
-from recruiter.processes.worker.registration import LAST_WRITES, Registration, RegistrationOptions
-from recruiter.processes.worker.settler import Settler
+from recruiter.processes.worker.registration import LAST_WRITES, RegistrationOptions
 from recruiter.store.database import Store
 
 
@@ -50,8 +39,9 @@ class WorkerOptions:
     """Whether to emit an event for every job that succeeds, too."""
 
     @property
-    def slots(self) -> int:
-        return self.processes * self.concurrency
+    def registration(self) -> RegistrationOptions:
+        slots = self.processes * self.concurrency
+        return RegistrationOptions(self.groups, slots, self.resources, self.host, self.heartbeat, self.dead_after)
 
 
 class WorkerProcess:
@@ -70,8 +60,6 @@ class WorkerProcess:
         self._events = events
         self._stop = stop
         self._options = options
-        self._threads_stop = Stop()
-        self._fetch_stop = Stop()
         self._dispatcher = Dispatcher(
             lambda worker, now: fork_server.spawn(worker, store.target.uri, options.concurrency, now),
             SteadyClock(store.clock),
@@ -80,39 +68,10 @@ class WorkerProcess:
             children=options.processes,
             memory_limit=options.memory_limit,
             hard_limit=options.memory_hard_limit,
-            told=lambda: self._settler.wake(),
-            starving=lambda: self._fetcher.wake(),
-            heard=lambda: self._progress_writer.wake(),
             tell_all=options.tell_all,
         )
-        roster = RegistrationOptions(
-            options.groups,
-            options.slots,
-            options.resources,
-            options.host,
-            options.heartbeat,
-            options.dead_after,
-        )
-        self._registration = registration = Registration(store.clock, roster, self._dispatcher.wake)
-        throughput = Throughput()
-        self._settler = Settler(
-            store, events, self._threads_stop, registration, throughput, settled=lambda: self._fetcher.wake()
-        )
-        self._fetcher = Fetcher(
-            store, events, self._fetch_stop, registration, self._dispatcher, ended=self._settler.wake
-        )
-        self._progress_writer = ProgressWriter(store, events, self._threads_stop, registration)
-        self._heartbeat = Heartbeat(
-            store,
-            events,
-            self._threads_stop,
-            registration,
-            self._dispatcher,
-            throughput,
-            given=self._fetcher.wake,
-            noticed=self._progress_writer.wake,
-            ended=self._settler.wake,
-        )
+        self._core = WorkerCore(store, events, self._dispatcher, CoreOptions(options.registration))
+        self._registration = self._core.registration
         self._cut_off = False
         self._manager = manager or ServiceManager()
 
@@ -122,26 +81,16 @@ class WorkerProcess:
         sys.setswitchinterval(0.0005)
         self._stop.when_asked(self._dispatcher.wake)
         self._stop.when_at_once(self._dispatcher.kill)
-        self._dispatcher.open(self._registration.held_jobs)
-        fetching = self._fetcher.start()
-        threads = [self._heartbeat.start(), self._settler.start(), self._progress_writer.start()]
+        self._dispatcher.open(self._core.held_jobs)
+        self._core.start()
         try:
             while not self._stop.asked:
                 self._dispatcher.turn()
                 self._mind_registration()
                 self._manager.alive()
-            # Nothing new from here on: what would arrive after the last look would be neither run nor handed back.
-            self._fetch_stop.ask()
-            fetching.join(timeout=LAST_WRITES)
             self._drain()
         finally:
-            self._fetch_stop.ask()
-            self._threads_stop.ask()
-            self._fetcher.close()
-            for thread in threads:
-                thread.join(timeout=LAST_WRITES)
-            self._registration.leave(self._store, self._events)
-            self._dispatcher.close()
+            self._core.close()
 
     def _mind_registration(self) -> None:
         if self._registration.lost:
@@ -156,46 +105,28 @@ class WorkerProcess:
 
     def _begin_again(self) -> None:
         """The registration is gone: whatever ran under it is not ours any more."""
-        old = self._registration.held_jobs
         waiting = self._dispatcher.pause()
         running = self._dispatcher.end_children()
-        self._events.emit("worker.lost", worker=old.worker, running=len(running), waiting=len(waiting))
-        for id in old.results:
-            self._events.emit("job.superseded", job=id, worker=old.worker)
-        self._registration.begin()
+        self._core.drop_results()
+        self._core.begin_again(running=len(running), waiting=len(waiting))
         self._cut_off = False
-        self._dispatcher.open(self._registration.held_jobs)
-        self._heartbeat.wake()
 
     def _drain(self) -> None:
-        self._registration.draining = True
+        self._core.drain()
         self._dispatcher.ask_to_stop()
-        self._heartbeat.wake()
         deadline = self._clock.monotonic() + self._options.grace
         self._give_back(self._dispatcher.pause())
         while not self._dispatcher.idle and self._clock.monotonic() < deadline and not self._registration.lost:
-            self._give_back_unfetched()
+            # What the leader assigned before it saw that this worker is leaving.
+            self._core.held_jobs.hand_back(self._core.held_jobs.not_begun())
             self._dispatcher.turn()
             self._manager.alive()
         self._interrupt([], self._dispatcher.end_children(), "the worker was asked to stop")
-        deadline = self._clock.monotonic() + LAST_WRITES
-        held_jobs = self._registration.held_jobs
-        while not held_jobs.all_settled and self._clock.monotonic() < deadline and not self._registration.lost:
-            self._settler.wake()
-            time.sleep(0.01)
+        self._core.wait_until_settled(LAST_WRITES)
 
     def _interrupt(self, waiting: list[HeldJob], running: list[Run], why: str) -> None:
         self._give_back(waiting)
         self._dispatcher.interrupt(running, why)
-        self._settler.wake()
-
-    def _give_back_unfetched(self) -> None:
-        """What the leader gave us before it saw that we are leaving."""
-        ids = self._registration.held_jobs.not_begun()
-        if ids:
-            self._registration.held_jobs.ended([(id, None) for id in ids])
-            self._settler.wake()
 
     def _give_back(self, jobs: list[HeldJob]) -> None:
-        self._registration.held_jobs.ended([(job.id, None) for job in jobs])
-        self._settler.wake()
+        self._core.held_jobs.hand_back(job.id for job in jobs)

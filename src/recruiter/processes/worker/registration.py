@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -25,7 +25,7 @@ from recruiter.domain.planning.limits import Limit
 from recruiter.domain.planning.needs import Needs
 from recruiter.errors import StoreError
 from recruiter.events import Events
-from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
+from recruiter.processes.worker.held_jobs import NOBODY, HeldJob, HeldJobs, WakeUps
 from recruiter.store.codec import Document
 from recruiter.store.database import Store
 from recruiter.store.outcomes import Outcome
@@ -47,7 +47,10 @@ class RegistrationOptions:
 
 
 class JobRunner(Protocol):
-    """Where jobs are run: a worker's dispatcher, or the thread that called. Everything here is for other threads."""
+    """Where jobs run: the dispatcher of a worker, or the calling thread (`InlineRunner`).
+
+    All methods are for other threads, except `open` and `close`.
+    """
 
     @property
     def tasks(self) -> frozenset[str] | None:
@@ -74,22 +77,28 @@ class JobRunner(Protocol):
         """These must not start any more: those that have not are given back."""
 
     def crash(self, job: HeldJob, at: datetime, how: str) -> Outcome | None:
-        """What becomes of a job whose process died under it."""
+        """The outcome of a job whose process died under it."""
+
+    def open(self, held_jobs: HeldJobs) -> None:
+        """Runs the jobs of this registration from now on."""
+
+    def close(self) -> None:
+        """Runs nothing any more. No other thread may be left that could wake it."""
 
 
 class Registration:
     """The registration in force, and what is known of it."""
 
-    def __init__(self, clock: Clock, options: RegistrationOptions, when_lost: Callable[[], None]) -> None:
+    def __init__(self, clock: Clock, options: RegistrationOptions, wake_ups: WakeUps = NOBODY) -> None:
         self.options = options
         self.draining = False
         self._clock = clock
-        self._when_lost = when_lost
+        self._wake_ups = wake_ups
         self.begin()
 
     def begin(self) -> None:
         """A new registration, under a new id; the heartbeat will join."""
-        self.held_jobs = HeldJobs(_new_id())  # first: no thread may join again under the old id
+        self.held_jobs = HeldJobs(_new_id(), self._wake_ups)  # first: no thread may join again under the old id
         self.joined = self.lost = False
         self.beaten_at = self._clock.monotonic()
 
@@ -97,7 +106,7 @@ class Registration:
         """This registration is off the roster, whoever noticed."""
         if held_jobs is self.held_jobs:
             self.lost = True
-            self._when_lost()
+            self._wake_ups.runner()
 
     @property
     def silent_too_long(self) -> bool:

@@ -1,23 +1,19 @@
-"""Settler: writes what became of jobs, together with whatever else has ended while the last batch was written."""
+"""The settler writes the outcomes of jobs: all that have gathered while the last batch was written, in one step."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
-from recruiter.domain.job import JobId
 from recruiter.domain.planning.prefetch import Throughput
-from recruiter.errors import DocumentRefused, Superseded
+from recruiter.errors import Superseded
 from recruiter.events import Events
 from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.worker.held_jobs import HeldJobs, JobOutcome
 from recruiter.processes.worker.registration import Registration
 from recruiter.steps.settle import settle
-from recruiter.store import outcomes
 from recruiter.store.collections.roster import Holding
 from recruiter.store.database import Store
-from recruiter.store.outcomes import Rescheduled
 
 
 class Settler:
@@ -28,15 +24,15 @@ class Settler:
         stop: Stop,
         registration: Registration,
         throughput: Throughput,
-        settled: Callable[[], None],
+        on_settled: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._clock = store.clock
         self._events = events
         self._registration = registration
         self._throughput = throughput
-        self._settled = settled
-        """Called after each batch: there may be new jobs to fetch."""
+        self._on_settled = on_settled
+        """Called after each batch: the worker may hold new jobs, and has room for more."""
         self._loop = Loop("settle", self._step, stop, events)
         store.wakers.add(self._loop.wake)
 
@@ -46,68 +42,49 @@ class Settler:
     def wake(self) -> None:
         self._loop.wake()
 
-    def _step(self) -> float:
+    def settle(self) -> list[JobOutcome]:
+        """Settles one batch now, and returns it; it is empty when there is nothing to settle.
+
+        Whatever is raised, the outcomes are kept, to be settled again. Superseded means that they do not count.
+        """
         held_jobs = self._registration.held_jobs
         outcomes = held_jobs.to_settle()
         if not outcomes:
-            return 3600.0
+            return []
         try:
-            let_go(self._store, held_jobs, outcomes)
-            facts = {"prefetch": self._throughput.prefetch, "draining": self._registration.draining}
-            holding = settle_all(self._store, self._events, held_jobs.worker, outcomes, facts)
-        except Superseded:
+            holding = self._write(held_jobs, outcomes)
+        except BaseException as error:
             held_jobs.not_settled(outcomes)
-            self._registration.lose(held_jobs)
-            return 0.5
-        except BaseException:
-            held_jobs.not_settled(outcomes)
+            if isinstance(error, Superseded):
+                self._registration.lose(held_jobs)
             raise
         self._throughput.count(sum(1 for _, outcome in outcomes if outcome is not None), self._clock.monotonic())
         held_jobs.settled(outcomes, holding)
-        self._settled()
-        return 0.0
+        self._on_settled()
+        return outcomes
 
-
-def let_go(store: Store, held_jobs: HeldJobs, outcomes: list[JobOutcome]) -> None:
-    """Takes our marks off what is about to be settled: no sign of life may come after that, and what is handed back
-    looks as if it had never been here, but for what it has said."""
-    marked = held_jobs.progress.stop([id for id, _ in outcomes])
-    released = {id for id, outcome in outcomes if outcome is None}
-    final_progress = held_jobs.progress.final(released.intersection(marked), held_jobs.worker) if marked else []
-    if final_progress:
-        store.scheduled.clear_progress(final_progress)
-
-
-def settle_all(
-    store: Store, events: Events, worker: str, outcomes: list[JobOutcome], facts: Mapping[str, Any]
-) -> Holding:
-    """Settles a batch. If MongoDB refuses a document in it, finds out which, and keeps as much of it as can be kept.
-
-    Every other error is the caller's: the batch stays as it is, to be settled again.
-    """
-    try:
-        return settle(store, worker, outcomes, facts)
-    except DocumentRefused as error:
-        if len(outcomes) > 1:
-            half = len(outcomes) // 2
-            settle_all(store, events, worker, outcomes[:half], facts)
-            return settle_all(store, events, worker, outcomes[half:], facts)
-        ((id, outcome),) = outcomes
-        if outcome is None:
-            raise
-        events.emit("job.reduced", job=id, error=str(error))
-        return _settle_reduced(store, worker, id, outcome, facts, error)
-
-
-def _settle_reduced(
-    store: Store, worker: str, id: JobId, outcome: outcomes.Outcome, facts: Mapping[str, Any], refused: DocumentRefused
-) -> Holding:
-    original = dict(store.scheduled.fetch([id])).get(id)
-    if original is None and isinstance(outcome, Rescheduled):
-        return settle(store, worker, [(id, None)], facts)  # somebody has removed the job: there is nothing to keep
-    for form in outcomes.reduced(id, outcome, original, store.clock.now(), str(refused)):
+    def _step(self) -> float:
         try:
-            return settle(store, worker, [(id, form)], facts)
-        except DocumentRefused as error:
-            refused = error
-    raise refused
+            return 0.0 if self.settle() else 3600.0
+        except Superseded:
+            return 0.5  # the owner of the registration begins again
+
+    def _write(self, held_jobs: HeldJobs, outcomes: list[JobOutcome]) -> Holding:
+        self._end_progress(held_jobs, outcomes)
+        facts = {"prefetch": self._throughput.prefetch, "draining": self._registration.draining}
+        return settle(
+            self._store,
+            held_jobs.worker,
+            outcomes,
+            facts,
+            on_reduced=lambda id, refused: self._events.emit("job.reduced", job=id, error=str(refused)),
+        )
+
+    def _end_progress(self, held_jobs: HeldJobs, outcomes: list[JobOutcome]) -> None:
+        """No progress may be written after an outcome. A job that is handed back keeps its progress, and loses the mark
+        that it runs here."""
+        stopped = held_jobs.progress.stop([id for id, _ in outcomes])
+        released = {id for id, outcome in outcomes if outcome is None}.intersection(stopped)
+        final = held_jobs.progress.final(released, held_jobs.worker) if released else []
+        if final:
+            self._store.scheduled.clear_progress(final)

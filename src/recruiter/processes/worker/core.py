@@ -1,0 +1,162 @@
+"""The worker core: everything that makes a process a worker, except the place where its jobs run.
+
+    roster ──assignments──▶ fetcher ──jobs──▶ job runner ──outcomes──▶ settler ──▶ MongoDB
+       ▲                                          │                       │
+       │                                      progress ──▶ progress writer│
+       └── heartbeat (no job can hold it up) ◀── jobs still held ─────────┘
+
+Four threads wait for MongoDB, so that the thread of the job runner never does. They meet in `HeldJobs`: each transition
+of a job wakes the thread that does the next one (`WakeUps`). Three kinds of process use the core:
+
+    WorkerProcess    its runner is the dispatcher, with child processes
+    InlineWorker     its runner is the calling thread (`run`, `run_all`, `watch`)
+    Flush            likewise, without the threads of fetcher and settler: it fetches and settles job by job itself
+
+When the registration is lost, the owner of the core ends or drops what ran under it, and calls `begin_again`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from recruiter.domain.job import JobId
+from recruiter.domain.planning.prefetch import MOST_PREFETCHED, Throughput
+from recruiter.events import Events
+from recruiter.processes.loop import Stop
+from recruiter.processes.progress.writer import ProgressWriter
+from recruiter.processes.worker.fetcher import Fetcher
+from recruiter.processes.worker.heartbeat import Heartbeat
+from recruiter.processes.worker.held_jobs import HeldJobs, JobOutcome, WakeUps
+from recruiter.processes.worker.registration import LAST_WRITES, JobRunner, Registration, RegistrationOptions
+from recruiter.processes.worker.settler import Settler
+from recruiter.store.database import Store
+
+_BETWEEN_LOOKS = 0.002
+
+
+@dataclass(frozen=True)
+class CoreOptions:
+    registration: RegistrationOptions
+    most_prefetched: int = MOST_PREFETCHED
+    """How many jobs may wait here while others run, if they are quick."""
+    listens: bool = True
+    """Whether to open a change stream when no jobs come; not worth it for a worker that will not wait for long."""
+    obeys_pauses: bool = True
+
+
+class WorkerCore:
+    def __init__(
+        self,
+        store: Store,
+        events: Events,
+        runner: JobRunner,
+        options: CoreOptions,
+        *,
+        on_settled: Callable[[], None] = lambda: None,
+        on_busy: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._store = store
+        self._clock = store.clock
+        self._events = events
+        self._runner = runner
+        self._on_settled = on_settled
+        """Called after each batch of outcomes that was written."""
+        self._stop, self._fetch_stop = Stop(), Stop()
+        self._threads: list[threading.Thread] = []
+        self._fetch_thread: threading.Thread | None = None
+        wake_ups = WakeUps(
+            fetcher=lambda: self._fetcher.wake(),
+            runner=runner.wake,
+            settler=lambda: self._settler.wake(),
+            progress_writer=lambda: self._progress_writer.wake(),
+        )
+        self.registration = registration = Registration(store.clock, options.registration, wake_ups)
+        throughput = Throughput(options.most_prefetched)
+        self._progress_writer = ProgressWriter(store, events, self._stop, registration)
+        self._settler = Settler(store, events, self._stop, registration, throughput, self._settled)
+        self._fetcher = Fetcher(
+            store, events, self._fetch_stop, registration, runner, on_busy=on_busy, listen=options.listens
+        )
+        self._heartbeat = Heartbeat(
+            store, events, self._stop, registration, runner, throughput, obeys_pauses=options.obeys_pauses
+        )
+
+    @property
+    def held_jobs(self) -> HeldJobs:
+        return self.registration.held_jobs
+
+    # -- coming and going ----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Works on all threads; the heartbeat joins the roster as soon as the tasks are known."""
+        self.start_heartbeat()
+        self._fetch_thread = self._fetcher.start()
+        self._threads.append(self._settler.start())
+
+    def start_heartbeat(self) -> None:
+        """Shows life and writes progress, and leaves fetching and settling to the owner (`fetch_now`, `settle_now`)."""
+        self._threads += [self._heartbeat.start(), self._progress_writer.start()]
+
+    def join(self) -> None:
+        """Joins the roster now, before the threads are started. Raises StoreError when that cannot be done."""
+        while (wait := self._heartbeat.join()) and not (self.registration.joined or self.registration.lost):
+            time.sleep(wait)
+
+    def begin_again(self, *, running: int, waiting: int) -> None:
+        """The registration is lost: goes on under a new id. What was held under the old one belongs to others."""
+        self._events.emit("worker.lost", worker=self.held_jobs.worker, running=running, waiting=waiting)
+        self.registration.begin()
+        self._runner.open(self.held_jobs)
+        self._heartbeat.wake()
+
+    def drop_results(self) -> list[JobId]:
+        """The results that a lost registration has not written do not count; returns their jobs."""
+        dropped = self.held_jobs.results
+        for id in dropped:
+            self._events.emit("job.superseded", job=id, worker=self.held_jobs.worker)
+        return dropped
+
+    def drain(self) -> None:
+        """Takes no more jobs: what arrived after the last look would be neither run nor handed back."""
+        self.registration.draining = True
+        self._fetch_stop.ask()
+        if self._fetch_thread is not None:
+            self._fetch_thread.join(timeout=LAST_WRITES)
+        self._heartbeat.wake()
+
+    def close(self) -> None:
+        """Ends the threads, leaves the roster, and closes the runner. Jobs that are still held are free at once."""
+        self._fetch_stop.ask()
+        self._stop.ask()
+        self._fetcher.close()
+        deadline = self._clock.monotonic() + LAST_WRITES
+        for thread in self._threads:
+            thread.join(timeout=max(0.0, deadline - self._clock.monotonic()))
+        self.registration.leave(self._store, self._events)
+        self._runner.close()
+
+    # -- outcomes ------------------------------------------------------------------------------------------------
+
+    def wait_until_settled(self, within: float) -> bool:
+        """False when there are outcomes left that could not be written within so many seconds."""
+        deadline = self._clock.monotonic() + within
+        held_jobs = self.held_jobs
+        while not held_jobs.all_settled and self._clock.monotonic() < deadline and not self.registration.lost:
+            self._settler.wake()
+            time.sleep(_BETWEEN_LOOKS)
+        return held_jobs.all_settled
+
+    def fetch_now(self, id: JobId) -> None:
+        """Fetches a job that this process has assigned to itself."""
+        self._fetcher.fetch_now(id)
+
+    def settle_now(self) -> list[JobOutcome]:
+        """Settles the outcomes that there are, and returns them. Raises Superseded when the registration is lost."""
+        return self._settler.settle()
+
+    def _settled(self) -> None:
+        self._fetcher.wake()
+        self._on_settled()

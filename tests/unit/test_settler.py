@@ -1,0 +1,247 @@
+"""Settling without MongoDB: a batch is bisected, an outcome is reduced, a lost registration is noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from recruiter.clock import SystemClock
+from recruiter.domain.job import JobId
+from recruiter.domain.planning.prefetch import Throughput
+from recruiter.errors import DocumentRefused, StoreUnreachable, Superseded
+from recruiter.events import Event, Events
+from recruiter.processes.loop import Stop
+from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
+from recruiter.processes.worker.registration import Registration, RegistrationOptions
+from recruiter.processes.worker.settler import Settler
+from recruiter.steps.settle import write_first, write_in_parts
+from recruiter.store.codec import decode, encode, job_document
+from recruiter.store.collections.roster import Holding
+from recruiter.store.connection import Wakers
+from tests.samples import NOW, a_job, done, to_retry
+
+
+class Writes:
+    """Refuses batches that contain one of these outcomes, and notes the others."""
+
+    def __init__(self, *refused: Any) -> None:
+        self.refused = refused
+        self.batches: list[list[JobId]] = []
+        self.written: list[tuple[JobId, Any]] = []
+
+    def __call__(self, batch: Sequence[tuple[JobId, Any]]) -> Holding:
+        if any(outcome in self.refused for _, outcome in batch):
+            raise DocumentRefused("too large")
+        self.batches.append([id for id, _ in batch])
+        self.written.extend(batch)
+        return Holding([], len(self.batches))
+
+
+def never(id: JobId, _outcome: Any, _refused: DocumentRefused) -> Holding:
+    raise AssertionError(f"job {id} was reduced")
+
+
+class TestBisecting:
+    def test_a_batch_that_is_accepted_is_one_write(self) -> None:
+        write = Writes()
+
+        holding = write_in_parts(write, [("a", b"a"), ("b", None)], never)
+
+        assert (write.batches, holding.settled) == ([["a", "b"]], 1)
+
+    @pytest.mark.parametrize("refused", range(7))
+    def test_only_the_refused_outcome_is_reduced_and_each_other_is_written_once(self, refused: int) -> None:
+        batch = [(f"j{number}", f"o{number}".encode()) for number in range(7)]
+        id, outcome = batch[refused]
+        write = Writes(outcome)
+        reduced: list[JobId] = []
+
+        def reduce(id: JobId, _outcome: Any, _refused: DocumentRefused) -> Holding:
+            reduced.append(id)
+            return write([(id, b"small")])
+
+        write_in_parts(write, batch, reduce)
+
+        assert reduced == [id]
+        assert write.written == [each if each[0] != id else (id, b"small") for each in batch]
+
+    def test_a_hand_back_cannot_be_reduced(self) -> None:
+        with pytest.raises(DocumentRefused):
+            write_in_parts(Writes(None), [("a", None)], never)
+
+    def test_another_error_ends_it(self) -> None:
+        def unreachable(_batch: object) -> Holding:
+            raise StoreUnreachable("gone")
+
+        with pytest.raises(StoreUnreachable):
+            write_in_parts(unreachable, [("a", b"a"), ("b", b"b")], never)
+
+
+class TestReducing:
+    def test_the_first_form_that_is_accepted_is_kept(self) -> None:
+        write = Writes(b"large", b"smaller")
+
+        write_first(write, "a", [b"smaller", b"small", b"tiny"], DocumentRefused("too large"))
+
+        assert write.written == [("a", b"small")]
+
+    def test_if_no_form_is_accepted_the_last_refusal_is_raised(self) -> None:
+        with pytest.raises(DocumentRefused, match="too large"):
+            write_first(Writes(b"small"), "a", [b"small"], DocumentRefused("at first"))
+
+
+class FakeTransactions:
+    """Writes to a list, and does what a test asks for before."""
+
+    def __init__(self) -> None:
+        self.before: Callable[[Any], None] = lambda _batch: None
+        self.written: dict[JobId, Any] = {}
+        self.settlements = 0
+
+    def settle(self, worker: str, batch: Any, _facts: object) -> Holding:
+        assert worker
+        self.before(batch)
+        self.written.update(batch.archive)
+        self.written.update((each.id, each) for each in batch.reschedule)
+        return self.hand_back(worker, batch.release)
+
+    def hand_back(self, _worker: str, ids: Iterable[JobId]) -> Holding:
+        self.written.update(dict.fromkeys(ids))
+        self.settlements += 1
+        return Holding([], self.settlements, 1)
+
+
+class Fixture:
+    def __init__(self) -> None:
+        self.transactions = FakeTransactions()
+        self.stored: dict[JobId, bytes] = {}
+        scheduled = SimpleNamespace(
+            fetch=lambda ids: [(id, self.stored[id]) for id in ids if id in self.stored],
+        )
+        store = SimpleNamespace(
+            clock=SystemClock(), wakers=Wakers(), transactions=self.transactions, scheduled=scheduled
+        )
+        self.events: list[Event] = []
+        events = Events()
+        events.listen(self.events.append)
+        self.registration = Registration(store.clock, RegistrationOptions())
+        self.settled = 0
+        self.settler = Settler(
+            cast(Any, store), events, Stop(), self.registration, Throughput(), on_settled=self.on_settled
+        )
+
+    def on_settled(self) -> None:
+        self.settled += 1
+
+    @property
+    def held_jobs(self) -> HeldJobs:
+        return self.registration.held_jobs
+
+    def holds(self, *ids: JobId) -> None:
+        self.stored = {id: encode(job_document(a_job(id))) for id in ids}
+        self.held_jobs.hear(Holding(list(ids), 0, 1))
+        self.held_jobs.fetched(self.held_jobs.to_fetch(), [HeldJob(*each) for each in self.stored.items()])
+        self.held_jobs.accept()
+
+
+@pytest.fixture
+def worker() -> Fixture:
+    return Fixture()
+
+
+class TestTheSettler:
+    def test_all_that_has_gathered_is_written_together_and_is_not_held_any_more(self, worker: Fixture) -> None:
+        worker.holds("a", "b", "c")
+        worker.held_jobs.ended([("a", done(a_job("a"))), ("b", to_retry(a_job("b")))])
+        worker.held_jobs.hand_back(["c"])
+
+        assert [id for id, _ in worker.settler.settle()] == ["a", "b", "c"]
+
+        assert (list(worker.transactions.written), worker.transactions.settlements) == (["a", "b", "c"], 1)
+        assert [worker.held_jobs.state(id) for id in "abc"] == [None, None, None]
+        assert worker.settled == 1
+        assert worker.settler.settle() == []
+
+    def test_a_refused_outcome_is_reduced_said_and_written(self, worker: Fixture) -> None:
+        worker.holds("a", "b")
+        large = done(a_job("b"), result="x" * 100)
+
+        def refuse(batch: Any) -> None:
+            if large in batch.archive.values():
+                raise DocumentRefused("too large")
+
+        worker.transactions.before = refuse
+        worker.held_jobs.ended([("a", done(a_job("a"))), ("b", large)])
+
+        worker.settler.settle()
+
+        kept = decode(worker.transactions.written["b"])
+        assert (kept["done"], "result" in kept) == (True, False)
+        assert decode(worker.transactions.written["a"])["result"] == 3
+        assert [(event.name, event.fields["job"]) for event in worker.events] == [("job.reduced", "b")]
+        assert worker.held_jobs.all_settled
+
+    def test_a_refused_retry_of_a_job_that_was_removed_is_let_go(self, worker: Fixture) -> None:
+        worker.holds("a")
+        worker.stored.clear()
+
+        def refuse(batch: Any) -> None:
+            if batch.reschedule:
+                raise DocumentRefused("too large")
+
+        worker.transactions.before = refuse
+        worker.held_jobs.ended([("a", to_retry(a_job("a"), NOW))])
+
+        worker.settler.settle()
+
+        assert worker.transactions.written == {"a": None}
+
+    def test_when_it_is_superseded_the_registration_is_lost_and_the_results_are_known(self, worker: Fixture) -> None:
+        worker.holds("a")
+        worker.held_jobs.ended([("a", done(a_job("a")))])
+
+        def supersede(_batch: Any) -> None:
+            raise Superseded("retired")
+
+        worker.transactions.before = supersede
+
+        with pytest.raises(Superseded):
+            worker.settler.settle()
+
+        assert worker.registration.lost
+        assert (worker.held_jobs.results, worker.transactions.written, worker.settled) == (["a"], {}, 0)
+
+    def test_what_a_former_registration_settles_does_not_lose_the_present_one(self, worker: Fixture) -> None:
+        worker.holds("a")
+        worker.held_jobs.ended([("a", done(a_job("a")))])
+
+        def supersede(_batch: Any) -> None:
+            worker.registration.begin()
+            raise Superseded("retired")
+
+        worker.transactions.before = supersede
+
+        with pytest.raises(Superseded):
+            worker.settler.settle()
+
+        assert not worker.registration.lost
+
+    def test_when_mongodb_does_not_answer_the_outcomes_are_settled_again(self, worker: Fixture) -> None:
+        worker.holds("a", "b")
+        worker.held_jobs.ended([("a", done(a_job("a"))), ("b", None)])
+
+        def unreachable(_batch: Any) -> None:
+            raise StoreUnreachable("gone")
+
+        worker.transactions.before = unreachable
+        with pytest.raises(StoreUnreachable):
+            worker.settler.settle()
+        assert not worker.registration.lost
+        worker.transactions.before = lambda _batch: None
+
+        worker.settler.settle()
+
+        assert list(worker.transactions.written) == ["a", "b"]
