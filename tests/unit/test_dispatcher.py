@@ -15,7 +15,7 @@ from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.events import Event, Events
 from recruiter.processes.worker import overruns
 from recruiter.processes.worker.child_handle import ChildHandle
-from recruiter.processes.worker.dispatcher import Dispatcher
+from recruiter.processes.worker.dispatcher import Dispatcher, DispatcherOptions
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
 from recruiter.store.codec import Document, decode, encode
 from recruiter.store.collections.roster import Holding
@@ -39,8 +39,7 @@ class Worker:
             SystemClock(),
             events,
             PolicyRegistry(),
-            children=children,
-            memory_limit=memory_limit,
+            DispatcherOptions(children, memory_limit),
         )
         self.dispatcher.open(self.held_jobs)
 

@@ -21,7 +21,7 @@ from recruiter.processes.inline.worker import InlineOptions
 from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.worker.core import CoreOptions, WorkerCore
 from recruiter.processes.worker.held_jobs import HeldJob
-from recruiter.processes.worker.registration import LAST_WRITES, RegistrationOptions
+from recruiter.processes.worker.registration import LAST_WRITES
 from recruiter.steps.adopt import adopt
 from recruiter.steps.cancel import archive_cancelled
 from recruiter.steps.lead import Leadership
@@ -42,8 +42,7 @@ class Flush:
         self._application = application
         self._options = options
         self._runner = InlineRunner(application, store.clock, events, frozenset())  # only we assign jobs to ourselves
-        registration = RegistrationOptions(heartbeat=options.heartbeat, dead_after=options.dead_after)
-        core = CoreOptions(registration, most_prefetched=0, listens=False, obeys_pauses=False)
+        core = CoreOptions(options.registration, most_prefetched=0, listens=False, obeys_pauses=False)
         self._core = WorkerCore(store, events, self._runner, core)
         self._leadership = Leadership(store, store.clock, options.lease_time)
         self._left: set[JobId] = set()

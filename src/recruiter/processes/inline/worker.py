@@ -46,6 +46,12 @@ class InlineOptions:
     """What this host has, as a text; workers of the same host share it with the caller."""
     host: str = ""
 
+    @property
+    def registration(self) -> RegistrationOptions:
+        return RegistrationOptions(
+            resources=self.resources, host=self.host, heartbeat=self.heartbeat, dead_after=self.dead_after
+        )
+
 
 class StopEvent(Protocol):
     """A `threading.Event`, or anything that can say whether it is set."""
@@ -85,22 +91,9 @@ class InlineWorker:
         self._mode = mode
         self._runner = InlineRunner(application, store.clock, events, tasks, patient=mode.stays)
         self.signals = self._runner.signals
+        core = CoreOptions(options.registration, MOST_PREFETCHED if mode.prefetch else 0, listens=mode.stays)
         self._core = WorkerCore(
-            store,
-            events,
-            self._runner,
-            CoreOptions(
-                RegistrationOptions(
-                    resources=options.resources,
-                    host=options.host,
-                    heartbeat=options.heartbeat,
-                    dead_after=options.dead_after,
-                ),
-                most_prefetched=MOST_PREFETCHED if mode.prefetch else 0,
-                listens=mode.stays,
-            ),
-            on_settled=self._on_settled,
-            on_busy=self._give_back_stale,
+            store, events, self._runner, core, on_settled=self._on_settled, on_busy=self._give_back_stale
         )
         self._registration = self._core.registration
         self._recruiter_stop = Stop()

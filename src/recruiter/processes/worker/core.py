@@ -67,13 +67,7 @@ class WorkerCore:
         self._stop, self._fetch_stop = Stop(), Stop()
         self._threads: list[threading.Thread] = []
         self._fetch_thread: threading.Thread | None = None
-        wake_ups = WakeUps(
-            fetcher=lambda: self._fetcher.wake(),
-            runner=runner.wake,
-            settler=lambda: self._settler.wake(),
-            progress_writer=lambda: self._progress_writer.wake(),
-        )
-        self.registration = registration = Registration(store.clock, options.registration, wake_ups)
+        self.registration = registration = Registration(store.clock, options.registration, self._wake_ups())
         throughput = Throughput(options.most_prefetched)
         self._progress_writer = ProgressWriter(store, events, self._stop, registration)
         self._settler = Settler(store, events, self._stop, registration, throughput, self._settled)
@@ -82,6 +76,14 @@ class WorkerCore:
         )
         self._heartbeat = Heartbeat(
             store, events, self._stop, registration, runner, throughput, obeys_pauses=options.obeys_pauses
+        )
+
+    def _wake_ups(self) -> WakeUps:
+        return WakeUps(
+            fetcher=lambda: self._fetcher.wake(),
+            runner=self._runner.wake,
+            settler=lambda: self._settler.wake(),
+            progress_writer=lambda: self._progress_writer.wake(),
         )
 
     @property

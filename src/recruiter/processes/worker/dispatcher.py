@@ -17,15 +17,13 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import queue
-import selectors
 import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 
 from recruiter.clock import Clock
 from recruiter.domain.job import JobId
@@ -36,6 +34,7 @@ from recruiter.events import Events
 from recruiter.processes.child import pipe
 from recruiter.processes.worker import overruns
 from recruiter.processes.worker.child_handle import STUCK, Answer, ChildHandle, Run
+from recruiter.processes.worker.child_pipes import ChildPipes
 from recruiter.processes.worker.child_pool import ChildPool, Spawn
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, JobOutcome, crashed
 from recruiter.processes.worker.job_events import JobEvents
@@ -54,52 +53,42 @@ _FAREWELL = 5.0
 """Seconds that a child may take to end once it has been told to and runs nothing."""
 
 
+@dataclass(frozen=True)
+class DispatcherOptions:
+    children: int = 1
+    memory_limit: int | None = None
+    """Bytes; a child that uses more is recycled."""
+    hard_limit: int | None = None
+    """Bytes; a child that uses more is ended, with the job that it runs."""
+    tell_all: bool = False
+    """Whether to emit an event for every job that succeeds, too."""
+
+
 class Dispatcher:
     def __init__(
-        self,
-        spawn: Spawn,
-        clock: Clock,
-        events: Events,
-        policies: PolicyRegistry,
-        *,
-        children: int,
-        memory_limit: int | None = None,
-        hard_limit: int | None = None,
-        tell_all: bool = False,
+        self, spawn: Spawn, clock: Clock, events: Events, policies: PolicyRegistry, options: DispatcherOptions
     ) -> None:
+        self.limits: Sequence[Limit] = ()
+        self.tasks: frozenset[str] | None = None
         self._clock = clock
         self._events = events
         self._policies = policies
-        self._memory_limit = memory_limit
-        self._hard_limit = hard_limit
-        self._job_events = JobEvents(events, clock, tell_all)
-        self._was_hungry = False
-        self._closed = False
-        self._selector = selectors.DefaultSelector()
-        self._wake_read, self._wake_write = os.pipe()
-        os.set_blocking(self._wake_read, False)
-        os.set_blocking(self._wake_write, False)
-        self._selector.register(self._wake_read, selectors.EVENT_READ, self._woken)
-        self._pool = ChildPool(spawn, children, clock, events, self._listen)
-        self._blocked: dict[int, ChildHandle] = {}
-        """Ends of pipes that did not take all there is to send."""
-        self._queued: deque[HeldJob] = deque()
+        self._options = options
+        self._job_events = JobEvents(events, clock, options.tell_all)
+        self._pipes = ChildPipes(self._hear, self._died)
+        self._pool = ChildPool(spawn, options.children, clock, events, self._pipes.add)
         self._held_jobs = HeldJobs("")
+        self._queued: deque[HeldJob] = deque()
         self._flags: queue.SimpleQueue[Mapping[JobId, Document]] = queue.SimpleQueue()
         self._recalls: queue.SimpleQueue[Collection[JobId]] = queue.SimpleQueue()
         self._accepting = True
-        self._fed_at = 0.0
-        self._watched_at = 0.0
-        self._timed_at = 0.0
-        self.limits: Sequence[Limit] = ()
-        self.tasks: frozenset[str] | None = None
+        self._was_hungry = False
+        self._fed_at = self._watched_at = self._timed_at = 0.0
 
     # -- from other threads --------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # enough wake-ups are waiting already
-            if not self._closed:
-                os.write(self._wake_write, b"!")
+        self._pipes.wake()
 
     @property
     def hungry(self) -> bool:
@@ -151,11 +140,11 @@ class Dispatcher:
             self._held_jobs.wake_ups.fetcher()
         self._was_hungry = hungry
         busy = self._queued or any(child.has_some_waiting for child in self._pool.handles)
-        events = self._selector.select(STUCK if busy else _IDLE if self.idle else _RUNNING)
-        for key, _ in events:
-            self._act(key.data)
+        happened = self._pipes.wait(STUCK if busy else _IDLE if self.idle else _RUNNING)
+        for call in happened:
+            self._act(call)
         self._watch()
-        if busy and events:
+        if busy and happened:
             # Answers come one by one, and each would wake this thread; they are settled in batches anyway.
             time.sleep(_GATHER)
 
@@ -199,10 +188,7 @@ class Dispatcher:
     def close(self) -> None:
         """To be called when no other thread is left that could wake it."""
         self.end_children()
-        self._closed = True
-        self._selector.close()
-        os.close(self._wake_read)
-        os.close(self._wake_write)
+        self._pipes.close()
 
     # -- jobs come and go ----------------------------------------------------------------------------------------
 
@@ -221,7 +207,7 @@ class Dispatcher:
             self._queued = deque(job for job in self._queued if job.id not in ids)
             for child in self._pool.handles:
                 back.extend(child.withdraw_these(ids))
-                self._wait_for_pipes(child)
+                self._pipes.watch_full(child)
             self._give_back(back)
             if any(child.may_start(ids) for child in self._pool.handles):
                 self._recalls.put(ids)  # a child is just claiming something: again in the next turn
@@ -240,7 +226,7 @@ class Dispatcher:
                         self._end([(id, None)])
                     elif child.cancel(id, flag, self._clock.monotonic()):
                         self._events.emit("job.cancelling", job=id, by=flag.get("by"), reason=flag.get("reason"))
-                        self._wait_for_pipes(child)
+                        self._pipes.watch_full(child)
 
     def _feed(self) -> None:
         now = self._clock.monotonic()
@@ -251,11 +237,11 @@ class Dispatcher:
             share = min(child.appetite(now), math.ceil(len(self._queued) / (len(hungry) - position)))
             child.send([self._queued.popleft() for _ in range(share)], self._time())
             self._fed_at = now
-            self._wait_for_pipes(child)
+            self._pipes.watch_full(child)
 
     def _withdraw(self, child: ChildHandle) -> None:
         self._queued.extendleft(reversed(child.withdraw()))
-        self._wait_for_pipes(child)
+        self._pipes.watch_full(child)
 
     def _give_back(self, jobs: Iterable[HeldJob]) -> None:
         self._end([(job.id, None) for job in jobs])
@@ -265,32 +251,13 @@ class Dispatcher:
 
     # -- what children say ---------------------------------------------------------------------------------------
 
-    def _listen(self, child: ChildHandle) -> None:
-        self._selector.register(child.read_end, selectors.EVENT_READ, partial(self._hear, child))
-        self._selector.register(child.process.sentinel, selectors.EVENT_READ, partial(self._died, child))
-
-    def _wait_for_pipes(self, child: ChildHandle) -> None:
-        """Listens for its pipes to take more as long as there is more, and not longer."""
-        blocked = set(child.blocked_ends)
-        for end in [end for end, whose in self._blocked.items() if whose is child and end not in blocked]:
-            del self._blocked[end]
-            self._selector.unregister(end)
-        for end in blocked.difference(self._blocked):
-            self._blocked[end] = child
-            self._selector.register(end, selectors.EVENT_WRITE, partial(self._flush, child))
-
-    def _flush(self, child: ChildHandle) -> None:
-        if child in self._pool.handles:
-            child.flush()
-            self._wait_for_pipes(child)
-
     def _hear(self, child: ChildHandle) -> None:
         if child not in self._pool.handles:
             return  # its death was noticed in the same moment
         answers = child.receive(self._clock.monotonic())
         if child.silent:
             child.kill()  # its pipe is closed: it is ending, or a job has closed what was not its own
-            self._stop_listening(child)
+            self._pipes.stop_reading(child)
         self._note(child)
         outcomes: list[JobOutcome] = []
         for answer in answers:
@@ -359,16 +326,8 @@ class Dispatcher:
 
     def _forget(self, child: ChildHandle) -> None:
         """Last: whatever it had started or not has been seen to."""
-        self._stop_listening(child)
-        self._selector.unregister(child.process.sentinel)
-        for end in [end for end, whose in self._blocked.items() if whose is child]:
-            del self._blocked[end]
-            self._selector.unregister(end)
+        self._pipes.remove(child)
         self._pool.remove(child)
-
-    def _stop_listening(self, child: ChildHandle) -> None:
-        with contextlib.suppress(KeyError):
-            self._selector.unregister(child.read_end)
 
     # -- now and then --------------------------------------------------------------------------------------------
 
@@ -388,16 +347,16 @@ class Dispatcher:
         if now - self._timed_at > STUCK:
             self._timed_at = now
             self._look_for_overruns(now)
-        if self._memory_limit is not None and now - self._watched_at > 1.0:
+        if self._options.memory_limit is not None and now - self._watched_at > 1.0:
             self._watched_at = now
-            self._recycle_large(self._memory_limit)
+            self._recycle_large(self._options.memory_limit)
 
     def _look_for_overruns(self, now: float) -> None:
         time = self._time()
         for child in list(self._pool.handles):
             child.tell_time(time)
-            self._wait_for_pipes(child)
-            found = overruns.past_their_time(child, now) or overruns.too_large(child, self._hard_limit)
+            self._pipes.watch_full(child)
+            found = overruns.past_their_time(child, now) or overruns.too_large(child, self._options.hard_limit)
             if found:
                 self._end_child_of(child, found)
 
@@ -443,9 +402,7 @@ class Dispatcher:
         for child in [child for child in self._pool.handles if child.ready and child.memory() > limit]:
             self._withdraw(child)
             self._events.emit("child.recycled", pid=child.pid, memory=child.memory())
-            with contextlib.suppress(KeyError):  # before its number is used for another file
-                self._selector.unregister(child.write_end)
-            self._blocked.pop(child.write_end, None)
+            self._pipes.stop_writing(child)
             child.recycle(self._clock.monotonic())
             self._pool.replenish(self._held_jobs.worker)
 
@@ -457,7 +414,3 @@ class Dispatcher:
     def _time(self) -> pipe.Time:
         monotonic = self._clock.monotonic()
         return pipe.Time(self._clock.now().timestamp() - monotonic, monotonic)
-
-    def _woken(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._wake_read, 4096)

@@ -17,7 +17,7 @@ from recruiter.processes.systemd import ServiceManager
 from recruiter.processes.worker.child_handle import Run
 from recruiter.processes.worker.child_pool import ForkServer
 from recruiter.processes.worker.core import CoreOptions, WorkerCore
-from recruiter.processes.worker.dispatcher import Dispatcher
+from recruiter.processes.worker.dispatcher import Dispatcher, DispatcherOptions
 from recruiter.processes.worker.held_jobs import HeldJob
 from recruiter.processes.worker.registration import LAST_WRITES, RegistrationOptions
 from recruiter.store.database import Store
@@ -43,6 +43,10 @@ class WorkerOptions:
         slots = self.processes * self.concurrency
         return RegistrationOptions(self.groups, slots, self.resources, self.host, self.heartbeat, self.dead_after)
 
+    @property
+    def dispatcher(self) -> DispatcherOptions:
+        return DispatcherOptions(self.processes, self.memory_limit, self.memory_hard_limit, self.tell_all)
+
 
 class WorkerProcess:
     def __init__(
@@ -65,10 +69,7 @@ class WorkerProcess:
             SteadyClock(store.clock),
             events,
             PolicyRegistry(),
-            children=options.processes,
-            memory_limit=options.memory_limit,
-            hard_limit=options.memory_hard_limit,
-            tell_all=options.tell_all,
+            options.dispatcher,
         )
         self._core = WorkerCore(store, events, self._dispatcher, CoreOptions(options.registration))
         self._registration = self._core.registration

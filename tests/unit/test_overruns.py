@@ -1,0 +1,91 @@
+"""Jobs that have to go and do not leave: those that use too much memory, and those that ignore a cancellation.
+
+Those whose time is over, and which of several jobs is to blame, are in test_dispatcher.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.processes.child import pipe
+from recruiter.processes.worker import overruns
+from recruiter.processes.worker.overruns import ByForce, Cancelled, Ended
+from recruiter.store.codec import decode
+from tests.fake_child import FakeChild, held
+from tests.samples import NOW
+
+
+@pytest.fixture
+def child() -> Iterator[FakeChild]:
+    child = FakeChild(places=1)
+    yield child
+    child.die(0)
+    child.handle.close()
+
+
+def runs(child: FakeChild, **options: Any) -> int:
+    """Starts a job in the child; returns its number."""
+    child.handle.send([held(**options)], pipe.Time(0.0, time.monotonic()))
+    (number,) = child.start()
+    return number
+
+
+def uses(child: FakeChild, memory: int) -> None:
+    setattr(child.handle, "memory_of_all", lambda: memory)  # noqa: B010 – there is no process to be measured
+
+
+class TestMemory:
+    def test_a_job_that_uses_more_than_all_may_is_found(self, child: FakeChild) -> None:
+        number = runs(child)
+        uses(child, 1001)
+
+        found = overruns.too_large(child.handle, hard_limit=1000)
+
+        assert list(found) == [number]
+        assert isinstance(found[number], ByForce)
+        assert "1,001 bytes" in str(found[number].error)
+
+    def test_what_it_may_use_it_may_use(self, child: FakeChild) -> None:
+        runs(child)
+        uses(child, 1000)
+
+        assert overruns.too_large(child.handle, hard_limit=1000) == {}
+
+    def test_without_a_limit_nothing_is_measured(self, child: FakeChild) -> None:
+        runs(child)
+        setattr(child.handle, "memory_of_all", lambda: pytest.fail("measured"))  # noqa: B010
+
+        assert overruns.too_large(child.handle, hard_limit=None) == {}
+
+    def test_a_child_that_runs_nothing_is_not_to_blame(self, child: FakeChild) -> None:
+        uses(child, 5000)
+
+        assert overruns.too_large(child.handle, hard_limit=1000) == {}
+
+
+class TestCancelled:
+    def test_a_job_that_goes_on_is_found_when_it_has_had_its_time(self, child: FakeChild) -> None:
+        number = runs(child)
+        now = time.monotonic()
+        (run,) = child.handle.running()
+        assert child.handle.cancel(run.job.id, {"by": "ada"}, now)
+
+        assert overruns.past_their_time(child.handle, now + 0.4) == {}
+        assert overruns.past_their_time(child.handle, now + 0.6) == {number: Cancelled({"by": "ada"})}
+
+    def test_it_is_archived_as_cancelled_with_the_reason_that_was_given(self) -> None:
+        job = held()
+        end = Ended(NOW, NOW + timedelta(seconds=3), "w1")
+
+        outcome = Cancelled({"by": "ada", "reason": "wrong file"}).outcome(decode(job.raw), PolicyRegistry(), end)
+
+        assert isinstance(outcome, bytes)
+        archived = decode(outcome)
+        assert (archived["why"], archived["reason"]) == ("cancelled", "wrong file")
+        assert "did not end when told so" in archived["last_execution"]["message"]
