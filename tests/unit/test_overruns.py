@@ -48,8 +48,9 @@ class TestMemory:
         found = overruns.too_large(child.handle, hard_limit=1000)
 
         assert list(found) == [number]
-        assert isinstance(found[number], ByForce)
-        assert "1,001 bytes" in str(found[number].error)
+        reason = found[number]
+        assert isinstance(reason, ByForce)
+        assert "1,001 bytes" in str(reason.error)
 
     def test_what_it_may_use_it_may_use(self, child: FakeChild) -> None:
         runs(child)
