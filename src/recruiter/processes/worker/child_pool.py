@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -27,6 +28,8 @@ from recruiter.processes.child.main import child_main, report_application
 from recruiter.processes.worker.child_handle import ChildHandle
 from recruiter.programs import signal_name
 
+_SWEEPS = (0.0, 0.1, 0.5, 2.0, 10.0)
+"""Seconds after the death of a child at which to look for what it has left behind."""
 _BREATH = 0.5
 """Rest before a replacement for a child that died before it was ready."""
 
@@ -47,10 +50,14 @@ class ChildPool:
         """Called with each new child."""
         self._spawn_at = 0.0
         self._server = 0
+        self._sweeps: deque[float] = deque()
+        """When to look again for what dead children have left behind."""
 
     def replenish(self, worker: str) -> None:
         """Starts as many children as are missing. Those that are being recycled count for nobody."""
         now = self._clock.monotonic()
+        if self._sweeps and now >= self._sweeps[0]:
+            self._sweep(now)
         while sum(not child.recycling for child in self.handles) < self._size and now >= self._spawn_at:
             try:
                 child = self._spawn(worker, now)
@@ -78,6 +85,15 @@ class ChildPool:
         if child.tasks is None:
             self._spawn_at = self._clock.monotonic() + _BREATH
         child.close()
+        now = self._clock.monotonic()
+        self._sweeps = deque(now + seconds for seconds in _SWEEPS)
+        self._sweep(now)
+
+    def _sweep(self, now: float) -> None:
+        """Ends what dead children have left behind. Not all of it can be seen at once: while its parent is dying, a
+        process is neither found below that one nor below the fork server."""
+        while self._sweeps and self._sweeps[0] <= now:
+            self._sweeps.popleft()
         if self._server:
             process_group.end_orphans(self._server, {other.process.pid or 0 for other in self.handles})
 
