@@ -47,8 +47,11 @@ bench: $(STAMP) ## measure enqueue and drain rates, and what a full task costs t
 JOBS ?= 20000
 SECONDS ?= 120
 SEED ?= $(shell date +%Y%m%d)
+PAUSE ?= 0.35
+DATABASE_PAUSE ?= 6
 chaos: $(STAMP) ## break processes and MongoDB for SECONDS while JOBS run, check that nothing is lost; SEED repeats the faults
-	$(BIN)/python -m tests.chaos.run --jobs $(JOBS) --seconds $(SECONDS) --seed $(SEED) --out build/chaos
+	$(BIN)/python -m tests.chaos.run --jobs $(JOBS) --seconds $(SECONDS) --seed $(SEED) \
+	  --pause $(PAUSE) --database-pause $(DATABASE_PAUSE) --out build/chaos
 
 fuzz: $(STAMP) ## put 3,000 hostile documents into every collection beside a fleet at work
 	RECRUITER_FUZZ=3000 $(BIN)/pytest -q -s tests/processes/test_hostile_documents.py

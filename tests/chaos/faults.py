@@ -20,6 +20,9 @@ from recruiter.embedded import EmbeddedReplicaSet
 from tests.chaos.fleet import Fleet, Member
 from tests.chaos.ledger import Ledger
 
+_STOPPED_WITHIN = 20.0
+"""Seconds that a rolling restart waits for one worker; one that is frozen meanwhile stops later."""
+
 
 @dataclass
 class Fault:
@@ -95,6 +98,18 @@ class Faults:
         self._note("worker restarted", worker.family())
         worker.signal(signal.SIGTERM)
 
+    def restart_all_workers(self) -> None:
+        """A deploy: one worker after the other stops as it was asked to, and its successor starts."""
+        fault = self._note("rolling restart", [pid for worker in self._fleet.workers for pid in worker.family()])
+        for worker in self._fleet.workers:
+            old = worker.process
+            worker.signal(signal.SIGTERM)
+            deadline = time.monotonic() + _STOPPED_WITHIN
+            while old.poll() is None and time.monotonic() < deadline and not self._stop.is_set():
+                self._stop.wait(0.05)
+            self._fleet.keep()
+        self._healed(fault)
+
     def restart_leader(self) -> None:
         leader = self._leader()
         self._note("leader restarted", [leader.pid])
@@ -155,7 +170,7 @@ class Faults:
         return [
             *((self.kill_child, 40), (self.kill_worker, 10), (self.kill_leader, 6), (self.freeze_worker, 4)),
             *((self.freeze_leader, 3), (self.restart_worker, 5), (self.restart_leader, 3)),
-            *((self.kill_producer, 3), (self.kill_cleaner, 1)),
+            *((self.kill_producer, 3), (self.kill_cleaner, 1), (self.restart_all_workers, 1)),
         ]
 
     def _database_faults(self) -> list[tuple[Callable[[], None], int]]:

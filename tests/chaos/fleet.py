@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -98,6 +99,7 @@ class Fleet:
 
     def __init__(self, target: str, folder: Path, settings: Mapping[str, str], jobs: int, per_second: float) -> None:
         self._folder = folder
+        self._keeping = threading.Lock()
         self.environment = {
             **{key: value for key, value in os.environ.items() if not key.startswith("RECRUITER_")},
             **settings,
@@ -123,10 +125,11 @@ class Fleet:
         return [*self.recruiters, *self.workers, self.cleaner, *self.producers]
 
     def keep(self) -> None:
-        """Starts again what has died; a producer that is done stays away."""
-        for member in self.members:
-            if not (isinstance(member, Producer) and member.done):
-                member.keep()
+        """Starts again what has died; a producer that is done stays away. Any thread may call it."""
+        with self._keeping:
+            for member in self.members:
+                if not (isinstance(member, Producer) and member.done):
+                    member.keep()
 
     def stop(self, within: float = 60.0) -> list[str]:
         """Asks everybody to stop; returns what went wrong with that. Whatever is left afterwards is killed by pid."""

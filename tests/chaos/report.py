@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import statistics
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.chaos.checker import Evidence, Violation
 from tests.chaos.faults import Fault
+from tests.chaos.recovery import Recovery, recoveries
 
-_WATCHED = 15.0
-"""Seconds after a fault in which a pause of the whole fleet is put down to it."""
 _COLOURS = {"child": "#8a8a8a", "worker": "#c77700", "leader": "#7a3db8", "producer": "#2f7ed8", "cleaner": "#5a5a5a"}
 _DATABASE_COLOUR = "#c0392b"
 
@@ -23,18 +21,6 @@ class Facts:
     seconds: float
     command: str
     settings: str
-
-
-def recovery(evidence: Evidence) -> dict[str, list[float]]:
-    """For each kind of fault: after each one, the longest time in which no job at all started anywhere."""
-    starts = sorted(run.start for run in evidence.runs)
-    pauses: dict[str, list[float]] = defaultdict(list)
-    for fault in evidence.faults:
-        window = [fault.at, *(at for at in starts if fault.at < at < fault.at + _WATCHED)]
-        gaps = [after - before for before, after in itertools.pairwise(window)]
-        if gaps:
-            pauses[fault.kind].append(max(gaps))
-    return pauses
 
 
 def markdown(facts: Facts, evidence: Evidence, violations: Sequence[Violation], picture: str) -> str:
@@ -57,17 +43,31 @@ def markdown(facts: Facts, evidence: Evidence, violations: Sequence[Violation], 
         "",
         f"![Jobs ended per second, with the faults]({picture})",
         "",
-        "## How soon work went on",
-        "After each fault: the longest time within 15 s in which no job started anywhere in the fleet.",
-        "",
-        "| fault | times | median | worst |",
-        "|---|---|---|---|",
+        *_how_soon(recoveries(evidence), counts),
     ]
-    for kind, pauses in sorted(recovery(evidence).items()):
-        lines.append(f"| {kind} | {counts[kind]} | {statistics.median(pauses):.2f} s | {max(pauses):.2f} s |")
     lines += ["", "## Violations", ""]
     lines += [f"- **{violation.rule}**: {violation.what}" for violation in violations[:200]] or ["None."]
     return "\n".join(lines) + "\n"
+
+
+def _how_soon(found: Mapping[str, Recovery], counts: Mapping[str, int]) -> list[str]:
+    lines = [
+        "## How soon work went on",
+        "*The fleet*: the longest time after the fault in which no job started anywhere; only of faults that began",
+        "while no heavier fault was acting. *Its own jobs*: from the fault until a job that it interrupted started",
+        "again; MongoDB may have been away meanwhile.",
+        "",
+        "| fault | times | alone | fleet: median | worst | interrupted jobs | own jobs: median | worst |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for kind, each in sorted(found.items()):
+        fleet, own = _spread(each.pauses), _spread(each.own_jobs)
+        lines.append(f"| {kind} | {counts[kind]} | {len(each.pauses)} | {fleet} | {len(each.own_jobs)} | {own} |")
+    return lines
+
+
+def _spread(seconds: Sequence[float]) -> str:
+    return f"{statistics.median(seconds):.2f} s | {max(seconds):.2f} s" if seconds else "– | –"
 
 
 def chart(evidence: Evidence, width: int = 1200, height: int = 260) -> str:

@@ -167,7 +167,8 @@ def main() -> int:
     facts = report.Facts(
         given.seed,
         time.monotonic() - began,
-        f"make chaos JOBS={given.jobs} SECONDS={given.seconds:g} SEED={given.seed}",
+        f"make chaos JOBS={given.jobs} SECONDS={given.seconds:g} SEED={given.seed}"
+        f" PAUSE={given.pause:g} DATABASE_PAUSE={given.database_pause:g}",
         f"lease {LEASE:g} s, dead after {DEAD_AFTER:g} s, three nodes",
     )
     text = report.markdown(facts, evidence, violations, f"chaos-{given.seed}.svg")

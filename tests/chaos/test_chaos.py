@@ -11,6 +11,7 @@ import pytest
 
 from tests.chaos.checker import Evidence, Run, check
 from tests.chaos.faults import Fault
+from tests.chaos.recovery import recoveries
 from tests.chaos.run import ChaosRun
 
 
@@ -18,7 +19,7 @@ from tests.chaos.run import ChaosRun
 def test_nothing_is_lost_or_doubled_whatever_breaks(tmp_path: Path) -> None:
     # given a fleet on three nodes, and faults that nobody has chosen
     seed = date.today().toordinal()
-    print(f"repeat these faults with: make chaos JOBS=1500 SECONDS=12 SEED={seed}")
+    print(f"repeat these faults with: make chaos JOBS=1500 SECONDS=12 SEED={seed} PAUSE=0.6 DATABASE_PAUSE=5")
     # when processes and primaries are killed, frozen and restarted in the middle of the work
     evidence = ChaosRun(tmp_path, jobs=1500, seconds=12, seed=seed, pause=0.6, database_pause=5.0).run()
     # then everything acknowledged has ended once, and every extra run has its fault
@@ -91,3 +92,21 @@ def test_a_missed_and_a_doubled_occurrence_are_found() -> None:
     ticks = [{"_id": f"chaos:tick@2026-11-17T03:00:0{second}Z", "urn": "chaos:tick"} for second in (1, 2, 4)]
     found = check(evidence(archived=[an_end(), *({**an_end(args=[]), **tick} for tick in ticks)]))
     assert [violation.rule for violation in found] == ["each occurrence once"]
+
+
+class TestRecovery:
+    def test_a_pause_is_put_down_to_the_heaviest_fault_that_acts(self) -> None:
+        # given a job every tenth of a second, but for four seconds in which MongoDB was away; a child is killed in them
+        moments = [n / 10 for n in range(100) if not 30 <= n < 70]
+        faults = [Fault("primary killed", 3.0, [], 6.0), Fault("child killed", 4.0, [CHILD], 4.0)]
+        faults.append(Fault("child killed", 8.55, [CHILD], 8.55))
+        # when it is measured how soon work went on
+        found = recoveries(evidence(runs=[a_run(job=f"{at}", start=at) for at in moments], faults=faults))
+        # then the pause is the primary's, and of the two children only the one is measured that died alone
+        assert found["primary killed"].pauses == [pytest.approx(4.0)]
+        assert found["child killed"].pauses == [pytest.approx(0.1)]
+
+    def test_an_interrupted_job_counts_from_its_fault_to_its_next_start(self) -> None:
+        runs = [a_run(start=10.0, end=None), a_run(start=16.5, worker="host:200:def", pid=201)]
+        found = recoveries(evidence(runs=runs, faults=[Fault("worker killed", 10.5, [100], 10.5)]))
+        assert found["worker killed"].own_jobs == [6.0]
