@@ -88,6 +88,12 @@ class TestAnswers:
 
         assert held.state("a") is None
 
+    def test_a_job_that_is_named_twice_is_fetched_once(self, held: HeldJobs) -> None:
+        """Given a list that names a job twice, because a write on it was doubled, then it starts once."""
+        held.hear(named("a", "b", "a"))
+
+        assert held.to_fetch() == ["a", "b"]
+
     def test_a_job_is_known_until_its_release_is_answered(self, held: HeldJobs) -> None:
         """Given a release of unknown outcome, when a newer list does not name the job, then it is settled again."""
         fetch(held, a_held_job("a"))

@@ -190,7 +190,8 @@ class HeldJobs:
             return []
         self._settled, self._given = holding.settled, holding.given
         states = self._states
-        new = [id for id in holding.assigned if id not in states]
+        # Each once: a list that names a job twice, because a write on it was doubled, must not start it twice.
+        new = list(dict.fromkeys(id for id in holding.assigned if id not in states))
         states.update(dict.fromkeys(new, HeldState.ASSIGNED))
         self._to_fetch.extend(new)
         if len(states) == len(holding.assigned):

@@ -1,0 +1,64 @@
+"""Runs many small worlds, each from one seed.
+
+python -m tests.simulator [--seeds 10000] [--first 0] [--processes 2]      all of them
+python -m tests.simulator --seed 4711                                      one, with everything that happened in it
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+import time
+
+from tests.simulator.world import Result, World
+
+
+def run(seed: int) -> Result:
+    return World(seed).run()
+
+
+def one(seed: int) -> int:
+    world = World(seed, tells=True)
+    result = world.run()
+    print("\n".join(world.ledger.lines))
+    print(f"seed {seed}: {result.violation or 'nothing wrong'}")
+    return 1 if result.violation else 0
+
+
+def all_of(seeds: range, processes: int) -> int:
+    began = time.monotonic()
+    wrong: list[Result] = []
+    jobs = runs = hits = calls = 0
+    with multiprocessing.Pool(processes) as pool:
+        for result in pool.imap_unordered(run, seeds, chunksize=20):
+            jobs, runs = jobs + result.jobs, runs + result.runs
+            hits, calls = hits + result.hits, calls + result.calls
+            if result.violation:
+                wrong.append(result)
+                print(f"seed {result.seed}: {result.violation}", flush=True)
+    took = time.monotonic() - began
+    print(
+        f"{len(seeds):,} seeds in {took:.0f} s ({len(seeds) / took:.0f} a second): {jobs:,} jobs, {runs:,} runs, "
+        f"{calls:,} calls to the server, {hits:,} processes hit; {len(wrong)} seeds with a violation"
+    )
+    return 1 if wrong else 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, help="run this one and print what happened")
+    parser.add_argument("--seeds", type=int, default=10_000)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
+    given = parser.parse_args(arguments)
+    if given.seed is not None:
+        return one(given.seed)
+    return all_of(range(given.first, given.first + given.seeds), given.processes)
+
+
+if __name__ == "__main__":
+    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of a set must not depend on the process
+        os.execve(sys.executable, [sys.executable, "-m", "tests.simulator", *sys.argv[1:]], os.environ | {"PYTHONHASHSEED": "0"})
+    sys.exit(main())

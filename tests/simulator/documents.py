@@ -1,0 +1,299 @@
+"""The language of MongoDB that the store speaks: queries, updates, projections, as much as it uses of each.
+
+Whatever is not understood raises NotImplementedError, so that the store cannot use something that is only half there.
+`test_conformance.py` runs the same random operations on a real MongoDB and compares.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from bson import Binary, Int64, ObjectId
+from bson.raw_bson import RawBSONDocument
+
+from recruiter.domain.state import State, Why
+from recruiter.store.codec import decode, encode
+
+Document = dict[str, Any]
+MISSING = object()
+
+_RANKS: dict[type, int] = {
+    **{type(None): 1, object: 1, int: 2, Int64: 2, float: 2, str: 3, dict: 4, list: 5, bytes: 6, Binary: 6, UUID: 6},
+    **{ObjectId: 7, bool: 8, datetime: 9, State: 3, Why: 3},
+}
+_TYPES = {"int": int, "long": int, "double": float, "string": str, "date": datetime, "array": list, "object": dict}
+
+
+def stored(document: Mapping[str, Any]) -> Document:
+    """A copy of the document as MongoDB would keep it: with milliseconds, without tuples, the `_id` first."""
+    if isinstance(document, RawBSONDocument):
+        return decode(bytes(document.raw))
+    copy = decode(encode(dict(document)))
+    return {"_id": copy.pop("_id"), **copy} if "_id" in copy else copy
+
+
+def value(something: Any) -> Any:
+    return decode(encode({"v": something}))["v"]
+
+
+def _rank(value: Any) -> int:
+    rank = _RANKS.get(type(value))
+    if rank is None:
+        raise NotImplementedError(f"values of type {type(value).__name__}")
+    return rank
+
+
+def sort_key(value: Any) -> tuple[Any, ...]:
+    rank = _rank(value)
+    if rank == 1:
+        return (1,)
+    if rank == 4:
+        return (4, tuple((_rank(item), name, sort_key(item)) for name, item in value.items()))
+    if rank == 5:
+        return (5, tuple(map(sort_key, value)))
+    return (rank, value)
+
+
+def equal(one: Any, other: Any) -> bool:
+    rank = _rank(one)
+    if rank != _rank(other):
+        return False
+    return sort_key(one) == sort_key(other) if rank in (1, 4, 5) else bool(one == other)
+
+
+# -- queries ---------------------------------------------------------------------------------------------------------
+
+
+def lookup(document: Any, path: str) -> Any:
+    """The value at this path, which leads through documents only."""
+    for name in path.split("."):
+        if not isinstance(document, dict) or name not in document:
+            return MISSING
+        document = document[name]
+    return document
+
+
+def _found(document: Any, path: str) -> list[Any]:
+    """The values that a query sees at this path: also inside arrays."""
+    if "." not in path and isinstance(document, dict):
+        return [document[path]] if path in document else []
+    head, _, rest = path.partition(".")
+    if isinstance(document, list):
+        inside = [found for item in document if isinstance(item, dict) for found in _found(item, path)]
+        if head.isdigit() and int(head) < len(document):
+            inside += _found(document[int(head)], rest) if rest else [document[int(head)]]
+        return inside
+    if not isinstance(document, dict) or head not in document:
+        return []
+    return _found(document[head], rest) if rest else [document[head]]
+
+
+def matches(document: Document, query: Mapping[str, Any]) -> bool:
+    for path, condition in query.items():
+        if path.startswith("$"):
+            if not _logical(document, path, condition):
+                return False
+        elif not _meets(_found(document, path), condition):
+            return False
+    return True
+
+
+def _logical(document: Document, operator: str, condition: Any) -> bool:
+    match operator:
+        case "$and":
+            return all(matches(document, each) for each in condition)
+        case "$or":
+            return any(matches(document, each) for each in condition)
+        case "$nor":
+            return not any(matches(document, each) for each in condition)
+        case "$expr":
+            return bool(evaluate(condition, document))
+    raise NotImplementedError(operator)
+
+
+def _meets(found: Sequence[Any], condition: Any) -> bool:
+    if isinstance(condition, Mapping) and any(name.startswith("$") for name in condition):
+        return all(_OPERATORS[name](found, operand) for name, operand in condition.items())
+    return _equals(found, condition)
+
+
+def _candidates(found: Sequence[Any]) -> Iterable[Any]:
+    """Each value itself, and what is in it if it is an array."""
+    for each in found:
+        yield each
+        if isinstance(each, list):
+            yield from each
+
+
+def _equals(found: Sequence[Any], operand: Any) -> bool:
+    if operand is None and not found:
+        return True
+    return any(equal(each, operand) for each in _candidates(found))
+
+
+def _compares(holds: Callable[[Any, Any], bool]) -> Callable[[Sequence[Any], Any], bool]:
+    def compare(found: Sequence[Any], operand: Any) -> bool:
+        rank, key = _rank(operand), sort_key(operand)
+        return any(_rank(each) == rank and holds(sort_key(each), key) for each in _candidates(found))
+
+    return compare
+
+
+def _is_in(found: Sequence[Any], operand: Sequence[Any]) -> bool:
+    return any(_equals(found, each) for each in operand)
+
+
+def _has_type(found: Sequence[Any], operand: str | Sequence[str]) -> bool:
+    types = tuple(_TYPES[name] for name in ([operand] if isinstance(operand, str) else operand))
+    return any(isinstance(each, types) and not isinstance(each, bool) for each in _candidates(found))
+
+
+def _like(found: Sequence[Any], operand: str) -> bool:
+    return any(isinstance(each, str) and re.search(operand, each) for each in _candidates(found))
+
+
+_OPERATORS: dict[str, Callable[[Sequence[Any], Any], bool]] = {
+    "$eq": _equals,
+    "$ne": lambda found, operand: not _equals(found, operand),
+    "$in": _is_in,
+    "$nin": lambda found, operand: not _is_in(found, operand),
+    "$gt": _compares(lambda one, other: one > other),
+    "$gte": _compares(lambda one, other: one >= other),
+    "$lt": _compares(lambda one, other: one < other),
+    "$lte": _compares(lambda one, other: one <= other),
+    "$exists": lambda found, operand: bool(found) == bool(operand),
+    "$type": _has_type,
+    "$regex": _like,
+    "$not": lambda found, operand: not _meets(found, operand),
+}
+
+
+# -- expressions -----------------------------------------------------------------------------------------------------
+
+
+def evaluate(expression: Any, document: Document) -> Any:
+    if isinstance(expression, str) and expression.startswith("$"):
+        if expression == "$$ROOT":
+            return document
+        found = lookup(document, expression[1:])
+        return None if found is MISSING else found
+    if isinstance(expression, list):
+        return [evaluate(each, document) for each in expression]
+    if isinstance(expression, Mapping) and len(expression) == 1:
+        ((operator, operand),) = expression.items()
+        if operator.startswith("$"):
+            return _evaluate(operator, operand, document)
+    if isinstance(expression, Mapping):
+        return {name: evaluate(each, document) for name, each in expression.items()}
+    return expression
+
+
+def _evaluate(operator: str, operand: Any, document: Document) -> Any:
+    if operator == "$literal":
+        return value(operand)
+    if operator == "$cond":
+        condition, then, otherwise = operand
+        return evaluate(then if evaluate(condition, document) else otherwise, document)
+    arguments = evaluate(operand, document)
+    match operator:
+        case "$isArray":
+            return isinstance(arguments[0] if isinstance(operand, list) else arguments, list)
+        case "$size":
+            return len(arguments)
+        case "$strLenBytes":
+            return len(arguments.encode())
+        case "$type":
+            return {1: "null", 2: "int", 3: "string", 4: "object", 5: "array", 8: "bool", 9: "date"}[_rank(arguments)]
+        case "$eq":
+            return equal(*arguments)
+        case "$lte":
+            return sort_key(arguments[0]) <= sort_key(arguments[1])
+    raise NotImplementedError(operator)
+
+
+def project(document: Document, fields: Mapping[str, Any] | None) -> Document:
+    if not fields:
+        return document
+    shown: Document = {}
+    if fields.get("_id", 1) and "_id" in document:
+        shown["_id"] = document["_id"]
+    for name, wanted in fields.items():
+        if name == "_id":
+            if not isinstance(wanted, int):
+                shown["_id"] = evaluate(wanted, document)
+        elif isinstance(wanted, bool | int):
+            if not wanted or "." in name:
+                raise NotImplementedError(f"projection {fields}")
+            if name in document:
+                shown[name] = document[name]
+        else:
+            shown[name] = evaluate(wanted, document)
+    return shown
+
+
+def in_order(documents: Iterable[Document], order: Sequence[tuple[str, int]]) -> list[Document]:
+    ordered = list(documents)
+    for path, direction in reversed(order):
+        ordered.sort(key=lambda document: sort_key(lookup(document, path)), reverse=direction < 0)
+    return ordered
+
+
+# -- updates ---------------------------------------------------------------------------------------------------------
+
+
+def updated(document: Document, update: Mapping[str, Any], now: datetime) -> Document:
+    """The document after this update; the old one is left as it was."""
+    new = stored(document)
+    for operator, changes in update.items():
+        for path, operand in changes.items():
+            *way, name = path.split(".")
+            place = new
+            for step in way:
+                place = place.setdefault(step, {})
+            _change(place, name, operator, operand, now)
+    return new
+
+
+def _change(place: Document, name: str, operator: str, operand: Any, now: datetime) -> None:
+    old = place.get(name, MISSING)
+    match operator:
+        case "$set":
+            place[name] = value(operand)
+        case "$unset":
+            place.pop(name, None)
+        case "$inc":
+            place[name] = (0 if old is MISSING else old) + operand
+        case "$max":
+            if old is MISSING or sort_key(value(operand)) > sort_key(old):
+                place[name] = value(operand)
+        case "$push":
+            items = operand["$each"] if isinstance(operand, Mapping) and "$each" in operand else [operand]
+            place[name] = [*([] if old is MISSING else old), *value(list(items))]
+        case "$pull":
+            if old is not MISSING:
+                place[name] = [item for item in old if not _pulled(item, operand)]
+        case "$currentDate":
+            place[name] = value(now)
+        case _:
+            raise NotImplementedError(operator)
+
+
+def _pulled(item: Any, condition: Any) -> bool:
+    if isinstance(condition, Mapping) and not any(name.startswith("$") for name in condition):
+        return isinstance(item, dict) and matches(item, condition)
+    return _meets([item], condition)
+
+
+def upserted(query: Mapping[str, Any]) -> Document:
+    """What a new document takes from the query that found none."""
+    plain = {
+        name: condition
+        for name, condition in query.items()
+        if not name.startswith("$")
+        and not (isinstance(condition, Mapping) and any(key.startswith("$") for key in condition))
+    }
+    return stored(plain)

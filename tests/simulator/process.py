@@ -1,0 +1,69 @@
+"""What every simulated process has: a clock of its own, which may be wrong, a real store, and threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from recruiter.clock import SystemClock
+from recruiter.store.database import Store
+from recruiter.store.target import Target
+from tests.simulator.client import Client
+from tests.simulator.hub import Hub, Threads, Turn
+from tests.simulator.server import Server
+from tests.simulator.weather import ProcessNetwork, Weather
+
+TARGET = Target.parse("mongodb://simulated/simulated")
+
+
+class HostClock(SystemClock):
+    """The virtual time, moved by what is wrong with the clock of this host."""
+
+    def __init__(self, hub: Hub, epoch: datetime, wrong_by: timedelta) -> None:
+        super().__init__()
+        self._hub = hub
+        self._epoch = epoch
+        self.wrong_by = wrong_by
+
+    def now(self) -> datetime:
+        return self._epoch + timedelta(seconds=self._hub.now) + self.wrong_by + self.offset
+
+    def monotonic(self) -> float:
+        return self._hub.now
+
+
+class Process:
+    """A process that can be frozen, cut off and killed at any call."""
+
+    def __init__(
+        self,
+        name: str,
+        hub: Hub,
+        server: Server,
+        epoch: datetime,
+        weather: Callable[[], Weather],
+        wrong_by: timedelta = timedelta(),
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
+        self.name = name
+        self.hub = hub
+        self.threads = Threads(hub)
+        self.hits: list[tuple[float, str]] = []
+        self.clock = HostClock(hub, epoch, wrong_by)
+        told = None if tell is None else lambda what: tell(f"{name} {what}")
+        self.network = ProcessNetwork(hub, self.threads, weather, lambda what: self.hits.append((hub.now, what)), told)
+        client: Any = Client(server, self.network, lambda: UUID(int=hub.random.getrandbits(128), version=4))
+        self.store = Store(TARGET, clock=self.clock, application_client=client)
+        # Its lock is held during calls, which take no real time here: the other threads of this process must go on.
+        transactions: Any = self.store.transactions
+        assert hasattr(transactions, "_turn")
+        transactions._turn = Turn(hub)
+
+    @property
+    def dead(self) -> bool:
+        return self.threads.dead
+
+    def was_hit_since(self, moment: float) -> bool:
+        return any(at >= moment for at, _ in self.hits)

@@ -1,0 +1,242 @@
+"""A MongoDB in memory: documents, transactions with snapshots and write conflicts, sessions that can be ended.
+
+It is one node, and everything that it answers is majority-committed: rollbacks are not simulated. Two transactions that
+write the same document conflict, and the later writer is told so at once. A write outside of transactions waits for a
+lock; here it raises `Locked`, and its caller tries again (client.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure
+
+from recruiter.store.codec import encode
+from tests.simulator import documents
+from tests.simulator.documents import Document
+
+WRITE_CONFLICT, NO_SUCH_TRANSACTION, DUPLICATE_KEY = 112, 251, 11000
+_TRANSIENT = "TransientTransactionError"
+_LONGEST_TRANSACTION = 60.0
+
+Key = Any
+
+
+class Locked(Exception):
+    """A transaction has written this document and is not over."""
+
+
+class Transaction:
+    """An open transaction: what it sees, and what it has written."""
+
+    def __init__(self, session: Any, snapshot: dict[str, dict[Key, Document]], began: float) -> None:
+        self.session = session
+        self.snapshot = snapshot
+        self.began = began
+        self.writes: dict[tuple[str, Key], Document | None] = {}
+        self.over = False
+
+    def see(self, name: str) -> dict[Key, Document]:
+        seen = dict(self.snapshot.get(name, {}))
+        for (collection, key), document in self.writes.items():
+            if collection == name:
+                if document is None:
+                    seen.pop(key, None)
+                else:
+                    seen[key] = document
+        return seen
+
+
+class Server:
+    def __init__(self, monotonic: Callable[[], float], epoch: datetime) -> None:
+        self._monotonic = monotonic
+        self._epoch = epoch
+        self.skew = timedelta()
+        """How wrong its clock is."""
+        self.collections: dict[str, dict[Key, Document]] = {}
+        self._locks: dict[tuple[str, Key], Transaction] = {}
+        self._open: dict[Any, Transaction] = {}
+        self.on_write: Callable[[Sequence[tuple[str, Key]]], None] = lambda _: None
+        """Called after every write that others can see, with the documents it changed."""
+
+    def now(self) -> datetime:
+        return self._epoch + timedelta(seconds=self._monotonic()) + self.skew
+
+    # -- transactions ------------------------------------------------------------------------------------------------
+
+    def begin(self, session: Any) -> Transaction:
+        self._expire()
+        self.end_session(session)  # a new transaction of a session ends its old one
+        transaction = Transaction(session, {name: dict(c) for name, c in self.collections.items()}, self._monotonic())
+        self._open[session] = transaction
+        return transaction
+
+    def commit(self, transaction: Transaction) -> None:
+        self.require(transaction)
+        for (name, key), document in transaction.writes.items():
+            self._put(name, key, document)
+        changed = list(transaction.writes)
+        self._close(transaction)
+        if changed:
+            self.on_write(changed)
+
+    def abort(self, transaction: Transaction) -> None:
+        if not transaction.over:
+            self._close(transaction)
+
+    def end_session(self, session: Any) -> None:
+        transaction = self._open.get(session)
+        if transaction is not None:
+            self._close(transaction)
+
+    def require(self, transaction: Transaction) -> None:
+        self._expire()
+        if transaction.over:
+            raise _failure("the transaction was ended", NO_SUCH_TRANSACTION, transient=True)
+
+    def _expire(self) -> None:
+        for transaction in list(self._open.values()):
+            if self._monotonic() - transaction.began > _LONGEST_TRANSACTION:
+                self._close(transaction)
+
+    def _close(self, transaction: Transaction) -> None:
+        transaction.over = True
+        self._open.pop(transaction.session, None)
+        self._locks = {place: holder for place, holder in self._locks.items() if holder is not transaction}
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def find(self, name: str, query: Mapping[str, Any], transaction: Transaction | None = None) -> list[Document]:
+        if transaction is not None:
+            self.require(transaction)
+        return [document for _, document in self._find(name, query, transaction)]
+
+    def _find(
+        self, name: str, query: Mapping[str, Any], transaction: Transaction | None
+    ) -> Iterator[tuple[Key, Document]]:
+        there = self.collections.get(name, {}) if transaction is None else transaction.see(name)
+        wanted = query.get("_id")
+        if isinstance(wanted, str | int):  # by far the most frequent question
+            document = there.get(wanted)
+            found = [(wanted, document)] if document is not None else []
+        else:
+            found = list(there.items())
+        for key, document in found:
+            if documents.matches(document, query):
+                yield key, document
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def insert(self, name: str, new: Sequence[Mapping[str, Any]], transaction: Transaction | None = None) -> None:
+        """All of them, or those before the first duplicate."""
+        for position, document in enumerate(new):
+            fresh = documents.stored(document)
+            try:
+                self._insert(name, fresh, transaction)
+            except DuplicateKeyError as error:
+                self._fail(transaction)
+                if len(new) == 1:
+                    raise
+                failure = {"index": position, "code": DUPLICATE_KEY, "errmsg": str(error)}
+                raise BulkWriteError({"writeErrors": [failure], "nInserted": position}) from None
+
+    def _insert(self, name: str, fresh: Document, transaction: Transaction | None) -> None:
+        key = key_of(fresh["_id"])
+        there = self.collections.get(name, {}) if transaction is None else transaction.see(name)
+        if key in there:
+            raise DuplicateKeyError(f"E11000 duplicate key error collection: {name}", DUPLICATE_KEY)
+        self._write(name, key, fresh, transaction)
+
+    def update(
+        self,
+        name: str,
+        query: Mapping[str, Any],
+        update: Mapping[str, Any],
+        transaction: Transaction | None = None,
+        *,
+        many: bool = False,
+        upsert: bool = False,
+    ) -> tuple[int, int, Document | None, Document | None]:
+        """How many matched, how many changed, and the first one before and after."""
+        found = list(self._matching(name, query, transaction, many))
+        if not found and upsert:
+            new = documents.updated(documents.upserted(query), update, self.now())
+            self._insert(name, new, transaction)
+            return 0, 0, None, new
+        changed, before, after = 0, None, None
+        for key, document in found:
+            new = documents.updated(document, update, self.now())
+            changed += new != document
+            before, after = (document, new) if before is None else (before, after)
+            self._write(name, key, new, transaction)
+        return len(found), changed, before, after
+
+    def replace(self, name: str, query: Mapping[str, Any], new: Mapping[str, Any]) -> int:
+        found = list(self._matching(name, query, None, many=False))
+        for key, _ in found:
+            self._write(name, key, documents.stored(new), None)
+        return len(found)
+
+    def delete(
+        self, name: str, query: Mapping[str, Any], transaction: Transaction | None = None, *, many: bool = False
+    ) -> list[Document]:
+        found = list(self._matching(name, query, transaction, many))
+        for key, _ in found:
+            self._write(name, key, None, transaction)
+        return [document for _, document in found]
+
+    def _matching(
+        self, name: str, query: Mapping[str, Any], transaction: Transaction | None, many: bool
+    ) -> list[tuple[Key, Document]]:
+        if transaction is not None:
+            self.require(transaction)
+        found = list(self._find(name, query, transaction))
+        if transaction is None:
+            for key, _ in found if many else found[:1]:
+                self._wait_for(name, key)
+        return found if many else found[:1]
+
+    def _wait_for(self, name: str, key: Key) -> None:
+        self._expire()
+        if (name, key) in self._locks:
+            raise Locked(f"{name} {key}")
+
+    def _write(self, name: str, key: Key, document: Document | None, transaction: Transaction | None) -> None:
+        if transaction is None:
+            self._wait_for(name, key)
+            self._put(name, key, document)
+            self.on_write([(name, key)])
+            return
+        self.require(transaction)
+        holder = self._locks.get((name, key))
+        committed = self.collections.get(name, {}).get(key)
+        if holder not in (None, transaction) or (
+            holder is None and committed is not transaction.snapshot.get(name, {}).get(key)
+        ):
+            self._fail(transaction)
+            raise _failure(f"write conflict on {name} {key}", WRITE_CONFLICT, transient=True)
+        self._locks[name, key] = transaction
+        transaction.writes[name, key] = document
+
+    def _fail(self, transaction: Transaction | None) -> None:
+        """Any error ends a transaction, as on a real server."""
+        if transaction is not None:
+            self._close(transaction)
+
+    def _put(self, name: str, key: Key, document: Document | None) -> None:
+        collection = self.collections.setdefault(name, {})
+        if document is None:
+            collection.pop(key, None)
+        else:
+            collection[key] = document
+
+
+def key_of(id: Any) -> Key:
+    return encode({"k": id}) if isinstance(id, dict | list) else id
+
+
+def _failure(text: str, code: int, *, transient: bool) -> OperationFailure:
+    labels = [_TRANSIENT] if transient else []
+    return OperationFailure(text, code, {"code": code, "errmsg": text, "errorLabels": labels})

@@ -1,0 +1,243 @@
+"""A small world: some recruiters, workers and producers, faults for a while, then calm until everything has ended."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+from recruiter.domain.job import Job, JobId
+from recruiter.domain.planning.limits import Limit
+from recruiter.domain.schedule.occurrences import Late
+from recruiter.domain.schedule.policies import Every
+from recruiter.domain.schedule.scheduler import Scheduler
+from recruiter.errors import JobNotFound, RecruiterError, StoreError
+from recruiter.domain.policy_registry import SchedulePolicyRegistry
+from recruiter.steps.cancel import cancel
+from recruiter.steps.recover import job_anew
+from recruiter.store import sessions
+from recruiter.store.codec import encode_job
+from tests.simulator.hub import Hub
+from tests.simulator.ledger import Ledger, Violation
+from tests.simulator.process import Process
+from tests.simulator.recruiter import Recruiter
+from tests.simulator.server import Server
+from tests.simulator.weather import CALM, Weather
+from tests.simulator.worker import Worker
+
+EPOCH = datetime(2030, 1, 1, 12, tzinfo=UTC)
+URN = "simulated:tick"
+_LONGEST_CALM = 240.0
+
+
+@dataclass(frozen=True)
+class Result:
+    seed: int
+    violation: str | None
+    jobs: int
+    runs: int
+    hits: int
+    calls: int
+
+
+class World:
+    def __init__(self, seed: int, *, tells: bool = False) -> None:
+        self.seed = seed
+        self._tells = tells
+        self.hub = Hub(seed)
+        self.server = Server(self.hub.monotonic, EPOCH)
+        self.ledger = Ledger(self.hub, self.server, lambda: 0.0 if self._calm else 0.05)
+        self.server.on_write = lambda changed: self._watched(list(changed))
+        self._weather = self._choose_weather()
+        self._calm = False
+        self._processes: list[Process] = []
+        self._numbers = iter(range(1, 10_000))
+        self._failed: Violation | None = None
+
+    def _choose_weather(self) -> Weather:
+        """Some worlds know only one kind of trouble, some all of them, some none."""
+        chance = self.hub.random
+        whole = Weather(
+            trouble=chance.choice((0.0, 0.02, 0.06)),
+            crash=chance.choice((0.0, 0.002, 0.006)),
+            freeze=chance.choice((0.0, 0.002, 0.006)),
+            longest_freeze=chance.choice((2.0, 8.0)),
+            cut=chance.choice((0.0, 0.0, 0.004)),
+        )
+        return whole if chance.random() < 0.95 else CALM
+
+    def run(self) -> Result:
+        sessions.time = SimpleNamespace(monotonic=self.hub.monotonic, sleep=self.hub.sleep)  # type: ignore[attr-defined]
+        try:
+            self._play()
+        except Violation as violation:
+            self._failed = self._failed or violation
+        finally:
+            for process in self._processes:
+                process.threads.die()
+        return Result(
+            self.seed,
+            str(self._failed) if self._failed else None,
+            len(self.ledger.acknowledged),
+            sum(map(len, self.ledger.runs.values())),
+            sum(len(process.hits) for process in self._processes),
+            sum(process.network.calls for process in self._processes),
+        )
+
+    def _play(self) -> None:
+        chance = self.hub.random
+        self._prepare()
+        for n in range(chance.randint(1, 2)):
+            self._keep(f"recruiter-{n}", lambda process: Recruiter(process).start())
+        for n in range(chance.randint(1, 3)):
+            self._keep(f"worker-{n}", lambda process: Worker(process, self.ledger, chance.randint(1, 2)).start())
+        self._produce()
+        if chance.random() < 0.3:
+            self._step_clocks()
+        self.hub.run(chance.choice((4.0, 7.0)), self._over)
+        self._calm = True
+        self._pause_scheduler()
+        self.hub.run(self.hub.now + _LONGEST_CALM, self._settled)
+        if self._failed is None:
+            self.ledger.check_the_end(URN)
+
+    def _over(self) -> bool:
+        return self._failed is not None
+
+    def _settled(self) -> bool:
+        quiet = not self.server.collections.get("scheduled") and not self._producing
+        return self._over() or quiet
+
+    def _watched(self, changed: list[tuple[str, Any]]) -> None:
+        if self._failed is None:
+            try:
+                self.ledger.check(changed)
+            except Violation as violation:
+                self._failed = violation  # it must not be swallowed by code that it is raised through
+
+    # -- what is there -------------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        store = self._process("prepare", calm=True).store
+
+        def prepare() -> None:
+            store.limits.set(Limit("task:limited", 1), None, EPOCH)
+            template = Job(id="", task="plain", args={"n": 0}, created_at=EPOCH, scheduled_at=EPOCH)
+            policy = SchedulePolicyRegistry().dump(Every("2 seconds"))
+            first = EPOCH + timedelta(seconds=2)
+            store.schedulers.put(Scheduler(URN, template, policy, EPOCH, EPOCH, first, late=Late.ALL))
+
+        self._processes[-1].threads.start(prepare)
+        self.hub.run(0.5)
+
+    def _process(self, name: str, *, calm: bool = False) -> Process:
+        wrong = self.hub.random.choice((0.0, 0.0, 0.0, 2.0, -40.0, 86_400.0))
+        process = Process(
+            name,
+            self.hub,
+            self.server,
+            EPOCH,
+            lambda: CALM if calm or self._calm else self._weather,
+            timedelta(seconds=wrong),
+            self.ledger.note if self._tells else None,
+        )
+        # Every process measures the server's clock when it starts.
+        process.clock.agree(self.server.now(), 0.0)
+        self._processes.append(process)
+        return process
+
+    def _keep(self, name: str, start: Any, generation: int = 0) -> None:
+        """Starts it, and its successor when it has died."""
+        process = self._process(f"{name}.{generation}")
+        start(process)
+
+        def watch() -> None:
+            while not process.dead:
+                self.hub.sleep(0.5)
+            self.ledger.note(f"{process.name} is dead: {process.hits[-1:]}")
+            self.hub.sleep(self.hub.random.choice((0.1, 1.0, 4.0)))
+            self._keep(name, start, generation + 1)
+
+        self.hub.start(watch)
+
+    def _step_clocks(self) -> None:
+        """The primary moves to a host whose clock is wrong. (A process does not notice steps of its own host's.)"""
+
+        def step() -> None:
+            self.hub.sleep(self.hub.random.uniform(1.0, 6.0))
+            self.server.skew += timedelta(seconds=self.hub.random.choice((-7.0, 8.0)))
+
+        self.hub.start(step)
+
+    # -- producers and people --------------------------------------------------------------------------------------------
+
+    def _produce(self) -> None:
+        self._producing = True
+        process = self._process("producer")
+
+        def produce() -> None:
+            for _ in range(self.hub.random.randint(3, 9)):
+                self.hub.sleep(self.hub.random.choice((0.0, 0.3, 1.5)))
+                self._act(process)
+            self._producing = False
+
+        process.threads.start(produce)
+
+        def give_up() -> None:
+            while self._producing:
+                self.hub.sleep(0.5)
+                if process.dead:
+                    self._producing = False
+
+        self.hub.start(give_up)
+
+    def _act(self, process: Process) -> None:
+        act = self.hub.random.choices((self._enqueue, self._insert_foreign, self._cancel, self._recover), (8, 1, 2, 1))
+        with suppress(RecruiterError):
+            act[0](process)
+
+    def _enqueue(self, process: Process) -> None:
+        now = process.clock.now()
+        jobs = []
+        for _ in range(self.hub.random.choice((1, 1, 3))):
+            n = next(self._numbers)
+            task = self.hub.random.choice(("plain", "plain", "flaky", "once", "limited"))
+            due = now + timedelta(seconds=self.hub.random.choice((0, 0, 0, 2)))
+            once = {"at_most_once": True} if task == "once" else {}
+            jobs.append(Job(id=n, task=task, args={"n": n}, created_at=now, scheduled_at=due, **once))
+        self._sent(process, [job.id for job in jobs], lambda: process.store.scheduled.insert(list(map(encode_job, jobs))))
+
+    def _sent(self, process: Process, ids: list[JobId], send: Any) -> None:
+        try:
+            errors = send()
+        except StoreError:
+            self.ledger.maybe.update(ids)
+            raise
+        assert errors == {}, errors
+        for id in ids:
+            self.ledger.acknowledged[id] = process.hub.now
+
+    def _insert_foreign(self, process: Process) -> None:
+        n = next(self._numbers)
+        document: Any = {"_id": n, "task": "plain", "args": {"n": n}}
+        self._sent(process, [n], lambda: process.store.scheduled.insert([document]))
+
+    def _cancel(self, process: Process) -> None:
+        if self.ledger.acknowledged:
+            with suppress(JobNotFound):
+                cancel(process.store, process.clock, self.hub.random.choice(list(self.ledger.acknowledged)))
+
+    def _recover(self, process: Process) -> None:
+        ended = [id for id in self.ledger.acknowledged if id in self.server.collections.get("archived", {})]
+        if ended:
+            id = self.hub.random.choice(ended)
+            job = replace(job_anew(process.store, id, process.clock.now(), None), id=next(self._numbers))
+            if process.store.transactions.recover({id: encode_job(job)}, again=False):
+                self.ledger.acknowledged[job.id] = self.hub.now
+
+    def _pause_scheduler(self) -> None:
+        """No more occurrences: everything that is there must come to its end."""
+        scheduler = self.server.collections["schedulers"][URN]
+        self.server.collections["schedulers"][URN] = {**scheduler, "paused": {"at": EPOCH}}
