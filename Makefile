@@ -7,7 +7,7 @@ AT_ONCE ?= 4
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check reference docs bench chaos fuzz clean
+.PHONY: help install demo test check reference docs bench chaos simulate mutants fuzz clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -52,6 +52,13 @@ DATABASE_PAUSE ?= 6
 chaos: $(STAMP) ## break processes and MongoDB for SECONDS while JOBS run, check that nothing is lost; SEED repeats the faults
 	$(BIN)/python -m tests.chaos.run --jobs $(JOBS) --seconds $(SECONDS) --seed $(SEED) \
 	  --pause $(PAUSE) --database-pause $(DATABASE_PAUSE) --out build/chaos
+
+SEEDS ?= 10000
+simulate: $(STAMP) ## run the real steps in SEEDS small worlds with a virtual clock, where every call may fail
+	$(BIN)/python -m tests.simulator --seeds $(SEEDS)
+
+mutants: $(STAMP) ## leave out one rule of the source at a time, and see that a check catches each
+	$(BIN)/python -m tests.mutants
 
 fuzz: $(STAMP) ## put 3,000 hostile documents into every collection beside a fleet at work
 	RECRUITER_FUZZ=3000 $(BIN)/pytest -q -s tests/processes/test_hostile_documents.py

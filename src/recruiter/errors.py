@@ -94,7 +94,7 @@ class InvalidSession(InvalidJob):
 
 
 class JobsRefused(RecruiterError, ExceptionGroup[RecruiterError]):
-    """Some of many jobs were not stored; the others are.
+    """Some of many jobs were not stored, or it is not known whether they are (StoreUnreachable); the others are.
 
     `errors` has the error of each by its position in what was given, `handles` the handle of each that is stored, or
     None. It is an exception group: `except* JobExists` works.

@@ -11,12 +11,16 @@ import multiprocessing
 import os
 import sys
 import time
+import traceback
 
 from tests.simulator.world import Result, World
 
 
 def run(seed: int) -> Result:
-    return World(seed).run()
+    try:
+        return World(seed).run()
+    except Exception:
+        return Result(seed, traceback.format_exc(), 0, 0, 0, 0)
 
 
 def one(seed: int) -> int:
@@ -27,7 +31,7 @@ def one(seed: int) -> int:
     return 1 if result.violation else 0
 
 
-def all_of(seeds: range, processes: int) -> int:
+def all_of(seeds: range, processes: int, *, stop: bool = False) -> int:
     began = time.monotonic()
     wrong: list[Result] = []
     jobs = runs = hits = calls = 0
@@ -38,6 +42,8 @@ def all_of(seeds: range, processes: int) -> int:
             if result.violation:
                 wrong.append(result)
                 print(f"seed {result.seed}: {result.violation}", flush=True)
+                if stop:
+                    break
     took = time.monotonic() - began
     print(
         f"{len(seeds):,} seeds in {took:.0f} s ({len(seeds) / took:.0f} a second): {jobs:,} jobs, {runs:,} runs, "
@@ -52,13 +58,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=10_000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument("--stop", action="store_true", help="stop at the first violation")
     given = parser.parse_args(arguments)
     if given.seed is not None:
         return one(given.seed)
-    return all_of(range(given.first, given.first + given.seeds), given.processes)
+    return all_of(range(given.first, given.first + given.seeds), given.processes, stop=given.stop)
 
 
 if __name__ == "__main__":
     if os.environ.get("PYTHONHASHSEED") != "0":  # the order of a set must not depend on the process
-        os.execve(sys.executable, [sys.executable, "-m", "tests.simulator", *sys.argv[1:]], os.environ | {"PYTHONHASHSEED": "0"})
+        os.execve(
+            sys.executable,
+            [sys.executable, "-m", "tests.simulator", *sys.argv[1:]],
+            os.environ | {"PYTHONHASHSEED": "0"},
+        )
     sys.exit(main())

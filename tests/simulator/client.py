@@ -7,6 +7,8 @@ caller hears of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
@@ -57,8 +59,9 @@ class Client:
         if name == "connectionStatus":
             return {"authInfo": {"authenticatedUsers": []}}
         if name == "killSessions":
-            ids = [each["id"] for each in argument]
-            return self.network.call(name, lambda: [self.server.end_session(id) for id in ids])
+            for each in argument:
+                self.network.call(name, partial(self.server.end_session, each["id"]))
+            return {"ok": 1}
         raise NotImplementedError(name)
 
     def close(self) -> None:
@@ -103,10 +106,8 @@ class Session:
     def abort_transaction(self) -> None:
         transaction, self.transaction = self.transaction, None
         if transaction is not None:
-            try:
+            with suppress(PyMongoError):  # the driver does not tell of it either; the server ends it by itself
                 self.client.network.call("abort", lambda: self.client.server.abort(transaction))
-            except PyMongoError:
-                pass  # the driver does not tell of it either; the server ends it by itself
 
     def commit_transaction(self) -> None:
         transaction = self.transaction
@@ -351,8 +352,10 @@ class Collection:
             self._server.insert(self.name, [request._doc], transaction)
             return 0
         if isinstance(request, UpdateOne):
-            upsert = bool(request._upsert)
-            return self._server.update(self.name, request._filter, request._doc, transaction, upsert=upsert)[0]
+            assert isinstance(request._doc, Mapping)  # no pipelines
+            return self._server.update(
+                self.name, request._filter, request._doc, transaction, upsert=bool(request._upsert)
+            )[0]
         raise NotImplementedError(type(request).__name__)
 
 

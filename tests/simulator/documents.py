@@ -22,8 +22,22 @@ Document = dict[str, Any]
 MISSING = object()
 
 _RANKS: dict[type, int] = {
-    **{type(None): 1, object: 1, int: 2, Int64: 2, float: 2, str: 3, dict: 4, list: 5, bytes: 6, Binary: 6, UUID: 6},
-    **{ObjectId: 7, bool: 8, datetime: 9, State: 3, Why: 3},
+    type(None): 1,
+    object: 1,
+    int: 2,
+    Int64: 2,
+    float: 2,
+    str: 3,
+    dict: 4,
+    list: 5,
+    bytes: 6,
+    Binary: 6,
+    UUID: 6,
+    ObjectId: 7,
+    bool: 8,
+    datetime: 9,
+    State: 3,
+    Why: 3,
 }
 _TYPES = {"int": int, "long": int, "double": float, "string": str, "date": datetime, "array": list, "object": dict}
 
@@ -138,6 +152,8 @@ def _equals(found: Sequence[Any], operand: Any) -> bool:
 def _compares(holds: Callable[[Any, Any], bool]) -> Callable[[Sequence[Any], Any], bool]:
     def compare(found: Sequence[Any], operand: Any) -> bool:
         rank, key = _rank(operand), sort_key(operand)
+        if rank == 1 and not found:  # what is missing compares like null
+            return holds(key, key)
         return any(_rank(each) == rank and holds(sort_key(each), key) for each in _candidates(found))
 
     return compare

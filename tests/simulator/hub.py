@@ -10,6 +10,7 @@ import heapq
 import itertools
 import random
 from collections.abc import Callable
+from contextlib import suppress
 
 from greenlet import getcurrent, greenlet
 
@@ -61,7 +62,7 @@ class Hub:
                 heapq.heappush(self._queue, (threads.frozen_until, number, thread, threads))
                 continue
             self.now = max(self.now, at)
-            thread.threads = threads  # type: ignore[attr-defined]
+            thread.threads = threads
             thread.switch()
 
 
@@ -76,10 +77,8 @@ class Threads:
 
     def start(self, function: Callable[[], None]) -> greenlet:
         def run() -> None:
-            try:
+            with suppress(ProcessDied):
                 function()
-            except ProcessDied:
-                pass
 
         return self._hub.start(run, self)
 

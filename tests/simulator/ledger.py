@@ -112,7 +112,9 @@ class Ledger:
         attempts = int(document.get("attempts") or 0)
         unexcused = [run for run in runs if not run.excused]
         if len(unexcused) > attempts:
-            raise Violation(f"job {id} ran {len(runs)} times, {attempts} attempts are recorded, {len(unexcused)} should")
+            raise Violation(
+                f"job {id} ran {len(runs)} times, {attempts} attempts are recorded, {len(unexcused)} should"
+            )
         finished = attempts - int(document.get("crashes") or 0)  # a crash may be blamed on one that did not start
         if finished > len(runs):
             raise Violation(f"job {id} ran {len(runs)} times, and {finished} attempts are recorded as finished")

@@ -143,6 +143,8 @@ class Server:
                 raise BulkWriteError({"writeErrors": [failure], "nInserted": position}) from None
 
     def _insert(self, name: str, fresh: Document, transaction: Transaction | None) -> None:
+        if transaction is not None:
+            self.require(transaction)
         key = key_of(fresh["_id"])
         there = self.collections.get(name, {}) if transaction is None else transaction.see(name)
         if key in there:
@@ -175,8 +177,8 @@ class Server:
 
     def replace(self, name: str, query: Mapping[str, Any], new: Mapping[str, Any]) -> int:
         found = list(self._matching(name, query, None, many=False))
-        for key, _ in found:
-            self._write(name, key, documents.stored(new), None)
+        for key, old in found:
+            self._write(name, key, documents.stored({"_id": old["_id"], **new}), None)
         return len(found)
 
     def delete(

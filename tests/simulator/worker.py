@@ -90,9 +90,16 @@ class Worker:
     def _join(self, held: HeldJobs) -> float:
         moment = self._clock.now()
         facts = {
-            **{"host": self._process.name, "pid": 1, "groups": None, "tasks": list(TASKS), "slots": self._slots},
-            **{"prefetch": 0, "session": self._store.transactions.session_id, "resources": ""},
-            **{"joined_at": moment, "seen_at": moment},
+            "host": self._process.name,
+            "pid": 1,
+            "groups": None,
+            "tasks": list(TASKS),
+            "slots": self._slots,
+            "prefetch": 0,
+            "session": self._store.transactions.session_id,
+            "resources": "",
+            "joined_at": moment,
+            "seen_at": moment,
         }
         self._store.roster.join(held.worker, facts)
         if self._store.roster.become_ready(held.worker, self._store.leases.term()):
@@ -147,8 +154,8 @@ class Worker:
         while self._queue and len(self._running) < self._slots:
             job = self._queue.popleft()
             if held.state(job.id) is not None:
-                self._process.threads.start(lambda job=job: self._run(held, job))  # type: ignore[misc]
                 run = self._ledger.started(job, held.worker, self._process, self._clock.now())
+                self._process.threads.start(lambda job=job, run=run: self._run(held, job, run))  # type: ignore[misc]
                 self._running[job.id] = job, run
                 self._unsettled[job.id] = run
         return 0.1
@@ -174,8 +181,7 @@ class Worker:
 
     # -- the jobs ------------------------------------------------------------------------------------------------------
 
-    def _run(self, held: HeldJobs, job: HeldJob) -> None:
-        _, run = self._running[job.id]
+    def _run(self, held: HeldJobs, job: HeldJob, run: SimulatedRun) -> None:
         document = decode(job.raw)
         self._hub.sleep(self._hub.random.choice((0.001, 0.05, 0.3, 1.5)))
         if self._running.get(job.id, (None, None))[1] is not run:

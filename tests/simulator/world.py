@@ -10,11 +10,11 @@ from typing import Any
 
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.planning.limits import Limit
+from recruiter.domain.policy_registry import SchedulePolicyRegistry
 from recruiter.domain.schedule.occurrences import Late
 from recruiter.domain.schedule.policies import Every
 from recruiter.domain.schedule.scheduler import Scheduler
 from recruiter.errors import JobNotFound, RecruiterError, StoreError
-from recruiter.domain.policy_registry import SchedulePolicyRegistry
 from recruiter.steps.cancel import cancel
 from recruiter.steps.recover import job_anew
 from recruiter.store import sessions
@@ -69,7 +69,8 @@ class World:
         return whole if chance.random() < 0.95 else CALM
 
     def run(self) -> Result:
-        sessions.time = SimpleNamespace(monotonic=self.hub.monotonic, sleep=self.hub.sleep)  # type: ignore[attr-defined]
+        virtual: Any = SimpleNamespace(monotonic=self.hub.monotonic, sleep=self.hub.sleep)
+        setattr(sessions, "time", virtual)  # noqa: B010
         try:
             self._play()
         except Violation as violation:
@@ -171,7 +172,7 @@ class World:
 
         self.hub.start(step)
 
-    # -- producers and people --------------------------------------------------------------------------------------------
+    # -- producers and people ------------------------------------------------------------------------------------------
 
     def _produce(self) -> None:
         self._producing = True
@@ -205,9 +206,11 @@ class World:
             n = next(self._numbers)
             task = self.hub.random.choice(("plain", "plain", "flaky", "once", "limited"))
             due = now + timedelta(seconds=self.hub.random.choice((0, 0, 0, 2)))
-            once = {"at_most_once": True} if task == "once" else {}
-            jobs.append(Job(id=n, task=task, args={"n": n}, created_at=now, scheduled_at=due, **once))
-        self._sent(process, [job.id for job in jobs], lambda: process.store.scheduled.insert(list(map(encode_job, jobs))))
+            once = task == "once"
+            jobs.append(Job(id=n, task=task, args={"n": n}, created_at=now, scheduled_at=due, at_most_once=once))
+        self._sent(
+            process, [job.id for job in jobs], lambda: process.store.scheduled.insert(list(map(encode_job, jobs)))
+        )
 
     def _sent(self, process: Process, ids: list[JobId], send: Any) -> None:
         try:

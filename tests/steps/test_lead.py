@@ -297,3 +297,25 @@ def test_counts_of_starts_with_any_term_hold_nobody_up(
         round = assign(one.store, one.term, NOW, store.limits.read())
 
     assert round.assigned == 1
+
+
+def test_a_lease_that_is_lost_while_the_term_is_raised_is_given_up(
+    store: Store, candidates: tuple[Candidate, Candidate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a recruiter that has just acquired the lease, and reads the roster before it raises the term
+    one, _ = candidates
+    on_the_roster(store, "w1")
+    read = one.store.roster.read
+
+    def read_slowly() -> object:
+        # when another one takes over meanwhile, and the thread that renews the lease notices
+        store.leases.collection.update_one({}, {"$set": {"holder": "another"}, "$inc": {"term": 1, "beats": 1}})
+        one.clock.move(timedelta(seconds=one.interval))
+        one.keep()
+        return read()
+
+    monkeypatch.setattr(one.store.roster, "read", read_slowly)
+
+    # then it follows, and says nothing of a mistake
+    assert not one.attend()
+    assert one.term == 0

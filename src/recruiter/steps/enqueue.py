@@ -82,9 +82,8 @@ class Enqueuer:
             with answered_within(within):
                 refused = self._scheduled.insert([document])
         except StoreUnreachable as error:
-            if within is None or time.monotonic() - began < within:
-                raise
-            raise _unknown(job.id, within) from error
+            over = within is not None and time.monotonic() - began >= within
+            raise unknown(job.id, _not_within(within) if over and within is not None else str(error)) from error
         finally:
             self._awaited = None
         if refused:
@@ -99,13 +98,18 @@ class Enqueuer:
         except BaseException:
             call.given_up = True  # if it is not on its way yet, it stays
             raise
+        if isinstance(call.error, StoreUnreachable):
+            raise unknown(job.id, str(call.error)) from call.error
         if isinstance(call.error, BaseException):
             raise _own(call.error) from call.error
         if call.error is not None:
             raise refusal(job, call.error)
 
     def many(self, jobs: Sequence[Job]) -> list[RecruiterError | None]:
-        """Stores all that can be stored; returns what was wrong with each, in order."""
+        """Stores all that can be stored; returns what was wrong with each, in order.
+
+        If MongoDB does not answer, that is the error of each job that was on its way, and may be stored, and of those
+        behind it, which are not. Raises StoreUnreachable if that happens before anything is stored."""
         errors: list[RecruiterError | None] = [None] * len(jobs)
         encoded: list[tuple[int, RawBSONDocument]] = []
         for place, job in enumerate(jobs):
@@ -116,9 +120,18 @@ class Enqueuer:
         for start in range(0, len(encoded), LARGEST_BATCH):
             places, batch = zip(*encoded[start : start + LARGEST_BATCH], strict=True)
             for offset, documents in by_size(list(batch)):
-                for index, refused in self._scheduled.insert(documents).items():
-                    place = places[offset + index]
-                    errors[place] = refusal(jobs[place], refused)
+                some = places[offset : offset + len(documents)]
+                try:
+                    refusals = self._scheduled.insert(documents)
+                except StoreUnreachable as error:
+                    if not start and not offset:
+                        told = f"it is not known which of these {len(encoded):,} jobs are stored"
+                        raise StoreUnreachable(f"{error}; {told}") from error
+                    behind = [place for place, _ in encoded[start + offset + len(documents) :]]
+                    _give_up(jobs, errors, some, behind, error)
+                    return errors
+                for index, refused in refusals.items():
+                    errors[some[index]] = refusal(jobs[some[index]], refused)
         return errors
 
     def close(self) -> None:
@@ -137,7 +150,7 @@ class Enqueuer:
                 return
             waited = time.monotonic() - began
             if within is not None and waited >= within:
-                raise _unknown(id, within)
+                raise unknown(id, _not_within(within))
             self._thread.ensure()
             if waited >= SILENCE and not told:
                 told = True
@@ -195,9 +208,27 @@ class Enqueuer:
         return self._calls.get(timeout=0)
 
 
-def _unknown(id: JobId, within: float) -> StoreUnreachable:
+def _give_up(
+    jobs: Sequence[Job],
+    errors: list[RecruiterError | None],
+    on_their_way: Sequence[int],
+    behind: Sequence[int],
+    error: StoreUnreachable,
+) -> None:
+    for place in on_their_way:
+        errors[place] = unknown(jobs[place].id, str(error))
+    for place in behind:
+        errors[place] = StoreUnreachable(f"{error}; job {jobs[place].id!r} is not stored")
+
+
+def _not_within(within: float) -> str:
+    return f"MongoDB has not answered within {within:g} s"
+
+
+def unknown(id: JobId, why: str) -> StoreUnreachable:
+    """The error of a caller whose job may be stored, or not."""
     return StoreUnreachable(
-        f"MongoDB has not answered within {within:g} s; it is not known whether job {id!r} is stored. "
+        f"{why}; it is not known whether job {id!r} is stored. "
         "Ask recruiter.find() for it, or enqueue with an id of your own, which is safe to do again"
     )
 

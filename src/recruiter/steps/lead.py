@@ -177,11 +177,13 @@ class Leadership:
         return max(self._store.roster.highest_term(), self._store.limits.highest_term())
 
     def _raise_term(self) -> None:
-        if self._mine is None:
+        mine = self._mine
+        if mine is None:
             return
         self._seen = {worker.id: worker.beats for worker in self._store.roster.read()}
-        self._store.roster.raise_term(self._mine.term)
-        self._raised = True
+        self._store.roster.raise_term(mine.term)
+        with self._lock:
+            self._raised = self._mine is mine  # the thread that renews the lease may have lost it meanwhile
 
     def _take_a_new_term(self, mine: Lease) -> None:
         seen = self._store.leases.look()

@@ -166,10 +166,11 @@ class Scheduled:
     def insert(self, documents: Sequence[Any]) -> dict[int, str]:
         """Stores jobs; returns the errors by position. One bad or duplicate document does not stop the rest."""
         try:
-            if len(documents) == 1:
-                self.collection.insert_one(documents[0])
-            else:
-                self.collection.bulk_write([InsertOne(document) for document in documents], ordered=False)
+            with pymongo.timeout(_STORED_WITHIN):
+                if len(documents) == 1:
+                    self.collection.insert_one(documents[0])
+                else:
+                    self.collection.bulk_write([InsertOne(document) for document in documents], ordered=False)
         except DuplicateKeyError:
             return {0: "duplicate"}
         except BulkWriteError as error:

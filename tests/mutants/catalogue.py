@@ -1,0 +1,288 @@
+"""The mutants: which rule each leaves out, where, and which check catches it.
+
+A mutant is a piece of the source and what stands there instead. The piece must occur exactly once: if the code has
+changed, applying it fails, and somebody has to look whether the rule is still there (test_mutants.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+SIMULATOR = "simulator"
+"""The check that runs thousands of small worlds; the others are names of tests."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    name: str
+    rule: str
+    """The rule that it leaves out."""
+    file: str
+    old: str
+    new: str
+    check: str = SIMULATOR
+
+    def apply(self, root: Path) -> None:
+        """Changes the copy of the source that is in this folder."""
+        path = root / "src" / "recruiter" / self.file
+        text = path.read_text()
+        found = text.count(self.old)
+        if found != 1:
+            raise LookupError(
+                f"mutant {self.name}: its piece of {self.file} occurs {found} times, not once. If the code has "
+                f"changed, write the mutant anew; if the rule is gone, something is wrong:\n{self.old}"
+            )
+        path.write_text(text.replace(self.old, self.new))
+
+
+_TRANSACTIONS, _ROSTER, _LEAD = "store/transactions.py", "store/collections/roster.py", "steps/lead.py"
+_SCHEDULED, _HELD = "store/collections/scheduled.py", "processes/worker/held_jobs.py"
+
+MUTANTS = (
+    # -- leading
+    Mutant(
+        "no_term_raise",
+        "a new leader raises the term on every worker",
+        _LEAD,
+        "        self._store.roster.raise_term(mine.term)\n",
+        "",
+    ),
+    Mutant(
+        "leads_before_raise",
+        "a leader assigns nothing before the term is raised",
+        _LEAD,
+        "        return self._mine is not None and self._raised and not self._doubted\n",
+        "        return self._mine is not None and not self._doubted\n",
+    ),
+    Mutant(
+        "unknown_keeps_term",
+        "an assignment of unknown outcome costs the term",
+        _LEAD,
+        "        self._doubted = True\n",
+        "        pass\n",
+    ),
+    Mutant(
+        "assign_any_term",
+        "an assignment matches only where no newer term stands",
+        _ROSTER,
+        '                {"_id": worker, "ready": True, "term": {"$lte": term}},\n',
+        '                {"_id": worker, "ready": True},\n',
+    ),
+    Mutant(
+        "ready_before_term",
+        "a worker is not ready before it knows the newest term",
+        _ROSTER,
+        'fresh = {"ready": False,',
+        'fresh = {"ready": True,',
+    ),
+    Mutant(
+        "holder_per_process",
+        "the holder in the lease is unique to an attempt",
+        _LEAD,
+        "        attempt = secrets.token_hex(8)  # new each time: see store/collections/leases.py\n",
+        '        attempt = f"{socket.gethostname()}:{os.getpid()}"\n',
+        "tests/steps/test_lead.py::test_every_attempt_has_a_holder_of_its_own",
+    ),
+    Mutant(
+        "lease_unfenced",
+        "what only the leader may do proves the term",
+        "store/collections/leases.py",
+        "        return self._touch(term, holder, session)\n",
+        "        return True\n",
+    ),
+    Mutant(
+        "dead_leaders_session",
+        "a new leader ends the session of the dead one",
+        _LEAD,
+        "            self._store.transactions.end_session_of(seen.session)",
+        "            pass",
+        "tests/processes/test_dead_in_a_transaction.py",
+    ),
+    # -- settling
+    Mutant(
+        "settle_unfenced",
+        "a worker that is off the roster settles nothing",
+        _TRANSACTIONS,
+        '                raise Superseded(f"worker {worker} is no longer on the roster; its results were dropped")\n',
+        "                self._write(batch, session)\n                return Holding([], 0)\n",
+    ),
+    Mutant(
+        "settle_not_held",
+        "an outcome is written only of a job that is held",
+        _TRANSACTIONS,
+        "            self._write(batch.only(released.held), session)\n",
+        "            self._write(batch, session)\n",
+    ),
+    Mutant(
+        "delete_apart",
+        "a job leaves `scheduled` in the transaction that archives it",
+        _TRANSACTIONS,
+        '            scheduled.delete_many({"_id": {"$in": [*batch.archive, *batch.forget]}}, session=session)\n',
+        '            scheduled.delete_many({"_id": {"$in": [*batch.archive, *batch.forget]}})\n',
+    ),
+    Mutant(
+        "counted_apart",
+        "what goes into the archive is counted in the same transaction",
+        "store/collections/statistics.py",
+        "        if writes:\n            self.collection.bulk_write(writes, ordered=False, session=session)\n",
+        "        if writes:\n            self.collection.bulk_write(writes, ordered=False)\n",
+    ),
+    Mutant(
+        "attempts_unchecked",
+        "a job is rescheduled only as long as its attempts have not moved",
+        _TRANSACTIONS,
+        '    query: Document = {"_id": job.id, "attempts": job.attempts}\n',
+        '    query: Document = {"_id": job.id}\n',
+        "tests/store/test_transactions.py",
+    ),
+    Mutant(
+        "cancelled_comes_back",
+        "a job that was cancelled meanwhile does not come back to a lane",
+        _TRANSACTIONS,
+        '        query["lane"] = {"$ne": CANCELLED_LANE}  # cancelled meanwhile: it must not come back to a lane\n',
+        "        pass\n",
+        "tests/store/test_transactions.py",
+    ),
+    Mutant(
+        "sessions_destroy",
+        "a connection without sessions says nothing about the document",
+        "store/errors.py",
+        "        return Meaning.RECONNECT  # of a connection",
+        "        return Meaning.BAD_DOCUMENT  #",
+        "tests/store/test_connection.py",
+    ),
+    Mutant(
+        "interrupted_destroys",
+        "an ended session says nothing about the document",
+        "store/errors.py",
+        "    *(11601, 206, 225, 251, 256, 267),  # its session or transaction was ended\n",
+        "    *(206, 225, 251, 256, 267),\n",
+        "tests/unit/test_meaning.py",
+    ),
+    # -- holding
+    Mutant(
+        "late_hand_back",
+        "a hand back names the number of releases that it has seen",
+        _ROSTER,
+        'released = self.release(worker, ids, None, {}, settled=seen["settled"])',
+        "released = self.release(worker, ids, None, {})",
+        "tests/store/test_holds.py",
+    ),
+    Mutant(
+        "mark_unproved",
+        "an at-most-once job is marked only by the worker that holds it",
+        _TRANSACTIONS,
+        "            return self._scheduled.mark_started([id for id in ids if id in held], worker, at, session)\n",
+        "            return self._scheduled.mark_started(list(ids), worker, at, session)\n",
+        "tests/store/test_holds.py",
+    ),
+    Mutant(
+        "marked_twice",
+        "an at-most-once job that is marked does not start again",
+        _SCHEDULED,
+        '            {"_id": {"$in": list(ids)}, "started_by": None, "lane": {"$ne": CANCELLED_LANE}},\n',
+        '            {"_id": {"$in": list(ids)}, "lane": {"$ne": CANCELLED_LANE}},\n',
+    ),
+    Mutant(
+        "mark_stays",
+        "an at-most-once job that did not start is handed back without its mark",
+        _HELD,
+        "self._outcomes.append((id, _unmarked(marked) if marked and outcome is None else outcome))",
+        "self._outcomes.append((id, outcome))",
+        "tests/store/test_holds.py",
+    ),
+    Mutant(
+        "old_lists_believed",
+        "an answer that is older than the last release is ignored",
+        _HELD,
+        "        if holding.settled < self._settled or holding.given < self._given:\n            return []\n",
+        "",
+    ),
+    Mutant(
+        "forgotten_when_sent",
+        "a job stays known until its release is answered",
+        _HELD,
+        "            self._states.update((id, HeldState.SETTLING) for id, _ in batch)\n",
+        "            for id, _ in batch:\n                self._states.pop(id, None)\n",
+    ),
+    Mutant(
+        "named_twice",
+        "a job that the list names twice starts once",
+        _HELD,
+        "new = list(dict.fromkeys(id for id in holding.assigned if id not in states))",
+        "new = [id for id in holding.assigned if id not in states]",
+    ),
+    Mutant(
+        "read_locally",
+        "a worker starts only what a majority of the nodes knows",
+        _ROSTER,
+        '        found = self._agreed.find_one({"_id": worker}, _HOLDING)\n',
+        '        found = self.collection.find_one({"_id": worker}, _HOLDING)\n',
+        "tests/store/test_majority.py",
+    ),
+    # -- retiring
+    Mutant(
+        "retired_alive",
+        "a worker that has shown life since stays on the roster",
+        _ROSTER,
+        'found = self._raw.find_one_and_delete({"_id": seen[0], "beats": seen[1]}, session=session)',
+        'found = self._raw.find_one_and_delete({"_id": seen[0]}, session=session)',
+        "tests/store/test_transactions.py",
+    ),
+    Mutant(
+        "no_session_kill",
+        "the session of a dead process is ended, so that its locks go",
+        _TRANSACTIONS,
+        "            self.sessions.end(session)\n",
+        "            pass\n",
+        "tests/processes/test_dead_in_a_transaction.py",
+    ),
+    Mutant(
+        "lost_at_most_once_runs",
+        "an at-most-once job of a dead worker is lost rather than run again",
+        "store/outcomes.py",
+        '        at_most_once=bool(document.get("at_most_once")),\n',
+        "        at_most_once=False,\n",
+        "tests/steps/test_rescue.py",
+    ),
+    # -- repeating, limits
+    Mutant(
+        "occurrence_apart",
+        "an occurrence and its scheduler are written together",
+        _TRANSACTIONS,
+        "            self._scheduled.collection.insert_many(list(by_id.values()), session=session)\n",
+        "            self._scheduled.collection.insert_many(list(by_id.values()))\n",
+    ),
+    Mutant(
+        "scheduler_unseen",
+        "occurrences are made only of a scheduler that is as it was seen",
+        "store/collections/schedulers.py",
+        '    return {"_id": seen.urn, "handled": seen.handled, "revision": seen.revision or {"$in": [None, 0]}}\n',
+        '    return {"_id": seen.urn}\n',
+        "tests/steps/test_unreadable_lease.py",
+    ),
+    Mutant(
+        "limit_counted_twice",
+        "a job counts once against a limit, however often it came to its worker",
+        _ROSTER,
+        '        metered=tuple(dict(field.array({"metered": [], **document}, "metered", _metered)).items()),\n',
+        '        metered=tuple(field.array({"metered": [], **document}, "metered", _metered)),\n',
+        "tests/steps/test_limits_counted.py",
+    ),
+    Mutant(
+        "limit_forgets_held",
+        "a limit counts the jobs that are held",
+        "steps/assign.py",
+        "        for each in holders:\n            self._meter.take(each.lane, each.id)\n",
+        "        holders = []\n",
+    ),
+    Mutant(
+        "recovered_twice",
+        "a job that was recovered is not recovered again",
+        _TRANSACTIONS,
+        'archived, fresh = self._archived.collection, {} if again else {"recovered_as": None}',
+        "archived, fresh = self._archived.collection, dict[str, Any]()",
+        "tests/steps/test_controls.py",
+    ),
+)

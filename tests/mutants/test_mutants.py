@@ -1,0 +1,44 @@
+"""Every mutant still fits the source: a rule that has moved must not lose its mutant in silence."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.catalogue import MUTANTS, SIMULATOR, Mutant
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_it_can_be_applied(mutant: Mutant, tmp_path: Path) -> None:
+    path = tmp_path / "src" / "recruiter" / mutant.file
+    path.parent.mkdir(parents=True)
+    shutil.copy(ROOT / "src" / "recruiter" / mutant.file, path)
+
+    mutant.apply(tmp_path)
+
+    ast.parse(path.read_text())
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_its_check_exists(mutant: Mutant) -> None:
+    if mutant.check != SIMULATOR:
+        for place in mutant.check.split():
+            file, _, name = place.partition("::")
+            assert name.rpartition("::")[2] in (ROOT / file).read_text()
+
+
+def test_one_that_does_not_fit_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "src" / "recruiter" / "one.py"
+    path.parent.mkdir(parents=True)
+    path.write_text("twice\ntwice\n")
+    with pytest.raises(LookupError, match="occurs 2 times"):
+        Mutant("odd", "none", "one.py", "twice", "once").apply(tmp_path)
+
+
+def test_there_are_enough_and_each_has_a_name_of_its_own() -> None:
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 15
