@@ -53,6 +53,8 @@ class Evidence:
     orphans: list[str] = field(default_factory=list)
     stopping: list[str] = field(default_factory=list)
     """What went wrong when the fleet was asked to stop."""
+    mistakes: list[str] = field(default_factory=list)
+    """Lines of the logs in which a process speaks of a mistake of its own."""
     dead_after: float = 15.0
 
 
@@ -66,7 +68,7 @@ def check(evidence: Evidence) -> list[Violation]:
     """Every rule that was broken, and by what."""
     rules = (
         *(_nothing_lost, _one_record_each, _right_results, _runs_explained, _crashes_explained, _at_most_once),
-        *(_limit_held, _each_occurrence_once, _nothing_left),
+        *(_limit_held, _each_occurrence_once, _nothing_left, _no_mistakes),
     )
     return [violation for rule in rules for violation in rule(evidence)]
 
@@ -180,6 +182,11 @@ def _nothing_left(evidence: Evidence) -> Iterator[Violation]:
         yield Violation("nothing left", f"process {process} still runs")
     for what in evidence.stopping:
         yield Violation("nothing left", what)
+
+
+def _no_mistakes(evidence: Evidence) -> Iterator[Violation]:
+    for line in evidence.mistakes:
+        yield Violation("no mistakes", line)
 
 
 # -- what the rules share --------------------------------------------------------------------------------------------

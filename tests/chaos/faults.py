@@ -20,6 +20,8 @@ from recruiter.embedded import EmbeddedReplicaSet
 from tests.chaos.fleet import Fleet, Member
 from tests.chaos.ledger import Ledger
 
+_DEADLY = (signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, 40)
+"""What kills a child: by far most often the kernel, also its own code; and a signal without a name."""
 _STOPPED_WITHIN = 20.0
 """Seconds that a rolling restart waits for one worker; one that is frozen meanwhile stops later."""
 
@@ -67,14 +69,13 @@ class Faults:
         worker = self._chance.choice(self._fleet.workers)
         children = worker.children()
         if children:
-            self._kill("child killed", [self._chance.choice(children)])
+            self._kill("child killed", [self._chance.choice(children)], self._chance.choice(_DEADLY))
 
     def kill_worker(self) -> None:
-        self._kill("worker killed", self._chance.choice(self._fleet.workers).family()[:1])
+        self._kill("worker killed", [self._worker().pid])
 
     def kill_leader(self) -> None:
-        leader = self._leader()
-        self._kill("leader killed", [leader.pid])
+        self._kill("leader killed", [self._leader().pid])
 
     def kill_producer(self) -> None:
         running = [producer for producer in self._fleet.producers if producer.running]
@@ -86,7 +87,7 @@ class Faults:
 
     def freeze_worker(self) -> None:
         """Only the supervisor, or everything below it too; shorter or longer than it takes to be declared dead."""
-        worker = self._chance.choice(self._fleet.workers)
+        worker = self._worker()
         pids = worker.family() if self._chance.random() < 0.5 else [worker.pid]
         self._freeze("worker frozen", pids, self._dead_after * self._chance.choice((0.5, 1.5, 2.0)))
 
@@ -94,7 +95,7 @@ class Faults:
         self._freeze("leader frozen", [self._leader().pid], self._dead_after * self._chance.choice((0.5, 1.5)))
 
     def restart_worker(self) -> None:
-        worker = self._chance.choice(self._fleet.workers)
+        worker = self._worker()
         self._note("worker restarted", worker.family())
         worker.signal(signal.SIGTERM)
 
@@ -185,11 +186,11 @@ class Faults:
             (act,) = chance.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])
             act()
 
-    def _kill(self, kind: str, pids: list[int]) -> None:
+    def _kill(self, kind: str, pids: list[int], number: int = signal.SIGKILL) -> None:
         self._note(kind, pids)
         for pid in pids:
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, number)
 
     def _freeze(self, kind: str, pids: list[int], seconds: float) -> None:
         fault = self._note(kind, pids)
@@ -211,6 +212,11 @@ class Faults:
             self._frozen.discard(pid)
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
+
+    def _worker(self) -> Member:
+        """Mostly one that is at work: on a slow machine nothing would ever come up, and nothing be shown."""
+        at_work = [worker for worker in self._fleet.workers if worker.children()]
+        return self._chance.choice(at_work if at_work and self._chance.random() < 0.8 else self._fleet.workers)
 
     def _leader(self) -> Member:
         """Whoever the lease names; while MongoDB does not say, one of those that could lead."""

@@ -29,6 +29,7 @@ from tests.chaos.fleet import Fleet
 DATABASE = "chaos"
 LEASE, DEAD_AFTER = 2.0, 4.0
 _DRAIN_WITHIN = 180.0
+_MISTAKE = "a mistake inside Recruiter"
 _NOT_NEEDED = {"trace": 0, "log": 0}
 
 
@@ -108,6 +109,7 @@ class ChaosRun:
             roster=list(database.roster.find({})),
             orphans=orphans,
             stopping=stopping,
+            mistakes=list(_mistakes(self._folder)),
             dead_after=DEAD_AFTER,
         )
 
@@ -141,6 +143,13 @@ def _runs(lines: Iterable[ledger.Line]) -> Iterable[Run]:
         for line in sorted(begun, key=lambda each: each["at"]):
             end = over.pop(0) if over and over[0] >= line["at"] else None
             yield Run(line["job"], line["task"], line["worker"], line["pid"], line["attempt"], line["at"], end)
+
+
+def _mistakes(folder: Path) -> Iterable[str]:
+    for log in sorted(folder.glob("*.log")):
+        for line in log.read_text(errors="replace").splitlines():
+            if _MISTAKE in line:
+                yield f"{log.name}: {line[:300]}"
 
 
 def main() -> int:

@@ -77,6 +77,7 @@ def test_a_flawless_run_has_no_violations() -> None:
         ),
         pytest.param("nothing left", {"roster": [{"_id": WORKER}]}, id="a worker left on the roster"),
         pytest.param("nothing left", {"orphans": ["12 sleep"]}, id="a process left behind"),
+        pytest.param("no mistakes", {"mistakes": ["worker-0.log: a mistake"]}, id="a mistake in a log"),
     ],
 )
 def test_the_checker_finds(rule: str, changes: dict[str, Any]) -> None:

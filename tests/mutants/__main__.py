@@ -17,8 +17,8 @@ from pathlib import Path
 from tests.mutants.catalogue import MUTANTS, SIMULATOR, Mutant
 
 ROOT = Path(__file__).parents[2]
-_SEEDS = 2000
-_LONGEST_CHECK = 400.0
+_SEEDS = 500
+_LONGEST_CHECK = 600.0
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from recruiter.steps.settle import settle
 from recruiter.store import outcomes
 from recruiter.store.codec import Document, decode
 from recruiter.store.collections.roster import Holding
+from recruiter.store.collections.scheduled import ProgressMark
 from recruiter.store.outcomes import Outcome
 from tests.simulator.ledger import Ledger, SimulatedRun
 from tests.simulator.process import Process
@@ -85,7 +86,19 @@ class Worker:
         held.saw([(job, run.since) for job, run in self._running.values()], now, HEARTBEAT)
         if beat.holding.assigned:
             self._pass_on_flags(held, beat.holding)
+            self._mark_progress(held)
         return HEARTBEAT
+
+    def _mark_progress(self, held: HeldJobs) -> None:
+        """For people to see; it may come at any time and must change nothing else."""
+        runs = [each for each in self._running.values() if held is self._held and self._hub.now - each[1].began > 0.2]
+        documents = [(decode(job.raw), run) for job, run in runs]
+        marks = [
+            ProgressMark(d["_id"], d["attempts"], d.get("locked_by"), held.worker, run.since, {"progress": 0.5})
+            for d, run in documents
+        ]
+        if marks:
+            self._store.scheduled.mark_progress(marks)
 
     def _join(self, held: HeldJobs) -> float:
         moment = self._clock.now()
@@ -164,7 +177,7 @@ class Worker:
         held = self._held
         batch = held.to_settle()
         if not batch:
-            return 0.1
+            return 0.2
         try:
             holding = settle(self._store, held.worker, batch, {"prefetch": 1, "draining": False})
         except Superseded:
