@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -154,10 +154,11 @@ class Fleet:
                 member.process.wait()
         return wrong
 
-    def orphans(self) -> Iterator[psutil.Process]:
+    def orphans(self) -> list[str]:
         """Processes of this run that nobody owns any more: they carry its ledger in their environment."""
-        mine = {os.getpid()}
+        found: list[str] = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
-                if process.pid not in mine and process.environ().get("CHAOS_LEDGER") == str(self._folder):
-                    yield process
+                if process.pid != os.getpid() and process.environ().get("CHAOS_LEDGER") == str(self._folder):
+                    found.append(f"{process.pid} {process.cmdline()}")
+        return found

@@ -29,6 +29,7 @@ from tests.chaos.fleet import Fleet
 DATABASE = "chaos"
 LEASE, DEAD_AFTER = 2.0, 4.0
 _DRAIN_WITHIN = 180.0
+_GONE_WITHIN = 15.0
 _MISTAKE = "a mistake inside Recruiter"
 _NOT_NEEDED = {"trace": 0, "log": 0}
 
@@ -73,8 +74,14 @@ class ChaosRun:
             self._quiet(fleet, recruiter)
         finally:
             stopping = fleet.stop()
-        orphans = [f"{process.pid} {process.cmdline()}" for process in fleet.orphans()]
-        return self._evidence(faults, client, stopping, orphans)
+        return self._evidence(faults, client, stopping, self._orphans(fleet))
+
+    def _orphans(self, fleet: Fleet) -> list[str]:
+        """Those that stay: a helper of Python's may need a moment to notice that its process has ended."""
+        deadline = time.monotonic() + _GONE_WITHIN
+        while (left := fleet.orphans()) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        return left
 
     def _quiet(self, fleet: Fleet, recruiter: Recruiter) -> None:
         """No more faults: the producers finish, no more occurrences, and everything that waits is run."""
