@@ -182,7 +182,7 @@ class Collection:
         return network.call(f"{self.name}.{what}", lambda: act(transaction), writes=alone)
 
     def _form(self, document: Document) -> Any:
-        return RawBSONDocument(encode(document), RAW) if self._raw else documents.stored(document)
+        return RawBSONDocument(encode(document), RAW) if self._raw else dict(document)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 

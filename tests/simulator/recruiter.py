@@ -78,7 +78,7 @@ class Recruiter:
             raise
         if round.refused:
             self._leadership.verify()
-        self._pause = 0.05 if round.assigned else min(1.0, 2 * self._pause)
+        self._pause = 0.05 if round.assigned else min(1.2, 2 * self._pause)
         return self._pause
 
     def _learn_rules(self) -> None:

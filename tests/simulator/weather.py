@@ -87,7 +87,7 @@ class ProcessNetwork:
                 self._tell(f"{what} {str(answer)[:200]}")
         else:
             self._in_trouble(what, act, deadline, writes, commits)
-        if self._hub.chance(0.5):
+        if self._hub.chance(0.3):
             self._hub.sleep(self._hub.random.random() * _LATENCY)
         self._perhaps_fail(weather, what)
         return answer

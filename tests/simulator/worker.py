@@ -22,7 +22,7 @@ from tests.simulator.ledger import Ledger, SimulatedRun
 from tests.simulator.process import Process
 from tests.simulator.recruiter import DEAD_AFTER
 
-HEARTBEAT = 0.6
+HEARTBEAT = 0.8
 TASKS = ("flaky", "limited", "once", "plain")
 
 
@@ -141,7 +141,7 @@ class Worker:
             holding = self._store.roster.holding(held.worker)
             if holding is not None and held.hear(holding):
                 return 0.0
-        return 0.35
+        return 0.6
 
     def _mark(self, held: HeldJobs, jobs: list[HeldJob]) -> None:
         try:

@@ -97,7 +97,7 @@ class World:
         self._produce()
         if chance.random() < 0.3:
             self._step_clocks()
-        self.hub.run(chance.choice((4.0, 7.0)), self._over)
+        self.hub.run(chance.choice((3.0, 6.0)), self._over)
         self._calm = True
         self._pause_scheduler()
         self.hub.run(self.hub.now + _LONGEST_CALM, self._settled)
