@@ -57,7 +57,8 @@ class Results:
             for id, futures in waiting.items():
                 for future in futures:
                     _tell(
-                        future, StoreError(f"the recruiter was closed while somebody waited for job {id!r}; ask again")
+                        future,
+                        StoreError(f"the recruiter was closed while a caller waited for job {id!r}; call it again"),
                     )
             self._arrived.notify()
 
@@ -217,7 +218,7 @@ class JobHandle(Generic[R]):
         return value
 
     def _too_late(self, seconds: float | None) -> ResultTimeout:
-        return ResultTimeout(f"job {self.id!r} has not ended within {seconds:g} s; it goes on, ask again")
+        return ResultTimeout(f"job {self.id!r} has not ended within {seconds:g} s; it continues; wait again")
 
     def __repr__(self) -> str:
         return f"JobHandle({self.id!r})"

@@ -129,7 +129,9 @@ class Settings(TargetSettings):
         if self.heartbeat <= timedelta(0):
             raise ValueError("heartbeat must be above zero")
         if self.considered_dead_after < 3 * self.heartbeat:
-            raise ValueError("considered_dead_after must be at least three heartbeats: one late beat is no death")
+            raise ValueError(
+                "considered_dead_after must be at least three heartbeats: one late heartbeat must not count as a death"
+            )
         if self.lease_time < timedelta(milliseconds=500):
             raise ValueError("lease_time must be at least 500ms")
         if self.backoff_from <= timedelta(0) or self.backoff_to < self.backoff_from:
@@ -142,7 +144,7 @@ class Settings(TargetSettings):
 def _config_file() -> Path:
     named = os.environ.get(CONFIG_VARIABLE)
     if named and not Path(named).is_file():
-        raise SettingsError(f"{CONFIG_VARIABLE} names {named!r}, and there is no such file")
+        raise SettingsError(f"{CONFIG_VARIABLE} names {named!r}, but there is no such file")
     return Path(named or CONFIG_FILE)
 
 

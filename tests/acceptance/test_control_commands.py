@@ -84,7 +84,7 @@ class TestWorkers:
         assert (code, "recruiter worker resume host1:7:ab12" in said) == (0, True)
         assert "kept idle by ada: it swaps" in command("worker", "list")[1]
         assert [worker.draining for worker in store.roster.read()] == [True]
-        assert command("worker", "resume", "host1:7:ab12") == (0, "host1:7:ab12 is given jobs again\n")
+        assert command("worker", "resume", "host1:7:ab12") == (0, "worker host1:7:ab12 gets jobs again\n")
         assert [worker.draining for worker in store.roster.read()] == [False]
         del recruiter
 
@@ -157,7 +157,7 @@ class TestGroups:
 
         assert (code, said) == (0, "group mail is paused. Resume it with: recruiter group resume mail\n")
         assert recruiter.controls.rules().paused["group:mail"].reason == "maintenance"
-        assert run("group", "resume", "mail", RECRUITER_TARGET=target) == (0, "group mail goes on\n")
+        assert run("group", "resume", "mail", RECRUITER_TARGET=target) == (0, "group mail is resumed\n")
         assert here(target, "group", "resume", "mail") == (0, "group mail was not paused\n")
 
     def test_all(self, recruiter: Recruiter, command: Command) -> None:
@@ -172,16 +172,16 @@ class TestGroups:
         code, said = command("group", "pause", "mial")
 
         assert code == 0
-        assert "note: nobody knows a group 'mial'; did you mean mail?" in said
+        assert "note: there is no group 'mial'; did you mean mail?" in said
         assert "note" not in command("group", "pause", "mail")[1]
         del recruiter
 
     @pytest.mark.parametrize(
         ("arguments", "code", "told"),
         [
-            (["pause"], 2, "name a group, or say --all"),
-            (["pause", "mail", "--all"], 2, "name a group, or say --all"),
-            (["resume"], 2, "name a group, or say --all"),
+            (["pause"], 2, "name a group, or give --all"),
+            (["pause", "mail", "--all"], 2, "name a group, or give --all"),
+            (["resume"], 2, "name a group, or give --all"),
             (["pause", "a b"], 1, "group 'a b' is not a name"),
         ],
         ids=str,
@@ -213,7 +213,7 @@ class TestLimits:
         assert [limit["subject"] for limit in json.loads(command("limit", "list", "--output", "json")[1])] == [
             limit.subject for limit in recruiter.controls.limits()
         ]
-        assert command("limit", "remove", "task:send") == (0, "task:send is not limited any more\n")
+        assert command("limit", "remove", "task:send") == (0, "task:send has no limit any more\n")
         assert "task:send" not in command("limit", "list")[1]
 
     def test_none_at_once_is_told_too(self, recruiter: Recruiter, command: Command) -> None:
@@ -232,7 +232,7 @@ class TestLimits:
         del recruiter
 
     def test_a_slip_of_the_pen_is_noted(self, recruiter: Recruiter, command: Command) -> None:
-        assert "note: nobody knows a task 'snd'; did you mean send?" in command("limit", "set", "task:snd", "1")[1]
+        assert "note: there is no task 'snd'; did you mean send?" in command("limit", "set", "task:snd", "1")[1]
         assert "note" not in command("limit", "set", "key:customer", "1")[1]
         del recruiter
 

@@ -165,7 +165,7 @@ class TestList:
 
     def test_pages(self, ask: Command) -> None:
         first = ask("list", "--limit", "3", "--output", "jsonl")[1]
-        (after,) = re.findall(r"There are more; go on with --after (\S+)", first)
+        (after,) = re.findall(r"There are more jobs\. Show the next page with: --after (\S+)", first)
 
         code, second = ask("list", "--limit", "3", "--output", "jsonl", "--after", after)
 
@@ -219,7 +219,7 @@ class TestShow:
         assert code == 0
         for words in (
             rf"job {seen.failed}\n",
-            r"  has ended at .* UTC with 'tried-too-many-times': ValueError:\n  nobody is no address\n",
+            r"  ended at .* UTC with 'tried-too-many-times': ValueError:\n  nobody is no address\n",
             r"  state +failed\n",
             r"  task +send_listed\n",
             r"  retry +RetryManyTimes\(1, 0.001\)\n",
@@ -247,7 +247,7 @@ class TestShow:
         ("which", "words"),
         [
             ("running", [r"running for 1m \d+s on worker host1:7:ab12", r"held by +host1:7:ab12", "attempt 1 started"]),
-            ("queued", ["no recruiter leads", r"state +waiting"]),
+            ("queued", ["there is no leader", r"state +waiting"]),
             ("postponed", [r"postponed until .* in 1h 59m", "due"]),
         ],
     )
@@ -303,7 +303,7 @@ class TestShow:
         code, said = here(world.recruiter.address, "job", "show", "by-hand")
 
         assert code == 0
-        assert "is not adopted yet" in said
+        assert "no leader has adopted it yet" in said
 
 
 class TestIds:
@@ -325,7 +325,10 @@ class TestIds:
 
         code, said = here(target, "job", "show", "4711")
 
-        assert (code, said) == (1, "recruiter: '4711' may be any of '4711' and 4711; use Python to tell them apart\n")
+        assert (code, said) == (
+            1,
+            "recruiter: '4711' may be any of '4711' and 4711; use recruiter.find() in Python to choose one\n",
+        )
 
 
 class TestActing:
@@ -401,9 +404,9 @@ class TestBadInput:
         [
             (["show", "nobody"], 1, "there is no job 'nobody'"),
             (["show", "5f0000000000000000000001"], 1, "there is no job '5f0000000000000000000001'"),
-            (["list", "--task", "sned_listed"], 2, "nobody knows a task 'sned_listed'; did you mean send_listed"),
-            (["list", "--group", "mial"], 2, "nobody knows a group 'mial'; did you mean mail?"),
-            (["cancel", "--task", "x1", "--yes"], 2, "nobody knows a task 'x1'; there are "),
+            (["list", "--task", "sned_listed"], 2, "there is no task 'sned_listed'; did you mean send_listed"),
+            (["list", "--group", "mial"], 2, "there is no group 'mial'; did you mean mail?"),
+            (["cancel", "--task", "x1", "--yes"], 2, "there is no task 'x1'; there are "),
             (["list", "--state", "fialed"], 2, "'fialed' is no state; a job is waiting, "),
             (
                 ["list", "--since", "soon"],
@@ -430,7 +433,7 @@ class TestBadInput:
                 "jobs that are waiting cannot be removed; cancel them first",
             ),
             (["cancel", "--state", "failed", "--yes"], 2, "jobs that are failed cannot be cancelled; `recover` runs"),
-            (["cancel", "x", "--task", "y"], 2, "say which jobs to cancel: either ids, or a filter such as --task"),
+            (["cancel", "x", "--task", "y"], 2, "name the jobs to cancel: give ids, or a filter such as --task"),
             (["recover", "x", "--schedule-at", "later"], 2, "'later' is no date; write 2030-12-01T22:18:00Z"),
         ],
         ids=lambda value: " ".join(value) if isinstance(value, list) else None,

@@ -56,7 +56,7 @@ def test_without_a_leader_that_is_why(recruiter: Recruiter, store: Store, target
     del recruiter
     store.leases.collection.delete_many({})
 
-    assert "no recruiter leads" in lines(here(target, "job", "list")[1])["fine"]
+    assert "there is no leader" in lines(here(target, "job", "list")[1])["fine"]
 
 
 def test_the_live_screen_says_it_where_there_is_room(recruiter: Recruiter, target: str) -> None:

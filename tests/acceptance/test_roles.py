@@ -126,7 +126,7 @@ def test_a_producer_a_fleet_and_one_who_looks(prepared: GuardedServer, tmp_path:
     process = Process(["start", "all", "--bootstrap", jobs.__file__], environment, tmp_path / "log", None)
     try:
         process.says("joined the roster")
-        process.says("leads now")
+        process.says("is the leader now")
 
         # when a producer works with it, then all that the page promises works
         producer = prepared.uri(prepared.user("producer", PRODUCER))
@@ -152,7 +152,7 @@ def test_a_producer_a_fleet_and_one_who_looks(prepared: GuardedServer, tmp_path:
         ):
             code, said = run(*command, RECRUITER_TARGET=looker)
             assert code == 0, f"{command}: {said}"
-            assert "could not be looked at" not in said
+            assert "a check could not run" not in said
             assert not tells_a_password(said)
 
         # when the leader and the worker are killed, then others bury them, sessions and all
@@ -323,7 +323,7 @@ class TestDegraded:
         environment = {**os.environ, "RECRUITER_TARGET": target}
         process = Process(["start", "all", "--bootstrap", jobs.__file__], environment, tmp_path / "log", None)
         try:
-            process.says("cannot listen for changes")
+            process.says("cannot watch the change stream")
             producer = prepared.uri(prepared.user("producer", PRODUCER))
             jobs.recruiter.point_at(producer)
             assert jobs.add.enqueue(1, 2).result(timeout=60) == 3

@@ -126,7 +126,7 @@ def test_remove_asks_first(recruiter: Recruiter, command: Command) -> None:
     assert "1 of its jobs waits or runs and will be cancelled" in said
     assert "--yes" in said
     assert len(recruiter.schedulers()) == 2
-    assert command("remove", "often", "--yes") == (0, "often is removed.\n")
+    assert command("remove", "often", "--yes") == (0, "scheduler often is removed.\n")
     assert [each.urn for each in recruiter.schedulers()] == ["report:daily"]
 
 

@@ -124,7 +124,7 @@ class TestBesideAFleet:
     def test_a_leader_that_sleeps_gives_it_a_job_at_once(self, start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("RECRUITER_LEASE_TIME", "60s")
         options = ("--lease-time", "60s", "--considered-dead-after", "300s", "--backoff-from", "60s")
-        start("start", "recruiter", "--bootstrap", JOBS, *options, "--backoff-to", "60s").says("leads now")
+        start("start", "recruiter", "--bootstrap", JOBS, *options, "--backoff-to", "60s").says("is the leader now")
         jobs.my_pid.enqueue()
 
         report = jobs.recruiter.run("my_pid", wait="10s")
@@ -156,7 +156,7 @@ class TestBesideAFleet:
     ) -> None:
         # given a caller frozen in the middle of a job until it is off the roster
         gate = tmp_path / "gate"
-        start("start", "recruiter", "--bootstrap", JOBS, **QUICK).says("leads now")
+        start("start", "recruiter", "--bootstrap", JOBS, **QUICK).says("is the leader now")
         handle = jobs.wait_for_file.enqueue(str(gate))
         caller = start("run", "wait_for_file", script=CALLS, **QUICK)
         eventually(lambda: [run for entry in store.roster.entries() for run in entry.running])

@@ -69,7 +69,7 @@ def launched(target: str, folder: Path, *arguments: str) -> Iterator[Process]:
 @pytest.fixture(scope="module")
 def leader(target: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with launched(target, tmp_path_factory.mktemp("leader"), "recruiter") as process:
-        process.says("leads now")
+        process.says("is the leader now")
         yield
 
 

@@ -111,4 +111,4 @@ def test_everything_waits_and_resumes_when_there_is_space_again(
     assert [process.popen.poll() for process in fleet] == [None, None, None]
     worker.says("answers again")
     for process in fleet:
-        assert "a mistake inside" not in process.log
+        assert "a bug in Recruiter" not in process.log

@@ -57,12 +57,12 @@ def test_a_process_is_healthy_while_its_loop_goes_round(
 
 @pytest.fixture
 def signs() -> dict[str, str]:
-    return {"worker": "joined the roster", "recruiter": "leads now", "cleaner": "keeps the archive small"}
+    return {"worker": "joined the roster", "recruiter": "is the leader now", "cleaner": "keeps the archive small"}
 
 
 def test_a_recruiter_that_stands_by_is_healthy_too(start: Starter, target: str) -> None:
     first = start("start", "recruiter", **HASTY)
-    first.says("leads now")
+    first.says("is the leader now")
     second = start("start", "recruiter", **HASTY)
     second.says("stands by")
 

@@ -78,7 +78,7 @@ def test_a_leader_frozen_past_its_lease_changes_nothing_when_it_wakes(
     # then it steps back without having assigned anything; the lease beats on, or it would lead again, and rightly
     def stepped_back() -> bool:
         store.leases.collection.update_one({"_id": "leader"}, {"$inc": {"beats": 1}})
-        return "leads no more" in members[frozen].log
+        return "is no longer the leader" in members[frozen].log
 
     eventually(stepped_back)
     holding = store.roster.holding("w")

@@ -285,7 +285,7 @@ class TestLocked:
         assert found.state == State.RUNNING
         assert explain(store, "x", NOW) == (
             "another program has inserted and locked it: other:1 since 2030-01-01 11:55:00 UTC; "
-            "it is taken over at 12:10:00 UTC"
+            "the lock ends at 12:10:00 UTC"
         )
 
     def test_what_is_malformed_is_not_seen_before_it_is_set_aside(self, store: Store, leader: Leader) -> None:

@@ -343,12 +343,12 @@ class TestExplain:
     def test_postponed_because_it_asked_for_it(self, fleet: Fleet) -> None:
         (job,) = insert(fleet.store, a_job(scheduled_at=NOW + timedelta(minutes=5)))
         fleet.store.scheduled.collection.update_one({"_id": job}, {"$set": {"snoozed": "no file yet"}})
-        assert fleet.why(job).endswith("because it asked for it: no file yet")
+        assert fleet.why(job).endswith("because the job raised RetryLater: no file yet")
 
     def test_nobody_leads(self, fleet: Fleet) -> None:
         (job,) = fleet.jobs(1)
         fleet.lead.resign()
-        assert fleet.why(job) == "no recruiter leads: start one with `recruiter start recruiter`"
+        assert fleet.why(job) == "there is no leader: start one with `recruiter start recruiter`"
 
     def test_no_worker(self, fleet: Fleet) -> None:
         (job,) = fleet.jobs(1)
@@ -390,7 +390,7 @@ class TestExplain:
         fleet.worker(slots=2)
         jobs = fleet.jobs(2)
         fleet.round()
-        assert "given to worker w1, number 1 of 2 in its list" in [fleet.why(job) for job in jobs]
+        assert "assigned to worker w1, as number 1 of its 2 jobs" in [fleet.why(job) for job in jobs]
         fleet.store.roster.beat("w1", running(jobs[0]), within=20)
         assert fleet.why(jobs[0]).startswith("running for 0s on worker w1")
 
@@ -418,9 +418,9 @@ class TestExplain:
 
     def test_not_adopted(self, fleet: Fleet) -> None:
         fleet.store.scheduled.collection.insert_one({"_id": "y", "task": "add"})
-        assert fleet.why("y").startswith("was inserted by another program and is not adopted yet")
+        assert fleet.why("y").startswith("another program has inserted this job, and no leader has adopted it yet")
 
     def test_nothing_holds_it_back(self, fleet: Fleet) -> None:
         fleet.worker(slots=1)
         (job,) = fleet.jobs(1)
-        assert fleet.why(job) == "due, and nothing holds it back; it is the next of its kind"
+        assert fleet.why(job) == "due, and nothing blocks it; it is the next of its lane"

@@ -129,7 +129,7 @@ class TestSchema:
     def test_an_index_that_is_missing(self, ward: Ward) -> None:
         ward.store.scheduled.collection.drop_index("due")
         ward.finds(PROBLEM, "index due of scheduled is missing", "recruiter prepare")
-        ward.finds(PROBLEM, "something could not be looked at", "recruiter prepare")  # and all else is
+        ward.finds(PROBLEM, "a check could not run", "recruiter prepare")  # and all else is
 
         made = ward.store.prepare()
 
@@ -158,26 +158,28 @@ class TestSchema:
 
 class TestLeader:
     def test_there_never_was_one(self, ward: Ward) -> None:
-        ward.finds(PROBLEM, "no recruiter leads", "recruiter start recruiter")
+        ward.finds(PROBLEM, "there is no leader", "recruiter start recruiter")
 
     def test_it_has_resigned(self, ward: Ward) -> None:
         ward.leader()
         ward.store.leases.resign(1, "holder")
-        ward.finds(PROBLEM, "no recruiter leads", "recruiter start recruiter")
+        ward.finds(PROBLEM, "there is no leader", "recruiter start recruiter")
 
     def test_it_is_silent_and_nobody_takes_over(self, ward: Ward) -> None:
         ward.leader(seen=timedelta(minutes=5))
-        ward.finds(PROBLEM, "on here (pid 7)", "5m ago", "nobody has taken over", "recruiter start recruiter")
+        ward.finds(
+            PROBLEM, "on here (pid 7)", "5m ago", "no other recruiter has taken over", "recruiter start recruiter"
+        )
 
     def test_it_leads(self, ward: Ward) -> None:
         ward.leader(since=ward.now - timedelta(hours=2))
-        ward.finds(OK, "on here (pid 7) leads for 2h", "term 1; nobody stands by")
+        ward.finds(OK, "on here (pid 7) leads for 2h", "term 1; no other recruiter stands by")
 
     def test_others_stand_by(self, ward: Ward) -> None:
         ward.leader()
         ward.process("recruiter", "here", 7)  # the leader itself
         ward.process("recruiter", "there", 7)
-        ward.finds(OK, "leads", "one stands by")
+        ward.finds(OK, "leads", "1 stands by")
         ward.process("recruiter", "here", 8)
         ward.process("recruiter", "killed", 1)
         ward.store.processes.collection.update_one({"_id": "killed:1"}, {"$set": {"seen_at": ward.now - MINUTE}})
@@ -210,12 +212,12 @@ class TestWorkers:
     def test_one_is_kept_idle(self, ward: Ward) -> None:
         ward.worker()
         ward.store.roster.keep_idle("w1", {"at": ward.now, "by": "ada", "reason": "a new disk"})
-        ward.finds(NOTE, "worker w1 is given nothing", "ada", "a new disk", "recruiter worker resume w1")
+        ward.finds(NOTE, "worker w1", "was drained by ada", "a new disk", "recruiter worker resume w1")
 
     def test_one_is_leaving(self, ward: Ward) -> None:
         ward.worker()
         ward.store.roster.beat("w1", {"draining": True}, within=10)
-        ward.finds(NOTE, "worker w1 was asked to stop")
+        ward.finds(NOTE, "worker w1 is stopping")
 
     def test_no_cleaner_runs(self, ward: Ward) -> None:
         ward.process("cleaner", "here", 9)
@@ -274,7 +276,7 @@ class TestJobs:
         ward.worker(slots=1)
         (held, *_) = ward.jobs(5)
         ward.store.roster.assign({"w1": [held]}, 1)
-        ward.finds(OK, "5 jobs wait or run, and all of them can")
+        ward.finds(OK, "5 jobs wait or run, and nothing blocks them")
 
     def test_of_a_paused_group(self, ward: Ward) -> None:
         ward.jobs(3, group="mail")
@@ -284,7 +286,7 @@ class TestJobs:
 
     def test_when_all_starts_are_blocked(self, ward: Ward) -> None:
         ward.store.limits.pause("fleet", Pause(ward.now, None, None))
-        ward.finds(NOTE, "no job starts anywhere", "somebody", "recruiter group resume --all")
+        ward.finds(NOTE, "all starts are blocked by", "somebody", "recruiter group resume --all")
 
     def test_of_many_kinds(self, ward: Ward) -> None:
         for number in range(7):

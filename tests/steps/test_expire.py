@@ -140,7 +140,7 @@ class TestNeverStarted:
         assert {job.id for job in sandbox.jobs()} == {other.id, plain.id}
         assert "expired" in recruiter.explain(late.id)
         assert "it had not started by 2030-01-01 01:00:00" in recruiter.explain(late.id)
-        assert "not to be started after 2030-01-01 02:00:00 UTC" in recruiter.explain(other.id)
+        assert "it expires at 2030-01-01 02:00:00 UTC" in recruiter.explain(other.id)
 
     def test_one_that_somebody_holds_is_left_to_him(self, recruiter: Recruiter, sandbox: Sandbox) -> None:
         job = recruiter.job("unknown").expires_in("1h").in_background().execute()

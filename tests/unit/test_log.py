@@ -70,7 +70,7 @@ class TestText:
         assert found[2] == socket.gethostname()
         assert int(found[3]) == os.getpid()
         assert (found[4], found[5]) == ("worker", "WARNING")
-        assert found[6] == "worker w1 fell silent and was retired; 3 jobs released, crashed: [7]"
+        assert found[6] == "worker w1 was silent and was retired; 3 jobs released, crashed: [7]"
 
     def test_below_the_level_nothing_is_written(self, lines: Lines) -> None:
         ended = Event("job.ended", {"job": 1, "task": "add", "seconds": 0.0123})
@@ -154,7 +154,7 @@ class TestJson:
             "pid": os.getpid(),
             "program": "worker",
             "level": "warning",
-            "message": "worker w1 fell silent and was retired; 3 jobs released, crashed: [7]",
+            "message": "worker w1 was silent and was retired; 3 jobs released, crashed: [7]",
             "event": "worker.retired",
             "worker": "w1",
             "released": 3,

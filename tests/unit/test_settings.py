@@ -114,7 +114,7 @@ class TestRefusals:
         monkeypatch.setenv("RECRUITER_CONFIG", "/nowhere/r.toml")
 
         with pytest.raises(
-            SettingsError, match=r"RECRUITER_CONFIG names '/nowhere/r\.toml', and there is no such file"
+            SettingsError, match=r"RECRUITER_CONFIG names '/nowhere/r\.toml', but there is no such file"
         ):
             Settings.load()
 

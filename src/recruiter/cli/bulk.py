@@ -45,7 +45,7 @@ def act(
     """Returns the exit code: 0 if it was done to all jobs."""
     filter = which.to_filter()
     if bool(ids) + (not filter.is_empty) + everything != 1:
-        raise SettingsError(f"say which jobs to {action.verb}: either ids, or a filter such as --task, or --everything")
+        raise SettingsError(f"name the jobs to {action.verb}: give ids, or a filter such as --task, or --everything")
     return _each(recruiter, action, ids) if ids else _many(recruiter, action, filter, yes)
 
 

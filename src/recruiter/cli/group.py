@@ -66,7 +66,7 @@ def pause(
         if all or group is None:
             _exactly_one(group, all)
             recruiter.controls.block_starts(by=by, reason=reason)
-            say("no job starts any more. Allow it with: recruiter group resume --all")
+            say("All starts are blocked. Allow them with: recruiter group resume --all")
         else:
             with noting_new_names(recruiter, "group", group):
                 recruiter.controls.pause_group(group, by=by, reason=reason)
@@ -85,9 +85,9 @@ def resume(
             say("jobs start again" if was else "starts were not blocked")
         else:
             was = recruiter.controls.resume_group(group)
-            say(f"group {group} goes on" if was else f"group {group} was not paused")
+            say(f"group {group} is resumed" if was else f"group {group} was not paused")
 
 
 def _exactly_one(group: str | None, all: bool) -> None:
     if (group is None) != all:
-        raise SettingsError("name a group, or say --all")
+        raise SettingsError("name a group, or give --all")

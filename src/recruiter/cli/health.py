@@ -27,7 +27,7 @@ def health_(
     considered_dead_after: str | None = None,
     target: TargetOptions = TargetOptions(),
 ) -> int:
-    """Whether MongoDB can be written to, and processes of this host are at work. Exit code 0, or 1, or 4: no MongoDB.
+    """Checks that MongoDB accepts writes and processes of this host are alive. Exit code 0, 1, or 4 without MongoDB.
 
     Parameters
     ----------
@@ -51,11 +51,11 @@ def health_(
     except StoreUnreachable as error:
         if not live:
             raise
-        say(f"{error}. Nothing is known of the process; that is not held against it", stderr=True)
+        say(f"{error}. The state of the process is unknown, so it is taken to be alive", stderr=True)
         return 0
     finally:
         store.close()
-    say(f"MongoDB {facts.version} at {facts.address} can be written to")
+    say(f"MongoDB {facts.version} at {facts.address} accepts writes")
     for answer in answers:
         say(answer.text, stderr=not answer.well)
     return 0 if all(answer.well for answer in answers) else 1

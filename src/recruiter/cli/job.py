@@ -78,7 +78,7 @@ def list_(
         if output != "jsonl":
             show(rows, COLUMNS, output, empty=f"There are no jobs{'' if wanted.is_empty else f' ({wanted})'}.")
         if next_ is not None:
-            say(f"There are more; go on with --after {next_}", stderr=True)
+            say(f"There are more jobs. Show the next page with: --after {next_}", stderr=True)
 
 
 @app.command

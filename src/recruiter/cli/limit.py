@@ -86,7 +86,7 @@ def remove(subject: str, /, *, common: given.TargetOptions = given.TargetOptions
         recruiter.controls.remove_limit(subject)
         declared = recruiter.controls.rules().declared.get(subject)
         again = f"has the limit again that the application declares: {_told(declared)}" if declared is not None else ""
-        say(f"{subject} {again or 'is not limited any more'}")
+        say(f"{subject} {again or 'has no limit any more'}")
 
 
 @app.command

@@ -70,8 +70,8 @@ def _unexpected(error: Exception, debug: bool) -> None:
     what = f"{type(error).__name__}: {mask(said_by(error))}"
     hint = "" if debug else " `--debug` shows where it happened."
     say(
-        f"recruiter: unexpected error: {what}. A document may be odd (`recruiter doctor` names it), or this is a "
-        f"mistake in Recruiter: please report it.{hint}",
+        f"recruiter: unexpected error: {what}. A document may be malformed (`recruiter doctor` names it), or this is a "
+        f"bug in Recruiter: please report it.{hint}",
         stderr=True,
     )
 

@@ -96,14 +96,16 @@ def ask(question: str, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        raise RecruiterError(f"{question} Nobody is there to answer; say --yes to do it without asking")
+        raise RecruiterError(f"{question} There is no terminal to answer on; add --yes to skip the question")
     return input(f"{printable(question)} [y/N] ").strip().lower() in ("y", "yes")
 
 
 def choose(question: str, names: Sequence[str]) -> str | None:
     """One of these, by its number or its name; None when the person gives no answer."""
     if not sys.stdin.isatty():
-        raise RecruiterError(f"{question} Nobody is there to answer; name one of: {', '.join(map(one_line, names))}")
+        raise RecruiterError(
+            f"{question} There is no terminal to answer on; name one of: {', '.join(map(one_line, names))}"
+        )
     for number, name in enumerate(names, 1):
         say(f"{number:4}  {one_line(name)}")
     while True:

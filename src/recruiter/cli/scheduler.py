@@ -19,6 +19,7 @@ from recruiter.cli.options import settings_from
 from recruiter.cli.output import Output, ask, choose, say, show
 from recruiter.domain.duration import humanize
 from recruiter.domain.schedule.scheduler import Scheduler
+from recruiter.domain.text import plural
 from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import UnreadableDocument
 
@@ -72,7 +73,7 @@ def next_(
             runs = [{"run": _local(moment, zone), "UTC": moment} for moment in moments]
         else:
             runs = [{"urn": urn, "run": each, "local": each.astimezone(zone).isoformat()} for each in moments]
-        show(runs, ("run", "UTC"), output, empty=f"{urn} will not run again.")
+        show(runs, ("run", "UTC"), output, empty=f"Scheduler {urn} will not run again.")
 
 
 @app.command
@@ -95,7 +96,7 @@ def pause(
     """
     with _recruiter(common) as recruiter:
         recruiter.scheduler(urn).pause(by=by or getpass.getuser(), reason=reason)
-        say(f"{urn} is paused. Resume it with: recruiter scheduler resume {urn}")
+        say(f"scheduler {urn} is paused. Resume it with: recruiter scheduler resume {urn}")
 
 
 @app.command
@@ -106,7 +107,7 @@ def resume(urn: str, /, *, common: given.ApplicationOptions = given.ApplicationO
         scheduler.resume()
         runs = scheduler.next_runs(1)
         told = f"; it runs next at {_local(runs[0], _zone(scheduler.find()))}" if runs else ""
-        say(f"{urn} goes on{told}")
+        say(f"scheduler {urn} is resumed{told}")
 
 
 @app.command
@@ -147,12 +148,12 @@ def remove(
             say("Nothing was removed.")
             return 1
         scheduler.remove()
-        say(f"{urn} is removed.")
+        say(f"scheduler {urn} is removed.")
         return 0
 
 
 def _waiting(count: int) -> str:
-    return f"{count:,} of its jobs {'waits or runs' if count == 1 else 'wait or run'} and will be cancelled"
+    return f"{plural(count, 'waiting or running job')} will be cancelled"
 
 
 def _zone(scheduler: Scheduler) -> ZoneInfo | None:

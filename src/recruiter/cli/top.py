@@ -36,7 +36,7 @@ _REST = 4
 
 
 def top(*, every: str = "1s", once: bool = False, common: given.TargetOptions = given.TargetOptions()) -> None:
-    """A live screen of throughput, queues, workers, running jobs and the last failures. Ends with q or Ctrl-C.
+    """Shows throughput, queues, workers, running jobs and the last failures, live. Press q or Ctrl-C to end.
 
     Parameters
     ----------

@@ -114,7 +114,7 @@ def drain(
     by: str | None = None,
     common: given.TargetOptions = given.TargetOptions(),
 ) -> None:
-    """The worker finishes what it holds, and is given no more.
+    """Drains a worker: it finishes the jobs it holds and gets no new ones.
 
     Parameters
     ----------
@@ -125,12 +125,12 @@ def drain(
     """
     with recruiter_on(common) as recruiter:
         recruiter.controls.keep_idle(worker, by=by or getpass.getuser(), reason=reason)
-        say(f"{worker} is given no more jobs. Let it work again with: recruiter worker resume {worker}")
+        say(f"worker {worker} gets no new jobs. Resume it with: recruiter worker resume {worker}")
 
 
 @app.command
 def resume(worker: str, /, *, common: given.TargetOptions = given.TargetOptions()) -> None:
-    """The worker is given jobs again."""
+    """Resumes a worker: it gets jobs again."""
     with recruiter_on(common) as recruiter:
         recruiter.controls.let_work(worker)
-        say(f"{worker} is given jobs again")
+        say(f"worker {worker} gets jobs again")

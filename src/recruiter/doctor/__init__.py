@@ -27,8 +27,7 @@ Check = Callable[[Store, ServerFacts, Thresholds], Iterable[Finding]]
 
 
 def examine(store: Store, thresholds: Thresholds | None = None) -> list[Finding]:
-    """Everything there is to say. Raises StoreError only when no server can be talked to at all, or this user may not
-    even see who leads."""
+    """All findings. Raises StoreError only when no server answers, or this user may not read the lease."""
     thresholds = thresholds or Thresholds()
     try:
         facts = store.check()
@@ -52,10 +51,10 @@ def _ask(
         try:
             yield from list(check(store, facts, thresholds))
         except StoreRefused as refused:
-            yield note(about, f"something could not be looked at. {refused}", "Everything else was looked at")
+            yield note(about, f"a check could not run. {refused}", "All other checks ran")
         except StoreUnreachable:
             raise
         except StoreError as error:  # an index is missing, or somebody has written what nobody can read
             told = " ".join(str(error).split())
-            todo = "Mend what is said of indexes first (recruiter prepare), then ask again"
-            yield problem(about, f"something could not be looked at. {head(told, _LONGEST)}", todo)
+            todo = "Repair missing indexes first (recruiter prepare), then run the doctor again"
+            yield problem(about, f"a check could not run. {head(told, _LONGEST)}", todo)

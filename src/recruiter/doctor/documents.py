@@ -16,8 +16,8 @@ _TODO = {
     "schedulers": "It makes no jobs. Create it again, or remove it: recruiter scheduler remove URN",
     "limits": "It is not in force. Set it again, or remove it: recruiter limit remove SUBJECT",
     "processes": "Nothing depends on it, and it goes by itself after an hour; or remove it in mongosh",
-    "archived": "It is no job that can be shown or recovered. Correct it, or remove it in mongosh",
-    "scheduled": "Nobody looks at it. Unset its lane in mongosh, so that the leader adopts it or sets it aside",
+    "archived": "It cannot be shown or recovered. Correct it, or remove it in mongosh",
+    "scheduled": "No process reads it. Unset its lane in mongosh, then the leader adopts it or sets it aside",
     "statistics": "It is not counted. Remove it in mongosh",
     "creations": "Nothing depends on its date. Correct it, or remove it in mongosh if its id may be used again",
     "actions": "It is not shown, and goes by itself after 90 days; or remove it in mongosh",
@@ -43,7 +43,7 @@ def _documents(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator
         try:
             yield from _told(name, look(), most, counted)
         except StoreUnreachable as error:
-            yield note("documents", f"{name} could not be looked through in time ({error})", "Ask again")
+            yield note("documents", f"collection {name} could not be checked in time ({error})", "Run the doctor again")
 
 
 def _told(collection: str, unreadable: Sequence[Unreadable], most: int, counted: int) -> Iterator[Finding]:

@@ -19,12 +19,12 @@ _START_RECRUITER = "Start one: recruiter start recruiter"
 def _leader(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
     lease, now = store.leases.read(), store.clock.now()
     if lease is None or lease.holder is None:
-        yield problem("fleet", "no recruiter leads: no job is given to any worker", _START_RECRUITER)
+        yield problem("fleet", "there is no leader: no job is assigned to any worker", _START_RECRUITER)
         return
     silent = _ago(now, lease.renewed_at or now)
     who = f"the recruiter on {lease.host} (pid {lease.pid})"
     if silent > thresholds.silent:
-        text = f"{who} led, was last seen {humanize(silent)} ago, and nobody has taken over"
+        text = f"{who} led and was last seen {humanize(silent)} ago; no other recruiter has taken over"
         yield problem("fleet", text, _START_RECRUITER)
         return
     since = f" for {humanize(_ago(now, lease.since))}" if lease.since is not None else ""
@@ -40,7 +40,7 @@ def _standing_by(store: Store, lease: Lease, thresholds: Thresholds) -> str:
         and (entry.host, entry.pid) != (lease.host, lease.pid)
         and _ago(store.clock.now(), entry.seen_at) <= thresholds.silent
     ]
-    return f"{len(others)} stand by" if len(others) > 1 else "one stands by" if others else "nobody stands by"
+    return f"{len(others)} stand by" if len(others) > 1 else "1 stands by" if others else "no other recruiter stands by"
 
 
 def _restless(lease: Lease, now: datetime, thresholds: Thresholds) -> Iterator[Finding]:
@@ -72,15 +72,15 @@ def _judged(entry: RosterEntry, now: datetime, thresholds: Thresholds) -> Findin
     who = f"worker {entry.id}"
     if silent > thresholds.silent:
         text = f"{who} was last seen {humanize(silent)} ago, and holds {plural(worker.holds, 'job')}"
-        todo = "The leader, or a cleaner, retires it and frees its jobs; if it stays here, neither runs"
+        todo = "The leader or a cleaner retires it and frees its jobs. If it stays, start one of them"
         return problem("fleet", text, todo)
     if entry.kept_idle is not None:
         by, why = entry.kept_idle.get("by") or "somebody", entry.kept_idle.get("reason") or "no reason given"
-        text = f"{who} is given nothing, because {by} said so: {why}"
-        return note("fleet", text, f"Let it work again: recruiter worker resume {entry.id}")
+        text = f"{who} was drained by {by}: {why}"
+        return note("fleet", text, f"Resume it: recruiter worker resume {entry.id}")
     if entry.leaving:
         jobs = plural(worker.holds, "job")
-        return note("fleet", f"{who} was asked to stop, and finishes {jobs}", "It leaves by itself")
+        return note("fleet", f"{who} is stopping and finishes {jobs}", "It leaves by itself")
     offers = f"{plural(worker.slots, 'slot')} on {on}, {plural(len(worker.tasks), 'task')}"
     text = f"{who}: {offers}, seen {humanize(silent)} ago"
     return ok("fleet", text)
@@ -93,7 +93,7 @@ def _cleaner(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[F
     if seen:
         yield ok("fleet", f"the cleaner on {seen[0].host} (pid {seen[0].pid}) keeps the archive small")
     else:
-        text = "no cleaner runs: finished jobs are kept for ever"
+        text = "no cleaner runs: ended jobs are never removed"
         yield note("fleet", text, "Start one: recruiter start cleaner")
 
 
@@ -107,11 +107,11 @@ def _clocks(store: Store, facts: ServerFacts, thresholds: Thresholds) -> Iterato
     for host, offset in wrong.items():
         which = "behind" if offset > timedelta() else "ahead of"
         text = f"the clock of {host} is {humanize(_whole(abs(offset)))} {which} the server's"
-        yield problem("fleet", text, "Set it (NTP). Jobs run on time all the same; what they and logs tell is wrong")
+        yield problem("fleet", text, "Set it with NTP. Jobs run on time, but times in logs and results are wrong")
     if not wrong:
         yield ok(
             "fleet",
-            f"the clock of this host agrees with the server's, and so do those of {plural(len(offsets) - 1, 'other')}",
+            f"the clock of this host agrees with the server's, and so do {plural(len(offsets) - 1, 'other clock')}",
         )
 
 

@@ -36,13 +36,13 @@ def _lanes(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Fin
             if told <= thresholds.lanes_told:
                 yield finding
     if told > thresholds.lanes_told:
-        more = f"and jobs of {told - thresholds.lanes_told} more kinds wait like these"
+        more = f"jobs of {told - thresholds.lanes_told} more lanes cannot run either"
         yield problem("jobs", more, "recruiter group list shows the groups")
     if not told:
         total = sum(filter(None, waiting.values()))
         exact = None not in waiting.values()
         jobs = plural(total, "job waits or runs", "jobs wait or run") if exact else "many jobs wait or run"
-        yield ok("jobs", f"{jobs}, and all of them can")
+        yield ok("jobs", f"{jobs}, and nothing blocks them")
     yield from _pauses(rules, waiting)
 
 
@@ -82,18 +82,18 @@ def _judged(lane: Lane, count: int | None, reason: Reason) -> Finding | None:
 def _pauses(rules: Rules, waiting: Mapping[Lane, int | None]) -> Iterator[Finding]:
     for name, pause in sorted(rules.paused.items()):
         if name == FLEET:
-            yield note("jobs", f"no job starts anywhere: {_by(pause)}", "Allow it: recruiter group resume --all")
+            yield note("jobs", f"all starts are blocked by {_by(pause)}", "Allow it: recruiter group resume --all")
         else:
             group = name.removeprefix("group:")
             lanes = [count for lane, count in waiting.items() if lane.group == group]
             total = sum(filter(None, lanes))
             jobs = "many jobs wait" if None in lanes else plural(total, "job waits", "jobs wait")
-            text = f"group {group} is paused, {jobs}: {_by(pause)}"
+            text = f"group {group} is paused, and {jobs}; paused by {_by(pause)}"
             yield note("jobs", text, f"Let them start: recruiter group resume {group}")
 
 
 def _by(pause: Pause) -> str:
-    return f"{pause.by or 'somebody'} said so: {pause.reason or 'no reason given'}"
+    return f"{pause.by or 'somebody'}: {pause.reason or 'no reason given'}"
 
 
 def _set_aside(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
@@ -101,7 +101,9 @@ def _set_aside(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator
     for job in store.archived.set_aside(thresholds.set_aside_told, since):
         why = head(job.reason or str(job.why), _LONGEST_REASON)
         text = f"job {job.id!r} was set aside at {job.archived_at:%Y-%m-%d %H:%M:%S} UTC: {why}"
-        todo = f"Look at it (recruiter job show {job.id}), correct what made it; recruiter job recover runs it again"
+        todo = (
+            f"See recruiter job show {job.id}, correct its producer, then run it again: recruiter job recover {job.id}"
+        )
         yield problem("jobs", text, todo)
 
 
@@ -110,7 +112,7 @@ def _inbox(store: Store, _: ServerFacts, __: Thresholds) -> Iterator[Finding]:
     if count:
         documents = plural(count, "document of another program waits", "documents of other programs wait")
         text = f"{documents} to be adopted, or {'is' if count == 1 else 'are'} locked by its program"
-        yield note("jobs", text, "A leader adopts them within seconds. If there are more and more: look at its log")
+        yield note("jobs", text, "A leader adopts them within seconds. If their number grows, see its log")
 
 
 CHECKS = (_lanes, _inbox, _set_aside)

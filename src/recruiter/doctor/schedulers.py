@@ -32,11 +32,13 @@ def _judged(store: Store, scheduler: Scheduler, now: datetime, thresholds: Thres
         return problem("schedulers", f"{who} is broken and makes no jobs: {scheduler.broken}", todo)
     if scheduler.paused:
         by, reason = scheduler.paused.by or "somebody", scheduler.paused.reason or "no reason given"
-        todo = f"Let it go on: recruiter scheduler resume {scheduler.urn}"
+        todo = f"Resume it: recruiter scheduler resume {scheduler.urn}"
         return note("schedulers", f"{who} was paused by {by}: {reason}", todo)
     if scheduler.next_at is not None and now - scheduler.next_at > thresholds.late:
         late = humanize(now.replace(microsecond=0) - scheduler.next_at.replace(microsecond=0))
-        return problem("schedulers", f"{who} is {late} late", "Only a leader makes its jobs: see what is said of it")
+        return problem(
+            "schedulers", f"{who} is {late} late", "Only a leader makes its jobs: see the finding about the leader"
+        )
     told = scheduler.broken_promise(last_success(store, scheduler), now)
     if told is not None:
         todo = f"Look at its jobs: recruiter scheduler list, and recruiter scheduler next {scheduler.urn}"

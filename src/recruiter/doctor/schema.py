@@ -11,7 +11,7 @@ from recruiter.store.schema import Difference, Kind
 
 NOBODY = problem(
     "schema",
-    "nothing of Recruiter is in this database: no process has ever run on it",
+    "this database has no collections of Recruiter: no process has run on it yet",
     "Start them: recruiter start all --bootstrap YOUR_APP",
 )
 
@@ -36,7 +36,7 @@ def _judged(difference: Difference) -> Finding:
             text = f"{difference} is not what this version of Recruiter needs"
             return problem("schema", text, f"Drop it in mongosh with {drop}, then make it anew: recruiter prepare")
         case Kind.OTHER_VALIDATOR:
-            text = f"{difference} is not that of this version of Recruiter: documents may be let in that break it"
+            text = f"{difference} is of another version of Recruiter: it may accept documents that this one cannot read"
             todo = "Set it: recruiter prepare. If it comes back, processes of another version run beside this one"
             return problem("schema", text, todo)
         case Kind.EXTRA_INDEX:

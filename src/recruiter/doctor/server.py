@@ -33,8 +33,10 @@ def judge_version(version: str, address: str) -> Iterator[Finding]:
         yield problem("server", f"MongoDB {version} is older than Recruiter supports", "Upgrade to 6.0 or newer")
     holes = versions.holes_in(parsed)
     if holes:
-        told = "; ".join(f"{hole.told} ({hole.cve}, mended in {hole.mended_in(parsed)})" for hole in holes)
-        text = f"MongoDB {version} has known holes. Whoever reaches its port can, without a password: {told}"
+        told = "; ".join(f"{hole.told} ({hole.cve}, fixed in {hole.mended_in(parsed)})" for hole in holes)
+        text = (
+            f"MongoDB {version} has known vulnerabilities. Anybody who reaches its port can, without a password: {told}"
+        )
         todo = f"Upgrade to {versions.safe_version(parsed)} or newer"
         # Nobody else reaches a set whose members know each other by a loopback address.
         here = address.startswith(_LOOPBACK)

@@ -1,4 +1,4 @@
-"""What the log says of each event: how bad it is, and one sentence.
+"""The log level and the sentence of each event.
 
 A field that is a trace is written in lines of its own, below the sentence.
 """
@@ -15,13 +15,13 @@ SENTENCES: dict[str, tuple[int, str]] = {
         logging.ERROR,
         "the {member} (pid {member_pid}) {how}. The other processes are stopped; start everything again",
     ),
-    "leader.elected": (logging.INFO, "leads now, term {term}"),
-    "leader.stept_back": (logging.INFO, "leads no more"),
+    "leader.elected": (logging.INFO, "is the leader now, term {term}"),
+    "leader.stept_back": (logging.INFO, "is no longer the leader"),
     "recruiter.standing_by": (logging.INFO, "stands by: another recruiter leads"),
     "cleaner.at_work": (logging.DEBUG, "keeps the archive small"),
     "session.ended": (
         logging.WARNING,
-        "worker {worker} held a lock and showed no life: its session was ended, so that others get their jobs",
+        "worker {worker} held a lock and was silent: its session was ended, so that its locks do not block others",
     ),
     "session.not_ended": (logging.WARNING, "{error}"),
     "worker.joined": (logging.INFO, "worker {worker} joined the roster with {slots:#slot}"),
@@ -32,7 +32,7 @@ SENTENCES: dict[str, tuple[int, str]] = {
     ),
     "worker.retired": (
         logging.WARNING,
-        "worker {worker} fell silent and was retired; {released:#job} released, crashed: {crashed}",
+        "worker {worker} was silent and was retired; {released:#job} released, crashed: {crashed}",
     ),
     "worker.unreadable": (
         logging.WARNING,
@@ -44,11 +44,11 @@ SENTENCES: dict[str, tuple[int, str]] = {
     "child.broken": (logging.ERROR, "child {pid} cannot load the application"),
     "child.recycled": (logging.INFO, "child {pid} uses {memory} bytes and will be replaced"),
     "store.unreachable": (logging.WARNING, "{loop}: {error}; trying again"),
-    "store.silent": (logging.WARNING, "MongoDB at {target} has not answered for a second, still waiting: {waiting}"),
+    "store.silent": (logging.WARNING, "MongoDB at {target} has not answered for a second; still waiting: {waiting}"),
     "store.back": (logging.INFO, "{loop}: MongoDB answers again"),
-    "change_stream.back": (logging.INFO, "listens for changes again"),
-    "change_stream.failed": (logging.WARNING, "cannot listen for changes and asks more often instead: {error}"),
-    "loop.failed": (logging.ERROR, "{loop}: a mistake inside Recruiter; please report it"),
+    "change_stream.back": (logging.INFO, "watches the change stream again"),
+    "change_stream.failed": (logging.WARNING, "cannot watch the change stream and polls instead: {error}"),
+    "loop.failed": (logging.ERROR, "{loop}: a bug in Recruiter; please report it"),
     "lane.unserved": (
         logging.WARNING,
         "jobs of task {task} in group {group} wait, and no worker serves them: "
@@ -58,27 +58,27 @@ SENTENCES: dict[str, tuple[int, str]] = {
     "archive.cleaned": (logging.INFO, "removed {removed:#old job} from the archive"),
     "hook.failed": (logging.ERROR, "hook {hook} failed: {error}"),
     "listener.failed": (logging.WARNING, "listener {listener} failed on {event}: {error}; nothing else is affected"),
-    "scheduler.repeated": (logging.DEBUG, "made {made:#job} of repeatable ones, skipped {skipped}"),
+    "scheduler.repeated": (logging.DEBUG, "made {made:#job} for due occurrences, skipped {skipped}"),
     "scheduler.broken": (logging.ERROR, "scheduler {urn} cannot be repeated: {reason}"),
     "scheduler.overdue": (logging.ERROR, "scheduler {urn} {told}"),
-    "progress.refused": (logging.WARNING, "what jobs say of themselves cannot be written until they end: {error}"),
+    "progress.refused": (logging.WARNING, "the progress of running jobs cannot be written until they end: {error}"),
     "job.ended": (logging.DEBUG, "job {job}: {task} done in {seconds:.3f} s"),
     "job.failed": (logging.WARNING, "job {job} failed: {error}; next attempt at {next:%H:%M:%S}"),
     "job.failure.last": (logging.ERROR, "job {job}: {task} failed for good on {worker} ({why}): {error}"),
     "job.crashed": (logging.WARNING, "job {job} crashed: {how}"),
     "job.ended_by_force": (logging.WARNING, "the process of job {job} was ended: {error}"),
-    "job.snoozed": (logging.INFO, "job {job} wants to be run again at {next:%H:%M:%S}: {reason}"),
+    "job.snoozed": (logging.INFO, "job {job} asked to run again at {next:%H:%M:%S}: {reason}"),
     "job.noted": (logging.WARNING, "job {job}: {note}; its outcome stays as it was"),
     "job.interrupted": (logging.WARNING, "job {job} interrupted and handed back: {why}"),
-    "job.misplaced": (logging.WARNING, "job {job} is of a task that this worker does not know; put back to wait"),
+    "job.misplaced": (logging.WARNING, "job {job} has a task that this worker does not know; it was handed back"),
     "job.reduced": (logging.ERROR, "the outcome of job {job} could not be stored as it was: {error}"),
     "job.superseded": (
         logging.WARNING,
         "the result of job {job} was dropped: worker {worker} had been retired",
     ),
     "job.set_aside": (logging.WARNING, "document {job} was set aside: {reason}"),
-    "job.taken_over": (logging.WARNING, "document {job} was locked by {holder} for too long and is taken over"),
-    "job.cancelling": (logging.INFO, "job {job} is told that it was cancelled by {by}: {reason}"),
+    "job.taken_over": (logging.WARNING, "document {job} was locked by {holder} for too long; the lock was removed"),
+    "job.cancelling": (logging.INFO, "job {job} is being cancelled by {by}: {reason}"),
     "job.cancelled": (logging.INFO, "job {job} cancelled"),
     "job.expired": (logging.INFO, "job {job} expired before it started"),
 }

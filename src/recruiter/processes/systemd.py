@@ -36,7 +36,7 @@ _AT_WORK = {
 }
 _IN_BETWEEN = {
     "worker.lost": "is off the roster, and joins again",
-    "leader.stept_back": "leads no more",
+    "leader.stept_back": "is no longer the leader",
     "store.unreachable": "{loop}: {error}; trying again",
 }
 

@@ -41,16 +41,17 @@ def explain(store: Store, id: JobId, now: datetime) -> str:
     if document.get("lane") is None and is_locked(document, now):
         since, until = document["locked_at"], document["locked_at"] + LOCK_LASTS
         told = f"{document['locked_by']} since {since:%Y-%m-%d %H:%M:%S} UTC"
-        return f"another program has inserted and locked it: {told}; it is taken over at {until:%H:%M:%S} UTC"
+        return f"another program has inserted this job and locked it: {told}; the lock ends at {until:%H:%M:%S} UTC"
     if document.get("lane") is None:
-        return f"was inserted by another program and is not adopted yet; {_leader(store, now) or 'that takes a moment'}"
+        wait = _leader(store, now) or "this takes a moment"
+        return f"another program has inserted this job, and no leader has adopted it yet; {wait}"
     try:
         job_from(document)
     except (UnreadableDocument, InvalidJob) as error:
         return f"its document cannot be read: {error}; correct it, or remove it"
     told = _waiting(store, document, now)
     until = document.get("expires_at")
-    return told if not isinstance(until, datetime) else f"{told}; not to be started after {until:%Y-%m-%d %H:%M:%S} UTC"
+    return told if not isinstance(until, datetime) else f"{told}; it expires at {until:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def waiting_reasons(store: Store, lanes: Collection[Lane], now: datetime) -> dict[Lane, str]:
@@ -94,15 +95,15 @@ def _planned(store: Store, document: dict[str, object], lane: Lane, rules: Rules
     if reason is not None:
         return str(reason)
     before = store.scheduled.count_before(document)
-    turn = f"{before} due jobs of its kind are before it" if before else "it is the next of its kind"
-    return f"due, and nothing holds it back; {turn}"
+    turn = f"{before} due jobs of its lane come first" if before else "it is the next of its lane"
+    return f"due, and nothing blocks it; {turn}"
 
 
 def _ended(ended: ArchivedJob) -> str:
     last = ended.last_execution
     told = f": {last.exception}: {last.message}" if last is not None and last.exception else ""
     reason = f" ({ended.reason})" if ended.reason else ""
-    return f"has ended at {ended.archived_at:%Y-%m-%d %H:%M:%S} UTC with {ended.why!r}{reason}{told}"
+    return f"ended at {ended.archived_at:%Y-%m-%d %H:%M:%S} UTC with {ended.why!r}{reason}{told}"
 
 
 def _holder(store: Store, id: JobId, now: datetime) -> str | None:
@@ -112,7 +113,7 @@ def _holder(store: Store, id: JobId, now: datetime) -> str | None:
                 return f"running for {humanize(_whole(now, run['since']))} on worker {entry.id}{_silence(entry, now)}"
     for worker, jobs in store.roster.holders().items():
         if id in jobs:
-            return f"given to worker {worker}, number {jobs.index(id) + 1} of {len(jobs)} in its list"
+            return f"assigned to worker {worker}, as number {jobs.index(id) + 1} of its {len(jobs)} jobs"
     return None
 
 
@@ -125,9 +126,9 @@ def _leader(store: Store, now: datetime) -> str | None:
     """What is wrong with the leader, if anything is."""
     lease = store.leases.read()
     if lease is None or lease.holder is None:
-        return "no recruiter leads: start one with `recruiter start recruiter`"
+        return "there is no leader: start one with `recruiter start recruiter`"
     if lease.renewed_at is not None and now - lease.renewed_at > SILENT:
-        return f"the recruiter on {lease.host} that leads is silent, and nobody takes over: start one"
+        return f"the leader on {lease.host} is silent, and no other recruiter takes over: start one"
     return None
 
 
@@ -137,7 +138,7 @@ def _since(document: dict[str, object]) -> str:
     if isinstance(last, dict) and document.get("attempts"):
         error = f"{last.get('class')}: {last.get('message')}" if last.get("class") else last.get("message")
         return f", after attempt {document['attempts']} failed with {error}"
-    return f", because it asked for it: {document['snoozed']}" if document.get("snoozed") else ""
+    return f", because the job raised RetryLater: {document['snoozed']}" if document.get("snoozed") else ""
 
 
 def _by(flag: object) -> str:

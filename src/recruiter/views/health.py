@@ -30,11 +30,11 @@ def health(store: Store, role: Role, host: str, pid: int | None, within: timedel
     seen = max((seen_at for its_pid, seen_at in _seen(store, role, host) if pid in (None, its_pid)), default=None)
     if seen is None:
         where = "the roster" if role == "worker" else "the list of processes"
-        return Health(False, f"no {who} is on {where}: it has not joined yet, was retired, or is gone")
+        return Health(False, f"no {who} is on {where}: it has not joined yet, was retired, or has ended")
     silent = max(timedelta(), store.clock.now() - seen)
     told = humanize(timedelta(seconds=round(silent.total_seconds(), 1)))
     if silent > within:
-        return Health(False, f"the {who} has shown no life for {told}")
+        return Health(False, f"the {who} has been silent for {told}")
     return Health(True, f"the {who} was seen {told} ago")
 
 

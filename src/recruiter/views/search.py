@@ -241,7 +241,7 @@ def recognize(store: Store, filter: JobFilter) -> None:
         for kind, wanted, known in (("group", filter.group, groups), ("task", filter.task, tasks)):
             for name in wanted:
                 if name not in known:
-                    raise InvalidFilter(f"nobody knows a {kind} {name!r}; {_near(kind, name, known)}")
+                    raise InvalidFilter(f"there is no {kind} {name!r}; {_near(kind, name, known)}")
 
 
 def _known(store: Store) -> tuple[set[str], set[str]]:

@@ -44,4 +44,6 @@ def job_elsewhere(document: Mapping[str, Any], now: datetime) -> Job:
 
 
 def not_adopted(id: JobId) -> StoreError:
-    return StoreError(f"job {id!r} was inserted by another program and is not adopted yet; ask again in a second")
+    return StoreError(
+        f"job {id!r} was inserted by another program, and no leader has adopted it yet; ask again in a second"
+    )
