@@ -123,7 +123,7 @@ def test_remove_asks_first(recruiter: Recruiter, command: Command) -> None:
     code, said = command("remove", "often")  # nobody is there to answer
 
     assert code == 1
-    assert "1 of its jobs waits or runs and will be cancelled" in said
+    assert "1 waiting or running job will be cancelled" in said
     assert "--yes" in said
     assert len(recruiter.schedulers()) == 2
     assert command("remove", "often", "--yes") == (0, "scheduler often is removed.\n")
