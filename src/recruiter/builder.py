@@ -57,7 +57,7 @@ class JobBuilder(HasOptions, Generic[R]):
     """
 
     _optimistic = False
-    """Whether `execute` runs it here unless told otherwise: so it is with workables."""
+    """Whether `execute` runs it here by default: so it is with workables."""
 
     def __init__(self, sender: JobSender, draft: JobDraft) -> None:
         self._sender = sender
@@ -183,7 +183,7 @@ class JobBuilder(HasOptions, Generic[R]):
 
     def _in_the_background(self) -> Self:
         if self._draft.here:
-            raise InvalidJob("a job that was told to run here() is made by execute(); enqueue() is for the background")
+            raise InvalidJob("here() goes with execute(); enqueue() always makes a job in the background")
         return self.in_background()
 
     def _enqueued(self, job: Job) -> Callable[[InSession], Steps[list[RecruiterError | None]]]:
@@ -241,14 +241,14 @@ class JobBuilder(HasOptions, Generic[R]):
 class WorkableJob(JobBuilder[Any], Generic[W]):
     """A job of a workable; its last word is the name of any method: `.execute()`, `.ping()`, …
 
-    Unless it was told `in_background` or a time, it runs here and now, and only its retries go to the background.
+    Unless it has `in_background` or a time, it runs here and now, and only its retries go to the background.
     `enqueue` always makes it in the background.
     """
 
     _optimistic = True
 
     def with_method(self, method: str) -> Self:
-        """The method to run, for those who cannot write it as the last word: `.with_method("ping").aexecute()`. Raises
+        """The method to run, where it cannot be the last word of the chain: `.with_method("ping").aexecute()`. Raises
         InvalidArguments if there is none of this name."""
         self._sender.registry.get(self._draft.task).check_method(method)
         return self._with(method=method)

@@ -1,4 +1,4 @@
-"""What happens, told to whoever listens. Code emits events; one listener writes the log, others are the user's.
+"""Events: what happens in a process. Code emits events; one listener writes the log, others are the user's.
 
 Process events: `process.started`, `process.failed`, `process.stopping`, `fleet.member_ended`,
 `leader.elected`, `leader.stept_back`, `recruiter.standing_by`,

@@ -284,7 +284,7 @@ _numbers = count()
 
 
 class RegistryOwner:
-    """Whoever has tasks. Kept track of, so that loading an application finds them wherever it keeps them."""
+    """An object that has tasks. All are known, so that loading an application finds them."""
 
     alive: ClassVar[WeakSet[RegistryOwner]] = WeakSet()
 

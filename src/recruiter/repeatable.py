@@ -4,7 +4,7 @@
         .repeat_with_policy(Cron("0 6 * * *", tz="Europe/Rome"))
         .with_urn("report:daily").unique().create())
 
-What is created by a urn that exists is changed in place, whoever does it and however many at once.
+Creating a urn that exists changes the scheduler in place, also when several processes do it at once.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class Results:
                 self._thread.ensure()
 
     def dismiss(self, id: JobId, future: Future[ArchivedJob]) -> None:
-        """Whoever asked has stopped waiting."""
+        """The caller has stopped waiting."""
         with self._lock:
             waiting = self._waiting.get(id, [])
             if future in waiting:

@@ -56,7 +56,7 @@ def main() -> None:
         sys.exit(exit_code(error))
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:  # whoever read this has seen enough, as in `recruiter job list | head`
+    except BrokenPipeError:  # the reader has seen enough, as in `recruiter job list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception as error:  # the last resort: nobody is shown a traceback without asking for it

@@ -44,7 +44,7 @@ def judge_version(version: str, address: str) -> Iterator[Finding]:
 
 
 def without_primary(store: Store, unreachable: StoreUnreachable) -> Iterator[Finding]:
-    """What the members that are left can tell; raises what was said before if there is none."""
+    """The facts of the members that are left; raises the error before if there is none."""
     try:
         members = store.server.members(_LEFT)
     except StoreError:

@@ -4,7 +4,7 @@
                 └──────────────────────────────┼────────────────────────────────┘
                                 TaskOptions.changed(group="mail")
 
-A job begins with the options of its task; what is said of the job itself replaces them. A new option is one line in
+A job begins with the options of its task; the options of the job itself replace them. A new option is one line in
 each of `GivenOptions`, `TaskOptions` and `_CHECKS`, and one method in `HasOptions`.
 """
 

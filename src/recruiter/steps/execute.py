@@ -309,7 +309,7 @@ def _with_progress(document: Document) -> Document:
 
 
 class _Timed:
-    """What runs inside must be over in so many seconds: then it is interrupted, and whoever watches is told."""
+    """What runs inside must be over in so many seconds: then it is interrupted, and the supervisor is told."""
 
     def __init__(self, seconds: float, interruptible: Interruptible, hard: Limit) -> None:
         self._timer = threading.Timer(seconds, interruptible.interrupt, (interruption.time_is_over(seconds),))

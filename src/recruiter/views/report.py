@@ -1,4 +1,4 @@
-"""Report: what an attempt in the calling process has led to, for whoever called."""
+"""Report: what an attempt in the calling process has led to, for the caller."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class ExitAbruptly(Workable):
 class FailsInConstructor(Workable):
     """Can be made and enqueued, and raises when it is rebuilt: to see that such a job is explained like any other.
 
-    Whoever makes one says `FailsInConstructor(fails=False)`; that is not stored, so that the worker's own raises.
+    A producer makes one with `FailsInConstructor(fails=False)`; that is not stored, so that the worker's own raises.
     """
 
     def __init__(self, message: str = "this workable fails in its constructor", *, fails: bool = True) -> None:

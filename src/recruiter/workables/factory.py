@@ -8,7 +8,7 @@
     stored                 {"factory": "mailer", "calls": [{"method": "to", "args": ["a@b.c"]},
                                                            {"method": "send", "args": ["hello"]}]}
 
-Whoever can write to the database can call every public method of what the registered factories return, and of what
+A user who can write to the database can call every public method of what the registered factories return, and of what
 those methods return. So the chain goes from object to object, and stops at what is not one of the application's: a
 module, a class or a function would lead anywhere, and a text has `format`, which reads private attributes. Only methods
 of an object's class are called: an attribute that holds something callable may lead anywhere too.

@@ -1,7 +1,7 @@
 """ShellCommand: a program run as a job, for work that is a program already.
 
 There is no shell in it, whatever its name says (it is the one it has always had): a list of arguments goes to the
-program as it is. And there is no running it until the application says so, because with it whoever can write to the
+program as it is. And there is no running it until the application says so, because with it a user who can write to the
 database can run programs as the worker's user.
 """
 

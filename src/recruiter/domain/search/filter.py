@@ -189,7 +189,7 @@ class JobFilter(BaseModel):
         return hashlib.sha256(repr([sorted(self.state), said]).encode()).digest()[:6]
 
     def __str__(self) -> str:
-        """What was said, for people."""
+        """The conditions, for people."""
         return ", ".join(_told(self)) or "all jobs"
 
 
@@ -253,7 +253,7 @@ def _contradictions(filter: JobFilter) -> Iterator[str]:
             yield f"nothing is since {told(since)} and until {told(until)}; the first must be the earlier one"
     state = f"is {' or '.join(sorted(filter.state))}"
     if filter.only_ended and filter.state and not filter.state & ENDED:
-        yield f"a job that {state} has not ended; leave out the state, or what is said of its end"
+        yield f"a job that {state} has not ended; leave out the state, or the conditions on its end"
     if filter.why and filter.state and not any(map(filter.wants_why, filter.why)):
         yield f"a job that {state} has never ended with {' or '.join(filter.why)}; leave out one of the two"
     if filter.error and filter.state == {State.SUCCEEDED}:
