@@ -123,7 +123,8 @@ class Recruiter(Producer):
         return WorkableJob(self, JobDraft(cls.task_name, args, cls.task_options.changed(tags=tags)))
 
     def job(self, task: str, data: Mapping[str, Any] | Sequence[Any] = _NOTHING) -> JobBuilder[Any]:
-        """A job by the name of its task, for producers that do not have its code: `data` are its arguments, named or in order.
+        """A job by the name of its task, for producers that do not have its code. `data` are its arguments, named or in
+        order.
 
         If the task is known here the arguments are checked; otherwise any that can travel are stored.
         Raises InvalidName, InvalidArguments, UnsupportedValue.
@@ -180,7 +181,8 @@ class Recruiter(Producer):
     afind = async_face(find)
 
     def cancel(self, id: JobId, *, by: str | None = None, reason: str | None = None) -> None:
-        """Cancels a job that has not ended: one that waits never runs, a running job gets an exception, and is ended if it does not stop.
+        """Cancels a job that has not ended. A waiting job never runs; a running job gets an exception, and is ended if it
+        does not stop.
 
         Raises JobNotFound when it has ended, or never was.
         """

@@ -71,7 +71,7 @@ def dev(
 
 
 def _database_of(file: str | None) -> str:
-    """The database that the application names itself: a producer with this application will use that one on this server too."""
+    """The database that the application names: its producers will use it on this server too."""
     address = ForkServer.open(file).ask_address() if file is not None else None
     return Target.parse(address).database if address is not None else DEFAULT_DATABASE
 
