@@ -181,8 +181,8 @@ class Recruiter(Producer):
     afind = async_face(find)
 
     def cancel(self, id: JobId, *, by: str | None = None, reason: str | None = None) -> None:
-        """Cancels a job that has not ended. A waiting job never runs; a running job gets an exception, and is ended if it
-        does not stop.
+        """Cancels a job that has not ended. A waiting job never runs; a running job gets an exception, and is ended if
+        it does not stop.
 
         Raises JobNotFound when it has ended, or never was.
         """

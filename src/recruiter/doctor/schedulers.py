@@ -16,7 +16,7 @@ from recruiter.views.health import last_success
 def _schedulers(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
     schedulers, well = store.schedulers.all(), 0
     for scheduler in schedulers:
-        finding = _judged(store, scheduler, store.clock.now(), thresholds)
+        finding = _judged_scheduler(store, scheduler, store.clock.now(), thresholds)
         if finding is not None:
             yield finding
         else:
@@ -25,7 +25,7 @@ def _schedulers(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterato
         yield ok("schedulers", f"{well} of {len(schedulers)} schedulers are on time")
 
 
-def _judged(store: Store, scheduler: Scheduler, now: datetime, thresholds: Thresholds) -> Finding | None:
+def _judged_scheduler(store: Store, scheduler: Scheduler, now: datetime, thresholds: Thresholds) -> Finding | None:
     who = f"scheduler {scheduler.urn}"
     if scheduler.broken:
         todo = f"Correct its policy or its job and create it again; or: recruiter scheduler remove {scheduler.urn}"

@@ -22,12 +22,12 @@ def _schema(store: Store, _facts: ServerFacts, _thresholds: Thresholds) -> Itera
         yield NOBODY
         return
     for difference in differences:
-        yield _judged(difference)
+        yield _judged_difference(difference)
     if not any(difference.kind is not Kind.EXTRA_INDEX for difference in differences):
         yield ok("schema", f"{len(store.collections())} collections have their indexes and validators")
 
 
-def _judged(difference: Difference) -> Finding:
+def _judged_difference(difference: Difference) -> Finding:
     match difference.kind:
         case Kind.NO_COLLECTION | Kind.NO_INDEX:
             return problem("schema", f"{difference} is missing", "Make it: recruiter prepare")
