@@ -19,7 +19,7 @@ import pytest
 from rich.console import Console
 
 from recruiter import Recruiter
-from recruiter.cli.screen import Screen
+from recruiter.cli.top import Screen
 from recruiter.store.database import Store
 from recruiter.views.overview import overview
 from tests.acceptance.test_command_line import run

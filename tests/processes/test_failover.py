@@ -15,7 +15,7 @@ from pymongo.errors import PyMongoError
 from recruiter.embedded import EmbeddedReplicaSet
 from recruiter.embedded.server import EmbeddedServer
 from recruiter.errors import StoreError
-from recruiter.store import admin
+from recruiter.store import server as admin
 from recruiter.store.database import Store
 from recruiter.store.target import Target
 from tests.applications import jobs

@@ -15,7 +15,7 @@ from recruiter import EveryMinutes, Recruiter
 from recruiter.cli.main import app
 from recruiter.clock import SystemClock
 from recruiter.doctor import Thresholds, examine
-from recruiter.domain.finding import Finding, Level
+from recruiter.doctor.findings import Finding, Level
 from recruiter.domain.job import JobId
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.schedule.scheduler import Pause

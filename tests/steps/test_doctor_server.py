@@ -13,11 +13,11 @@ import pytest
 from pymongo import MongoClient
 
 from recruiter.doctor import Thresholds, examine
+from recruiter.doctor.findings import Level
 from recruiter.doctor.server import judge_disk, judge_oplog
-from recruiter.domain.finding import Level
 from recruiter.embedded import EmbeddedReplicaSet, EmbeddedServer
 from recruiter.errors import StoreUnreachable
-from recruiter.store import admin
+from recruiter.store import server as admin
 from recruiter.store.database import Store
 from recruiter.store.server import Disk, Oplog
 from recruiter.store.target import Target

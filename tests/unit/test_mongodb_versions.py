@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from recruiter.doctor.server import judge_version
-from recruiter.domain.finding import Level
-from recruiter.domain.mongodb_versions import HOLES, holes_in, parse
+from recruiter.doctor.findings import Level
+from recruiter.doctor.server import HOLES, holes_in, judge_version, parse
 
 
 @pytest.mark.parametrize(
@@ -50,7 +49,7 @@ def test_a_hole_is_a_problem_where_others_reach_it() -> None:
     (finding,) = judge_version("8.0.16", "db.example.org:27017")
 
     assert finding.level is Level.PROBLEM
-    assert "CVE-2025-14847, mended in 8.0.17" in finding.text
+    assert "CVE-2025-14847, fixed in 8.0.17" in finding.text
     assert finding.todo == "Upgrade to 8.0.24 or newer"
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recruiter.cli.filters import FilterOptions
+from recruiter.cli.options import FilterOptions
 from recruiter.errors import InvalidFilter
 from recruiter.web import words
 

@@ -11,8 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from recruiter.cli import options as given
-from recruiter.cli.columns import Column, table_of
-from recruiter.cli.figures import number, seconds, sparkline
+from recruiter.cli.columns import Column, number, seconds, sparkline, table_of
 from recruiter.cli.options import recruiter_on
 from recruiter.cli.output import Output, as_text, console, say_json, write
 from recruiter.domain.duration import humanize

@@ -13,9 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.status import Status
 
 from recruiter.app import Recruiter
-from recruiter.cli.errors import complain
-from recruiter.cli.filters import FilterOptions
-from recruiter.cli.output import ask, console, say
+from recruiter.cli.options import FilterOptions
+from recruiter.cli.output import ask, complain, console, say
 from recruiter.domain.job import JobId
 from recruiter.domain.search.filter import JobFilter
 from recruiter.domain.text import plural

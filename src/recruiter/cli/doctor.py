@@ -12,7 +12,7 @@ from rich.text import Text
 from recruiter.cli.options import PATIENCE, TargetOptions, settings_from
 from recruiter.cli.output import Output, console, say, show, write
 from recruiter.doctor import Thresholds, examine
-from recruiter.domain.finding import Finding, Level
+from recruiter.doctor.findings import Finding, Level
 from recruiter.store.database import Store
 from recruiter.store.target import Target
 

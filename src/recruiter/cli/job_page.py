@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from recruiter.cli.figures import seconds
+from recruiter.cli.columns import seconds
 from recruiter.cli.output import as_json, as_text, console, write
 from recruiter.domain.duration import humanize
 from recruiter.domain.job import ArchivedJob, Execution, Job

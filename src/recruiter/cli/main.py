@@ -11,8 +11,7 @@ from cyclopts import App, CycloptsError
 
 import recruiter
 from recruiter.cli import analytics, dev, doctor, group, health, job, limit, scheduler, start, top, web, worker
-from recruiter.cli.errors import complain, exit_code
-from recruiter.cli.output import console, say, write_anything
+from recruiter.cli.output import complain, console, exit_code, say, write_anything
 from recruiter.domain.text import mask, said_by
 from recruiter.errors import RecruiterError
 

@@ -22,8 +22,8 @@ from rich.segment import Segment
 
 from recruiter.cli.columns import Column, table_of
 from recruiter.domain.duration import humanize
-from recruiter.domain.text import json_safe, one_line, printable
-from recruiter.errors import RecruiterError
+from recruiter.domain.text import json_safe, mask, one_line, printable
+from recruiter.errors import ApplicationError, InvalidFilter, RecruiterError, SettingsError, StoreError
 
 Output = Annotated[
     Literal["table", "json", "jsonl"], Parameter(help="A table for people; one JSON document; or one in each line.")
@@ -147,3 +147,20 @@ def _plain(value: Any) -> Any:
     if isinstance(value, set | frozenset | tuple):
         return list(value)
     return str(value)
+
+
+def complain(error: RecruiterError) -> None:
+    """On standard error, without secrets."""
+    say(mask(f"recruiter: {error}"), stderr=True)
+
+
+def exit_code(error: RecruiterError) -> int:
+    match error:
+        case SettingsError() | InvalidFilter():
+            return 2
+        case ApplicationError():
+            return 3
+        case StoreError():
+            return 4
+        case _:
+            return 1

@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from recruiter.cli.columns import Column
-from recruiter.cli.figures import seconds
+from recruiter.cli.columns import Column, seconds
 from recruiter.domain.job import ArchivedJob, Job
 from recruiter.domain.search.pages import JobSummary
 from recruiter.domain.state import State

@@ -15,8 +15,8 @@ from cyclopts import App
 from recruiter.app import Recruiter
 from recruiter.application import Application, load_application
 from recruiter.cli import options as given
-from recruiter.cli.errors import exit_code
 from recruiter.cli.options import PATIENCE, settings_from
+from recruiter.cli.output import exit_code
 from recruiter.domain.text import said_by
 from recruiter.errors import RecruiterError
 from recruiter.events import Event, Events

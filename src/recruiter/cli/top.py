@@ -7,27 +7,33 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
-from rich.console import RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult  # noqa: TID251 (for a type)
 from rich.live import Live
+from rich.table import Table
 from rich.text import Text
 
 from recruiter.app import Recruiter
 from recruiter.cli import options as given
+from recruiter.cli.analytics import counted_before
+from recruiter.cli.columns import bar, number, seconds, sparkline
 from recruiter.cli.options import recruiter_on
 from recruiter.cli.output import Page, console, write
-from recruiter.cli.screen import Pace, Screen
+from recruiter.cli.worker import state_of
 from recruiter.domain.duration import to_seconds
 from recruiter.domain.lane import Lane
 from recruiter.domain.search.pages import JobSummary
 from recruiter.domain.state import State
-from recruiter.domain.statistics import Analytics
+from recruiter.domain.statistics import Analytics, Flow, Queue
+from recruiter.domain.text import one_line
 from recruiter.errors import StoreUnreachable
+from recruiter.store.collections.roster import RosterEntry
 from recruiter.views.explain import waiting_reasons
-from recruiter.views.overview import overview
+from recruiter.views.overview import Overview, Running, overview
 
 _SERIES = timedelta(minutes=30)
 _MOST_RUNNING, _MOST_EXPLAINED, _MOST_FAILED = 100, 100, 10
@@ -104,3 +110,182 @@ def _keys() -> Iterator[Callable[[float], str]]:
         yield lambda pause: sys.stdin.read(1) if select.select([sys.stdin], [], [], pause)[0] else ""
     finally:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+
+_WIDE = 110
+_BAR = 12
+_HEAD = 6
+_AROUND_A_TABLE = 3
+"""Lines: an empty one, its title, and a word about what was left out."""
+
+
+class Pace:
+    """How many jobs end a second, from one look to the next."""
+
+    def __init__(self) -> None:
+        self._at: datetime | None = None
+        self._ended: dict[datetime, int] = {}
+
+    def since_last(self, seen: Overview) -> float | None:
+        """None at the first look."""
+        ended = {minute: sum(flow.ended.values()) for minute, flow in seen.minutes.items()}
+        new = sum(max(0, count - self._ended.get(minute, 0)) for minute, count in ended.items())
+        at, self._at, self._ended = self._at, seen.at, ended
+        return None if at is None or seen.at <= at else new / (seen.at - at).total_seconds()
+
+
+@dataclass(frozen=True)
+class Screen:
+    overview: Overview
+    analytics: Analytics
+    why: Mapping[tuple[str, str], str]
+    """Why jobs of a group and task wait, where something keeps them."""
+    failed: Sequence[JobSummary]
+    """The last jobs that have failed."""
+    pace: float | None
+    """Jobs a second since the last look."""
+    plain: bool
+    height: int | None
+    """Lines; None for as many as it takes."""
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
+        wide = options.max_width >= _WIDE
+        kinds = sorted({*self.analytics.queues, *self.analytics.flows}, key=self._business, reverse=True)
+        workers, running = self.overview.workers, self.overview.running
+        shown = _shares(self.height, [len(kinds), len(workers), len(running), *filter(None, [len(self.failed)])])
+        yield from self._head()
+        yield Text()
+        yield self._queues(kinds[: shown[0]], wide)
+        yield from _left_out(len(kinds) - shown[0], "kinds of jobs")
+        yield Text()
+        yield self._workers(workers[: shown[1]], wide)
+        yield from _left_out(len(workers) - shown[1], "workers")
+        yield Text()
+        yield self._running(running[: shown[2]], wide)
+        yield from _left_out(sum(len(each.running) for each in workers) - shown[2], "running jobs")
+        if self.failed:
+            yield Text()
+            yield self._failures(self.failed[: shown[3]])
+
+    def _head(self) -> Iterable[Text]:
+        overview, told = self.overview, self.analytics
+        leader = overview.leader
+        who = f"led by {leader.host} (pid {leader.pid}), term {leader.term}" if leader else "NO RECRUITER LEADS"
+        yield _line(f"{overview.at:%Y-%m-%d %H:%M:%S} UTC  {who}", "" if leader else "bold red")
+        jobs = told.jobs
+        counts = (("queued", jobs.queued), ("running", jobs.running), ("postponed", jobs.postponed))
+        text = "  ".join(f"{number(count)} {name}" for name, count in counts)
+        zombies = f"  {number(jobs.zombies)} zombies" if jobs.zombies else ""
+        yield _line(text + zombies + counted_before(told, overview.at), "bold")
+        now = "" if self.pace is None else f"{number(self.pace)} a second now, "
+        ended = ", ".join(f"{number(count)} {state}" for state, count in sorted(told.ended.items())) or "nothing"
+        past = seconds((told.until - told.since).total_seconds())
+        yield _line(f"ended {now}{number(told.throughput.value)} a minute: {ended} in {past}", "")
+        late, took = told.latency, told.execution_time
+        yield _line(
+            f"latency {seconds(late.average)} (95 % {seconds(late.p95)})   "
+            f"execution time {seconds(took.average)} (95 % {seconds(took.p95)})",
+            "",
+        )
+        series = [flow.throughput.value for flow in overview.minutes.values()]
+        if any(series):
+            line = sparkline(series, plain=self.plain)
+            yield _line(f"{line}  {len(series)} minutes, at most {number(max(series))} a minute", "cyan")
+        if overview.rules.paused:
+            names = ", ".join(sorted(name.removeprefix("group:") for name in overview.rules.paused))
+            yield _line(f"paused: {names}", "yellow")
+
+    def _queues(self, kinds: Sequence[tuple[str, str]], wide: bool) -> Table:
+        names = ["queued", "running", "postponed", "a minute", "failed", "latency", "time"]
+        names = names if wide else [name for name in names if name != "postponed"]
+        table = _table("group/task", names, ["waits because"] if wide and self.why else [])
+        for kind in kinds:
+            queue = self.analytics.queues.get(kind) or Queue(0, 0, 0, 0)
+            flow = self.analytics.flows.get(kind)
+            counts = [queue.queued, queue.running, *([queue.postponed] if wide else [])]
+            why = [Text(one_line(self.why.get(kind, "")))] if wide and self.why else []
+            table.add_row(Text(one_line("/".join(kind))), *map(number, counts), *_flow(flow), *why)
+        return table
+
+    def _workers(self, workers: Sequence[RosterEntry], wide: bool) -> Table:
+        table = _table("worker", ["slots", "holds", "runs", "seen"], [*(["groups"] if wide else []), "state"])
+        for entry in workers:
+            worker = entry.registration
+            state = state_of(entry, self.overview.at)
+            groups = "all" if worker.groups is None else ", ".join(sorted(worker.groups))
+            seen = seconds(max(0.0, (self.overview.at - entry.seen_at).total_seconds()))
+            counts = map(number, (worker.slots, worker.holds, len(entry.running)))
+            words = [*([groups] if wide else []), state]
+            table.add_row(
+                Text(one_line(entry.id)),
+                *counts,
+                seen,
+                *map(Text, map(one_line, words)),
+                style="red" if state == "silent" else None,
+            )
+        return table
+
+    def _running(self, running: Sequence[Running], wide: bool) -> Table:
+        table = _table("running", ["for"], ["task", *(["worker"] if wide else []), "progress"])
+        for job in running:
+            lasted = seconds(max(0.0, (self.overview.at - job.since).total_seconds()))
+            told = f"{bar(job.progress, _BAR, plain=self.plain)} {job.progress:4.0%} {job.stage or ''}".rstrip()
+            words = [job.task, *([job.worker] if wide else []), told if job.stage or job.progress else ""]
+            table.add_row(Text(one_line(str(job.id))), lasted, *map(Text, map(one_line, words)))
+        return table
+
+    def _failures(self, failed: Sequence[JobSummary]) -> Table:
+        table = _table("failed", ["ago"], ["task", "error"])
+        for job in failed:
+            ago = seconds(max(0.0, (self.overview.at - (job.ended_at or self.overview.at)).total_seconds()))
+            error = ": ".join(filter(None, (job.error, job.message))) or job.why or ""
+            table.add_row(Text(one_line(str(job.id))), ago, *map(Text, map(one_line, (job.task, error))))
+        return table
+
+    def _business(self, kind: tuple[str, str]) -> tuple[float, ...]:
+        queue, flow = self.analytics.queues.get(kind), self.analytics.flows.get(kind)
+        return (flow.throughput.value if flow else 0.0, queue.queued + queue.running if queue else 0)
+
+
+def _table(first: str, numbers: Sequence[str], words: Sequence[str] = ()) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column(first, overflow="ellipsis", no_wrap=True)
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in words:
+        table.add_column(name, overflow="ellipsis", no_wrap=True)
+    return table
+
+
+def _flow(flow: Flow | None) -> list[str]:
+    if flow is None:
+        return ["0", "0", "–", "–"]
+    failed = number(_failures(flow.ended))
+    return [number(flow.throughput.value), failed, seconds(flow.latency.average), seconds(flow.execution_time.average)]
+
+
+def _failures(ended: Mapping[str, int]) -> int:
+    return sum(ended.get(state, 0) for state in (State.FAILED, State.LOST))
+
+
+def _line(text: str, style: str) -> Text:
+    return Text(one_line(text), style=style, overflow="ellipsis", no_wrap=True)
+
+
+def _left_out(count: int, what: str) -> Iterable[Text]:
+    if count > 0:
+        yield _line(f"… and {number(count)} more {what}", "dim")
+
+
+def _shares(height: int | None, wanted: list[int]) -> list[int]:
+    """How many rows each table gets: the same share at least, and what one does not need goes to the next."""
+    if height is None:
+        return wanted
+    left, shares = max(len(wanted), height - _HEAD - _AROUND_A_TABLE * len(wanted)), []
+    for place, want in enumerate(wanted):
+        later = wanted[place + 1 :]
+        fair = left // (len(later) + 1)
+        share = min(want, max(fair, left - sum(later)))
+        shares.append(share)
+        left -= share
+    return shares

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from recruiter.doctor import documents, fleet, jobs, schedulers, schema, server
-from recruiter.doctor.thresholds import Thresholds as Thresholds
-from recruiter.domain.finding import Finding, note, problem
+from recruiter.doctor import fleet, jobs, server
+from recruiter.doctor.findings import Finding, note, problem
+from recruiter.doctor.findings import Thresholds as Thresholds
 from recruiter.domain.text import head
 from recruiter.errors import StoreError, StoreRefused, StoreUnreachable
 from recruiter.store.database import ServerFacts, Store
@@ -35,13 +35,13 @@ def examine(store: Store, thresholds: Thresholds | None = None) -> list[Finding]
         return list(server.without_primary(store, unreachable))
     store.leases.read()
     findings = [*_ask("server", server.CHECKS, store, facts, thresholds)]
-    findings += _ask("schema", schema.CHECKS, store, facts, thresholds)
-    if schema.NOBODY in findings:
+    findings += _ask("schema", server.SCHEMA_CHECKS, store, facts, thresholds)
+    if server.NOBODY in findings:
         return findings
     findings += _ask("fleet", fleet.CHECKS, store, facts, thresholds)
     findings += _ask("jobs", jobs.CHECKS, store, facts, thresholds)
-    findings += _ask("schedulers", schedulers.CHECKS, store, facts, thresholds)
-    return [*findings, *_ask("documents", documents.CHECKS, store, facts, thresholds)]
+    findings += _ask("schedulers", jobs.SCHEDULER_CHECKS, store, facts, thresholds)
+    return [*findings, *_ask("documents", jobs.DOCUMENT_CHECKS, store, facts, thresholds)]
 
 
 def _ask(

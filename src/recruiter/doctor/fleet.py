@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from recruiter.doctor.thresholds import Thresholds
+from recruiter.doctor.findings import Finding, Thresholds, note, ok, problem
 from recruiter.domain.duration import humanize
-from recruiter.domain.finding import Finding, note, ok, problem
 from recruiter.domain.text import plural
 from recruiter.store.collections.leases import Lease
 from recruiter.store.collections.roster import RosterEntry

@@ -1,24 +1,24 @@
-"""Jobs that wait and will not run as things are; what is paused; what was set aside.
-
-It looks at lanes, not at jobs: those of one lane wait for the same thing, however many they are.
-"""
+"""Jobs that wait and will not run, what is paused and set aside; schedulers; and documents that cannot be read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 
-from recruiter.doctor.thresholds import Thresholds
-from recruiter.domain.finding import Finding, note, ok, problem
+from recruiter.doctor.findings import Finding, Thresholds, note, ok, problem
+from recruiter.domain.duration import humanize
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.planning.limits import AtLimit, Reason
 from recruiter.domain.planning.pack import NeverFits
 from recruiter.domain.planning.why_waiting import Circumstances, Unserved
-from recruiter.domain.schedule.scheduler import Pause
+from recruiter.domain.schedule.scheduler import Pause, Scheduler
 from recruiter.domain.text import head, plural
+from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import StoreUnreachable
 from recruiter.store.collections.limits import FLEET, Rules
 from recruiter.store.database import ServerFacts, Store
+from recruiter.views.health import last_success
 
 _LONGEST_REASON = 200
 
@@ -116,3 +116,87 @@ def _inbox(store: Store, _: ServerFacts, __: Thresholds) -> Iterator[Finding]:
 
 
 CHECKS = (_lanes, _inbox, _set_aside)
+
+
+def _schedulers(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
+    schedulers, well = store.schedulers.all(), 0
+    for scheduler in schedulers:
+        finding = _judged_scheduler(store, scheduler, store.clock.now(), thresholds)
+        if finding is not None:
+            yield finding
+        else:
+            well += 1
+    if well:
+        yield ok("schedulers", f"{well} of {len(schedulers)} schedulers are on time")
+
+
+def _judged_scheduler(store: Store, scheduler: Scheduler, now: datetime, thresholds: Thresholds) -> Finding | None:
+    who = f"scheduler {scheduler.urn}"
+    if scheduler.broken:
+        todo = f"Correct its policy or its job and create it again; or: recruiter scheduler remove {scheduler.urn}"
+        return problem("schedulers", f"{who} is broken and makes no jobs: {scheduler.broken}", todo)
+    if scheduler.paused:
+        by, reason = scheduler.paused.by or "somebody", scheduler.paused.reason or "no reason given"
+        todo = f"Resume it: recruiter scheduler resume {scheduler.urn}"
+        return note("schedulers", f"{who} was paused by {by}: {reason}", todo)
+    if scheduler.next_at is not None and now - scheduler.next_at > thresholds.late:
+        late = humanize(now.replace(microsecond=0) - scheduler.next_at.replace(microsecond=0))
+        return problem(
+            "schedulers", f"{who} is {late} late", "Only a leader makes its jobs: see the finding about the leader"
+        )
+    told = scheduler.broken_promise(last_success(store, scheduler), now)
+    if told is not None:
+        todo = f"Look at its jobs: recruiter scheduler list, and recruiter scheduler next {scheduler.urn}"
+        return problem("schedulers", f"{who} {told}", todo)
+    return None
+
+
+SCHEDULER_CHECKS = (_schedulers,)
+
+
+_TODO = {
+    "leases": "The next leader writes it anew; a document beside the lease can be removed",
+    "roster": "The leader retires it after a while, and frees what it holds; a worker that lives joins again",
+    "schedulers": "It makes no jobs. Create it again, or remove it: recruiter scheduler remove URN",
+    "limits": "It is not in force. Set it again, or remove it: recruiter limit remove SUBJECT",
+    "processes": "Nothing depends on it, and it goes by itself after an hour; or remove it in mongosh",
+    "archived": "It cannot be shown or recovered. Correct it, or remove it in mongosh",
+    "scheduled": "No process reads it. Unset its lane in mongosh, then the leader adopts it or sets it aside",
+    "statistics": "It is not counted. Remove it in mongosh",
+    "creations": "Nothing depends on its date. Correct it, or remove it in mongosh if its id may be used again",
+    "actions": "It is not shown, and goes by itself after 90 days; or remove it in mongosh",
+}
+
+
+def _documents(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
+    most, counted = thresholds.unreadable_told, thresholds.unreadable_counted
+    since = store.clock.now() - thresholds.unreadable_since
+    looks: dict[str, Callable[[], Sequence[Unreadable]]] = {
+        "leases": store.leases.unreadable,
+        "roster": store.roster.unreadable,
+        "schedulers": lambda: store.schedulers.all().unreadable,
+        "limits": lambda: store.limits.read().unreadable,
+        "processes": lambda: store.processes.entries().unreadable,
+        "archived": lambda: store.archived.unreadable(since, counted),
+        "scheduled": lambda: store.scheduled.neither_job_nor_foreign(counted, thresholds.counting),
+        "statistics": lambda: store.statistics.unreadable(counted),
+        "actions": lambda: store.actions.latest(counted).unreadable,
+        "creations": lambda: store.creations.unreadable(counted, thresholds.counting),
+    }
+    for name, look in looks.items():
+        try:
+            yield from _told(name, look(), most, counted)
+        except StoreUnreachable as error:
+            yield note("documents", f"collection {name} could not be checked in time ({error})", "Run the doctor again")
+
+
+def _told(collection: str, unreadable: Sequence[Unreadable], most: int, counted: int) -> Iterator[Finding]:
+    for document in unreadable[:most]:
+        yield problem("documents", str(document), _TODO[collection])
+    if len(unreadable) > most:
+        least = "at least " if len(unreadable) >= counted else ""
+        more = f"{least}{len(unreadable) - most:,} more documents of {collection} cannot be read"
+        yield problem("documents", more, "recruiter doctor --all names each of them")
+
+
+DOCUMENT_CHECKS = (_documents,)

@@ -1,15 +1,16 @@
-"""The MongoDB server: its version, its replica set, its oplog, its disk."""
+"""The MongoDB server and its replica set, and the schema: collections, indexes and validators."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from recruiter.doctor.thresholds import Thresholds
-from recruiter.domain import mongodb_versions as versions
+from recruiter.doctor.findings import Finding, Level, Thresholds, note, ok, problem
 from recruiter.domain.duration import humanize
-from recruiter.domain.finding import Finding, Level, note, ok, problem
 from recruiter.errors import StoreError, StoreUnreachable
 from recruiter.store.database import ServerFacts, Store
+from recruiter.store.schema import Difference, Kind
 from recruiter.store.server import Disk, Member, Oplog
 
 _GIB = 2**30
@@ -26,18 +27,18 @@ def _version(store: Store, facts: ServerFacts, _: Thresholds) -> Iterator[Findin
 
 
 def judge_version(version: str, address: str) -> Iterator[Finding]:
-    parsed = versions.parse(version)
+    parsed = parse(version)
     if parsed is None:
         return
-    if parsed < versions.OLDEST:
+    if parsed < OLDEST:
         yield problem("server", f"MongoDB {version} is older than Recruiter supports", "Upgrade to 6.0 or newer")
-    holes = versions.holes_in(parsed)
+    holes = holes_in(parsed)
     if holes:
         told = "; ".join(f"{hole.told} ({hole.cve}, fixed in {hole.mended_in(parsed)})" for hole in holes)
         text = (
             f"MongoDB {version} has known vulnerabilities. Anybody who reaches its port can, without a password: {told}"
         )
-        todo = f"Upgrade to {versions.safe_version(parsed)} or newer"
+        todo = f"Upgrade to {safe_version(parsed)} or newer"
         # Nobody else reaches a set whose members know each other by a loopback address.
         here = address.startswith(_LOOPBACK)
         yield Finding(Level.NOTE if here else Level.PROBLEM, "server", text, todo)
@@ -161,3 +162,92 @@ def judge_disk(disk: Disk, thresholds: Thresholds) -> Finding:
 
 
 CHECKS = (_version, _members, _majority, _journal, _oplog, _disk)
+
+
+Version = tuple[int, int, int]
+
+OLDEST: Version = (6, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    cve: str
+    told: str
+    """What an attacker without a password can do."""
+    fixed: Mapping[tuple[int, int], int]
+    """In which patch of which series. Series that are not named are not affected, or were never mended."""
+
+    def is_in(self, version: Version) -> bool:
+        patch = self.fixed.get(version[:2])
+        return patch is not None and version[2] < patch
+
+    def mended_in(self, version: Version) -> str:
+        major, minor = version[:2]
+        return f"{major}.{minor}.{self.fixed[(major, minor)]}"
+
+
+HOLES = (
+    Hole(
+        "CVE-2025-14847",
+        "read the server's memory, passwords and data in it (MongoBleed, used in the wild)",
+        {(6, 0): 27, (7, 0): 28, (8, 0): 17, (8, 2): 3},
+    ),
+    Hole("CVE-2025-6709", "crash the server", {(7, 0): 17, (8, 0): 5}),  # in 6.0 only after logging in
+    Hole("CVE-2026-25611", "exhaust the server's memory and crash it", {(7, 0): 29, (8, 0): 18, (8, 2): 4}),
+    Hole("CVE-2026-9740", "crash the server", {(7, 0): 35, (8, 0): 24, (8, 2): 10, (8, 3): 3}),
+)
+
+
+def parse(text: str) -> Version | None:
+    """From "7.0.14" or "8.0.0-rc1"; None for what is no version."""
+    found = re.match(r"(\d+)\.(\d+)\.(\d+)", text)
+    return (int(found[1]), int(found[2]), int(found[3])) if found else None
+
+
+def holes_in(version: Version) -> list[Hole]:
+    return [hole for hole in HOLES if hole.is_in(version)]
+
+
+def safe_version(version: Version) -> str:
+    """The first of its series without any of the holes."""
+    major, minor = version[:2]
+    patch = max(hole.fixed[(major, minor)] for hole in holes_in(version))
+    return f"{major}.{minor}.{patch}"
+
+
+NOBODY = problem(
+    "schema",
+    "this database has no collections of Recruiter: no process has run on it yet",
+    "Start them: recruiter start all --bootstrap YOUR_APP",
+)
+
+
+def _schema(store: Store, _facts: ServerFacts, _thresholds: Thresholds) -> Iterator[Finding]:
+    differences = store.differences()
+    if [each.collection for each in differences if each.kind is Kind.NO_COLLECTION] == store.collections():
+        yield NOBODY
+        return
+    for difference in differences:
+        yield _judged_difference(difference)
+    if not any(difference.kind is not Kind.EXTRA_INDEX for difference in differences):
+        yield ok("schema", f"{len(store.collections())} collections have their indexes and validators")
+
+
+def _judged_difference(difference: Difference) -> Finding:
+    match difference.kind:
+        case Kind.NO_COLLECTION | Kind.NO_INDEX:
+            return problem("schema", f"{difference} is missing", "Make it: recruiter prepare")
+        case Kind.OTHER_INDEX:
+            drop = f'db.{difference.collection}.dropIndex("{difference.index}")'
+            text = f"{difference} is not what this version of Recruiter needs"
+            return problem("schema", text, f"Drop it in mongosh with {drop}, then make it anew: recruiter prepare")
+        case Kind.OTHER_VALIDATOR:
+            text = f"{difference} is of another version of Recruiter: it may accept documents that this one cannot read"
+            todo = "Set it: recruiter prepare. If it comes back, processes of another version run beside this one"
+            return problem("schema", text, todo)
+        case Kind.EXTRA_INDEX:
+            text = f"{difference} is not Recruiter's: it costs a little with every job"
+            return note("schema", text, "Drop it if nobody needs it")
+
+
+SCHEMA_CHECKS = (_schema,)

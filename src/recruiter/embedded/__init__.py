@@ -1,6 +1,6 @@
 """The private MongoDB for development and tests. MongoDB is under the SSPL; not for production."""
 
-from recruiter.embedded.binary import find_mongod
+from recruiter.embedded.process import find_mongod
 from recruiter.embedded.replica_set import EmbeddedReplicaSet
 from recruiter.embedded.server import EmbeddedServer
 

@@ -12,7 +12,7 @@ from typing import Self, TypeVar
 from recruiter.embedded.folder import TemporaryFolder
 from recruiter.embedded.server import START_WITHIN, EmbeddedServer
 from recruiter.errors import ServerDidNotStart, StoreError
-from recruiter.store import admin
+from recruiter.store import server as admin
 
 T = TypeVar("T")
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from recruiter.embedded.binary import find_mongod, require_runnable
 from recruiter.embedded.folder import (
     Record,
     TemporaryFolder,
@@ -25,9 +24,9 @@ from recruiter.embedded.folder import (
     start_lock,
     write_record,
 )
-from recruiter.embedded.process import MongodProcess, mongod_command
+from recruiter.embedded.process import MongodProcess, find_mongod, mongod_command, require_runnable
 from recruiter.errors import EmbeddedError, ServerDidNotStart, StoreError
-from recruiter.store import admin
+from recruiter.store import server as admin
 
 START_WITHIN = 60.0
 PORT_TAKEN = 48  # mongod's exit code for it

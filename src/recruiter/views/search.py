@@ -30,10 +30,9 @@ from recruiter.store.collections import archived, scheduled
 from recruiter.store.collections.roster import Hold
 from recruiter.store.database import Store
 from recruiter.store.fields import job_id
-from recruiter.store.search.cursors import Cursor, cursor_from
 from recruiter.store.search.running import RunningJobs
 from recruiter.store.search.scans import Position, Walk
-from recruiter.store.search.summaries import FIELDS, ONLY_IDS, locked_at, summary_from
+from recruiter.store.search.summaries import FIELDS, ONLY_IDS, Cursor, cursor_from, locked_at, summary_from
 from recruiter.store.search.waiting import WaitingState
 
 T = TypeVar("T")

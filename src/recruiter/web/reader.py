@@ -14,8 +14,8 @@ from typing import Any
 import recruiter as package
 from recruiter.app import Recruiter
 from recruiter.doctor import examine
-from recruiter.domain.finding import Finding
-from recruiter.domain.finding import Level as FindingLevel
+from recruiter.doctor.findings import Finding
+from recruiter.doctor.findings import Level as FindingLevel
 from recruiter.domain.job import ArchivedJob, Job, JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.observation import SILENT

@@ -1,9 +1,43 @@
-"""From when on something is worth saying."""
+"""Findings of the doctor, and from when on something is one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
+
+
+class Level(StrEnum):
+    OK = "ok"
+    NOTE = "note"
+    """Good to know, and perhaps meant to be so."""
+    PROBLEM = "problem"
+    """Something is wrong, or will be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    level: Level
+    about: str
+    """One word: `server`, `workers`, `jobs`, …"""
+    text: str
+    todo: str = ""
+    """What to do; empty when there is nothing."""
+
+    def __str__(self) -> str:
+        return f"{self.text}. {self.todo}" if self.todo else self.text
+
+
+def ok(about: str, text: str) -> Finding:
+    return Finding(Level.OK, about, text)
+
+
+def note(about: str, text: str, todo: str) -> Finding:
+    return Finding(Level.NOTE, about, text, todo)
+
+
+def problem(about: str, text: str, todo: str) -> Finding:
+    return Finding(Level.PROBLEM, about, text, todo)
 
 
 @dataclass(frozen=True)
