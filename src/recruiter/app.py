@@ -36,8 +36,7 @@ from recruiter.jobs import Jobs
 from recruiter.processes.inline.flush import MOST_FLUSHED, Flush
 from recruiter.processes.inline.run import Inline
 from recruiter.processes.inline.runner import InlineApplication
-from recruiter.processes.inline.worker import InlineOptions, StopEvent
-from recruiter.processes.worker.registration import measured_resources
+from recruiter.processes.inline.worker import StopEvent
 from recruiter.producer import Producer
 from recruiter.registry import BECAME_MASTER, STEPT_BACK, TaskDefinition
 from recruiter.repeatable import RepeatableJob, SchedulerHandle
@@ -371,7 +370,7 @@ class Recruiter(Producer):
         waiting. With `due_only`, jobs whose time has not come stay waiting too. Raises NotAlone where a recruiter or a
         worker is running.
         """
-        return Flush(self.store, self.events, self._crew, self._calling_options).run(most, due_only)
+        return Flush(self.store, self.events, self._crew, self._caller_settings).run(most, due_only)
 
     aflush_jobs_synchronously = async_face(flush_jobs_synchronously, runs_user_code=True)
 
@@ -430,21 +429,12 @@ class Recruiter(Producer):
     @cached_property
     def _calling(self) -> Inline:
         self.store.prepare()
-        return Inline(self.store, self.events, self._crew, self._calling_options)
+        return Inline(self.store, self.events, self._crew, self._caller_settings)
 
     @property
-    def _calling_options(self) -> InlineOptions:
+    def _caller_settings(self) -> Settings:
         """The same as of the processes on this database, as far as settings say."""
-        settings = Settings.load()
-        return InlineOptions(
-            lease_time=settings.lease_time.total_seconds(),
-            dead_after=settings.considered_dead_after.total_seconds(),
-            heartbeat=settings.heartbeat.total_seconds(),
-            backoff_from=settings.backoff_from.total_seconds(),
-            backoff_to=settings.backoff_to.total_seconds(),
-            resources=settings.resources or measured_resources(),
-            host=settings.host,
-        )
+        return Settings.load().of_caller()
 
 
 class RecruiterJob(CurrentJob):

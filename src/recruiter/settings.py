@@ -124,6 +124,20 @@ class Settings(TargetSettings):
     wait_at_least: Duration = timedelta(minutes=1)
     wait_at_most: Duration = timedelta(minutes=3)
 
+    @property
+    def slots(self) -> int:
+        """How many jobs a worker runs at once."""
+        return self.processes * self.concurrency
+
+    @property
+    def dead_after(self) -> float:
+        """Seconds of silence after which a worker is dead."""
+        return self.considered_dead_after.total_seconds()
+
+    def of_caller(self) -> Settings:
+        """For jobs in the calling process: one at a time, of every group."""
+        return self.model_copy(update={"processes": 1, "concurrency": 1, "work_on": None})
+
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
         if self.heartbeat <= timedelta(0):

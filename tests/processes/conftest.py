@@ -10,7 +10,8 @@ import pytest
 from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
 from recruiter.events import Events
 from recruiter.processes.loop import Stop
-from recruiter.processes.recruiter import RecruiterOptions, RecruiterProcess
+from recruiter.processes.recruiter import RecruiterProcess
+from recruiter.settings import Settings
 from recruiter.store.database import Store
 from recruiter.store.target import Target
 from tests.applications import jobs
@@ -34,9 +35,9 @@ def lead(target: str) -> Iterator[Lead]:
     leading = Store(Target.parse(target))
 
     def lead(lease_time: float = 5.0, dead_after: float = 15.0) -> None:
-        options = RecruiterOptions(lease_time, dead_after)
+        settings = Settings(lease_time=lease_time, considered_dead_after=dead_after)
         policies, schedules = PolicyRegistry(), SchedulePolicyRegistry()
-        process = RecruiterProcess(leading, Events(), stop, options, policies=policies, schedules=schedules)
+        process = RecruiterProcess(leading, Events(), stop, settings, policies=policies, schedules=schedules)
         threads.append(threading.Thread(target=process.run, name="leader"))
         threads[-1].start()
 

@@ -17,7 +17,8 @@ from recruiter.domain.job import JobId
 from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
 from recruiter.events import Event, Events, Listener
 from recruiter.processes.loop import Stop
-from recruiter.processes.recruiter import RecruiterOptions, RecruiterProcess
+from recruiter.processes.recruiter import RecruiterProcess
+from recruiter.settings import Settings
 from recruiter.steps.lead import Leadership
 from recruiter.steps.rescue import Rescue
 from recruiter.store.database import Store
@@ -53,9 +54,9 @@ def die_in_a_transaction(target: str, role: str) -> None:
 
 
 @contextmanager
-def leading(store: Store, options: RecruiterOptions | None = None, heard: Listener | None = None) -> Iterator[None]:
+def leading(store: Store, options: Settings | None = None, heard: Listener | None = None) -> Iterator[None]:
     stop, events = Stop(), Events()
-    options = options or RecruiterOptions(lease_time=2.0, dead_after=30.0)
+    options = options or Settings(lease_time=2.0, considered_dead_after=30.0)
     if heard is not None:
         events.listen(heard)
     policies, schedules = PolicyRegistry(), SchedulePolicyRegistry()
@@ -99,7 +100,7 @@ def test_everybody_else_gets_jobs_within_two_seconds_and_the_leader_stays(store:
     def some_jobs() -> list[JobId]:
         return insert(store, *(a_job(scheduled_at=NOW.replace(year=2020)) for _ in range(20)))
 
-    with leading(first, RecruiterOptions(), told.append), leading(second, RecruiterOptions(), told.append):
+    with leading(first, Settings(), told.append), leading(second, Settings(), told.append):
         eventually(lambda: given(some_jobs()))
 
         # when another worker dies while it settles

@@ -16,7 +16,8 @@ from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegis
 from recruiter.events import Event, Events
 from recruiter.processes import recruiter
 from recruiter.processes.loop import Stop
-from recruiter.processes.recruiter import RecruiterOptions, RecruiterProcess
+from recruiter.processes.recruiter import RecruiterProcess
+from recruiter.settings import Settings
 from recruiter.store.database import Store
 from tests.conftest import eventually
 from tests.samples import NOW, a_job, insert, on_the_roster
@@ -36,7 +37,7 @@ def told(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
 
     events, stop = Events(), Stop()
     events.listen(listen)
-    options = RecruiterOptions(dead_after=300.0, backoff_to=0.1)
+    options = Settings(considered_dead_after=300.0, backoff_to=0.1)
     process = RecruiterProcess(
         store, events, stop, options, policies=PolicyRegistry(), schedules=SchedulePolicyRegistry()
     )

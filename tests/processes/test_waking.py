@@ -12,7 +12,8 @@ import pytest
 from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
 from recruiter.events import Events
 from recruiter.processes.loop import Stop
-from recruiter.processes.recruiter import RecruiterOptions, RecruiterProcess
+from recruiter.processes.recruiter import RecruiterProcess
+from recruiter.settings import Settings
 from recruiter.store.database import Store
 from tests.commands import WHOLE_DATABASE, Recorder, recorded
 from tests.conftest import eventually
@@ -32,7 +33,7 @@ def sleepy_leader(target: str) -> Iterator[Recorder]:
 def leading(target: str, backoff_from: float) -> Iterator[Recorder]:
     recorder, stop = Recorder(), Stop()
     store = recorded(target, recorder)
-    options = RecruiterOptions(lease_time=LONG, dead_after=LONG, backoff_from=backoff_from, backoff_to=LONG / 3)
+    options = Settings(lease_time=LONG, considered_dead_after=LONG, backoff_from=backoff_from, backoff_to=LONG / 3)
     policies, schedules = PolicyRegistry(), SchedulePolicyRegistry()
     process = RecruiterProcess(store, Events(), stop, options, policies=policies, schedules=schedules)
     thread = threading.Thread(target=process.run)

@@ -10,8 +10,9 @@ import pytest
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.statistics import MINUTE, Pile
 from recruiter.events import Events
-from recruiter.processes.cleaner import CleanerOptions, CleanerProcess
+from recruiter.processes.cleaner import CleanerProcess
 from recruiter.processes.loop import Stop
+from recruiter.settings import Settings
 from recruiter.steps import clean
 from recruiter.steps.clean import count_waiting
 from recruiter.store.database import Store
@@ -113,7 +114,7 @@ def test_names_that_begin_alike_are_not_mixed(store: Store) -> None:
 def test_the_cleaner_counts_them(store: Store) -> None:
     wait(store, 5)
     stop = Stop()
-    cleaner = CleanerProcess(store, Events(), stop, CleanerOptions(), PolicyRegistry())
+    cleaner = CleanerProcess(store, Events(), stop, Settings(), PolicyRegistry())
     thread = threading.Thread(target=cleaner.run)
     thread.start()
 

@@ -24,8 +24,9 @@ from recruiter.events import Event, Events
 from recruiter.processes.loop import Stop
 from recruiter.processes.progress.writer import ProgressWriter
 from recruiter.processes.worker.held_jobs import HeldJob
-from recruiter.processes.worker.registration import Registration, RegistrationOptions
+from recruiter.processes.worker.registration import Registration
 from recruiter.progress import AttemptProgress
+from recruiter.settings import Settings
 from recruiter.steps.cancel import archive_cancelled
 from recruiter.steps.rescue import Rescue
 from recruiter.store.codec import Document, encode, job_document, progress_fields
@@ -463,7 +464,7 @@ class TestTracking:
 
     @pytest.fixture
     def tracking(self, store: Store) -> ProgressWriter:
-        registration = Registration(store.clock, RegistrationOptions())
+        registration = Registration(store.clock, Settings())
         return ProgressWriter(store, Events(), Stop(), registration)
 
     def said(self, tracking: ProgressWriter, job: Job, progress: float) -> Document:
@@ -497,7 +498,7 @@ class TestTracking:
 
     def test_nor_one_that_has_been_silent_too_long(self, store: Store) -> None:
         clock = StoppedClock(NOW)
-        registration = Registration(clock, RegistrationOptions(dead_after=15.0))
+        registration = Registration(clock, Settings(considered_dead_after=15.0))
         registration.joined = True
         tracking = ProgressWriter(store, Events(), Stop(), registration)
         job = a_job()
@@ -529,7 +530,7 @@ class TestTracking:
         told: list[Event] = []
         events = Events()
         events.listen(told.append)
-        tracking = ProgressWriter(store, events, Stop(), Registration(store.clock, RegistrationOptions()))
+        tracking = ProgressWriter(store, events, Stop(), Registration(store.clock, Settings()))
         large, other = a_job(), a_job()
         insert(store, large, other)
         room = 16 * 1024 * 1024 - len(encode(job_document(large))) - 100

@@ -15,8 +15,9 @@ from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.events import Event, Events
 from recruiter.processes.worker import overruns
 from recruiter.processes.worker.child_handle import ChildHandle
-from recruiter.processes.worker.dispatcher import Dispatcher, DispatcherOptions
+from recruiter.processes.worker.dispatcher import Dispatcher
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
+from recruiter.settings import Settings
 from recruiter.store.codec import Document, decode, encode
 from recruiter.store.collections.roster import Holding
 from recruiter.store.outcomes import Outcome, Rescheduled
@@ -39,7 +40,7 @@ class Worker:
             SystemClock(),
             events,
             PolicyRegistry(),
-            DispatcherOptions(children, memory_limit),
+            Settings(processes=children, memory_limit=memory_limit),
         )
         self.dispatcher.open(self.held_jobs)
 

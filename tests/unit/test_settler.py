@@ -15,8 +15,9 @@ from recruiter.errors import DocumentRefused, StoreUnreachable, Superseded
 from recruiter.events import Event, Events
 from recruiter.processes.loop import Stop
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
-from recruiter.processes.worker.registration import Registration, RegistrationOptions
+from recruiter.processes.worker.registration import Registration
 from recruiter.processes.worker.settler import Settler
+from recruiter.settings import Settings
 from recruiter.steps.settle import write_first, write_in_parts
 from recruiter.store.codec import decode, encode, job_document
 from recruiter.store.collections.roster import Holding
@@ -127,7 +128,7 @@ class Fixture:
         self.events: list[Event] = []
         events = Events()
         events.listen(self.events.append)
-        self.registration = Registration(store.clock, RegistrationOptions())
+        self.registration = Registration(store.clock, Settings())
         self.settled = 0
         self.settler = Settler(
             cast(Any, store), events, Stop(), self.registration, Throughput(), on_settled=self.on_settled

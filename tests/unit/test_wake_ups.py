@@ -10,9 +10,9 @@ import pytest
 
 from recruiter.domain.job import JobId
 from recruiter.events import Event, Events
-from recruiter.processes.worker.core import CoreOptions, WorkerCore
+from recruiter.processes.worker.core import WorkerCore
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, WakeUps
-from recruiter.processes.worker.registration import RegistrationOptions
+from recruiter.settings import Settings
 from recruiter.store.codec import encode, job_document
 from recruiter.store.collections.roster import Holding
 from recruiter.store.database import Store
@@ -129,7 +129,7 @@ def core(runner: FakeRunner, told: list[Event]) -> WorkerCore:
     events = Events()
     events.listen(told.append)
     store = Store(Target.parse("mongodb://localhost:1/none"))
-    return WorkerCore(store, events, cast(Any, runner), CoreOptions(RegistrationOptions()))
+    return WorkerCore(store, events, cast(Any, runner), Settings())
 
 
 def test_the_core_wakes_the_thread_of_each_part(core: WorkerCore, runner: FakeRunner) -> None:

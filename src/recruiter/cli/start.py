@@ -22,16 +22,15 @@ from recruiter.errors import RecruiterError
 from recruiter.events import Event, Events
 from recruiter.log import LogOptions, configure, log_events
 from recruiter.processes.child.process_group import die_with_parent
-from recruiter.processes.cleaner import CleanerOptions, CleanerProcess
+from recruiter.processes.cleaner import CleanerProcess
 from recruiter.processes.fleet import PARENT_VARIABLE, Fleet
 from recruiter.processes.hooks import Hook
 from recruiter.processes.loop import Presence, Stop
-from recruiter.processes.recruiter import RecruiterOptions, RecruiterProcess
+from recruiter.processes.recruiter import RecruiterProcess
 from recruiter.processes.systemd import ServiceManager
 from recruiter.processes.worker import resource_tracker
 from recruiter.processes.worker.child_pool import ForkServer
-from recruiter.processes.worker.process import WorkerOptions, WorkerProcess
-from recruiter.processes.worker.registration import measured_resources
+from recruiter.processes.worker.process import WorkerProcess
 from recruiter.registry import BECAME_MASTER, STEPT_BACK
 from recruiter.settings import Settings
 from recruiter.store.database import Store
@@ -57,12 +56,7 @@ def start_recruiter(
                 process.store,
                 process.events,
                 process.stop,
-                RecruiterOptions(
-                    lease_time=settings.lease_time.total_seconds(),
-                    dead_after=settings.considered_dead_after.total_seconds(),
-                    backoff_from=settings.backoff_from.total_seconds(),
-                    backoff_to=settings.backoff_to.total_seconds(),
-                ),
+                settings,
                 policies=application.policies,
                 schedules=application.schedules,
                 became_master=[*_schedulers(application), *_hooks(application, facade, BECAME_MASTER)],
@@ -91,19 +85,7 @@ def start_worker(
                 process.store,
                 process.events,
                 process.stop,
-                WorkerOptions(
-                    groups=settings.work_on,
-                    processes=settings.processes,
-                    concurrency=settings.concurrency,
-                    resources=settings.resources or measured_resources(),
-                    host=settings.host,
-                    heartbeat=settings.heartbeat.total_seconds(),
-                    dead_after=settings.considered_dead_after.total_seconds(),
-                    grace=settings.grace.total_seconds(),
-                    memory_limit=settings.memory_limit,
-                    memory_hard_limit=settings.memory_hard_limit,
-                    tell_all=settings.log_level == "debug",
-                ),
+                settings,
                 fork_server,
                 manager=manager,
             ).run()
@@ -119,18 +101,11 @@ def start_cleaner(
         manager = ServiceManager.of(os.environ)
         application = load_application(settings.bootstrap)
         with _Process("cleaner", settings, application.address, manager) as process:
-            options = CleanerOptions(
-                clean_after=settings.clean_after,
-                keep_failed=settings.keep_failed,
-                wait_at_least=settings.wait_at_least.total_seconds(),
-                wait_at_most=settings.wait_at_most.total_seconds(),
-                dead_after=settings.considered_dead_after.total_seconds(),
-            )
             CleanerProcess(
                 process.store,
                 process.events,
                 process.stop,
-                options,
+                settings,
                 application.policies,
                 presence=process.presence("cleaner"),
                 manager=manager,

@@ -4,13 +4,14 @@ left when no recruiter leads."""
 from __future__ import annotations
 
 import random
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime, timedelta
 
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.events import Events
 from recruiter.processes.loop import Loop, Presence, Stop
 from recruiter.processes.systemd import ServiceManager
+from recruiter.settings import Settings
 from recruiter.steps.clean import BATCH, clean, clean_counts, count_waiting
 from recruiter.steps.rescue import Rescue
 from recruiter.store.database import Store
@@ -21,23 +22,13 @@ _LATE = timedelta(hours=1)
 """How late an outcome may be written."""
 
 
-@dataclass(frozen=True)
-class CleanerOptions:
-    clean_after: timedelta = timedelta(days=5)
-    keep_failed: timedelta | None = None
-    """How long to keep jobs that did not succeed; None: as long as the others."""
-    wait_at_least: float = 60.0
-    wait_at_most: float = 180.0
-    dead_after: float = 15.0
-
-
 class CleanerProcess:
     def __init__(
         self,
         store: Store,
         events: Events,
         stop: Stop,
-        options: CleanerOptions,
+        settings: Settings,
         policies: PolicyRegistry,
         *,
         presence: Presence | None = None,
@@ -45,9 +36,9 @@ class CleanerProcess:
     ) -> None:
         self._store = store
         self._events = events
-        self._options = options
+        self._settings = settings
         # Patient: the leader rescues first; this is for when there is none.
-        self._rescue = Rescue(store, store.clock, 2 * options.dead_after, policies)
+        self._rescue = Rescue(store, store.clock, 2 * settings.dead_after, policies)
         store.transactions.sessions.complain = lambda error: events.emit("session.not_ended", error=error)
         self._gone_before: datetime | None = None
         self._look_at_all_at = 0.0
@@ -76,13 +67,13 @@ class CleanerProcess:
     def _remove_old(self) -> int:
         """Failed jobs that are kept for longer are not walked past each time; but once a day, for an outcome may have
         been written late."""
-        clock, options = self._store.clock, self._options
+        clock, settings = self._store.clock, self._settings
         now, monotonic = clock.now(), clock.monotonic()
         if monotonic >= self._look_at_all_at:
             self._gone_before, self._look_at_all_at = None, monotonic + _A_DAY
-        removed = clean(self._store, now, options.clean_after, options.keep_failed, since=self._gone_before)
+        removed = clean(self._store, now, settings.clean_after, settings.keep_failed, since=self._gone_before)
         if removed < BATCH:
-            self._gone_before = now - options.clean_after - _LATE
+            self._gone_before = now - settings.clean_after - _LATE
         return removed
 
     def _clean(self) -> float:
@@ -95,7 +86,7 @@ class CleanerProcess:
             )
         if clock.monotonic() >= self._clean_at:
             removed = self._remove_old()
-            counts = clean_counts(self._store, clock.now(), self._options.clean_after)
+            counts = clean_counts(self._store, clock.now(), self._settings.clean_after)
             self._removed += removed
             if BATCH in (removed, counts):
                 return _REST_BETWEEN_BATCHES
@@ -103,6 +94,6 @@ class CleanerProcess:
                 self._events.emit("archive.cleaned", removed=self._removed)
             self._removed = 0
             self._clean_at = clock.monotonic() + random.uniform(
-                self._options.wait_at_least, max(self._options.wait_at_least, self._options.wait_at_most)
+                self._settings.wait_at_least.total_seconds(), self._settings.wait_at_most.total_seconds()
             )
-        return min(self._options.dead_after / 3, max(0.0, self._clean_at - clock.monotonic()))
+        return min(self._settings.dead_after / 3, max(0.0, self._clean_at - clock.monotonic()))

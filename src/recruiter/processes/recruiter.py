@@ -10,7 +10,7 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from recruiter.domain.job import JobId
 from recruiter.domain.lane import Lane
@@ -25,6 +25,7 @@ from recruiter.processes.hooks import Hook, Hooks
 from recruiter.processes.loop import Loop, Presence, Stop
 from recruiter.processes.repeater import Repeater
 from recruiter.processes.systemd import ServiceManager
+from recruiter.settings import Settings
 from recruiter.steps.adopt import adopt, set_jobs_aside
 from recruiter.steps.assign import Round, assign, lacks_takers, never_fitting, recount, unserved
 from recruiter.steps.cancel import EXPIRED_AT_ONCE, FLAGS_AT_ONCE, archive_cancelled, archive_expired
@@ -65,23 +66,13 @@ _DEAF_PAUSE = 0.2
 """Seconds between two rounds at most, as long as no change waiter is heard."""
 
 
-@dataclass(frozen=True)
-class RecruiterOptions:
-    lease_time: float = 5.0
-    dead_after: float = 15.0
-    backoff_from: float = 0.005
-    backoff_to: float = 5.0
-    listen: bool = True
-    """Whether to open change waiters while idle; not worth it for one that leads only for a moment."""
-
-
 class RecruiterProcess:
     def __init__(
         self,
         store: Store,
         events: Events,
         stop: Stop,
-        options: RecruiterOptions,
+        settings: Settings,
         *,
         policies: PolicyRegistry,
         schedules: SchedulePolicyRegistry,
@@ -89,15 +80,21 @@ class RecruiterProcess:
         stept_back: Sequence[Hook] = (),
         presence: Presence | None = None,
         manager: ServiceManager | None = None,
+        listen: bool = True,
     ) -> None:
         self._store = store
         self._clock = store.clock
         self._events = events
         self._stop = stop
-        self._options = options
+        # Whether to open change waiters while idle; not worth it for one that leads only for a moment.
+        self._listen = listen
+        self._dead_after = settings.dead_after
+        self._lease_time = settings.lease_time.total_seconds()
+        self._backoff_from = settings.backoff_from.total_seconds()
+        self._backoff_to = settings.backoff_to.total_seconds()
         store.transactions.sessions.complain = lambda error: events.emit("session.not_ended", error=error)
-        self._leadership = Leadership(store, store.clock, options.lease_time)
-        self._rescue = Rescue(store, store.clock, options.dead_after, policies)
+        self._leadership = Leadership(store, store.clock, self._lease_time)
+        self._rescue = Rescue(store, store.clock, self._dead_after, policies)
         self._repeater = Repeater(store, events, schedules)
         self._rules = Rules()
         self._rules_at = 0.0
@@ -113,7 +110,7 @@ class RecruiterProcess:
         self._led = False
         self._stands_by = False
         self._flowing_until = 0.0
-        self._pause = options.backoff_from
+        self._pause = self._backoff_from
         self._round_at = 0.0
         self._woken = threading.Event()
         self._look_around_at = 0.0
@@ -146,7 +143,7 @@ class RecruiterProcess:
 
     def _keep_the_lease(self) -> float:
         """On a thread of its own, so that a long round does not cost the lead; one that hangs does."""
-        if self._clock.monotonic() - self._came_round_at < self._options.lease_time:
+        if self._clock.monotonic() - self._came_round_at < self._lease_time:
             with suppress(StoreUnreachable):  # the main loop says so
                 self._leadership.keep()
         return self._leadership.interval
@@ -175,7 +172,7 @@ class RecruiterProcess:
         now = self._clock.monotonic()
         if now >= self._round_at or self._woken.is_set():
             if self._woken.is_set():
-                self._pause = self._options.backoff_from
+                self._pause = self._backoff_from
             self._woken.clear()
             self._round_at = now + self._lead()
         if self._woken.is_set():
@@ -313,13 +310,13 @@ class RecruiterProcess:
             for bell in self._bells or ():
                 bell.hang_up()
         if round.assigned:
-            self._pause = self._options.backoff_from
+            self._pause = self._backoff_from
             if round.more or round.refused or round.assigned >= FLOW:
                 return self._pause
         if now < self._flowing_until:
             # Work is flowing, and workers are full for the moment: looking costs less than being told.
-            return 2 * self._options.backoff_from
-        longest = min(self._options.backoff_to, self._options.dead_after / 3)
+            return 2 * self._backoff_from
+        longest = min(self._backoff_to, self._dead_after / 3)
         some_room = any(worker.room > 0 for worker in round.roster)
         if self._listens_after(round):
             # Whoever enqueued may be ahead of us: then the job that rang is not due yet, and will not ring again.
@@ -341,7 +338,7 @@ class RecruiterProcess:
 
     def _listens_after(self, round: Round) -> bool:
         """Arms the change waiters that matter; true when they would be heard."""
-        if not self._options.listen:
+        if not self._listen:
             return False
         jobs, room = self._change_waiters()
         jobs.arm()

@@ -17,11 +17,11 @@ from recruiter.domain.state import Why
 from recruiter.errors import NotAlone, RecruiterError, StoreError, Superseded, UnknownTask
 from recruiter.events import Events
 from recruiter.processes.inline.runner import InlineApplication, InlineRunner
-from recruiter.processes.inline.worker import InlineOptions
 from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.worker.core import CoreOptions, WorkerCore
 from recruiter.processes.worker.held_jobs import HeldJob
 from recruiter.processes.worker.registration import LAST_WRITES
+from recruiter.settings import Settings
 from recruiter.steps.adopt import adopt
 from recruiter.steps.cancel import archive_cancelled
 from recruiter.steps.lead import Leadership
@@ -35,16 +35,16 @@ _BETWEEN_LOOKS = 0.1
 
 
 class Flush:
-    def __init__(self, store: Store, events: Events, application: InlineApplication, options: InlineOptions) -> None:
+    def __init__(self, store: Store, events: Events, application: InlineApplication, settings: Settings) -> None:
         self._store = store
         self._clock = store.clock
         self._events = events
         self._application = application
-        self._options = options
+        self._settings = settings
         self._runner = InlineRunner(application, store.clock, events, frozenset())  # only we assign jobs to ourselves
-        core = CoreOptions(options.registration, most_prefetched=0, listens=False, obeys_pauses=False)
-        self._core = WorkerCore(store, events, self._runner, core)
-        self._leadership = Leadership(store, store.clock, options.lease_time)
+        core = CoreOptions(most_prefetched=0, listens=False, obeys_pauses=False)
+        self._core = WorkerCore(store, events, self._runner, settings, core)
+        self._leadership = Leadership(store, store.clock, settings.lease_time.total_seconds())
         self._left: set[JobId] = set()
         """Jobs that have had their turn and are still waiting."""
 
@@ -97,7 +97,7 @@ class Flush:
 
     def _wait_for_the_dead(self) -> None:
         """Goes on when the roster is empty: workers that were killed are retired when they have been silent long."""
-        rescue = Rescue(self._store, self._clock, self._options.dead_after, self._application.policies)
+        rescue = Rescue(self._store, self._clock, self._settings.dead_after, self._application.policies)
         beats: dict[str, int] | None = None
         while (roster := self._store.roster.read()) or roster.unreadable:
             for worker in roster:
@@ -109,7 +109,7 @@ class Flush:
 
     def _not_alone(self, who: str) -> NotAlone:
         return NotAlone(
-            f"{who}, and whoever flushes must be alone on {self._store.target}: stop it, or use a database of your own"
+            f"{who}, and a flush needs to be alone on {self._store.target}: stop it, or use a database of your own"
         )
 
     def _keep_the_lead(self) -> float:

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from recruiter.domain.job import JobReport
 from recruiter.events import Events
 from recruiter.processes.inline.runner import InlineApplication
-from recruiter.processes.inline.worker import InlineMode, InlineOptions, InlineWorker, StopEvent
+from recruiter.processes.inline.worker import InlineMode, InlineWorker, StopEvent
+from recruiter.settings import Settings
 from recruiter.store.database import Store
 
 _BETWEEN_LOOKS = 0.1
@@ -21,16 +22,16 @@ WATCH = InlineMode(stays=True)
 
 
 class Inline:
-    def __init__(self, store: Store, events: Events, application: InlineApplication, options: InlineOptions) -> None:
+    def __init__(self, store: Store, events: Events, application: InlineApplication, settings: Settings) -> None:
         self._store = store
         self._events = events
         self._application = application
-        self._options = options
+        self._settings = settings
 
     @property
     def patience(self) -> float:
         """Seconds after which even the lease of a leader that was killed has run out."""
-        return self._options.lease_time + _SLACK
+        return self._settings.lease_time.total_seconds() + _SLACK
 
     def run(self, tasks: Iterable[str], wait: float | None = None, stop: StopEvent | None = None) -> JobReport | None:
         """Runs one due job; None when there is none to be had, or when asked to stop before there was one."""
@@ -60,7 +61,7 @@ class Inline:
 
     @contextmanager
     def _caller(self, tasks: Iterable[str], mode: InlineMode) -> Iterator[InlineWorker]:
-        caller = InlineWorker(self._store, self._events, self._application, self._options, frozenset(tasks), mode)
+        caller = InlineWorker(self._store, self._events, self._application, self._settings, frozenset(tasks), mode)
         with caller.signals:
             try:
                 caller.open()

@@ -23,34 +23,17 @@ from recruiter.errors import StoreUnreachable, Superseded
 from recruiter.events import Events
 from recruiter.processes.inline.runner import InlineApplication, InlineRunner
 from recruiter.processes.loop import Stop
-from recruiter.processes.recruiter import RecruiterOptions, RecruiterProcess
+from recruiter.processes.recruiter import RecruiterProcess
 from recruiter.processes.worker.core import CoreOptions, WorkerCore
 from recruiter.processes.worker.held_jobs import HeldJob
-from recruiter.processes.worker.registration import LAST_WRITES, RegistrationOptions
+from recruiter.processes.worker.registration import LAST_WRITES
+from recruiter.settings import Settings
 from recruiter.store.database import Store
 from recruiter.views.find import anything_to_do
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.1
 _CLOCKS_DISAGREE = timedelta(milliseconds=100)
 """What is due in the next moment may be due already by the clock of whoever made it, or of the leader."""
-
-
-@dataclass(frozen=True)
-class InlineOptions:
-    lease_time: float = 5.0
-    dead_after: float = 15.0
-    heartbeat: float = 1.0
-    backoff_from: float = 0.005
-    backoff_to: float = 5.0
-    resources: str = ""
-    """What this host has, as a text; workers of the same host share it with the caller."""
-    host: str = ""
-
-    @property
-    def registration(self) -> RegistrationOptions:
-        return RegistrationOptions(
-            resources=self.resources, host=self.host, heartbeat=self.heartbeat, dead_after=self.dead_after
-        )
 
 
 class StopEvent(Protocol):
@@ -77,7 +60,7 @@ class InlineWorker:
         store: Store,
         events: Events,
         application: InlineApplication,
-        options: InlineOptions,
+        settings: Settings,
         tasks: frozenset[str],
         mode: InlineMode,
     ) -> None:
@@ -86,14 +69,14 @@ class InlineWorker:
         self._clock = store.clock
         self._events = events
         self._application = application
-        self._options = options
+        self._settings = settings
         self._tasks = tasks
         self._mode = mode
         self._runner = InlineRunner(application, store.clock, events, tasks, patient=mode.stays)
         self.signals = self._runner.signals
-        core = CoreOptions(options.registration, MOST_PREFETCHED if mode.prefetch else 0, listens=mode.stays)
+        core = CoreOptions(MOST_PREFETCHED if mode.prefetch else 0, listens=mode.stays)
         self._core = WorkerCore(
-            store, events, self._runner, core, on_settled=self._on_settled, on_busy=self._give_back_stale
+            store, events, self._runner, settings, core, on_settled=self._on_settled, on_busy=self._give_back_stale
         )
         self._registration = self._core.registration
         self._recruiter_stop = Stop()
@@ -114,20 +97,14 @@ class InlineWorker:
         self._core.start()
 
     def _bring_recruiter(self) -> RecruiterProcess:
-        options = RecruiterOptions(
-            lease_time=self._options.lease_time,
-            dead_after=self._options.dead_after,
-            backoff_from=self._options.backoff_from,
-            backoff_to=self._options.backoff_to,
-            listen=self._mode.stays,
-        )
         return RecruiterProcess(
             self._store,
             self._events,
             self._recruiter_stop,
-            options,
+            self._settings,
             policies=self._application.policies,
             schedules=self._application.schedules,
+            listen=self._mode.stays,
         )
 
     def close(self) -> None:

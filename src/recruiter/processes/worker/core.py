@@ -30,8 +30,9 @@ from recruiter.processes.progress.writer import ProgressWriter
 from recruiter.processes.worker.fetcher import Fetcher
 from recruiter.processes.worker.heartbeat import Heartbeat
 from recruiter.processes.worker.held_jobs import HeldJobs, JobOutcome, WakeUps
-from recruiter.processes.worker.registration import LAST_WRITES, JobRunner, Registration, RegistrationOptions
+from recruiter.processes.worker.registration import LAST_WRITES, JobRunner, Registration
 from recruiter.processes.worker.settler import Settler
+from recruiter.settings import Settings
 from recruiter.store.database import Store
 
 _BETWEEN_LOOKS = 0.002
@@ -39,12 +40,16 @@ _BETWEEN_LOOKS = 0.002
 
 @dataclass(frozen=True)
 class CoreOptions:
-    registration: RegistrationOptions
+    """How the uses of the core differ."""
+
     most_prefetched: int = MOST_PREFETCHED
     """How many jobs may wait here while others run, if they are quick."""
     listens: bool = True
     """Whether to open a change stream when no jobs come; not worth it for a worker that will not wait for long."""
     obeys_pauses: bool = True
+
+
+WORKER = CoreOptions()
 
 
 class WorkerCore:
@@ -53,7 +58,8 @@ class WorkerCore:
         store: Store,
         events: Events,
         runner: JobRunner,
-        options: CoreOptions,
+        settings: Settings,
+        options: CoreOptions = WORKER,
         *,
         on_settled: Callable[[], None] = lambda: None,
         on_busy: Callable[[], None] = lambda: None,
@@ -67,7 +73,7 @@ class WorkerCore:
         self._stop, self._fetch_stop = Stop(), Stop()
         self._threads: list[threading.Thread] = []
         self._fetch_thread: threading.Thread | None = None
-        self.registration = registration = Registration(store.clock, options.registration, self._wake_ups())
+        self.registration = registration = Registration(store.clock, settings, self._wake_ups())
         throughput = Throughput(options.most_prefetched)
         self._progress_writer = ProgressWriter(store, events, self._stop, registration)
         self._settler = Settler(store, events, self._stop, registration, throughput, self._settled)

@@ -22,7 +22,6 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from recruiter.clock import Clock
@@ -39,6 +38,7 @@ from recruiter.processes.worker.child_pool import ChildPool, Spawn
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, JobOutcome, crashed
 from recruiter.processes.worker.job_events import JobEvents
 from recruiter.processes.worker.overruns import ByForce, Overruns, Reason
+from recruiter.settings import Settings
 from recruiter.store import outcomes
 from recruiter.store.codec import Document, decode
 from recruiter.store.collections.limits import limit_of
@@ -53,30 +53,19 @@ _FAREWELL = 5.0
 """Seconds that a child may take to end once it has been told to and runs nothing."""
 
 
-@dataclass(frozen=True)
-class DispatcherOptions:
-    children: int = 1
-    memory_limit: int | None = None
-    """Bytes; a child that uses more is recycled."""
-    hard_limit: int | None = None
-    """Bytes; a child that uses more is ended, with the job that it runs."""
-    tell_all: bool = False
-    """Whether to emit an event for every job that succeeds, too."""
-
-
 class Dispatcher:
     def __init__(
-        self, spawn: Spawn, clock: Clock, events: Events, policies: PolicyRegistry, options: DispatcherOptions
+        self, spawn: Spawn, clock: Clock, events: Events, policies: PolicyRegistry, settings: Settings
     ) -> None:
         self.limits: Sequence[Limit] = ()
         self.tasks: frozenset[str] | None = None
         self._clock = clock
         self._events = events
         self._policies = policies
-        self._options = options
-        self._job_events = JobEvents(events, clock, options.tell_all)
+        self._settings = settings
+        self._job_events = JobEvents(events, clock, settings.log_level == "debug")
         self._pipes = ChildPipes(self._hear, self._died)
-        self._pool = ChildPool(spawn, options.children, clock, events, self._pipes.add)
+        self._pool = ChildPool(spawn, settings.processes, clock, events, self._pipes.add)
         self._held_jobs = HeldJobs("")
         self._queued: deque[HeldJob] = deque()
         self._flags: queue.SimpleQueue[Mapping[JobId, Document]] = queue.SimpleQueue()
@@ -347,16 +336,16 @@ class Dispatcher:
         if now - self._timed_at > STUCK:
             self._timed_at = now
             self._look_for_overruns(now)
-        if self._options.memory_limit is not None and now - self._watched_at > 1.0:
+        if self._settings.memory_limit is not None and now - self._watched_at > 1.0:
             self._watched_at = now
-            self._recycle_large(self._options.memory_limit)
+            self._recycle_large(self._settings.memory_limit)
 
     def _look_for_overruns(self, now: float) -> None:
         time = self._time()
         for child in list(self._pool.handles):
             child.tell_time(time)
             self._pipes.watch_full(child)
-            found = overruns.past_their_time(child, now) or overruns.too_large(child, self._options.hard_limit)
+            found = overruns.past_their_time(child, now) or overruns.too_large(child, self._settings.memory_hard_limit)
             if found:
                 self._end_child_of(child, found)
 

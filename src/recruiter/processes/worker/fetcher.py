@@ -98,7 +98,7 @@ class Fetcher:
 
     def _mark_at_most_once(self, held_jobs: HeldJobs) -> bool:
         """At-most-once jobs are marked as started, durably, before they can start, and no more of them than fit."""
-        jobs = held_jobs.to_mark(self._registration.options.slots)
+        jobs = held_jobs.to_mark(self._registration.settings.slots)
         if not jobs:
             return False
         try:

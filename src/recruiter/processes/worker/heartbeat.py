@@ -11,7 +11,7 @@ from recruiter.domain.planning.prefetch import Throughput
 from recruiter.events import Events
 from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
-from recruiter.processes.worker.registration import JobRunner, Registration
+from recruiter.processes.worker.registration import JobRunner, Registration, measured_resources
 from recruiter.store.codec import decode
 from recruiter.store.collections.limits import FLEET, LEARNT_WITHIN
 from recruiter.store.collections.roster import Holding
@@ -37,7 +37,8 @@ class Heartbeat:
         self._clock = store.clock
         self._events = events
         self._registration = registration
-        self._options = registration.options
+        self._settings = registration.settings
+        self._every = registration.settings.heartbeat.total_seconds()
         self._runner = runner
         self._throughput = throughput
         self._obeys_pauses = obeys_pauses
@@ -46,7 +47,7 @@ class Heartbeat:
         self._obeyed: tuple[HeldJobs, int] | None = None
         """Which change of the pauses has been passed on, and to whom."""
         # A late heartbeat costs the registration: it must not wait longer than that when MongoDB comes back.
-        self._loop = Loop("heartbeat", self._beat, stop, events, self._options.dead_after / 6)
+        self._loop = Loop("heartbeat", self._beat, stop, events, self._settings.dead_after / 6)
         store.wakers.add(self._loop.wake)
 
     def start(self) -> threading.Thread:
@@ -69,10 +70,10 @@ class Heartbeat:
             registration.beaten_at = self._clock.monotonic()
             registration.joined = held_jobs is registration.held_jobs
             held_jobs.wake_ups.fetcher()
-            self._events.emit("worker.joined", worker=held_jobs.worker, slots=self._options.slots)
+            self._events.emit("worker.joined", worker=held_jobs.worker, slots=self._settings.slots)
         else:
             registration.lose(held_jobs)
-        return self._options.heartbeat
+        return self._every
 
     def _declare(self, tasks: frozenset[str]) -> None:
         """The limits of the application: once in the life of a process, so that one that comes back does not undo what
@@ -85,14 +86,14 @@ class Heartbeat:
     def _facts(self, tasks: frozenset[str]) -> dict[str, Any]:
         moment = self._clock.now()
         return {
-            "host": self._options.host or socket.gethostname(),
+            "host": self._settings.host or socket.gethostname(),
             "pid": os.getpid(),
-            "groups": list(self._options.groups) if self._options.groups is not None else None,
+            "groups": list(self._settings.work_on) if self._settings.work_on is not None else None,
             "tasks": sorted(tasks),
-            "slots": self._options.slots,
+            "slots": self._settings.slots,
             "prefetch": 0,
             "session": self._store.transactions.session_id,
-            "resources": self._options.resources,
+            "resources": self._settings.resources or measured_resources(),
             "joined_at": moment,
             "seen_at": moment,
         }
@@ -111,20 +112,20 @@ class Heartbeat:
             "prefetch": self._throughput.prefetch,
             "clock_offset": self._clock.offset.total_seconds(),
         }
-        answer = self._store.roster.beat(held_jobs.worker, facts, within=self._options.dead_after / 3)
+        answer = self._store.roster.beat(held_jobs.worker, facts, within=self._settings.dead_after / 3)
         if answer is None:
             registration.lose(held_jobs)
-            return self._options.heartbeat
+            return self._every
         registration.beaten_at = asked_at
         holding = answer.holding
         self._clock.agree(answer.seen_at, self._clock.monotonic() - asked_at)
         held_jobs.hear(holding)
         if self._obeys_pauses:
             self._obey_pauses(held_jobs, answer.pauses)
-        held_jobs.saw(runs, self._clock.now(), self._options.heartbeat)
+        held_jobs.saw(runs, self._clock.now(), self._every)
         if holding.assigned:
             self._pass_on_flags(holding)
-        return self._options.heartbeat
+        return self._every
 
     def _obey_pauses(self, held_jobs: HeldJobs, pauses: int) -> None:
         """What is paused must not start here, also if it was prefetched before: it goes back to the roster."""

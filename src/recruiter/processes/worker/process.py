@@ -7,7 +7,6 @@ The main thread owns the dispatcher, which gives jobs to the children. All else 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 
 from recruiter.clock import SteadyClock
 from recruiter.domain.policy_registry import PolicyRegistry
@@ -16,36 +15,12 @@ from recruiter.processes.loop import Stop
 from recruiter.processes.systemd import ServiceManager
 from recruiter.processes.worker.child_handle import Run
 from recruiter.processes.worker.child_pool import ForkServer
-from recruiter.processes.worker.core import CoreOptions, WorkerCore
-from recruiter.processes.worker.dispatcher import Dispatcher, DispatcherOptions
+from recruiter.processes.worker.core import WorkerCore
+from recruiter.processes.worker.dispatcher import Dispatcher
 from recruiter.processes.worker.held_jobs import HeldJob
-from recruiter.processes.worker.registration import LAST_WRITES, RegistrationOptions
+from recruiter.processes.worker.registration import LAST_WRITES
+from recruiter.settings import Settings
 from recruiter.store.database import Store
-
-
-@dataclass(frozen=True)
-class WorkerOptions:
-    groups: tuple[str, ...] | None = None
-    processes: int = 1
-    concurrency: int = 1
-    heartbeat: float = 1.0
-    dead_after: float = 15.0
-    grace: float = 30.0
-    resources: str = ""
-    host: str = ""
-    memory_limit: int | None = None
-    memory_hard_limit: int | None = None
-    tell_all: bool = False
-    """Whether to emit an event for every job that succeeds, too."""
-
-    @property
-    def registration(self) -> RegistrationOptions:
-        slots = self.processes * self.concurrency
-        return RegistrationOptions(self.groups, slots, self.resources, self.host, self.heartbeat, self.dead_after)
-
-    @property
-    def dispatcher(self) -> DispatcherOptions:
-        return DispatcherOptions(self.processes, self.memory_limit, self.memory_hard_limit, self.tell_all)
 
 
 class WorkerProcess:
@@ -54,7 +29,7 @@ class WorkerProcess:
         store: Store,
         events: Events,
         stop: Stop,
-        options: WorkerOptions,
+        settings: Settings,
         fork_server: ForkServer,
         *,
         manager: ServiceManager | None = None,
@@ -63,15 +38,16 @@ class WorkerProcess:
         self._clock = store.clock
         self._events = events
         self._stop = stop
-        self._options = options
+        self._settings = settings
+        self._heartbeat = settings.heartbeat.total_seconds()
         self._dispatcher = Dispatcher(
-            lambda worker, now: fork_server.spawn(worker, store.target.uri, options.concurrency, now),
+            lambda worker, now: fork_server.spawn(worker, store.target.uri, settings.concurrency, now),
             SteadyClock(store.clock),
             events,
             PolicyRegistry(),
-            options.dispatcher,
+            settings,
         )
-        self._core = WorkerCore(store, events, self._dispatcher, CoreOptions(options.registration))
+        self._core = WorkerCore(store, events, self._dispatcher, settings)
         self._registration = self._core.registration
         self._cut_off = False
         self._manager = manager or ServiceManager()
@@ -100,7 +76,7 @@ class WorkerProcess:
             # By now others may have been given these jobs: end them rather than run them twice.
             self._cut_off = True
             self._interrupt(self._dispatcher.pause(), self._dispatcher.end_children(), "MongoDB cannot be reached")
-        elif self._cut_off and self._registration.silence < self._options.heartbeat:
+        elif self._cut_off and self._registration.silence < self._heartbeat:
             self._cut_off = False
             self._dispatcher.resume()
 
@@ -115,7 +91,7 @@ class WorkerProcess:
     def _drain(self) -> None:
         self._core.drain()
         self._dispatcher.ask_to_stop()
-        deadline = self._clock.monotonic() + self._options.grace
+        deadline = self._clock.monotonic() + self._settings.grace.total_seconds()
         self._give_back(self._dispatcher.pause())
         while not self._dispatcher.idle and self._clock.monotonic() < deadline and not self._registration.lost:
             # What the leader assigned before it saw that this worker is leaving.

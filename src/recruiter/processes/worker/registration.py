@@ -13,7 +13,6 @@ import os
 import secrets
 import socket
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
@@ -26,24 +25,13 @@ from recruiter.domain.planning.needs import Needs
 from recruiter.errors import StoreError
 from recruiter.events import Events
 from recruiter.processes.worker.held_jobs import NOBODY, HeldJob, HeldJobs, WakeUps
+from recruiter.settings import Settings
 from recruiter.store.codec import Document
 from recruiter.store.database import Store
 from recruiter.store.outcomes import Outcome
 
 LAST_WRITES = 10.0
 """Seconds to get the last results written when stopping, also when MongoDB does not answer."""
-
-
-@dataclass(frozen=True)
-class RegistrationOptions:
-    groups: tuple[str, ...] | None = None
-    slots: int = 1
-    resources: str = ""
-    """What the host has, as a text: "mem=16GiB,proc=8"."""
-    host: str = ""
-    """Its name; workers of one name share its resources."""
-    heartbeat: float = 1.0
-    dead_after: float = 15.0
 
 
 class JobRunner(Protocol):
@@ -89,8 +77,9 @@ class JobRunner(Protocol):
 class Registration:
     """The registration in force, and what is known of it."""
 
-    def __init__(self, clock: Clock, options: RegistrationOptions, wake_ups: WakeUps = NOBODY) -> None:
-        self.options = options
+    def __init__(self, clock: Clock, settings: Settings, wake_ups: WakeUps = NOBODY) -> None:
+        self.settings = settings
+        self._cut_off_after = settings.dead_after - settings.heartbeat.total_seconds()
         self.draining = False
         self._clock = clock
         self._wake_ups = wake_ups
@@ -111,7 +100,7 @@ class Registration:
     @property
     def silent_too_long(self) -> bool:
         """By now others may have been given the jobs held here."""
-        return self.joined and self.silence > self.options.dead_after - self.options.heartbeat
+        return self.joined and self.silence > self._cut_off_after
 
     @property
     def silence(self) -> float:
