@@ -34,9 +34,8 @@ from recruiter.events import Listener
 from recruiter.first_use import cached_property
 from recruiter.jobs import Jobs
 from recruiter.processes.inline.flush import MOST_FLUSHED, Flush
-from recruiter.processes.inline.run import Inline
 from recruiter.processes.inline.runner import InlineApplication
-from recruiter.processes.inline.worker import StopEvent
+from recruiter.processes.inline.worker import Inline, StopEvent
 from recruiter.producer import Producer
 from recruiter.registry import BECAME_MASTER, STEPT_BACK, TaskDefinition
 from recruiter.repeatable import RepeatableJob, SchedulerHandle

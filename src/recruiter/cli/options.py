@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from cyclopts import Group, Parameter
 
 from recruiter.app import Recruiter
+from recruiter.application import load_application
 from recruiter.cli.output import say
 from recruiter.domain.search.filter import FILTER_WORDS, FilterWord, JobFilter, filter_from_words
 from recruiter.errors import InvalidFilter
@@ -109,6 +110,17 @@ def recruiter_on(target: TargetOptions) -> Iterator[Recruiter]:
     with Recruiter(settings_from(target).target) as recruiter:
         recruiter.patience = PATIENCE
         recruiter.prepares = False
+        yield recruiter
+
+
+@contextmanager
+def application_recruiter(options: ApplicationOptions) -> Iterator[Recruiter]:
+    """A Recruiter on the database of the options or of the application, with the application's schedule policies."""
+    settings = settings_from(options)
+    application = load_application(settings.bootstrap)
+    given = "target" in settings.model_fields_set or application.address is None
+    with Recruiter(settings.target if given else application.address) as recruiter:
+        recruiter.schedules.merge(application.schedules)
         yield recruiter
 
 

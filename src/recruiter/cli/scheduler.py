@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
 from cyclopts import App, Parameter
 
-from recruiter.app import Recruiter
-from recruiter.application import load_application
 from recruiter.cli import options as given
 from recruiter.cli.columns import Column
-from recruiter.cli.options import settings_from
+from recruiter.cli.options import application_recruiter
 from recruiter.cli.output import Output, ask, choose, say, show
 from recruiter.domain.duration import humanize
 from recruiter.domain.schedule.scheduler import Scheduler
@@ -44,7 +40,7 @@ _COLUMNS = (
 @app.command(name="list")
 def list_(*, common: given.ApplicationOptions = given.ApplicationOptions(), output: Output = "table") -> None:
     """Lists all schedulers, with their schedule, their next and their last run."""
-    with _recruiter(common) as recruiter:
+    with application_recruiter(common) as recruiter:
         found = recruiter.store.schedulers.all()
         rows = [*(_row(each) for each in found), *map(_unreadable, found.unreadable)]
         show(rows, _COLUMNS, output, empty="There are no schedulers.")
@@ -66,7 +62,7 @@ def next_(
     count
         How many runs to show.
     """
-    with _recruiter(common) as recruiter:
+    with application_recruiter(common) as recruiter:
         handle = recruiter.scheduler(urn)
         moments, zone = handle.next_runs(count), _zone(handle.find())
         if output == "table":
@@ -94,7 +90,7 @@ def pause(
     by
         Who does this (default: your user name).
     """
-    with _recruiter(common) as recruiter:
+    with application_recruiter(common) as recruiter:
         recruiter.scheduler(urn).pause(by=by or getpass.getuser(), reason=reason)
         say(f"scheduler {urn} is paused. Resume it with: recruiter scheduler resume {urn}")
 
@@ -102,7 +98,7 @@ def pause(
 @app.command
 def resume(urn: str, /, *, common: given.ApplicationOptions = given.ApplicationOptions()) -> None:
     """Resumes a scheduler with its next occurrence."""
-    with _recruiter(common) as recruiter:
+    with application_recruiter(common) as recruiter:
         scheduler = recruiter.scheduler(urn)
         scheduler.resume()
         runs = scheduler.next_runs(1)
@@ -113,7 +109,7 @@ def resume(urn: str, /, *, common: given.ApplicationOptions = given.ApplicationO
 @app.command
 def run(urn: str, /, *, common: given.ApplicationOptions = given.ApplicationOptions()) -> None:
     """Makes a job of a scheduler now, beside its occurrences."""
-    with _recruiter(common) as recruiter:
+    with application_recruiter(common) as recruiter:
         say(f"job {recruiter.scheduler(urn).run_now().id} will run as soon as a worker is free")
 
 
@@ -128,7 +124,7 @@ def remove(
     urn
         The urn of the scheduler; without it you choose from a list.
     """
-    with _recruiter(common) as recruiter:
+    with application_recruiter(common) as recruiter:
         urns = [each.urn for each in recruiter.schedulers()] if urn is None else []
         if urn is None and not urns:
             say("There are no schedulers.")
@@ -207,14 +203,3 @@ def _schedule(scheduler: Scheduler) -> str:
 def _parameter(name: str, value: Any) -> str:
     seconds = name == "interval" and isinstance(value, int | float) and 0 <= value < _LONGEST
     return humanize(timedelta(seconds=value)) if seconds else str(value)
-
-
-@contextmanager
-def _recruiter(common: given.ApplicationOptions) -> Iterator[Recruiter]:
-    """A Recruiter on this database, which knows the schedule policies of the application if there is one."""
-    settings = settings_from(common)
-    application = load_application(settings.bootstrap)
-    said = "target" in settings.model_fields_set or application.address is None
-    with Recruiter(settings.target if said else application.address) as recruiter:
-        recruiter.schedules.merge(application.schedules)
-        yield recruiter

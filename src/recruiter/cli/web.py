@@ -12,9 +12,8 @@ from cyclopts import Parameter
 from rich.text import Text
 
 from recruiter.app import Recruiter
-from recruiter.application import load_application
 from recruiter.cli import options as given
-from recruiter.cli.options import PATIENCE, settings_from
+from recruiter.cli.options import PATIENCE, application_recruiter
 from recruiter.cli.output import console, write
 from recruiter.errors import SettingsError
 
@@ -58,7 +57,7 @@ def web(
     """
     server, package = _modules()
     access = server.access_of(host, trust_header, trusted_proxy or [])
-    with _recruiter(common) as recruiter:
+    with application_recruiter(common) as recruiter:
         recruiter.patience = PATIENCE
         recruiter.store.check()
         wanted: dict[str, Any] = {} if redact is None else {"redact": redact}
@@ -68,17 +67,6 @@ def web(
         place = f"{server.address_of(opened).rstrip('/')}{root_path.rstrip('/')}/"
         write(console(stderr=True), Text.assemble("web console at ", (place, "bold"), told), soft_wrap=True)
         server.serve(app, opened, root_path)
-
-
-@contextmanager
-def _recruiter(common: given.ApplicationOptions) -> Iterator[Recruiter]:
-    """A Recruiter on this database, which knows the schedule policies of the application if there is one."""
-    settings = settings_from(common)
-    application = load_application(settings.bootstrap)
-    said = "target" in settings.model_fields_set or application.address is None
-    with Recruiter(settings.target if said else application.address) as recruiter:
-        recruiter.schedules.merge(application.schedules)
-        yield recruiter
 
 
 @contextmanager
