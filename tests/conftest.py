@@ -21,6 +21,7 @@ from recruiter import Recruiter
 from recruiter.embedded import EmbeddedServer
 from recruiter.store.database import Store
 from recruiter.store.target import Target
+from tests.bench import Bench
 from tests.warm import Forked, warm
 
 T = TypeVar("T")
@@ -43,6 +44,13 @@ def eventually(fact: Callable[[], T], within: float = PATIENCE) -> T:
         if time.monotonic() > deadline:
             pytest.fail(f"not within {within:g} s; last answer: {answer!r}")
         time.sleep(0.01)
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    bench.executor.close()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -22,6 +22,7 @@ from tests.applications import children as jobs
 from tests.conftest import Process, Starter, eventually
 from tests.fake_child import held
 from tests.processes.conftest import Lead
+from tests.programs import is_gone
 
 APPLICATION = jobs.__file__
 WITHIN = 60.0
@@ -48,13 +49,6 @@ def worker(start: Starter, lead: Lead, store: Store) -> WorkerOf:
         return process
 
     return worker
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return True
 
 
 def programs(folder: Path) -> list[int]:

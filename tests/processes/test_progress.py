@@ -23,6 +23,7 @@ from recruiter.store.job_fields import LOCK, PROGRESS
 from tests.applications import progress as app
 from tests.conftest import Process, Starter, eventually
 from tests.processes.conftest import Lead
+from tests.programs import is_gone
 from tests.samples import document
 
 APP = str(Path(app.__file__))
@@ -51,13 +52,6 @@ def stages(job: Job) -> list[tuple[str, str | None, float]]:
 
 def seen(handle: JobHandle[Any]) -> Job:
     return app.recruiter.find(handle.id)
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return True
 
 
 class Writes:

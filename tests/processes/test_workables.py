@@ -19,6 +19,7 @@ from recruiter.workables.shell import ShellCommand
 from tests.applications import jobs
 from tests.conftest import Process, Starter, eventually
 from tests.processes.conftest import Lead
+from tests.programs import family_in, is_gone
 
 WORKABLES = str(Path(jobs.__file__).with_name("workables.py"))
 
@@ -46,19 +47,6 @@ def long_family(folder: Path) -> ShellCommand:
     """A program that starts another, both leave their pids, and neither ends."""
     script = "sh -c 'echo $$ > grandchild; sleep 600; true' & echo $$ > child; wait"
     return ShellCommand(["sh", "-c", script], cwd=folder)
-
-
-def family_in(folder: Path) -> list[int]:
-    files = [folder / "child", folder / "grandchild"]
-    eventually(lambda: all(file.exists() and file.read_text().strip() for file in files))
-    return [int(file.read_text()) for file in files]
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return True
 
 
 def test_a_job_that_exits_abruptly_is_the_only_one_that_fails(lead: Lead, start: Starter, recruiter: Recruiter) -> None:

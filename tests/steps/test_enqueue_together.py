@@ -11,11 +11,11 @@ import pytest
 
 from recruiter import Recruiter
 from recruiter.errors import JobTimedOut, StoreError
-from recruiter.interruption import Interruptible
 from recruiter.steps.enqueue import Enqueuer
 from recruiter.store.database import Store
 from tests.conftest import eventually
 from tests.samples import a_job
+from tests.threads import JobThread
 
 
 class Held:
@@ -41,32 +41,14 @@ def held(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
         held.may_go.release()
 
 
-class Job(threading.Thread):
-    """A thread that runs user code, which enqueues; it can be interrupted like any job in a thread."""
-
-    def __init__(self, enqueue: Callable[[], None]) -> None:
-        super().__init__(daemon=True)
-        self._enqueue = enqueue
-        self.interruptible = Interruptible()
-        self.raised: BaseException | None = None
-        self.start()
-
-    def run(self) -> None:
-        try:
-            with self.interruptible:
-                self._enqueue()
-        except BaseException as error:
-            self.raised = error
-
-
 def test_the_timeout_of_one_job_is_not_raised_in_the_calls_of_others(store: Store, held: Held) -> None:
     """Given three jobs that enqueue together, when the time of the one that came first is over while the others wait
     for the same write, then only that one hears of it, and the jobs of the others are stored."""
     enqueuer = Enqueuer(store)
-    first = Job(lambda: enqueuer.one(a_job("first")))
+    first = JobThread(lambda: enqueuer.one(a_job("first")))
     assert held.writing.acquire(timeout=20)
-    late = Job(lambda: enqueuer.one(a_job("late")))
-    others = [Job(partial(enqueuer.one, a_job(id))) for id in ("a", "b")]
+    late = JobThread(lambda: enqueuer.one(a_job("late")))
+    others = [JobThread(partial(enqueuer.one, a_job(id))) for id in ("a", "b")]
 
     held.may_go.release()
     assert held.writing.acquire(timeout=20)
@@ -87,10 +69,10 @@ def test_whoever_is_interrupted_at_any_point_leaves_the_others_able_to_enqueue(s
     """Given jobs whose time is over at any instruction of their enqueue, then a later call still returns."""
     for number in range(150):
         enqueuer = Enqueuer(store)
-        job = Job(partial(_enqueue_some, enqueuer, number))
+        job = JobThread(partial(_enqueue_some, enqueuer, number))
         threading.Event().wait(number / 100_000)
         job.interruptible.interrupt(JobTimedOut("over"))
-        later = Job(partial(enqueuer.one, a_job(f"later {number}")))
+        later = JobThread(partial(enqueuer.one, a_job(f"later {number}")))
         job.join(20)
         later.join(20)
         enqueuer.close()
@@ -120,7 +102,7 @@ def test_a_call_that_comes_after_closing_does_not_hang(target: str, store: Store
     enqueuer.close()
     store.close()
 
-    late = Job(lambda: enqueuer.one(a_job("b")))
+    late = JobThread(lambda: enqueuer.one(a_job("b")))
     late.join(10)
 
     assert isinstance(late.raised, StoreError)

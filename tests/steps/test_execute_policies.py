@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,13 +13,6 @@ from recruiter.steps.settle import settle
 from recruiter.store.database import Store
 from tests.bench import Bench, failing, raising
 from tests.samples import NOW, a_job, document, hold, places
-
-
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    bench = Bench()
-    yield bench
-    bench.executor.close()
 
 
 @dataclass(frozen=True)

@@ -45,13 +45,6 @@ LATER = NOW + timedelta(minutes=1)
 
 
 @pytest.fixture
-def bench() -> Iterator[Bench]:
-    bench = Bench()
-    yield bench
-    bench.executor.close()
-
-
-@pytest.fixture
 def recruiter(target: str) -> Iterator[Recruiter]:
     with Recruiter(target) as recruiter:
         yield recruiter

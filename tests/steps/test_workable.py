@@ -44,13 +44,6 @@ def travelled(workable: W) -> W:
 
 
 @pytest.fixture
-def bench() -> Iterator[Bench]:
-    bench = Bench()
-    yield bench
-    bench.executor.close()
-
-
-@pytest.fixture
 def forgotten() -> Iterator[None]:
     """Classes that a test defines are known to it alone."""
     known = dict(WORKABLES)

@@ -14,6 +14,7 @@ from recruiter import interruption
 from recruiter.errors import JobCancelled, JobTimedOut, StoreError
 from recruiter.interruption import Interruptible
 from recruiter.store.errors import store_call
+from tests.threads import JobThread
 
 
 class Driver:
@@ -36,22 +37,6 @@ class Driver:
         return "answer"
 
 
-class Job(threading.Thread):
-    def __init__(self, code: Callable[[], object]) -> None:
-        super().__init__(daemon=True)
-        self._code = code
-        self.interruptible = Interruptible()
-        self.raised: BaseException | None = None
-        self.start()
-
-    def run(self) -> None:
-        try:
-            with self.interruptible:
-                self._code()
-        except BaseException as error:
-            self.raised = error
-
-
 @pytest.fixture
 def driver() -> Iterator[Driver]:
     driver = Driver()
@@ -71,7 +56,7 @@ def in_another(call: Callable[[], object]) -> Callable[[], None]:
 
 @pytest.mark.parametrize("nested", [False, True], ids=["a job", "a job inside a job"])
 def test_the_interruption_waits_for_the_call(driver: Driver, nested: bool) -> None:
-    job = Job(in_another(driver.call) if nested else driver.call)
+    job = JobThread(in_another(driver.call) if nested else driver.call)
     assert driver.inside.wait(20)
 
     job.interruptible.interrupt(JobTimedOut("over"))
@@ -94,7 +79,7 @@ def test_it_is_raised_at_any_moment_and_the_lock_is_never_left_locked() -> None:
             driver.call()
 
     for number in range(300):
-        job = Job(code)
+        job = JobThread(code)
         threading.Event().wait(number / 50_000)
         job.interruptible.interrupt(JobCancelled("ada"))
         job.join(20)
@@ -113,7 +98,7 @@ def test_afterwards_it_is_interrupted_as_ever(driver: Driver) -> None:
         while True:
             time.sleep(0.001)
 
-    job = Job(code)
+    job = JobThread(code)
     assert going_on.wait(20)
     job.interruptible.interrupt(JobTimedOut("over"))
     job.join(20)
@@ -127,7 +112,7 @@ def test_an_error_of_the_call_gives_way_to_the_interruption(driver: Driver) -> N
         driver.call()
         raise StoreError("no")
 
-    job = Job(fail)
+    job = JobThread(fail)
     assert driver.inside.wait(20)
     job.interruptible.interrupt(JobTimedOut("over"))
     driver.may_return.set()
@@ -146,7 +131,7 @@ def test_a_thread_that_a_job_has_started_is_nobody_to_wait_for(driver: Driver) -
         while True:
             time.sleep(0.001)
 
-    job = Job(code)
+    job = JobThread(code)
     assert driver.inside.wait(20)
     job.interruptible.interrupt(JobTimedOut("over"))
     job.join(20)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -15,13 +14,6 @@ from recruiter.store.codec import encode, job_document
 from recruiter.store.outcomes import Rescheduled
 from tests.bench import Bench, ended, failing, raising
 from tests.samples import NOW, a_job
-
-
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    bench = Bench()
-    yield bench
-    bench.executor.close()
 
 
 class TestSuccess:

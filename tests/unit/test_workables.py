@@ -30,6 +30,7 @@ from recruiter.workables.outcomes import AlwaysFail, AlwaysSucceed
 from recruiter.workables.shell import ShellCommand
 from tests.bench import Bench, ended
 from tests.conftest import eventually
+from tests.programs import is_gone
 from tests.samples import a_job
 
 COMMAND_FAILED = "recruiter.errors.CommandFailed"
@@ -72,13 +73,6 @@ def limited() -> Iterator[None]:
 def failure(job: Document) -> tuple[str, str]:
     assert not job["done"], job
     return job["last_execution"]["class"], job["last_execution"]["message"]
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return True
 
 
 def sh(script: str, **options: Any) -> ShellCommand:

@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +21,11 @@ from recruiter.programs import LONGEST_LINE, LONGEST_OUTPUT, CommandResult
 from recruiter.store.codec import Document
 from tests.bench import Bench
 from tests.conftest import eventually
+from tests.programs import family_in, is_gone
 
 TIMED_OUT = "recruiter.errors.JobTimedOut"
 COMMAND_FAILED = "recruiter.errors.CommandFailed"
 FAMILY = "sh -c 'echo $$ > grandchild; sleep 600; true' & echo $$ > child; wait"
-
-
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    bench = Bench()
-    yield bench
-    bench.executor.close()
 
 
 def sh(script: str, **options: Any) -> CommandResult:
@@ -46,19 +39,6 @@ def lines(job: Document) -> list[str]:
 def failure(job: Document) -> tuple[str, str]:
     assert not job["done"], job
     return job["last_execution"]["class"], job["last_execution"]["message"]
-
-
-def family_in(folder: Path) -> list[int]:
-    files = [folder / "child", folder / "grandchild"]
-    eventually(lambda: all(file.exists() and file.read_text().strip() for file in files))
-    return [int(file.read_text()) for file in files]
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return True
 
 
 class TestRunning:
