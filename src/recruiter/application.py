@@ -79,7 +79,7 @@ def _meant(module: ModuleType, place: str) -> tuple[RegistryOwner, ...]:
         told = ", ".join(f"{names.get(id(owner), 'one elsewhere')} on {mask(owner.address)}" for owner in found)
         raise ApplicationError(
             f"{place} has {len(found)} Recruiters on different databases ({told}); "
-            f"say which one this process is for: --bootstrap {place}:NAME"
+            f"name the one for this process: --bootstrap {place}:NAME"
         )
     return tuple(found)
 

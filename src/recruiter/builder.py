@@ -214,7 +214,7 @@ class JobBuilder(HasOptions, Generic[R]):
         InvalidJob for one that expires at a moment: its occurrences do so some time after theirs (`expires_in`)."""
         draft = self._draft
         if draft.expires_at is not None:
-            raise InvalidJob(f"{draft.task}: a job that repeats cannot expire at one moment; say expires_in instead")
+            raise InvalidJob(f"{draft.task}: a job that repeats cannot expire at one moment; use expires_in instead")
         overlap = Overlap.UNIQUE if draft.unique else Overlap.ALLOW
         return RepeatableJob(self._sender, self, policy, draft.urn or draft.task, overlap)
 

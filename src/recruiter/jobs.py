@@ -228,6 +228,6 @@ class Jobs:
 def _meant(filter: JobFilter | None, conditions: Conditions, everything: bool) -> JobFilter:
     wanted = filter_of(filter, conditions)
     if wanted.is_empty != everything:
-        hint = "say everything=True if you mean all jobs" if wanted.is_empty else "everything=True goes with no filter"
-        raise InvalidFilter(f"the filter says {wanted}; {hint}")
+        hint = "give everything=True if you mean all jobs" if wanted.is_empty else "everything=True goes with no filter"
+        raise InvalidFilter(f"the filter selects {wanted}; {hint}")
     return wanted

@@ -155,4 +155,4 @@ _permission = _Permission()
 def _not_from_a_job() -> None:
     """A stored job may name any public method of its workable, these too."""
     if current_job:
-        raise CommandFailed("what jobs may run is for the application to say when it is loaded, not for a job")
+        raise CommandFailed("only the application may enable programs, when it is loaded; a job may not")

@@ -149,7 +149,7 @@ class Limit:
     def __post_init__(self) -> None:
         kind, name = split_subject(self.subject)
         if self.at_once is None and self.rate is None:
-            raise SettingsError(f"a limit of {self.subject} must say how much at once, or how many in what time")
+            raise SettingsError(f"a limit of {self.subject} needs a number of jobs at once, or a rate")
         if kind == RESOURCE and (self.rate is not None or self.at_once is None):
             raise SettingsError(f"a limit of {self.subject} is an amount at once; rates are for tasks, groups and keys")
         if kind != RESOURCE and self.floating:

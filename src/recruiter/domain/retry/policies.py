@@ -240,7 +240,7 @@ class RetriableExceptionFilter(RetryPolicy):
     def __post_init__(self) -> None:
         object.__setattr__(self, "only", only_names(self.only))
         if isinstance(_policy(self.policy), RetriableExceptionFilter):
-            raise InvalidJob(f"{self.policy!r} is limited to some exceptions already; say only= once")
+            raise InvalidJob(f"{self.policy!r} has a list of exceptions already; give only= once")
 
     def decide(self, failure: Failure) -> Decision | None:
         if not failure.crashed and not failure.is_a(self.only):
