@@ -341,7 +341,7 @@ class TestWhatIsRefused:
         ended(store, 1, "lost")
 
         for nothing in ({}, {"filter": JobFilter()}):
-            with pytest.raises(InvalidFilter, match="say everything=True if you mean all jobs"):
+            with pytest.raises(InvalidFilter, match="give everything=True if you mean all jobs"):
                 getattr(recruiter.jobs, verb)(**nothing)
         with pytest.raises(InvalidFilter, match="everything=True goes with no filter"):
             getattr(recruiter.jobs, verb)(task="add", everything=True)
