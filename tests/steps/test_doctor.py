@@ -97,7 +97,7 @@ def test_a_fleet_that_is_well(ward: Ward) -> None:
     ward.finds(OK, "worker w1: 4 slots on every group, 1 task,")
     ward.finds(OK, "the cleaner on here (pid 9)")
     ward.finds(OK, "3 jobs wait or run")
-    ward.finds(OK, "the clock of this host agrees", "those of 1 other")
+    ward.finds(OK, "the clock of this host agrees", "1 other clock checked")
 
 
 class TestSchema:
@@ -116,7 +116,7 @@ class TestSchema:
     def test_an_empty_database(self, ward: Ward) -> None:
         ward.store.drop()
 
-        ward.finds(PROBLEM, "no process has ever run", "recruiter start all")
+        ward.finds(PROBLEM, "no process has run on it yet", "recruiter start all")
         ward.says_nothing_of("leads")
 
     def test_all_as_it_should_be(self, ward: Ward) -> None:
@@ -281,7 +281,9 @@ class TestJobs:
     def test_of_a_paused_group(self, ward: Ward) -> None:
         ward.jobs(3, group="mail")
         ward.store.limits.pause("group:mail", Pause(ward.now, "ada", "the mail server is down"))
-        ward.finds(NOTE, "group mail is paused, 3 jobs wait", "the mail server is down", "recruiter group resume mail")
+        ward.finds(
+            NOTE, "group mail is paused, and 3 jobs wait", "the mail server is down", "recruiter group resume mail"
+        )
         ward.says_nothing_of("cannot run")
 
     def test_when_all_starts_are_blocked(self, ward: Ward) -> None:
@@ -293,7 +295,7 @@ class TestJobs:
             ward.jobs(task=f"unheard_of_{number}")
         findings = ward.findings(lanes_told=5)
         assert len([finding for finding in findings if "unheard_of" in finding.text]) == 5
-        ward.finds(PROBLEM, "jobs of 2 more kinds", lanes_told=5)
+        ward.finds(PROBLEM, "jobs of 2 more lanes", lanes_told=5)
 
     def test_that_differ_in_their_keys_only_are_told_once(self, ward: Ward) -> None:
         for number in range(50):
