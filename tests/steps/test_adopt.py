@@ -284,7 +284,7 @@ class TestLocked:
         assert found is not None
         assert found.state == State.RUNNING
         assert explain(store, "x", NOW) == (
-            "another program has inserted and locked it: other:1 since 2030-01-01 11:55:00 UTC; "
+            "another program has inserted this job and locked it: other:1 since 2030-01-01 11:55:00 UTC; "
             "the lock ends at 12:10:00 UTC"
         )
 
