@@ -92,7 +92,7 @@ class TargetSettings(BaseSettings):
         try:
             return cls(**given)
         except ValidationError as error:
-            raise SettingsError("; ".join(_complaint(each) for each in error.errors())) from None
+            raise SettingsError("; ".join(_message(each) for each in error.errors())) from None
         except ValueError as error:  # the file is not TOML
             raise SettingsError(f"{_config_file()}: {error}") from None
 
@@ -162,7 +162,7 @@ def _config_file() -> Path:
     return Path(named or CONFIG_FILE)
 
 
-def _complaint(error: Any) -> str:
+def _message(error: Any) -> str:
     name = str(error["loc"][0]) if error["loc"] else ""
     if error["type"] == "extra_forbidden":
         return f"unknown setting {name!r} in {_config_file()}"

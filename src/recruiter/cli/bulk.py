@@ -14,7 +14,7 @@ from rich.status import Status
 
 from recruiter.app import Recruiter
 from recruiter.cli.options import FilterOptions
-from recruiter.cli.output import ask, complain, console, say
+from recruiter.cli.output import ask, console, print_error, say
 from recruiter.domain.job import JobId
 from recruiter.domain.search.filter import JobFilter
 from recruiter.domain.text import plural
@@ -57,7 +57,7 @@ def _each(recruiter: Recruiter, action: Action, ids: Sequence[str]) -> int:
         except StoreError:
             raise
         except RecruiterError as error:
-            complain(error)
+            print_error(error)
             code = 1
     return code
 

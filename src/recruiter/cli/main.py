@@ -11,7 +11,7 @@ from cyclopts import App, CycloptsError
 
 import recruiter
 from recruiter.cli import analytics, dev, doctor, group, health, job, limit, scheduler, start, top, web, worker
-from recruiter.cli.output import complain, console, exit_code, say, write_anything
+from recruiter.cli.output import console, exit_code, print_error, say, write_anything
 from recruiter.domain.text import mask, said_by
 from recruiter.errors import RecruiterError
 
@@ -51,7 +51,7 @@ def main() -> None:
     except CycloptsError:
         sys.exit(2)  # said already
     except RecruiterError as error:
-        complain(error)
+        print_error(error)
         sys.exit(exit_code(error))
     except KeyboardInterrupt:
         sys.exit(130)

@@ -149,7 +149,7 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-def complain(error: RecruiterError) -> None:
+def print_error(error: RecruiterError) -> None:
     """On standard error, without secrets."""
     say(mask(f"recruiter: {error}"), stderr=True)
 
