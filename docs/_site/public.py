@@ -22,7 +22,7 @@ import recruiter
 from recruiter import RetryPolicy, SchedulePolicy
 from recruiter.first_use import cached_property
 
-FOR_BUILDERS = "for those who build on it"
+FOR_BUILDERS = "for extensions"
 """The section of a class with what the package itself needs; nobody is led there."""
 
 _IDENTIFIER = re.compile(r"\b[A-Z]\w+\b")

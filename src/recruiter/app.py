@@ -395,7 +395,7 @@ class Recruiter(Producer):
         self.hooks[STEPT_BACK].append(hook)
         return hook
 
-    # -- for those who build on it -------------------------------------------------------------------------------
+    # -- for extensions ------------------------------------------------------------------------------------------
 
     def repeatable_job_of(self, workable: W, urn: str | None, unique: bool) -> WorkableJob[W]:
         """A job of this workable that is about to be told when to repeat."""

@@ -253,7 +253,7 @@ class WorkableJob(JobBuilder[Any], Generic[W]):
         self._sender.registry.get(self._draft.task).check_method(method)
         return self._with(method=method)
 
-    # -- for those who build on it -------------------------------------------------------------------------------
+    # -- for extensions ------------------------------------------------------------------------------------------
 
     def repeated_as(self, urn: str, unique: bool) -> Self:
         """For `as_repeatable_job_of`: what the scheduler will be called, and whether its occurrences may overlap."""

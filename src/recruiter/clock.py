@@ -37,7 +37,7 @@ class SystemClock:
     Hosts disagree about the time; the server is the one clock they all can see. Processes measure the offset when
     they connect and with every heartbeat, so a host that is a day off still neither runs jobs early nor late.
 
-    The host's clock is read once, and counted on from there by one that never jumps: whoever sets the host's clock
+    The host's clock is read once, and counted on from there by one that never jumps: a person who sets the host's clock
     while the process runs changes nothing. A leader that believed a step of a day would take all occurrences of that
     day for done.
     """

@@ -38,7 +38,7 @@ _making = threading.Lock()
 
 
 class Runner(Protocol):
-    """Whoever runs jobs here, to be asked about one of them."""
+    """The executor that runs jobs here, to be asked about one of them."""
 
     @property
     def worker(self) -> str: ...

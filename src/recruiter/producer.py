@@ -115,7 +115,7 @@ class Producer(RegistryOwner):
         if store is not None:
             store.close()
 
-    # -- for those who build on it -------------------------------------------------------------------------------
+    # -- for extensions ------------------------------------------------------------------------------------------
 
     def handle(self, id: JobId, returns: Any = Any, *, created: bool = True) -> JobHandle[Any]:
         """A handle of a job by its id, to wait for its result; `returns` is the type that this will have."""

@@ -1,6 +1,6 @@
 """How a running attempt tells its progress: from any of its threads, as often as it likes.
 
-What it says is taken down in memory. The first word after a silence is passed on; until whoever carries it has come
+What it says is taken down in memory. The first word after a silence is passed on; until the sender has come
 for it (`carry`), nothing more needs to be. So ten thousand words a second cost ten thousand entries in memory, and a
 few deliveries.
 
@@ -34,7 +34,7 @@ class AttemptProgress:
         self._closed = False
         self._process = os.getpid()
         self.called = False
-        """Somebody is on the way; set by whoever that is."""
+        """The sender is on the way, and has set this."""
 
     def stage(self, stage: str, progress: float | None) -> None:
         if self._is_ours():

@@ -115,8 +115,7 @@ class Results:
             time.sleep(max(0.0, began + _FIRST_LOOK + rest - time.monotonic()))  # also when many arrive at once
 
     def _find(self, ids: list[JobId]) -> dict[JobId, ArchivedJob | Exception]:
-        """What has ended, and what there is no job of; if it cannot be read, whoever waits for it is told, and nobody
-        else."""
+        """The jobs that have ended, and those that do not exist. If one cannot be read, only its caller gets the error."""
         try:
             return self._ended_or_unknown(ids)
         except StoreUnreachable as error:

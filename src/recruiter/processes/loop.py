@@ -33,7 +33,7 @@ _SHOWN_WITHIN = 2.0
 
 
 class Stop:
-    """Whether this process has been asked to stop; calls whoever must know."""
+    """Whether this process has been asked to stop; calls the listeners."""
 
     def __init__(self) -> None:
         self._asked = threading.Event()

@@ -48,8 +48,8 @@ def cancel_some(
 
 
 def latecomers(began: datetime, now: datetime) -> tuple[Document, ...]:
-    """The condition that leaves out jobs which have been made since, but for a minute's worth: whoever cancels does not
-    run after a producer that is quicker, for ever. A date that lies in the future is somebody's mistake, and counts."""
+    """The condition that leaves out jobs which have been made since, but for a minute's worth: cancelling does not run
+    after a quicker producer for ever. A date that lies in the future is somebody's mistake, and counts."""
     until = began + _CHASED_FOR
     return () if now <= until else ({"$nor": [{"created_at": {"$gt": until, "$lte": now}}]},)
 

@@ -1,7 +1,7 @@
 """Execute: runs one job, in a child or in the calling process, and says what becomes of it.
 
 Whatever the user's code does is caught here: constructor, method, result, finalizers, listeners, policy. One attempt is
-one generator. It hands out every coroutine that user code returned, and whoever drives it awaits them in its own way:
+one generator. It hands out every coroutine that user code returned, and its driver awaits them in its own way:
 `run` with a loop of its own, `run_async` in the loop it runs in. So there is one implementation for both colours.
 """
 

@@ -2,7 +2,7 @@
 
     schedulers that are due ──▶ late_occurrences: which instants ──▶ one transaction: fence, move `handled`, insert jobs
 
-Every occurrence is made once, whoever dies when. Its job and the moment up to which its scheduler has been dealt with
+Every occurrence is made once, whichever process dies. Its job and the moment up to which its scheduler is handled
 are written together or not at all, on three conditions: this term still leads, the scheduler is still what was seen,
 and no job with the id of this occurrence exists. Time only decides what is looked at.
 """

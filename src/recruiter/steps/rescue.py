@@ -85,7 +85,7 @@ class Rescue:
         return self._retire_all(silent)
 
     def _retire_all(self, silent: Sequence[Silent]) -> list[Retired]:
-        """Some at once, and only for a while: whoever leads has more to do. The others are retired at the next look."""
+        """Some at once, and only for a while: the leader has more to do. The others are retired at the next look."""
         until = self._clock.monotonic() + _LONGEST
         retired: list[Retired] = []
         failures: list[Exception] = []
@@ -196,4 +196,4 @@ def _suspected(job: Document) -> outcomes.Outcome | None:
     try:
         return outcomes.suspected(job)
     except Exception:
-        return None  # it cannot be read: whoever runs it next will say so
+        return None  # it cannot be read: the next attempt will say so

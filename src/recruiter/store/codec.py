@@ -322,7 +322,7 @@ def as_value(raw: bytes) -> tuple[Any, ...]:
     try:
         bson.decode(raw, LENIENT)
     except _UNDECODABLE:
-        return plain_value(raw), None  # or whoever looks at it later could not
+        return plain_value(raw), None  # or it could not be decoded later
     if len(raw) > LARGEST_JOB:
         return plain_value(raw), None
     return RawBSONDocument(raw, RAW), plain_value(raw), None

@@ -136,7 +136,7 @@ class JobFilter(BaseModel):
         """Whether it says nothing, and every job is meant."""
         return self == JobFilter()
 
-    # -- for those who build on it -------------------------------------------------------------------------------------
+    # -- for extensions ------------------------------------------------------------------------------------------------
 
     @property
     def only_ended(self) -> bool:

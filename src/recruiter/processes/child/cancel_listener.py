@@ -35,7 +35,7 @@ class CancelListener:
             return self._interruptible(number)
 
     def end(self, number: int) -> None:
-        """The job of this number is over, for whoever asks."""
+        """The job of this number is over."""
         self._claims.end(number)
         with self._lock:
             self._interruptibles.pop(number, None)

@@ -1,7 +1,7 @@
 """Several jobs at once in one child: `async def` jobs share an event loop, the others run in threads.
 
-Jobs wait here unclaimed until one of the places is free, so the supervisor can still take them back. Answers are
-written by whoever finished the job, under a lock, so that a job which blocks the event loop holds up no other's answer.
+Jobs wait here unclaimed until one of the places is free, so the supervisor can still take them back. The thread
+that finished a job writes its answer, under a lock, so that a job which blocks the event loop holds up no other's.
 
 A job can hold up the others: by blocking the event loop, or by holding the interpreter in C code. Then nobody here can
 say so any more. So it is written into the claims before: whose code the event loop is about to run (`_Steps`), in which
@@ -183,7 +183,7 @@ class _Steps(Coroutine[Any, Any, Any]):
         return (yield from self._coroutine.__await__())
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._coroutine, name)  # cr_frame and the like, for those who look into tasks
+        return getattr(self._coroutine, name)  # cr_frame and the like, for code that looks into tasks
 
     def _leave(self) -> None:
         if os.getpid() != self._process:

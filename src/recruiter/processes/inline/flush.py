@@ -2,7 +2,7 @@
 
 It works by the same rules as everybody: it takes the lead, joins the roster, assigns each job to itself with its term,
 and settles under its own registration. It only plans differently: by time, and without waiting for it. For that it has
-to be alone, and it makes sure: whoever shows life makes it refuse, and what the dead have left is rescued first.
+to be alone, and it makes sure: it refuses if another process shows life, and jobs of dead workers are rescued first.
 """
 
 from __future__ import annotations

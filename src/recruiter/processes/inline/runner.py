@@ -228,7 +228,7 @@ class Signals:
         self.interrupted = False
         """Whether the running job was ended by a signal."""
         self.in_job = False
-        """Set by whoever runs jobs: only there a signal is raised as an exception, nowhere in our own code."""
+        """Set by the code that runs jobs: only there a signal is raised as an exception, nowhere in our own code."""
         self._wake = wake
         self._patient = patient
         self._asked_at = 0.0

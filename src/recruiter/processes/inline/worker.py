@@ -4,7 +4,7 @@
     recruiter                      a fifth: it leads where nobody else does, and resigns at the end
     the calling thread             runs the jobs, one at a time
 
-It is on the roster like everybody else, so it is given jobs by whoever leads, its results are settled under its own
+It is on the roster like everybody else, so it is assigned jobs by the leader, its results are settled under its own
 registration, and if it dies or freezes its jobs go to others. What it cannot do is end a job: the user's code runs in
 its own thread. So when the registration is lost, the job that runs goes on to its end, and its result is dropped.
 """
@@ -35,7 +35,7 @@ from recruiter.views.find import anything_to_do
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.1
 _CLOCKS_DISAGREE = timedelta(milliseconds=100)
-"""What is due in the next moment may be due already by the clock of whoever made it, or of the leader."""
+"""What is due in the next moment may be due already by the clock of its producer, or of the leader."""
 
 
 class StopEvent(Protocol):

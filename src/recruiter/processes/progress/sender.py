@@ -1,4 +1,4 @@
-"""The progress sender carries what running jobs say of themselves to whoever writes it down, a few times a second.
+"""The progress sender carries the progress of running jobs to the progress writer, a few times a second.
 
 A thread, started when a job says something for the first time. It delivers at once, and then rests, whatever is said
 meanwhile: that is delivered together when the rest is over. So the last word always arrives, also of a job that goes on

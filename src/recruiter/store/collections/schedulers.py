@@ -3,7 +3,7 @@
     {_id: "report:daily", job: {task, args, group, …}, schedule: {class, parameters}, overlap, late, window,
      handled, next_at, paused: {at, by, reason}, last_at, made, skipped, …}
 
-`handled` says up to which instant occurrences have been dealt with. Whoever changes a scheduler does it on the
+`handled` says up to which instant occurrences have been dealt with. A change of a scheduler is made on the
 condition that `handled` is what they saw, and the leader moves it in the same transaction as it makes the jobs
 (`Transactions.repeat`). So no occurrence is made twice or forgotten, whichever process dies or takes over, and when.
 """
