@@ -60,8 +60,8 @@ class Loops:
     def _elsewhere(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """This thread's loop is running, and waits for us: the coroutine needs another thread.
 
-        An interruption of this thread, with Ctrl-C for example, interrupts the coroutine too: it must not go on when its
-        job is another worker's.
+        An interruption of this thread, such as Ctrl-C, interrupts the coroutine too: it must not go on when its job is
+        another worker's.
         """
         context = contextvars.copy_context()
         loops, answer = Loops(), Future[Any]()

@@ -115,7 +115,7 @@ class Results:
             time.sleep(max(0.0, began + _FIRST_LOOK + rest - time.monotonic()))  # also when many arrive at once
 
     def _find(self, ids: list[JobId]) -> dict[JobId, ArchivedJob | Exception]:
-        """The jobs that have ended, and those that do not exist. If one cannot be read, only its caller gets the error."""
+        """The jobs that have ended, and those that do not exist. One that cannot be read is an error for its caller."""
         try:
             return self._ended_or_unknown(ids)
         except StoreUnreachable as error:
