@@ -1,6 +1,6 @@
 """One chaos run: a fleet on three nodes, faults for a while, then quiet, then the checker.
 
-python -m tests.chaos.run --jobs 20000 --seconds 120 --seed 7 [--out docs/proof]
+python -m tests.chaos.run --jobs 20000 --seconds 120 --seed 7 [--out docs]
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=date.today().toordinal())
     parser.add_argument("--pause", type=float, default=0.35, help="seconds between two faults of processes, on average")
     parser.add_argument("--database-pause", type=float, default=6.0, help="the same for faults of MongoDB")
-    parser.add_argument("--out", type=Path, help="folder for the report; without it only a summary is printed")
+    parser.add_argument("--out", type=Path, help="where to write proof/ and pictures/, e.g. docs")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
     began = time.monotonic()
@@ -187,11 +187,12 @@ def main() -> int:
         f" PAUSE={given.pause:g} DATABASE_PAUSE={given.database_pause:g}",
         f"lease {LEASE:g} s, dead after {DEAD_AFTER:g} s, three nodes",
     )
-    text = report.markdown(facts, evidence, violations, f"chaos-{given.seed}.svg")
+    name = f"chaos-{given.seed}"
+    text = report.markdown(facts, evidence, violations, f"../pictures/{name}.svg")
     if given.out is not None:
-        given.out.mkdir(parents=True, exist_ok=True)
-        (given.out / f"chaos-{given.seed}.md").write_text(text)
-        (given.out / f"chaos-{given.seed}.svg").write_text(report.chart(evidence))
+        for path, content in ((f"proof/{name}.md", text), (f"pictures/{name}.svg", report.chart(evidence))):
+            (given.out / path).parent.mkdir(parents=True, exist_ok=True)
+            (given.out / path).write_text(content)
     print(text)
     if not violations:
         shutil.rmtree(folder)
