@@ -72,10 +72,12 @@ class Faults:
             self._kill("child killed", [self._chance.choice(children)], self._chance.choice(_DEADLY))
 
     def kill_worker(self) -> None:
-        self._kill("worker killed", [self._worker().pid])
+        for worker in self._worker():
+            self._kill("worker killed", [worker.pid])
 
     def kill_leader(self) -> None:
-        self._kill("leader killed", [self._leader().pid])
+        for leader in self._leader():
+            self._kill("leader killed", [leader.pid])
 
     def kill_producer(self) -> None:
         running = [producer for producer in self._fleet.producers if producer.running]
@@ -87,17 +89,18 @@ class Faults:
 
     def freeze_worker(self) -> None:
         """Only the supervisor, or everything below it too; shorter or longer than it takes to be declared dead."""
-        worker = self._worker()
-        pids = worker.family() if self._chance.random() < 0.5 else [worker.pid]
-        self._freeze("worker frozen", pids, self._dead_after * self._chance.choice((0.5, 1.5, 2.0)))
+        for worker in self._worker():
+            pids = worker.family() if self._chance.random() < 0.5 else [worker.pid]
+            self._freeze("worker frozen", pids, self._dead_after * self._chance.choice((0.5, 1.5, 2.0)))
 
     def freeze_leader(self) -> None:
-        self._freeze("leader frozen", [self._leader().pid], self._dead_after * self._chance.choice((0.5, 1.5)))
+        for leader in self._leader():
+            self._freeze("leader frozen", [leader.pid], self._dead_after * self._chance.choice((0.5, 1.5)))
 
     def restart_worker(self) -> None:
-        worker = self._worker()
-        self._note("worker restarted", worker.family())
-        worker.signal(signal.SIGTERM)
+        for worker in self._worker():
+            self._note("worker restarted", worker.family())
+            worker.signal(signal.SIGTERM)
 
     def restart_all_workers(self) -> None:
         """A deploy: one worker after the other stops as it was asked to, and its successor starts."""
@@ -112,9 +115,9 @@ class Faults:
         self._healed(fault)
 
     def restart_leader(self) -> None:
-        leader = self._leader()
-        self._note("leader restarted", [leader.pid])
-        leader.signal(signal.SIGTERM)
+        for leader in self._leader():
+            self._note("leader restarted", [leader.pid])
+            leader.signal(signal.SIGTERM)
 
     # -- MongoDB -------------------------------------------------------------------------------------------------
 
@@ -213,16 +216,20 @@ class Faults:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
-    def _worker(self) -> Member:
-        """Mostly one that is at work: on a slow machine nothing would ever come up, and nothing be shown."""
+    def _worker(self) -> list[Member]:
+        """One that is at work, nearly always: otherwise nothing would ever come up on a slow machine, and nothing be
+        shown."""
         at_work = [worker for worker in self._fleet.workers if worker.children()]
-        return self._chance.choice(at_work if at_work and self._chance.random() < 0.8 else self._fleet.workers)
+        return self._one_of(at_work, self._fleet.workers)
 
-    def _leader(self) -> Member:
-        """Whoever the lease names; while MongoDB does not say, one of those that could lead."""
+    def _leader(self) -> list[Member]:
+        """The one that the lease names, likewise."""
         pid = self._leader_pid()
-        leaders = [member for member in self._fleet.recruiters if member.pid == pid]
-        return leaders[0] if leaders else self._chance.choice(self._fleet.recruiters)
+        return self._one_of([member for member in self._fleet.recruiters if member.pid == pid], self._fleet.recruiters)
+
+    def _one_of(self, usual: list[Member], others: list[Member]) -> list[Member]:
+        chosen = usual if self._chance.random() < 0.9 else others
+        return [self._chance.choice(chosen)] if chosen else []
 
     def _rest(self, least: float, most: float) -> None:
         time.sleep(self._chance.uniform(least, most))

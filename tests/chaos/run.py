@@ -28,7 +28,8 @@ from tests.chaos.fleet import Fleet
 
 DATABASE = "chaos"
 LEASE, DEAD_AFTER = 2.0, 4.0
-_DRAIN_WITHIN = 180.0
+_DRAIN_WITHIN, _SLOWEST = 180.0, 50.0
+"""Seconds, and jobs a second, in which everything must end when the faults are over."""
 _GONE_WITHIN = 15.0
 _MISTAKE = "a mistake inside Recruiter"
 _NOT_NEEDED = {"trace": 0, "log": 0}
@@ -85,7 +86,7 @@ class ChaosRun:
 
     def _quiet(self, fleet: Fleet, recruiter: Recruiter) -> None:
         """No more faults: the producers finish, no more occurrences, and everything that waits is run."""
-        deadline = time.monotonic() + _DRAIN_WITHIN
+        deadline = time.monotonic() + max(_DRAIN_WITHIN, self._jobs / _SLOWEST)
         while not all(producer.done for producer in fleet.producers) and time.monotonic() < deadline:
             fleet.keep()
             time.sleep(0.2)

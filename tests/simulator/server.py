@@ -170,9 +170,10 @@ class Server:
         changed, before, after = 0, None, None
         for key, document in found:
             new = documents.updated(document, update, self.now())
-            changed += new != document
             before, after = (document, new) if before is None else (before, after)
-            self._write(name, key, new, transaction)
+            if new != document:  # what changes nothing is no write: it neither waits nor conflicts
+                changed += 1
+                self._write(name, key, new, transaction)
         return len(found), changed, before, after
 
     def replace(self, name: str, query: Mapping[str, Any], new: Mapping[str, Any]) -> int:
@@ -195,9 +196,6 @@ class Server:
         if transaction is not None:
             self.require(transaction)
         found = list(self._find(name, query, transaction))
-        if transaction is None:
-            for key, _ in found if many else found[:1]:
-                self._wait_for(name, key)
         return found if many else found[:1]
 
     def _wait_for(self, name: str, key: Key) -> None:
