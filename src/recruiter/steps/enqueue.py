@@ -51,6 +51,8 @@ class Enqueuer:
 
     def __init__(self, store: Store, silent: Callable[[str], None] = lambda _: None) -> None:
         self._scheduled = store.scheduled
+        self._patience = store.patience
+        """Seconds in which the driver repeats a write through any number of new primaries; without a time, once."""
         self._silent = silent
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._thread = ServiceThread(self._write, lambda: not self._calls.empty())
@@ -79,7 +81,7 @@ class Enqueuer:
         self._awaited = (job.id, began)
         self._thread.ensure()  # it tells somebody if there is no answer
         try:
-            with answered_within(within):
+            with answered_within(self._patience if within is None else within):
                 refused = self._scheduled.insert([document])
         except StoreUnreachable as error:
             over = within is not None and time.monotonic() - began >= within
@@ -122,7 +124,8 @@ class Enqueuer:
             for offset, documents in by_size(list(batch)):
                 some = places[offset : offset + len(documents)]
                 try:
-                    refusals = self._scheduled.insert(documents)
+                    with answered_within(self._patience):
+                        refusals = self._scheduled.insert(documents)
                 except StoreUnreachable as error:
                     if not start and not offset:
                         told = f"it is not known which of these {len(encoded):,} jobs are stored"
@@ -169,7 +172,9 @@ class Enqueuer:
 
     def _store(self, calls: list[_Call], documents: list[RawBSONDocument]) -> None:
         try:
-            for place, error in self._scheduled.insert(documents).items():
+            with answered_within(self._patience):
+                refusals = self._scheduled.insert(documents)
+            for place, error in refusals.items():
                 calls[place].error = error
         except BaseException as error:
             for call in calls:

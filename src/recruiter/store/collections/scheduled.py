@@ -124,9 +124,6 @@ _UNITED = 50
 _PLANNED = {"_id": 1, "priority": 1, "scheduled_at": 1, "lane": 1}
 
 DUPLICATE_KEY = 11000
-_STORED_WITHIN = 30.0
-"""Seconds in which the driver repeats an insert through any number of new primaries; without a time it does so once."""
-
 _MARKED_WITHIN = 5.0
 """Seconds for a write that nothing depends on, but that settling waits for."""
 NOT_A_PROGRESS_MARK = {"updateDescription.updatedFields.reported_at": {"$exists": False}}
@@ -166,11 +163,10 @@ class Scheduled:
     def insert(self, documents: Sequence[Any]) -> dict[int, str]:
         """Stores jobs; returns the errors by position. One bad or duplicate document does not stop the rest."""
         try:
-            with pymongo.timeout(_STORED_WITHIN):
-                if len(documents) == 1:
-                    self.collection.insert_one(documents[0])
-                else:
-                    self.collection.bulk_write([InsertOne(document) for document in documents], ordered=False)
+            if len(documents) == 1:
+                self.collection.insert_one(documents[0])
+            else:
+                self.collection.bulk_write([InsertOne(document) for document in documents], ordered=False)
         except DuplicateKeyError:
             return {0: "duplicate"}
         except BulkWriteError as error:
