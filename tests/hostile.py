@@ -125,6 +125,15 @@ SOUND: dict[str, dict[str, Any]] = {
     },
     "actions": {"at": NOW, "by": "me", "verb": "cancel", "subject": "job 1", "reason": None, "outcome": "x"},
     "creations": {"at": NOW},
+    "flows": {
+        "name": "f",
+        "created_at": NOW,
+        "username": "me",
+        "ends": [],
+        "run": [],
+        "ended": {"at": NOW, "state": "failed"},
+    },
+    "flow_markers": {"flow": ObjectId(), "ended": [1], "added": ["x"], "all": True},
 }
 
 

@@ -3,6 +3,7 @@
 from recruiter.app import Recruiter, current_job
 from recruiter.clock import StoppedClock
 from recruiter.current import track
+from recruiter.domain.flow.step import FlowState
 from recruiter.domain.job import ArchivedJob, Cancellation, Execution, Job, JobId, JobReport
 from recruiter.domain.progress import LogLine, StatusEntry
 from recruiter.domain.retry.decision import Archive, Decision, Failure, Retry, RetryPolicy
@@ -26,9 +27,11 @@ from recruiter.errors import (
     CommandFailed,
     DocumentRefused,
     EmbeddedError,
+    FlowNotFound,
     InvalidArguments,
     InvalidDuration,
     InvalidFilter,
+    InvalidFlow,
     InvalidJob,
     InvalidName,
     InvalidSchedule,
@@ -68,9 +71,11 @@ from recruiter.errors import (
     WorkerNotFound,
 )
 from recruiter.events import Event
+from recruiter.flow import Flow, FlowHandle, Step
 from recruiter.repeatable import RepeatableJob, SchedulerHandle
 from recruiter.results import JobHandle
 from recruiter.task import Task
+from recruiter.views.flows import FlowReport, StepReport
 from recruiter.workable import Workable
 
 __all__ = [
@@ -92,9 +97,15 @@ __all__ = [
     "Execution",
     "ExponentialBackoff",
     "Failure",
+    "Flow",
+    "FlowHandle",
+    "FlowNotFound",
+    "FlowReport",
+    "FlowState",
     "InvalidArguments",
     "InvalidDuration",
     "InvalidFilter",
+    "InvalidFlow",
     "InvalidJob",
     "InvalidName",
     "InvalidSchedule",
@@ -144,6 +155,8 @@ __all__ = [
     "SettingsError",
     "State",
     "StatusEntry",
+    "Step",
+    "StepReport",
     "StoppedClock",
     "StoreError",
     "StoreRefused",

@@ -28,11 +28,14 @@ from recruiter.errors import (
     InvalidArguments,
     InvalidJob,
     JobNotFound,
+    NoCurrentJob,
     UnknownTask,
 )
 from recruiter.events import Listener
 from recruiter.first_use import cached_property
+from recruiter.flow import Flow, FlowHandle, Flows, TaskOrJob, chain, fan_out
 from recruiter.jobs import Jobs
+from recruiter.many import Call
 from recruiter.processes.inline.flush import MOST_FLUSHED, Flush
 from recruiter.processes.inline.runner import InlineApplication
 from recruiter.processes.inline.worker import Inline, StopEvent
@@ -273,6 +276,34 @@ class Recruiter(Producer):
         """Limits, pauses, and workers that are to be given nothing."""
         return Controls(lambda: self.store)
 
+    # -- jobs that wait for others -------------------------------------------------------------------------------
+
+    def flow(self, name: str, *, owner: str | None = None) -> Flow:
+        """A new flow: jobs that wait for others, stored together by `flow.start()`. Raises InvalidName."""
+        return Flow(self, name, owner)
+
+    def chain(self, first: TaskOrJob[Any], *others: TaskOrJob[Any], name: str = "chain") -> Flow:
+        """A flow of steps one after the other: `recruiter.chain(fetch.job(url), shrink, upload).start()`. Each task
+        takes the result of the step before it as its argument; a job only waits for that step."""
+        return chain(self, name, first, *others)
+
+    def fan_out(
+        self,
+        task: Task[..., Any, Any] | str,
+        calls: Iterable[Call],
+        *,
+        then: TaskOrJob[Any] | None = None,
+        name: str = "fan-out",
+    ) -> Flow:
+        """A flow of steps side by side, one for each call: `recruiter.fan_out(resize, [(url, 64), (url, 128)],
+        then=merge).start()`. The task `then` takes the list of their results; a job only waits for them."""
+        return fan_out(self, name, task, calls, then)
+
+    @cached_property
+    def flows(self) -> Flows:
+        """Flows that were started, to be found and listed."""
+        return Flows(self)
+
     # -- jobs that repeat ----------------------------------------------------------------------------------------
 
     def every(
@@ -444,6 +475,15 @@ class RecruiterJob(CurrentJob):
         """The application it belongs to, to enqueue more jobs with. Raises NoCurrentJob if it runs without one."""
         recruiter: Recruiter = self._owner()
         return recruiter
+
+    @property
+    def flow(self) -> FlowHandle:
+        """The flow that it is a step of, to add steps to it: `current_job.flow.add(resize, url)`. A step that waits for
+        this one is added with `after=current_job.flow.current`. Raises NoCurrentJob if it is no step of a flow."""
+        place = self.job.flow
+        if place is None:
+            raise NoCurrentJob(f"job {self.id!r} is no step of a flow")
+        return self.recruiter.flows.of_step(place, self.task)
 
 
 current_job = RecruiterJob()

@@ -218,6 +218,12 @@ class JobBuilder(HasOptions, Generic[R]):
         overlap = Overlap.UNIQUE if draft.unique else Overlap.ALLOW
         return RepeatableJob(self._sender, self, policy, draft.urn or draft.task, overlap)
 
+    @property
+    def delay(self) -> timedelta | None:
+        """What `schedule_in` said. Of a step that waits for others it counts from the moment when nothing holds it back
+        any more."""
+        return self._draft.delay
+
     def build(self) -> Job:
         """The job as it would be stored. Nothing is."""
         draft, options, now = self._draft, self._draft.options, self._sender.clock.now()

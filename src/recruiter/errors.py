@@ -7,6 +7,7 @@ RecruiterError
 │   ├── UnsupportedValue           a value that cannot travel through BSON
 │   ├── InvalidDuration            not a number, a timedelta or a text such as "5 minutes"
 │   ├── InvalidSchedule            a cron expression, time zone or schedule policy that cannot be used
+│   ├── InvalidFlow                a flow that cannot be: a cycle, an unknown step, nothing in it
 │   ├── JobTooLarge                larger than a MongoDB document may be
 │   ├── JobExists                  a job with this id is already there
 │   └── InvalidSession             a session that cannot carry this job
@@ -16,6 +17,7 @@ RecruiterError
 ├── UnknownTask                    no task of this name is registered here
 ├── TaskExists                     two different functions want one name
 ├── JobNotFound                    no job with this id
+├── FlowNotFound                   no flow with this id
 ├── SchedulerNotFound              no scheduler with this urn
 ├── WorkerNotFound                 no worker with this id is on the roster
 ├── LimitNotFound                  no limit on this subject
@@ -81,6 +83,10 @@ class InvalidSchedule(InvalidJob):
     """A cron expression, a time zone or a schedule policy that cannot be used; the message names what to correct."""
 
 
+class InvalidFlow(InvalidJob):
+    """The flow is invalid: its steps wait for each other, or for a step that is none of them; nothing was stored."""
+
+
 class JobTooLarge(InvalidJob):
     """The job is larger than a MongoDB document may be; store the data elsewhere and pass its key."""
 
@@ -141,6 +147,10 @@ class TaskExists(RecruiterError):
 
 class JobNotFound(RecruiterError):
     """No job with this id, neither waiting nor archived (the cleaner may have removed it)."""
+
+
+class FlowNotFound(RecruiterError):
+    """There is no flow with this id: it was forgotten with its jobs, or never was."""
 
 
 class SchedulerNotFound(RecruiterError):

@@ -21,6 +21,7 @@ from recruiter.async_face import every_call_runs_user_code
 from recruiter.clock import StoppedClock, SystemClock
 from recruiter.domain.duration import DurationLike, to_timedelta
 from recruiter.domain.job import Job, JobReport
+from recruiter.registry import TaskDefinition
 
 __all__ = ["Sandbox"]
 
@@ -124,9 +125,7 @@ class Sandbox:
 
     def _matching(self, task: TaskLike, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Job]:
         definition = self.recruiter.definition_of(task)
-        return [
-            job for job in self.jobs(task) if _contains(definition.arguments(job.args), definition.named(args), kwargs)
-        ]
+        return [job for job in self.jobs(task) if _contains(_given(definition, job), definition.named(args), kwargs)]
 
     def _told(self, task: TaskLike, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
         told = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
@@ -135,6 +134,13 @@ class Sandbox:
     def _what_waits(self) -> str:
         lines = [f"  {job.task}({job.args}) in group {job.group}, at {job.scheduled_at}" for job in self.jobs()]
         return "waiting are:\n" + "\n".join(lines) if lines else "nothing waits"
+
+
+def _given(definition: TaskDefinition, job: Job) -> Mapping[str, Any]:
+    """Its arguments; of a step that takes results of others, as they are stored."""
+    if job.flow is not None and job.flow.takes and isinstance(job.args, Mapping):
+        return job.args
+    return definition.arguments(job.args)
 
 
 def _contains(arguments: Mapping[str, Any], *wanted: Mapping[str, Any]) -> bool:

@@ -419,6 +419,7 @@ def test_every_word_of_why() -> None:
         "crashed-too-many-times",
         "malformed",
         "policy-failed",
+        "dependency-failed",
     }
 
 

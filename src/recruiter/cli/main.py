@@ -10,7 +10,7 @@ from typing import Final
 from cyclopts import App, CycloptsError
 
 import recruiter
-from recruiter.cli import analytics, dev, doctor, group, health, job, limit, scheduler, start, top, web, worker
+from recruiter.cli import analytics, dev, doctor, flow, group, health, job, limit, scheduler, start, top, web, worker
 from recruiter.cli.output import console, exit_code, print_error, say, write_anything
 from recruiter.domain.text import mask, said_by
 from recruiter.errors import RecruiterError
@@ -24,6 +24,7 @@ app = App(
 app.command(start.app)
 app.command(job.app)
 app.command(scheduler.app)
+app.command(flow.app)
 app.command(worker.app)
 app.command(group.app)
 app.command(limit.app)

@@ -8,7 +8,7 @@ from datetime import datetime
 from recruiter.doctor.findings import Finding, Thresholds, note, ok, problem
 from recruiter.domain.duration import humanize
 from recruiter.domain.lane import Lane
-from recruiter.domain.names import CANCELLED_LANE
+from recruiter.domain.names import ASIDE
 from recruiter.domain.planning.limits import AtLimit, Reason
 from recruiter.domain.planning.pack import NeverFits
 from recruiter.domain.planning.why_waiting import Circumstances, Unserved
@@ -55,7 +55,7 @@ def _waiting(store: Store, thresholds: Thresholds) -> dict[Lane, int | None]:
         counts = dict.fromkeys(store.scheduled.lanes())
     kinds: dict[Lane, int | None] = {}
     for text, count in counts.items():
-        if text != CANCELLED_LANE:
+        if text not in ASIDE:
             lane = Lane.parse(text)._replace(key=None)
             before = kinds.get(lane, 0)
             kinds[lane] = None if before is None or count is None else before + count
@@ -164,6 +164,7 @@ _TODO = {
     "scheduled": "No process reads it. Unset its lane in mongosh, then the leader adopts it or sets it aside",
     "statistics": "It is not counted. Remove it in mongosh",
     "creations": "Nothing depends on its date. Correct it, or remove it in mongosh if its id may be used again",
+    "flows": "Its steps run, but nobody can show, pause or retry it. Correct it, or remove it in mongosh with its jobs",
     "actions": "It is not shown, and goes by itself after 90 days; or remove it in mongosh",
 }
 
@@ -180,6 +181,7 @@ def _documents(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator
         "archived": lambda: store.archived.unreadable(since, counted),
         "scheduled": lambda: store.scheduled.neither_job_nor_foreign(counted, thresholds.counting),
         "statistics": lambda: store.statistics.unreadable(counted),
+        "flows": lambda: store.flows.unreadable(counted),
         "actions": lambda: store.actions.latest(counted).unreadable,
         "creations": lambda: store.creations.unreadable(counted, thresholds.counting),
     }

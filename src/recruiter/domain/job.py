@@ -6,19 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
-from uuid import UUID
 
-from bson import ObjectId
-
+from recruiter.domain.flow.step import FlowStep
+from recruiter.domain.job_id import JobId as JobId
 from recruiter.domain.lane import Lane
-from recruiter.domain.names import DEFAULT_GROUP, DEFAULT_METHOD
+from recruiter.domain.names import BLOCKED_LANE, DEFAULT_GROUP, DEFAULT_METHOD
 from recruiter.domain.planning.needs import NOTHING, Needs
 from recruiter.domain.progress import LogLine, StatusEntry
 from recruiter.domain.retry.decision import after
 from recruiter.domain.state import State
-
-JobId = ObjectId | str | int | UUID
-"""The id of a job: made by Recruiter (ObjectId) or given by the producer."""
 
 EXECUTIONS_KEPT = 20
 """How many attempts a job remembers; the oldest go first."""
@@ -78,6 +74,10 @@ class Job:
     """What it is counted by, beside its task and group: "customer:42"."""
     suspect: bool = False
     """Its worker died and it may have been the cause: it runs alone."""
+    flow: FlowStep | None = None
+    """Its place in its flow, if it is a step of one."""
+    blocked: bool = False
+    """It waits for other steps of its flow, or its flow is paused."""
     attempts: int = 0
     crashes: int = 0
     snoozes: int = 0
@@ -106,7 +106,10 @@ class Job:
 
     @property
     def lane(self) -> str:
-        """What it has in common with jobs that are planned alike: group, task, needs and key."""
+        """What it has in common with jobs that are planned alike: group, task, needs and key. A blocked step is in a
+        lane of its own."""
+        if self.blocked:
+            return BLOCKED_LANE
         if not self.needs and self.key is None and not self.suspect:
             return f"{self.group}/{self.task}"  # nearly always, and it is asked for every job
         return str(Lane(self.group, self.task, self.needs, self.key, self.suspect))

@@ -17,6 +17,12 @@ DEFAULT_GROUP = "generic"
 DEFAULT_METHOD = "execute"
 CANCELLED_LANE = "/cancelled"
 """The lane of a cancelled job: no group has an empty name, so no worker is ever given such a job."""
+BLOCKED_LANE = "/blocked"
+"""The lane of a step that waits for others of its flow, or whose flow is paused."""
+MARKED_LANE = "/marked"
+"""No job is in it: the leader finds it among the lanes if there are markers of flows to be looked at."""
+ASIDE = (CANCELLED_LANE, BLOCKED_LANE)
+"""The lanes of jobs that no worker is given."""
 _NAME = re.compile(r"[^\s/\x00-\x1f$][^\s/\x00-\x1f]{0,199}")
 
 

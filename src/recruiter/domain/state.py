@@ -42,3 +42,4 @@ class Why(StrEnum):
     CRASHED_TOO_MANY_TIMES = "crashed-too-many-times"
     MALFORMED = "malformed"
     POLICY_FAILED = "policy-failed"
+    DEPENDENCY_FAILED = "dependency-failed"

@@ -55,6 +55,8 @@ SENTENCES: dict[str, tuple[int, str]] = {
         "start one that knows the task and works on the group",
     ),
     "lane.never_fits": (logging.ERROR, "jobs of task {task} in group {group} cannot run: each {reason}"),
+    "job.dependency_failed": (logging.WARNING, "job {job} was archived and never ran: {reason}"),
+    "flow.ended": (logging.INFO, "flow {flow_name} ({flow}) has ended: {state}"),
     "archive.cleaned": (logging.INFO, "removed {removed:#old job} from the archive"),
     "hook.failed": (logging.ERROR, "hook {hook} failed: {error}"),
     "listener.failed": (logging.WARNING, "listener {listener} failed on {event}: {error}; nothing else is affected"),

@@ -30,9 +30,10 @@ from recruiter.steps.adopt import adopt, set_jobs_aside
 from recruiter.steps.assign import Round, assign, lacks_takers, never_fitting, recount, unserved
 from recruiter.steps.cancel import EXPIRED_AT_ONCE, FLAGS_AT_ONCE, archive_cancelled, archive_expired
 from recruiter.steps.lead import Leadership
+from recruiter.steps.release import release
 from recruiter.steps.rescue import Rescue
 from recruiter.store.change_stream import FLOW, LULL, Change, ChangeWaiter
-from recruiter.store.collections import limits, scheduled, schedulers
+from recruiter.store.collections import flows, limits, scheduled, schedulers
 from recruiter.store.collections.limits import Rules
 from recruiter.store.collections.roster import ROOM_MADE
 from recruiter.store.collections.statistics import FOLDED_AT_ONCE
@@ -46,6 +47,7 @@ _ARRIVED = {
             **scheduled.NOT_A_PROGRESS_MARK,
         },
         {"ns.coll": limits.NAME},
+        {"ns.coll": flows.MARKERS, "operationType": "insert"},
     ]
 }
 _HOPELESS_GRACE = 30.0
@@ -54,6 +56,11 @@ _RULES_EVERY = 1.0
 _FOLD_EVERY = 20.0
 _CANCELLING = 0.5
 """Seconds that a round may spend on jobs that have been cancelled; others wait for theirs."""
+_RELEASING = 0.2
+"""Seconds that a round may spend on the steps of flows, near enough: workers wait for the first that are released."""
+_REST = 4
+"""After a look at flows that led to nothing the next one waits this many times as long as it took: while thousands of
+steps end that one waits for, looking takes a fifth of the time at most."""
 _METERED_PAUSE = 0.2
 """Seconds between two rounds at most, while jobs wait that limits or resources hold back."""
 _WATCHING_PAUSE = 1.0
@@ -114,6 +121,7 @@ class RecruiterProcess:
         self._round_at = 0.0
         self._woken = threading.Event()
         self._look_around_at = 0.0
+        self._release_at = 0.0
         self._fold_at = 0.0
         self._unserved = Debounce[tuple[str, str]](_HOPELESS_GRACE)
         self._never_fitting = Debounce[Lane](_HOPELESS_GRACE)
@@ -210,6 +218,8 @@ class RecruiterProcess:
     def _look_around(self, round: Round) -> None:
         """What is not urgent: about once a second while busy, with every round while idle. One that fails, because of
         something that somebody wrote by hand, does not keep the others from happening."""
+        if round.marked:
+            self._carefully(self._release)
         if CANCELLED_LANE in (round.lanes or ()):
             self._carefully(self._archive_cancelled)
         if round.malformed:
@@ -264,6 +274,31 @@ class RecruiterProcess:
                 return
             if self._clock.monotonic() > until:
                 self.wake()
+                return
+
+    def _release(self) -> None:
+        """Looks at the flows that have markers, until none is left or it has taken long enough."""
+        began = self._clock.monotonic()
+        if began < self._release_at:
+            return
+
+        def long_enough() -> bool:
+            return self._clock.monotonic() - began > _RELEASING
+
+        while True:
+            looked_at = self._clock.monotonic()
+            term, holder = self._leadership.term, self._leadership.holder
+            report = release(self._store, self._clock.now(), term, holder, long_enough)
+            for id, reason in report.failed:
+                self._events.emit("job.dependency_failed", job=id, reason=reason)
+            for flow, state in report.ended:
+                self._events.emit("flow.ended", flow=flow.id, flow_name=flow.name, state=state.value)
+            now = self._clock.monotonic()
+            if not report.anything:
+                self._release_at = now + (_REST * (now - looked_at) if report.markers else 0.0)
+                return
+            self.wake()
+            if long_enough():
                 return
 
     def _set_aside(self, malformed: Sequence[Unreadable]) -> None:
@@ -333,6 +368,8 @@ class RecruiterProcess:
             upcoming = self._store.scheduled.next_due(round.at)
             if upcoming is not None:
                 pause = min(pause, max(0.001, (upcoming - self._clock.now()).total_seconds()))
+        if round.marked:
+            pause = min(pause, max(0.001, self._release_at - now))
         until_next = self._repeater.seconds_left()
         return pause if until_next is None else min(pause, max(0.001, until_next))
 
@@ -358,7 +395,7 @@ class RecruiterProcess:
     def _arrived(self, changes: Sequence[Change]) -> None:
         """While idle. New jobs are to be given to workers and nothing else; but it may also be a scheduler, another
         limit, or a document that another program has inserted."""
-        if not changes or any(change.collection != scheduled.NAME or change.lane is None for change in changes):
+        if not changes or any(_is_unusual(change) for change in changes):
             self._repeater.look_soon()
             self._look_around_at = 0.0
             self._rules_at = 0.0
@@ -384,3 +421,8 @@ class RecruiterProcess:
             self._events.emit("leader.stept_back")
             self._hooks.stept_back()
         self._led = leading
+
+
+def _is_unusual(change: Change) -> bool:
+    """Whether it is neither a new job nor a marker of a flow."""
+    return change.collection != flows.MARKERS and (change.collection != scheduled.NAME or change.lane is None)

@@ -31,6 +31,7 @@ from recruiter.store.collections.inbox import unlocked
 from recruiter.store.collections.scheduled import NAME
 from recruiter.store.database import Store
 from recruiter.store.fields import is_job_id
+from recruiter.store.outcomes import place_in_flow
 
 INBOX_AT_ONCE = 100
 
@@ -104,10 +105,11 @@ def _set_aside(
     id = _id(reject.raw)
     name = id if is_job_id(id) and not store.archived.which_exist([id]) else new_id()
     document = {"$and": [this_document(reject.raw), still]} if still else this_document(reject.raw)
+    place = place_in_flow(reject.raw) if not still else {}  # of a foreign document it is not believed
     last: DocumentRefused | None = None
     for original in as_value(reject.raw):
         try:
-            kept = {"_id": name, **record, "original": original}
+            kept = {"_id": name, **record, **place, "original": original}
             return store.transactions.set_aside(kept, document, term, holder)
         except DocumentRefused as error:
             last = error  # too deep or too large to be kept inside another document: the next form is plainer

@@ -14,7 +14,7 @@ from datetime import datetime
 
 from recruiter.domain.job import JobId
 from recruiter.domain.lane import Lane
-from recruiter.domain.names import CANCELLED_LANE, group_and_task
+from recruiter.domain.names import ASIDE, MARKED_LANE, group_and_task
 from recruiter.domain.planning.assign import Registration, openings
 from recruiter.domain.planning.hosts import Place, Spot, largest_of
 from recruiter.domain.planning.limits import Meter
@@ -54,6 +54,8 @@ class Round:
     """Entries of the roster that nobody can plan with."""
     malformed: Sequence[Unreadable] = ()
     """Jobs that cannot be given to anybody."""
+    marked: bool = False
+    """Whether there were markers of flows."""
 
 
 def assign(
@@ -77,12 +79,13 @@ def assign(
     roster = tuple(replace(worker, draining=True) if is_quiet(worker) else worker for worker in entries)
     vacant = openings(roster)
     if (not vacant and not look) or rules.blocked:
-        lanes = None if not look else tuple(store.scheduled.lanes())
-        return Round(now, roster, lanes, 0, refused=False, reserved=reserved or {}, unreadable=entries.unreadable)
+        lanes, marked = _lanes(store.scheduled.lanes_to_plan()) if look else (None, False)
+        empty = Round(now, roster, lanes, 0, refused=False, reserved=reserved or {}, unreadable=entries.unreadable)
+        return replace(empty, marked=marked)
     # Read after the roster and before the jobs: only this leader adds to it, so what is free now stays free.
     held = store.roster.held() if entries.unreadable or any(w.holds for w in roster) else set[JobId]()
-    found = store.scheduled.lanes()
-    lanes = tuple(found)
+    found = store.scheduled.lanes_to_plan()
+    lanes, marked = _lanes(found)
     planning = _Planning(store, term, now, rules, roster, held, lanes)
     if found.unreadable:
         planning.malformed += store.scheduled.in_lanes(found.unreadable, MOST_MALFORMED)
@@ -92,7 +95,13 @@ def assign(
         hands = planning.deal(roster, {})
         refused = bool(hands) and not store.roster.assign(hands, term)
         round = Round(now, roster, lanes, sum(map(len, hands.values())), refused, planning.more)
-    return replace(round, unreadable=entries.unreadable, malformed=planning.malformed)
+    return replace(round, unreadable=entries.unreadable, malformed=planning.malformed, marked=marked)
+
+
+def _lanes(found: Iterable[str]) -> tuple[tuple[str, ...], bool]:
+    """The lanes that have jobs, and whether there are markers."""
+    lanes = tuple(found)
+    return tuple(lane for lane in lanes if lane != MARKED_LANE), MARKED_LANE in lanes
 
 
 class _Planning:
@@ -117,7 +126,7 @@ class _Planning:
         self._all_lanes = lanes
         open_lanes = [lane for lane in lanes if rules.pauses(group_and_task(lane)[0]) is None]
         self._meter = Meter(rules.limits, rules.starts, now)
-        self.metered = [lane for lane in open_lanes if lane != CANCELLED_LANE and self._counts(lane)]
+        self.metered = [lane for lane in open_lanes if lane not in ASIDE and self._counts(lane)]
         self.malformed: list[Unreadable] = []
         self.more = bool(self.metered)
         """Whether there may be jobs that could be assigned at once."""
@@ -235,12 +244,12 @@ def lacks_takers(round: Round) -> bool:
     if round.lanes is None or round.metered:
         return True  # there was no room at all, or not for everybody
     taken = {lane for opening in openings(round.roster) for lane in opening.lanes(round.lanes)}
-    return not taken.issuperset(lane for lane in round.lanes if lane != CANCELLED_LANE)
+    return not taken.issuperset(lane for lane in round.lanes if lane not in ASIDE)
 
 
 def unserved(round: Round) -> set[tuple[str, str]]:
     """Group and task of waiting jobs that no worker on the roster serves: it does not know them, or works elsewhere."""
-    waiting = (lane for lane in round.lanes or () if lane != CANCELLED_LANE)
+    waiting = (lane for lane in round.lanes or () if lane not in ASIDE)
     return {group_and_task(lane) for lane in waiting if not any(worker.serves(lane) for worker in round.roster)}
 
 

@@ -6,8 +6,12 @@ Jobs are removed in batches, so that other users of the database are not held up
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from functools import partial
+
+from bson import ObjectId
 
 from recruiter.store.database import Store
+from recruiter.store.transactions import InTransaction
 
 BATCH = 1000
 
@@ -42,6 +46,30 @@ def clean(
     if removed < BATCH:
         removed += archived.remove_kept(now, BATCH - removed)
     return removed
+
+
+FLOWS_AT_ONCE = 20
+
+
+def forget_flows(store: Store, now: datetime, keep_for: timedelta, keep_failed: timedelta | None = None) -> int:
+    """Removes old flows, each with all its jobs; returns how many jobs. A full batch means that there may be more.
+
+    A step that was removed alone could neither succeed nor fail for those that wait for it. So a flow is first marked
+    as forgotten, in a transaction in which none of its steps waits; from then on nothing can be added to it.
+    """
+    failed_than = now - (keep_for if keep_failed is None else keep_failed)
+    removed = 0
+    for flow in store.flows.ended_before(now - keep_for, failed_than, FLOWS_AT_ONCE):
+        if store.transactions.by_hand(partial(_forget, store, flow)):
+            removed += store.flow_steps.remove(flow, BATCH - removed)
+            if removed >= BATCH:
+                return removed
+            store.flows.remove(flow)
+    return removed
+
+
+def _forget(store: Store, flow: ObjectId, session: InTransaction) -> bool:
+    return not store.flow_steps.goes_on(flow, session, all=True) and store.flows.forget(flow, session)
 
 
 MANY = 50_000

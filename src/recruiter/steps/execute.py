@@ -20,6 +20,7 @@ from typing import Any
 from recruiter import current, interruption
 from recruiter.clock import Clock
 from recruiter.coroutines import Loops
+from recruiter.domain.arguments.results import filled
 from recruiter.domain.duration import to_timedelta
 from recruiter.domain.job import Execution, Job
 from recruiter.domain.names import DEFAULT_METHOD
@@ -191,7 +192,7 @@ class Executor:
         try:
             with nullcontext() if timeout is None else _Timed(timeout, interruptible, hard):
                 with interruptible, _OneProcess():
-                    call = task.call(document["args"], document.get("method") or DEFAULT_METHOD)
+                    call = task.call(_arguments(document), document.get("method") or DEFAULT_METHOD)
                     self._tell(call, "job.started", document)
                     result = call.run()
                 if isinstance(result, CoroutineType):
@@ -298,6 +299,12 @@ class Executor:
                 failure = {"listener": said_by(listener, repr), "event": name, "error": said_by(error, repr)}
                 for owner in owners:
                     owner.events.emit("listener.failed", **failure)
+
+
+def _arguments(document: Document) -> Any:
+    """Its arguments as they are stored; of a step that takes results of others, with these in their places."""
+    flow = document.get("flow")
+    return document["args"] if flow is None or "takes" not in flow else filled(document["args"], flow["results"])
 
 
 def _with_progress(document: Document) -> Document:

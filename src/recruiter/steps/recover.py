@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 from datetime import datetime
 
-from recruiter.domain.job import ArchivedJob, Job, JobId
+from recruiter.domain.job import Job, JobId
 from recruiter.domain.search.filter import JobFilter
 from recruiter.domain.text import shown
 from recruiter.errors import InvalidJob, JobNotFound
-from recruiter.store.codec import encode_job, new_id
+from recruiter.store.codec import anew, encode_job
 from recruiter.store.database import Store
-from recruiter.store.job_fields import Use, attributes
+from recruiter.store.in_session import not_recovered
 from recruiter.store.search import matching
-
-_HISTORY = attributes(Use.HISTORY)
 
 
 def job_anew(store: Store, id: JobId, now: datetime, at: datetime | None) -> Job:
@@ -26,22 +23,22 @@ def job_anew(store: Store, id: JobId, now: datetime, at: datetime | None) -> Job
         raise JobNotFound(f"job {id!r} cannot be recovered:{waiting}")
     if not ended.task:
         raise InvalidJob(f"document {id!r} was set aside and is no job: {ended.reason}; correct it and insert it again")
-    return _anew(ended, now, at or now)
+    return anew(ended, now, at or now)
 
 
 def recover(store: Store, job: Job) -> None:
     """Stores the job that repeats another; what happened to the old one stays with it in the archive."""
     id = job.recovered_from
     if id is None or not store.transactions.recover({id: encode_job(job)}, again=True):
-        raise JobNotFound(f"job {id!r} cannot be recovered: it has just been removed")
+        raise not_recovered(job)
 
 
 def recover_some(store: Store, filter: JobFilter, ids: Sequence[JobId], now: datetime, at: datetime | None) -> int:
     """The same for jobs that a filter has found; returns how many. Those that somebody else has recovered meanwhile are
     left out, and what was set aside and is no job."""
     ended = store.archived.get_some(ids, matching.residual(matching.of_ended(filter, now)))
-    anew = {job.id: encode_job(_anew(job, now, at or now)) for job in ended if job.task}
-    return store.transactions.recover(anew, again=bool(filter.recovered)) if anew else 0
+    repeated = {job.id: encode_job(anew(job, now, at or now)) for job in ended if job.task}
+    return store.transactions.recover(repeated, again=bool(filter.recovered)) if repeated else 0
 
 
 def checked_moment(schedule_at: datetime | None) -> datetime | None:
@@ -49,9 +46,3 @@ def checked_moment(schedule_at: datetime | None) -> datetime | None:
     if schedule_at is not None and (not isinstance(schedule_at, datetime) or schedule_at.utcoffset() is None):
         raise InvalidJob(f"schedule_at needs a datetime with a time zone, not {shown(schedule_at)}; add tzinfo=UTC")
     return schedule_at
-
-
-def _anew(ended: ArchivedJob, now: datetime, at: datetime) -> Job:
-    kept = {field.name: getattr(ended, field.name) for field in fields(Job) if field.name not in _HISTORY}
-    own = {"id": new_id(), "created_at": now, "scheduled_at": at, "expires_at": ended.expiry(at)}
-    return Job(**{**kept, **own, "recovered_from": ended.id})

@@ -16,6 +16,11 @@ def remove(store: Store, id: JobId) -> None:
     """Removes a job that has ended. Raises JobNotFound when it waits, runs, or never was."""
     if store.archived.remove([id]):
         return
+    ended = store.archived.get(id)
+    if ended is not None and ended.flow is not None:
+        raise JobNotFound(
+            f"job {id!r} is a step of flow {ended.flow.flow}, which is forgotten as a whole; it cannot be removed alone"
+        )
     if store.scheduled.exists(id):
         raise JobNotFound(f"job {id!r} has not ended, so it cannot be removed; cancel it first")
     raise JobNotFound(f"there is no job {id!r}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
@@ -19,19 +20,24 @@ from bson.codec_options import DatetimeConversion
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 
+from recruiter.domain.arguments.results import WithResults
+from recruiter.domain.flow.step import FlowStep
 from recruiter.domain.job import EXECUTIONS_KEPT, ArchivedJob, Execution, Job, JobId, expiry
 from recruiter.domain.lane import Lane
 from recruiter.domain.moment import not_before
 from recruiter.domain.names import CANCELLED_LANE, DEFAULT_GROUP
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.progress import Progress
-from recruiter.errors import InvalidJob, JobTooLarge, UnsupportedValue
+from recruiter.errors import InvalidArguments, InvalidJob, JobTooLarge, UnreadableDocument, UnsupportedValue
 from recruiter.store import fields as field
 from recruiter.store.fields import is_job_id
+from recruiter.store.flow_fields import flow_from
 from recruiter.store.job_fields import (
     FROM_PROTOCOL,
     ONLY_WAITING,
     REQUIRED,
+    Use,
+    attributes,
     check_foreign,
     entries_of,
     executions_of,
@@ -165,7 +171,44 @@ def job_document(job: Job) -> Document:
     document.update(written_fields(job))
     if job.needs:
         document.update(needs_document(job.needs))
+    if type(job.args) is WithResults and job.flow is None:
+        raise InvalidArguments(
+            f"{job.task}: the result of a step is an argument; such a job must be a step of its flow"
+        )
     return document
+
+
+_FLOW = b"\x03flow\x00"
+
+
+def flow_of(ended: bytes | Mapping[str, Any]) -> FlowStep | None:
+    """The place in its flow of a job that ends, from the document that is stored of it; None of a job that is no step.
+    It is asked for every job that ends: most are no steps, and are not decoded."""
+    try:
+        if isinstance(ended, bytes):
+            if _FLOW not in ended:
+                return None
+            ended = next((decode(_alone(element)) for name, element in _elements(ended) if name == "flow"), {})
+        return flow_from(ended)
+    except (UnreadableDocument, *_UNDECODABLE):
+        return None  # somebody wrote it by hand
+
+
+def _alone(element: bytes) -> bytes:
+    return _LENGTH.pack(len(element) + 5) + element + b"\x00"
+
+
+def anew(ended: ArchivedJob, now: datetime, at: datetime) -> Job:
+    """The job that repeats one that has ended, under a new id. Of a step that did not succeed it is the same step, and
+    the leader decides when it may start; a step that succeeded is not repeated in its flow, but for itself."""
+    kept = {field.name: getattr(ended, field.name) for field in fields(Job) if field.name not in _HISTORY}
+    if ended.done:
+        kept["flow"] = None
+    own = {"id": new_id(), "created_at": now, "scheduled_at": at, "expires_at": ended.expiry(at)}
+    return Job(**{**kept, **own, "recovered_from": ended.id, "blocked": kept["flow"] is not None})
+
+
+_HISTORY = attributes(Use.HISTORY)
 
 
 def needs_document(needs: Needs) -> Document:
@@ -279,6 +322,8 @@ def archived_document(document: Document, why: str, at: datetime, fields: Docume
     archived = {**document, **fields}
     for name in ONLY_WAITING:
         archived.pop(name, None)
+    if "flow" in archived and isinstance(archived["flow"], dict):  # the results it was given are with the other steps
+        archived["flow"] = {name: value for name, value in archived["flow"].items() if name != "results"}
     task, group = archived.pop("task", None), archived.pop("group", None)
     archived["archived_at"] = at
     archived |= _times(fields.get("last_execution"), document.get("scheduled_at"))

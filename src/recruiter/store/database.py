@@ -30,6 +30,7 @@ from recruiter.store.collections import (
     actions,
     archived,
     creations,
+    flows,
     leases,
     limits,
     processes,
@@ -42,6 +43,7 @@ from recruiter.store.collections import (
 from recruiter.store.collections.roster import Hold
 from recruiter.store.connection import Wakers, connect, unreached
 from recruiter.store.errors import NOT_A_REPLICA_SET, store_call
+from recruiter.store.flow_steps import FlowSteps
 from recruiter.store.schema import Difference, differences, prepare
 from recruiter.store.search.ended import EndedJobs
 from recruiter.store.search.running import RunningJobs
@@ -65,6 +67,8 @@ _COLLECTIONS: dict[str, tuple[list[IndexModel], Document]] = {
     statistics.NAME: (statistics.INDEXES, statistics.VALIDATOR),
     processes.NAME: (processes.INDEXES, processes.VALIDATOR),
     actions.NAME: (actions.INDEXES, actions.VALIDATOR),
+    flows.NAME: (flows.INDEXES, flows.VALIDATOR),
+    flows.MARKERS: ([], flows.MARKERS_VALIDATOR),
 }
 
 
@@ -160,6 +164,14 @@ class Store:
         return limits.Limits(self._collection(limits.NAME))
 
     @cached_property
+    def flows(self) -> flows.Flows:
+        return flows.Flows(self._collection(flows.NAME), self._collection(flows.MARKERS))
+
+    @cached_property
+    def flow_steps(self) -> FlowSteps:
+        return FlowSteps(self.scheduled, self.archived)
+
+    @cached_property
     def creations(self) -> creations.Creations:
         return creations.Creations(self._collection(creations.NAME))
 
@@ -196,7 +208,7 @@ class Store:
     @cached_property
     def transactions(self) -> Transactions:
         collections = (self.scheduled, self.archived, self.roster, self.leases, self.creations, self.schedulers)
-        return Transactions(self.client, *collections, self.statistics)
+        return Transactions(self.client, *collections, self.statistics, self.flows)
 
     def check(self) -> ServerFacts:
         """Makes sure that the server can do what the protocol needs, and sets the clock by it."""
@@ -291,6 +303,8 @@ class Store:
                 "statistics",
                 "processes",
                 "actions",
+                "flows",
+                "flow_steps",
                 "waiting_jobs",
                 "ended_jobs",
                 "transactions",

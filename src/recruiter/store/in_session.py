@@ -15,17 +15,20 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from bson import ObjectId
 from pymongo import ReadPreference, WriteConcern
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.client_session import ClientSession
 from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
 
 from recruiter.async_face import in_a_thread
+from recruiter.domain.flow.step import FlowStep
 from recruiter.domain.job import Job, JobId
-from recruiter.errors import InvalidJob, InvalidSession, JobExists, JobNotFound, RecruiterError
+from recruiter.errors import FlowNotFound, InvalidJob, InvalidSession, JobExists, JobNotFound, RecruiterError
 from recruiter.interruption import shielded
 from recruiter.store.codec import LARGEST_JOB, OPTIONS, Document, encode_job
-from recruiter.store.collections import archived, creations, scheduled
+from recruiter.store.collections import archived, creations, flows, scheduled
+from recruiter.store.collections.flows import Flow, Marker, flow_record, marker_document
 from recruiter.store.errors import store_call, translate
 from recruiter.store.sessions import DURABLE, run_transaction
 
@@ -197,10 +200,51 @@ class InSession:
         """Stores the job that repeats one that has ended, and marks the old one."""
         self._needs_a_transaction("recover")
         ended, mark = self._collection(archived.NAME), {"$set": {"recovered_as": job.id}}
-        marked = yield lambda: ended.update_one({"_id": job.recovered_from}, mark, session=self._session)
+        old: Document = {"_id": job.recovered_from}
+        if job.flow is not None:
+            old["recovered_as"] = None  # a step waits or runs once
+        marked = yield lambda: ended.update_one(old, mark, session=self._session)
         if not marked.matched_count:
-            raise JobNotFound(f"job {job.recovered_from!r} cannot be recovered: it has just been removed")
+            raise not_recovered(job)
         yield from self._insert(scheduled.NAME, [encode_job(job)])
+        if job.flow is not None:
+            yield from self._go_on(job.flow)
+
+    def _go_on(self, place: FlowStep) -> Steps[None]:
+        """As `Flows.go_on` does."""
+        step = frozenset([place.step])
+        marker = marker_document(Marker(place.flow, ended=step, added=step))
+        yield from self._insert(flows.MARKERS, [marker])
+        cancelled = {"_id": place.flow, "cancel": {"$exists": True}}
+        collection = self._collection(flows.NAME)
+        yield lambda: collection.update_many(cancelled, {"$unset": {"cancel": ""}}, session=self._session)
+
+    def start_flow(self, flow: Flow, jobs: Sequence[Job], *, own_ids: bool) -> Steps[None]:
+        """Stores a flow and all its steps. Raises JobExists if a step has an id that is taken."""
+        self._needs_a_transaction("a flow")
+        documents = yield from self._checked_steps(jobs, own_ids)
+        yield from self._insert(flows.NAME, [flow_record(flow)])
+        yield from self._insert(scheduled.NAME, documents)
+
+    def add_steps(self, flow: ObjectId, jobs: Sequence[Job], *, own_ids: bool) -> Steps[None]:
+        """Stores steps of a flow that has begun, and a marker: what they wait for may be over."""
+        self._needs_a_transaction("a step of a flow")
+        found = yield from self._find(flows.NAME, [flow], {"forgotten": 1})
+        if not found or found[0].get("forgotten"):
+            raise FlowNotFound(f"there is no flow {flow!r}: it was forgotten, or never was")
+        yield from self._insert(scheduled.NAME, (yield from self._checked_steps(jobs, own_ids)))
+        marker = Marker(flow, added=frozenset(job.id for job in jobs))
+        yield from self._insert(flows.MARKERS, [marker_document(marker)])
+
+    def _checked_steps(self, jobs: Sequence[Job], own_ids: bool) -> Steps[list[Any]]:
+        """Their documents. What is wrong with one is raised before anything is written: a caller that goes on with its
+        transaction must not store a part of them."""
+        documents = [encode_job(job) for job in jobs]
+        ids = [job.id for job in jobs] if own_ids else []
+        for name in (scheduled.NAME, archived.NAME) if ids else ():
+            for id in (yield from self._existing(name, ids)):
+                raise JobExists(f"a job with id {id!r} exists already; it was left as it is")
+        return documents
 
     def _needs_a_transaction(self, what: str) -> None:
         if not self._session.in_transaction:
@@ -269,3 +313,13 @@ def _taken(error: DuplicateKeyError | BulkWriteError) -> Any:
     if isinstance(error, BulkWriteError):
         details = next((each for each in details.get("writeErrors", ()) if each["code"] == _DUPLICATE), {})
     return details.get("keyValue", {}).get("_id")
+
+
+def not_recovered(job: Job) -> JobNotFound:
+    """Why the job that this one repeats could not be marked."""
+    if job.flow is None:
+        return JobNotFound(f"job {job.recovered_from!r} cannot be recovered: it has just been removed")
+    return JobNotFound(
+        f"job {job.recovered_from!r}, a step of flow {job.flow.flow}, cannot be recovered: it was recovered before, or "
+        "has just been removed. If its step has failed again, recover the last job of it"
+    )

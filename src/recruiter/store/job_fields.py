@@ -14,13 +14,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from recruiter.domain.job import Cancellation, Execution, Job, JobId
-from recruiter.domain.names import DEFAULT_METHOD, check_name
+from recruiter.domain.names import BLOCKED_LANE, DEFAULT_METHOD, check_name
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.progress import LINES_KEPT, STATUS_KEPT, LogLine, Progress, StatusEntry, between_0_and_1
 from recruiter.domain.retry.decision import MOST_CRASHES, check_max_crashes
 from recruiter.errors import InvalidJob, InvalidName
 from recruiter.store import fields as field
 from recruiter.store.fields import is_job_id, is_text, moment_or_none, text_or_none
+from recruiter.store.flow_fields import flow_document, flow_from
 
 MOST_ATTEMPTS = 1_000_000
 
@@ -297,7 +298,10 @@ JOB_FIELDS: tuple[JobField, ...] = (
     JobField("retry_policy", "retry_policy", field.mapping, None, foreign=_of(dict)),
     JobField("recovered_from", "recovered_from", _known_id, None, use=_U.OWN),
     # its place in the queue
-    JobField("lane", use=_U.WAITING | _U.SUMMARY | _U.PLANNED),
+    JobField("lane", "blocked", lambda document, name: document[name] == BLOCKED_LANE,
+             use=_U.WAITING | _U.SUMMARY | _U.PLANNED | _U.HISTORY),
+    JobField("flow", "flow", lambda document, _: flow_from(document), None, flow_document,
+             use=_U.PROTOCOL | _U.OWN | _U.SMALL),
     JobField("postponed", use=_U.WAITING | _U.OWN | _U.PLANNED),
     JobField("suspect", "suspect", field.truth, False,
              use=_U.PROTOCOL | _U.OWN | _U.WAITING | _U.PLANNED | _U.HISTORY),

@@ -32,12 +32,14 @@ from recruiter.store.codec import (
     as_value,
     decode,
     encode,
+    flow_of,
     lane_of,
     plain_value,
     progress_fields,
     remember,
 )
 from recruiter.store.errors import DRIVER_REFUSES
+from recruiter.store.flow_fields import flow_document
 from recruiter.store.job_fields import UNLOCKED, Use, names, progress_from
 
 _UNKNOWN_TASK_PAUSE = timedelta(minutes=1)
@@ -243,6 +245,12 @@ def expired(document: Document, at: datetime) -> bytes:
     return encode(archived_document(document, Why.EXPIRED, at, fields))
 
 
+def not_released(document: Document, why: Why, at: datetime, reason: str) -> bytes:
+    """A step of a flow that will not start: a step that it waits for has failed, or its arguments cannot be."""
+    fields = {"reason": reason, **_concluded(document, State.FAILED, at)}
+    return encode(archived_document(document, why, at, fields))
+
+
 def misplaced(document: Document, at: datetime) -> Rescheduled:
     """A job that came to a process which does not know its task: to the lane where it belongs, or to wait a while."""
     lane = lane_of(document)
@@ -253,8 +261,14 @@ def misplaced(document: Document, at: datetime) -> Rescheduled:
 
 def unreadable(id: JobId, raw: bytes, at: datetime, reason: str) -> bytes:
     """A document that cannot be a job, and was found out too late to be set aside before."""
-    record = {"_id": id, "done": False, "why": Why.MALFORMED, "reason": reason, "archived_at": at}
+    record = {"_id": id, "done": False, "why": Why.MALFORMED, "reason": reason, "archived_at": at, **place_in_flow(raw)}
     return encode({**record, "original": plain_value(raw)})
+
+
+def place_in_flow(raw: bytes) -> Document:
+    """What must be kept of a document that cannot be a job: if it is a step of a flow, others wait for it."""
+    place = flow_of(raw)
+    return {} if place is None else {"flow": flow_document(place)}
 
 
 def reduced(id: JobId, outcome: Outcome, original: bytes | None, at: datetime, reason: str) -> Iterator[Outcome | None]:
@@ -265,6 +279,7 @@ def reduced(id: JobId, outcome: Outcome, original: bytes | None, at: datetime, r
     """
     reason = f"the outcome could not be stored as it was: {reason}"
     record: Document = {"_id": id, "done": False, "why": Why.MALFORMED, "archived_at": at, "reason": reason}
+    record |= place_in_flow(outcome if isinstance(outcome, bytes) else original or b"")
     if isinstance(outcome, Rescheduled):
         fields = {name: value for name, value in outcome.fields.items() if name in _PLANNED_FIELDS}
         yield replace(outcome, fields=fields)

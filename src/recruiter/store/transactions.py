@@ -7,8 +7,10 @@
     repeat    lease fence   +  schedulers update  +  scheduled insert               by the leader, when it is time
     create    creations insert  +  scheduled insert                                 by a producer, once for an id
     recover   archived update  +  scheduled insert                                  by a person, ended jobs once more
+    lead      lease fence   +  what the leader decides for the steps of flows       by the leader (steps/release.py)
 
-Whatever goes into the archive is counted in the same transaction (statistics.py), so the counts are exact.
+Whatever goes into the archive is counted in the same transaction (statistics.py), so the counts are exact. A step of a
+flow that goes into the archive, or comes back from it, leaves a marker in the same transaction (flows.py).
 
 A job is therefore in exactly one of `scheduled` and `archived` at every instant. The first write of each transaction
 proves the right to make it (the worker is on the roster; the worker has been silent; the term still leads), and
@@ -29,7 +31,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import pymongo
 from bson.raw_bson import RawBSONDocument
@@ -42,9 +44,10 @@ from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.schedule.scheduler import Plan
 from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import Superseded
-from recruiter.store.codec import RAW, Document, decode, decode_leniently, id_of, job_document
+from recruiter.store.codec import RAW, Document, decode, decode_leniently, flow_of, id_of, job_document
 from recruiter.store.collections.archived import Archived
 from recruiter.store.collections.creations import Creations
+from recruiter.store.collections.flows import Flows
 from recruiter.store.collections.leases import Leases
 from recruiter.store.collections.roster import Holding, LastEntry, Roster
 from recruiter.store.collections.scheduled import DUPLICATE_KEY, Marked, Scheduled
@@ -55,6 +58,8 @@ from recruiter.store.outcomes import OutcomeBatch, Rescheduled
 from recruiter.store.sessions import SessionId, Sessions, run_transaction
 
 T = TypeVar("T")
+InTransaction: TypeAlias = ClientSession
+"""A session with a transaction, for those who decide in one what to write."""
 
 _WRITE_CONFLICT = 112
 _PROBED_WITHIN = 1.0
@@ -78,6 +83,7 @@ class Transactions:
         creations: Creations,
         schedulers: Schedulers,
         statistics: Statistics,
+        flows: Flows,
     ) -> None:
         self._client = client
         self._scheduled = scheduled
@@ -87,6 +93,7 @@ class Transactions:
         self._creations = creations
         self._schedulers = schedulers
         self._statistics = statistics
+        self._flows = flows
         self._turn = threading.Lock()
         self._session: ClientSession | None = None
         self.sessions = Sessions(client)
@@ -248,6 +255,7 @@ class Transactions:
                 session.abort_transaction()
                 return False
             self._archived.collection.insert_one(record, session=session)
+            self._flows.mark_ended([record], session)
             return True
 
         return self._transaction(write)
@@ -276,19 +284,48 @@ class Transactions:
     @store_call
     def recover(self, jobs: Mapping[JobId, RawBSONDocument], *, again: bool) -> int:
         """Stores the job that repeats each ended one, and marks the ended one; returns how many. Unless `again`, jobs
-        that were recovered before are left out. Jobs that are gone are left out too."""
+        that were recovered before are left out. Jobs that are gone are left out too, and steps of flows that were
+        recovered before: a step waits or runs once."""
+        return self.by_hand(lambda session: self._recover(jobs, again, session))
 
-        def write(session: ClientSession) -> int:
-            archived, fresh = self._archived.collection, {} if again else {"recovered_as": None}
-            old = {"_id": {"$in": list(jobs)}, **fresh}
-            there = [document["_id"] for document in archived.find(old, {"_id": 1}, session=session)]
-            if there:
-                marks = [UpdateOne({"_id": id}, {"$set": {"recovered_as": id_of(bytes(jobs[id].raw))}}) for id in there]
-                archived.bulk_write(marks, ordered=False, session=session)
-                self._scheduled.collection.insert_many([jobs[id] for id in there], session=session)
-            return len(there)
+    def _recover(self, jobs: Mapping[JobId, RawBSONDocument], again: bool, session: ClientSession) -> int:
+        places = {id: flow_of(bytes(job.raw)) for id, job in jobs.items()}
+        steps = [id for id, place in places.items() if place is not None]
+        archived, fresh = self._archived.collection, {"recovered_as": None}
+        old: Document = {"_id": {"$in": list(jobs)}, **({} if again else fresh)}
+        if steps and again:
+            old = {"$and": [old, {"$or": [fresh, {"_id": {"$nin": steps}}]}]}
+        there = [document["_id"] for document in archived.find(old, {"_id": 1}, session=session)]
+        if there:
+            marks = [UpdateOne({"_id": id}, {"$set": {"recovered_as": id_of(bytes(jobs[id].raw))}}) for id in there]
+            archived.bulk_write(marks, ordered=False, session=session)
+            self._scheduled.collection.insert_many([jobs[id] for id in there], session=session)
+            self._flows.go_on([place for id in there if (place := places[id]) is not None], session)
+        return len(there)
 
-        with self._client.start_session() as session:  # its own: many may recover at once
+    def bring_back(self, jobs: Mapping[JobId, RawBSONDocument], session: ClientSession) -> None:
+        """Inside a transaction of the leader: steps that were archived because a dependency failed wait again."""
+        if jobs:
+            self._recover(jobs, False, session)
+
+    @store_call
+    def lead(self, term: int, holder: str, write: Callable[[ClientSession], T]) -> T:
+        """What only the leader may write. Raises Superseded, with nothing written, unless this term leads."""
+
+        def fenced(session: ClientSession) -> T:
+            self._prove(term, holder, session)
+            return write(session)
+
+        return self._transaction(fenced)
+
+    def archive(self, batch: OutcomeBatch, session: ClientSession) -> None:
+        """Inside a transaction of the leader: archives jobs that nobody holds."""
+        self._write(batch, session)
+
+    @store_call
+    def by_hand(self, write: Callable[[ClientSession], T]) -> T:
+        """What a person does, all or nothing: on a session of its own, since many may do so at once."""
+        with self._client.start_session() as session:
             return run_transaction(session, write)
 
     @store_call
@@ -348,6 +385,7 @@ class Transactions:
             archived.insert_many(documents, session=session)
             with our_own_documents("the statistics"):
                 self._statistics.count(batch.archive.values(), session.session_id["id"].as_uuid(), session)
+            self._flows.mark_ended(batch.archive.values(), session)
         if batch.archive or batch.forget:
             scheduled.delete_many({"_id": {"$in": [*batch.archive, *batch.forget]}}, session=session)
         if batch.reschedule:

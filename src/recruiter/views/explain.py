@@ -9,13 +9,14 @@ from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from recruiter.domain.duration import humanize
-from recruiter.domain.job import ArchivedJob, JobId
+from recruiter.domain.flow.step import StepState
+from recruiter.domain.job import ArchivedJob, Job, JobId
 from recruiter.domain.lane import Lane
-from recruiter.domain.names import CANCELLED_LANE
+from recruiter.domain.names import BLOCKED_LANE, CANCELLED_LANE
 from recruiter.domain.observation import SILENT
 from recruiter.domain.planning.why_waiting import Circumstances, Unserved
 from recruiter.errors import InvalidJob, JobNotFound, UnreadableDocument
-from recruiter.store.codec import job_from, lane_of
+from recruiter.store.codec import flow_of, job_from, lane_of
 from recruiter.store.collections.inbox import LOCK_LASTS, is_locked
 from recruiter.store.collections.limits import Rules
 from recruiter.store.collections.roster import RosterEntry
@@ -49,7 +50,7 @@ def explain(store: Store, id: JobId, now: datetime) -> str:
         job_from(document)
     except (UnreadableDocument, InvalidJob) as error:
         return f"its document cannot be read: {error}; correct it, or remove it"
-    told = _waiting(store, document, now)
+    told = _waiting(store, document, now) if document["lane"] != BLOCKED_LANE else _blocked(store, document, now)
     until = document.get("expires_at")
     return told if not isinstance(until, datetime) else f"{told}; it expires at {until:%Y-%m-%d %H:%M:%S} UTC"
 
@@ -71,6 +72,33 @@ def waiting_reasons(store: Store, lanes: Collection[Lane], now: datetime) -> dic
         if reason is not None:
             reasons[lane] = str(reason)
     return reasons
+
+
+def _blocked(store: Store, document: dict[str, object], now: datetime) -> str:
+    """What a step of a flow waits for."""
+    place = flow_of(document)
+    flow = store.flows.get(place.flow) if place is not None else None
+    if place is None or flow is None:
+        return f"is a step of a flow that is gone; {_leader(store, now) or 'the leader archives it in a moment'}"
+    if flow.paused is not None:
+        by, reason = flow.paused.by or "somebody", flow.paused.reason or "no reason given"
+        return f"its flow {flow.name!r} ({flow.id}) is paused by {by}: {reason}"
+    states = store.flow_steps.states(place.flow, place.after)
+    pending = [step for step in place.after if states.get(step) is StepState.PENDING]
+    if not pending:
+        todo = _leader(store, now) or "the leader releases it in a moment"
+        return f"every step of flow {flow.name!r} that it waits for has ended; {todo}"
+    first = [_named(job) for job in store.scheduled.get_many(pending[:_TOLD]).values()] or [str(pending[0])]
+    more = f" and {len(pending) - len(first)} others" if len(pending) > len(first) else ""
+    ended = f"{len(place.after) - len(pending)} of {len(place.after)} have ended"
+    return f"waits for other steps of flow {flow.name!r} ({flow.id}): {', '.join(first)}{more}; {ended}"
+
+
+_TOLD = 3
+
+
+def _named(job: Job) -> str:
+    return f"{job.task} ({job.id})"
 
 
 def _waiting(store: Store, document: dict[str, object], now: datetime) -> str:

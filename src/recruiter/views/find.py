@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from recruiter.domain.job import Job, JobId
-from recruiter.domain.names import CANCELLED_LANE, group_and_task
+from recruiter.domain.names import ASIDE, group_and_task
 from recruiter.domain.search.conditions import ids_written
 from recruiter.domain.text import is_unicode, shown
 from recruiter.errors import InvalidJob, JobNotFound, UnreadableDocument
@@ -84,7 +84,7 @@ def anything_to_do(store: Store, worker: str, tasks: Collection[str], now: datet
     if store.scheduled.to_adopt(tasks, now):
         return True
     held = store.roster.held()
-    lanes = [lane for lane in store.scheduled.lanes() if lane != CANCELLED_LANE and group_and_task(lane)[1] in tasks]
+    lanes = [lane for lane in store.scheduled.lanes() if lane not in ASIDE and group_and_task(lane)[1] in tasks]
     if lanes and store.scheduled.due(lanes, now, 1, held):
         return True
     return store.roster.holds_any(worker)

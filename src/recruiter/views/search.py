@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import group_and_task
-from recruiter.domain.search.conditions import POSTPONED, QUEUED
+from recruiter.domain.search.conditions import BLOCKED, POSTPONED, QUEUED
 from recruiter.domain.search.filter import ENDED, JobFilter
 from recruiter.domain.search.pages import Count, JobSummary, Page
 from recruiter.domain.state import State
@@ -49,6 +49,7 @@ SECTIONS: dict[str, frozenset[str]] = {
     RUNNING: frozenset({State.RUNNING}),
     WaitingState.QUEUED: frozenset({State.WAITING, QUEUED}),
     WaitingState.POSTPONED: frozenset({State.WAITING, POSTPONED}),
+    WaitingState.BLOCKED: frozenset({State.WAITING, BLOCKED}),
     WaitingState.CANCELLING: frozenset({State.WAITING}),
     ENDS: ENDED,
 }
@@ -57,6 +58,7 @@ _LENGTHS = {
     RUNNING: {3},
     WaitingState.QUEUED: {3, 4},
     WaitingState.POSTPONED: {3, 4},
+    WaitingState.BLOCKED: {3},
     WaitingState.CANCELLING: {3},
     ENDS: {2},
 }

@@ -13,7 +13,7 @@ from recruiter.app import Recruiter
 from recruiter.domain.search.filter import JobFilter
 from recruiter.errors import InvalidFilter, ReadOnly, RecruiterError, SettingsError
 from recruiter.web.reader import Reader
-from recruiter.web.sentences import jobs
+from recruiter.web.sentences import jobs, plural
 from recruiter.web.views import Amount
 
 MOST_IDS = 1_000
@@ -174,6 +174,25 @@ def _run_schedule(recruiter: Recruiter, wish: Wish, _: str) -> Outcome:
     return Outcome(f"A job like those of {wish.name} will run as soon as a worker is free.", link=str(made.id))
 
 
+def _pause_flow(recruiter: Recruiter, wish: Wish, by: str) -> Outcome:
+    recruiter.flows.find(wish.name).pause(by=by, reason=wish.reason)
+    return Outcome("The flow is paused: its running steps go on, and no other starts.")
+
+
+def _resume_flow(recruiter: Recruiter, wish: Wish, _: str) -> Outcome:
+    recruiter.flows.find(wish.name).resume()
+    return Outcome("The flow goes on.")
+
+
+def _cancel_flow(recruiter: Recruiter, wish: Wish, by: str) -> Outcome:
+    cancelled = recruiter.flows.find(wish.name).cancel(by=by, reason=wish.reason)
+    return Outcome(f"{plural(cancelled, 'step')} being cancelled.")
+
+
+def _retry_flow(recruiter: Recruiter, wish: Wish, _: str) -> Outcome:
+    return Outcome(f"{plural(recruiter.flows.find(wish.name).retry(), 'step')} recovered; the flow goes on.")
+
+
 def _set_limit(recruiter: Recruiter, wish: Wish, by: str) -> Outcome:
     if wish.count and not wish.count.isdigit():
         raise SettingsError(f"{wish.count[:100]!r} is no number of starts; write 100")
@@ -198,6 +217,10 @@ NAMED = {
     "pause-schedule": _Named("schedule", "Pause", "It makes no jobs, and makes up for none.", _pause_schedule),
     "resume-schedule": _Named("schedule", "Resume", "It goes on with its next run.", _resume_schedule),
     "run-schedule": _Named("schedule", "Run now", "It makes one more job, now, beside its schedule.", _run_schedule),
+    "pause-flow": _Named("flow", "Pause", "No other step of it starts until it is resumed.", _pause_flow),
+    "resume-flow": _Named("flow", "Resume", "Its steps start again.", _resume_flow),
+    "cancel-flow": _Named("flow", "Cancel", "Every step that has not ended is cancelled.", _cancel_flow, grave=True),
+    "retry-flow": _Named("flow", "Retry", "What failed or was cancelled runs again.", _retry_flow),
     "set-limit": _Named("limit on", "Set the limit", "It takes effect in a second, on jobs that wait.", _set_limit),
     "remove-limit": _Named("limit on", "Remove the limit", "As many run as have slots.", _remove_limit, grave=True),
 }  # fmt: skip

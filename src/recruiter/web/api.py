@@ -89,6 +89,16 @@ def routes(reader: Reader, doer: Doer, viewer: Callable[..., Any]) -> APIRouter:
         """The repeatable jobs."""
         return reader.schedules()
 
+    @router.get("/flows")
+    def flows() -> views.FlowList:
+        """The newest flows."""
+        return reader.flows()
+
+    @router.get("/flow")
+    def flow(id: str) -> views.FlowView:
+        """A flow with its steps, and how they are drawn."""
+        return reader.flow(id)
+
     @router.get("/problems")
     def problems() -> views.Problems:
         """What the doctor finds, and what was set aside."""

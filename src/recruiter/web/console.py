@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 import recruiter as package
 from recruiter.app import Recruiter
 from recruiter.errors import (
+    FlowNotFound,
     InvalidFilter,
     JobNotFound,
     LimitNotFound,
@@ -256,7 +257,7 @@ def _told(error: Exception) -> tuple[int, str]:
             return 422, "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
         case ReadOnly():
             return 403, f"Nothing was done: {error}."
-        case JobNotFound() | SchedulerNotFound() | WorkerNotFound() | LimitNotFound():
+        case JobNotFound() | FlowNotFound() | SchedulerNotFound() | WorkerNotFound() | LimitNotFound():
             return 404, f"{error}."
         case StoreError() | TooManyViewers():
             return 503, f"{error}"

@@ -25,6 +25,8 @@ STATES = {
     "waiting": "○",
     "queued": "○",
     "postponed": "◷",
+    "blocked": "◌",
+    "paused": "‖",
     "running": "◐",
     "succeeded": "✓",
     "failed": "✕",
@@ -147,17 +149,24 @@ def _of(read: Callable[[Reader], Any], command: str) -> Callable[[Reader, Pairs]
     return lambda reader, _: {"seen": read(reader), "command": command}
 
 
+def _flow(reader: Reader, pairs: Pairs) -> dict[str, Any]:
+    id = _one(pairs, "id")
+    return {"seen": reader.flow(id), "command": shlex.join(["recruiter", "flow", "show", id])}
+
+
 _ALL = (
     Page("overview", "Overview", _overview),
     Page("jobs", "Jobs", _jobs),
     Page("schedules", "Schedules", _of(Reader.schedules, "recruiter scheduler list"), period=5.0),
+    Page("flows", "Flows", _of(Reader.flows, "recruiter flow list")),
     Page("workers", "Workers", _of(Reader.fleet, "recruiter worker list"), period=1.0),
     Page("groups", "Groups", _groups),
     Page("problems", "Problems", _of(Reader.problems, "recruiter doctor"), period=5.0),
     Page("job", "Job", _job, period=1.0),
+    Page("flow", "Flow", _flow, period=2.0),
 )
 PAGES = {page.name: page for page in _ALL}
-NAVIGATION = [page.name for page in _ALL if page.name != "job"]
+NAVIGATION = [page.name for page in _ALL if page.name not in ("job", "flow")]
 
 
 def environment(assets: Assets) -> Environment:

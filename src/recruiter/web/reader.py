@@ -31,7 +31,7 @@ from recruiter.store.collections.limits import Rules
 from recruiter.store.database import Store
 from recruiter.store.search.summaries import FIELDS, summary_from
 from recruiter.views.search import Entry, Form, search
-from recruiter.web import sentences, shapes, timeline, views
+from recruiter.web import graph, sentences, shapes, timeline, views
 from recruiter.web.caches import Kept
 from recruiter.web.redaction import Redaction
 from recruiter.web.views import Amount, Level
@@ -49,6 +49,8 @@ _SCHEDULES_SHOWN = 100
 _RUNS_DAY = 300
 _RUNS_SHOWN = 200
 _SET_ASIDE_SHOWN = 50
+_FLOWS_SHOWN = 50
+_STEPS_SHOWN = 200
 _DEEDS_SHOWN = 20
 
 _ROW_FIELDS = {**FIELDS, "args": 1, "reason": 1}
@@ -421,6 +423,19 @@ class Reader:
         return within or runs[:1], None
 
     # -- problems ----------------------------------------------------------------------------------------------------
+
+    def flows(self) -> views.FlowList:
+        """The newest flows."""
+        rows = [shapes.flow_row(flow) for flow in self._recruiter.flows.latest(limit=_FLOWS_SHOWN)]
+        return views.FlowList(self._store.clock.now(), sentences.of_flows(rows), rows)
+
+    def flow(self, id: str) -> views.FlowView:
+        """A flow with its steps. Raises FlowNotFound."""
+        handle = self._recruiter.flows.find(id)
+        row, steps = shapes.flow_row(handle.report()), [shapes.flow_step(step) for step in handle.steps()]
+        first = sorted(steps, key=lambda step: step.state not in ("failed", "lost", "running"))[:_STEPS_SHOWN]
+        more, now = len(steps) - len(first), self._store.clock.now()
+        return views.FlowView(now, sentences.of_flow(row), row, graph.drawn(steps), first, more)
 
     def problems(self) -> views.Problems:
         """What the doctor finds, what was set aside, and what people did lately."""

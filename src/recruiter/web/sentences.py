@@ -7,6 +7,7 @@ from datetime import datetime
 
 from recruiter.web.figures import count, duration
 from recruiter.web.views import (
+    FlowRow,
     Group,
     Leader,
     Level,
@@ -132,6 +133,23 @@ def of_schedules(schedules: Sequence[Schedule], more: int, now: datetime) -> Sen
     moment, urn = coming[0]
     when = f"in {duration((moment - now).total_seconds())}" if moment > now else "now"
     return Sentence(Level.OK, f"{plural(len(schedules) + more, 'schedule')}{told}. Next is {urn}, {when}.")
+
+
+def of_flows(flows: Sequence[FlowRow]) -> Sentence:
+    failed = [flow for flow in flows if flow.state == "failed"]
+    running = sum(flow.state in ("running", "paused") for flow in flows)
+    if failed:
+        text = f"{plural(len(failed), 'flow')} failed; the last is {failed[0].name}. {count(running)} have not ended."
+        return Sentence(Level.NOTE, text)
+    if not flows:
+        return Sentence(Level.OK, "No flows yet.")
+    return Sentence(Level.OK, f"{plural(len(flows), 'flow')}; {count(running)} have not ended.")
+
+
+def of_flow(flow: FlowRow) -> Sentence:
+    told = ", ".join(f"{count(steps)} {state}" for state, steps in flow.counts.items())
+    text = f"{plural(flow.steps, 'step')}: {told}.{f' It is {flow.note}.' if flow.note else ''}"
+    return Sentence(Level.NOTE if flow.note or flow.state == "failed" else Level.OK, text)
 
 
 def of_problems(findings: Sequence[Problem]) -> Sentence:

@@ -18,6 +18,7 @@ from recruiter.domain.search.pages import Count, JobSummary
 from recruiter.domain.state import State
 from recruiter.domain.statistics import Analytics, Flow, Times
 from recruiter.domain.text import mask
+from recruiter.views.flows import FlowReport, StepReport
 from recruiter.web import views
 from recruiter.web.views import Amount, Percentiles
 
@@ -209,3 +210,33 @@ def place(target: str, database: str) -> str:
     """`shop@db1:27017`, of a URI that has its password masked."""
     hosts = target.rpartition("@")[2] if "@" in target else target.rpartition("://")[2]
     return f"{database}@{hosts.partition('/')[0] or 'mongodb'}"
+
+
+def flow_row(flow: FlowReport) -> views.FlowRow:
+    return views.FlowRow(
+        str(flow.id),
+        flow.name,
+        flow.owner,
+        flow.state.value,
+        flow.total,
+        flow.progress,
+        dict(flow.counts),
+        flow.note,
+        flow.created_at,
+        flow.ended_at,
+    )
+
+
+def flow_step(step: StepReport) -> views.FlowStepRow:
+    return views.FlowStepRow(
+        str(step.step),
+        str(step.job),
+        step.task,
+        step.state,
+        [str(other) for other in step.after],
+        [str(other) for other in step.any],
+        None if step.on is None else step.on.value,
+        step.error,
+        step.started_at,
+        step.ended_at,
+    )

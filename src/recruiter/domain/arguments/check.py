@@ -19,6 +19,8 @@ from inspect import Parameter
 from types import SimpleNamespace
 from typing import Any, get_type_hints
 
+from recruiter.domain.arguments import results
+from recruiter.domain.arguments.results import Unfilled, WithResults, contains_results
 from recruiter.domain.arguments.typed import Mismatch, Slot, spelled
 from recruiter.domain.arguments.values import KEYS_THAT_CHANGE, Refused
 from recruiter.errors import InvalidArguments, UnsupportedValue
@@ -82,7 +84,7 @@ class Signature:
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The document of these arguments; InvalidArguments if they do not fit, UnsupportedValue if they
-        fit and cannot travel."""
+        fit and cannot travel. It is `WithResults` if results of a flow's steps are among them."""
         plan = self._plan
         if not plan.simple or len(args) > len(plan.positional):
             return self._bind_slowly(args, kwargs)
@@ -98,7 +100,9 @@ class Signature:
             if plain is None:
                 return self._bind_slowly(args, kwargs)
             if kind not in plain or (kind is str and not value.isascii()) or (kind is int and not _fits(value)):
-                document[name] = self._store(name, value)
+                document[name] = stored = self._store(name, value)
+                if isinstance(stored, Unfilled):
+                    return self._bind_slowly(args, kwargs)
         return document
 
     def bind_kept(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -186,7 +190,10 @@ class Signature:
             bound = self._plan.signature.bind(*args, **kwargs)
         except TypeError as error:
             raise InvalidArguments(f"{self.name}(): {error}; {self._takes()}") from None
-        return {name: self._store(name, value) for name, value in bound.arguments.items()}
+        document = {name: self._store(name, value) for name, value in bound.arguments.items()}
+        variadic = (document.get(self._plan.rest or "", ()), document.get(self._plan.options or "", {}).values())
+        unfilled = any(isinstance(each, Unfilled) for each in (*document.values(), *variadic[0], *variadic[1]))
+        return WithResults(document) if unfilled else document
 
     def _store(self, name: str, value: Any) -> Any:
         plan = self._plan
@@ -200,7 +207,12 @@ class Signature:
 
     def _stored(self, slot: Slot, value: Any, place: str) -> Any:
         try:
-            return slot.store(value)
+            try:
+                return slot.store(value)
+            except (Mismatch, Refused):
+                if not contains_results(value):
+                    raise
+                return results.stored(value, slot.annotation)
         except Mismatch as mismatch:
             raise InvalidArguments(f"{self.name}(): {place}: {mismatch}") from None
         except Refused as refused:

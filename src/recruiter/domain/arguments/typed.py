@@ -41,7 +41,7 @@ _ITERABLES = frozenset({collections.abc.Iterable, collections.abc.Collection})
 _UNIONS = frozenset({Union, UnionType})
 _UNTYPED = (Any, object, inspect.Parameter.empty)
 _MODEL_PARTS = ("__dict__", "__pydantic_extra__", "__pydantic_private__")
-_RESULT_TAG = "untyped"
+RESULT_TAG = "untyped"
 
 
 class Mismatch(Exception):
@@ -147,14 +147,14 @@ def encode_result(value: Any, annotation: Any = Any) -> Any:
     except Refused as refused:
         raise refused.named("result") from None
     try:
-        return tagged(_RESULT_TAG, encode(value))
+        return tagged(RESULT_TAG, encode(value))
     except Refused as refused:
         raise refused.named("result") from None
 
 
 def decode_result(document: Any, annotation: Any = Any) -> Any:
     """What `encode_result` was given; UnsupportedValue if the document holds something else."""
-    if isinstance(document, dict) and document.get("__recruiter__") == _RESULT_TAG:
+    if isinstance(document, dict) and document.get("__recruiter__") == RESULT_TAG:
         return from_bson(document.get("value"))
     try:
         return slot_of(annotation).restore(document)

@@ -26,8 +26,8 @@ from recruiter.domain.state import State
 from recruiter.domain.text import is_unicode, shown
 from recruiter.errors import InvalidDuration, InvalidFilter, InvalidName, UnsupportedValue
 
-QUEUED, POSTPONED = "queued", "postponed"
-STATES: tuple[str, ...] = (*(state.value for state in State), QUEUED, POSTPONED)
+QUEUED, POSTPONED, BLOCKED = "queued", "postponed", "blocked"
+STATES: tuple[str, ...] = (*(state.value for state in State), QUEUED, POSTPONED, BLOCKED)
 """`waiting` is `queued` (its time has come) or `postponed` (it has not)."""
 
 Argument = tuple[str, tuple[Any, ...]]

@@ -13,6 +13,7 @@ from recruiter.domain.duration import DurationLike, humanize
 from recruiter.domain.job import JobId
 from recruiter.domain.moment import Moment, MomentLike, told
 from recruiter.domain.search.conditions import (
+    BLOCKED,
     POSTPONED,
     QUEUED,
     STATES,
@@ -32,7 +33,7 @@ from recruiter.domain.state import State, Why
 from recruiter.domain.text import shown
 from recruiter.errors import InvalidFilter
 
-WAITING: frozenset[str] = frozenset({State.WAITING, QUEUED, POSTPONED})
+WAITING: frozenset[str] = frozenset({State.WAITING, QUEUED, POSTPONED, BLOCKED})
 NOT_ENDED: frozenset[str] = WAITING | {State.RUNNING}
 ENDED: frozenset[str] = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED, State.LOST})
 

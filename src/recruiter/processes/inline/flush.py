@@ -25,6 +25,7 @@ from recruiter.settings import Settings
 from recruiter.steps.adopt import adopt
 from recruiter.steps.cancel import archive_cancelled
 from recruiter.steps.lead import Leadership
+from recruiter.steps.release import release
 from recruiter.steps.rescue import Rescue
 from recruiter.store.collections.leases import Lease
 from recruiter.store.database import Store
@@ -55,8 +56,11 @@ class Flush:
         with self._runner.signals, self._leading(), self._on_the_roster():
             while not self._runner.signals.asked:
                 reports.extend(self._adopt())
+                self._release()
                 found = self._store.scheduled.first(self._left, self._clock.now() if due_only else None)
                 if found is None:
+                    if self._archive_cancelled():
+                        continue  # steps of flows may have waited for these
                     break
                 if len(reports) >= most:
                     raise RecruiterError(
@@ -64,8 +68,6 @@ class Flush:
                         "Give `most` if there are so many"
                     )
                 reports.extend(self._turn(*found))
-            self._require_lead()
-            archive_cancelled(self._store, self._clock, self._leadership.term, self._leadership.holder)
         return reports
 
     # -- being alone ---------------------------------------------------------------------------------------------
@@ -151,6 +153,16 @@ class Flush:
                 set_aside.append(JobReport(id, "", False, Why.MALFORMED, error=reason))
             if not adoption.adopted and not adoption.set_aside:
                 return set_aside
+
+    def _archive_cancelled(self) -> bool:
+        self._require_lead()
+        return bool(archive_cancelled(self._store, self._clock, self._leadership.term, self._leadership.holder))
+
+    def _release(self) -> None:
+        """Looks at the steps of flows that may start, or will not."""
+        while self._store.flows.count_markers():
+            self._require_lead()
+            release(self._store, self._clock.now(), self._leadership.term, self._leadership.holder)
 
     def _turn(self, id: JobId, task: str) -> list[JobReport]:
         """Its report; nothing when it is gone, or was interrupted."""

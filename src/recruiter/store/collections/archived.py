@@ -25,6 +25,9 @@ BY_AGE, BY_WHY = "by_end", "by_why"
 BY_URN, BY_TAG, BY_OWNER, BY_KEY = "end_by_urn", "end_by_tag", "end_by_owner", "end_by_key"
 BY_ERROR, BY_ATTEMPTS, SET_ASIDE = "end_by_error", "end_by_attempts", "set_aside"
 FAILED, KEPT = "failed", "kept_failed"
+BY_FLOW, BY_DEPENDENCY = "step_by_flow", "step_by_dependency"
+NO_STEP: Document = {"flow.id": None}
+"""Jobs that are no steps of flows."""
 _SET_ASIDE = {"why": {"$in": [Why.MALFORMED.value, Why.CRASHED_TOO_MANY_TIMES.value]}}
 _END = (("archived_at", ASCENDING), ("_id", ASCENDING))
 _TEXT: Document = {"$gt": ""}
@@ -55,6 +58,17 @@ INDEXES = [
         [("keep_failed", ASCENDING), *_END],
         name=KEPT,
         partialFilterExpression={"done": False, "keep_failed": {"$gt": 0}},
+    ),
+    # Steps of flows; and those that never ran because a step failed, by what they waited for.
+    IndexModel(
+        [("flow.id", ASCENDING), ("flow.step", ASCENDING)],
+        name=BY_FLOW,
+        partialFilterExpression={"flow.id": {"$exists": True}},
+    ),
+    IndexModel(
+        [("flow.id", ASCENDING), ("flow.after", ASCENDING)],
+        name=BY_DEPENDENCY,
+        partialFilterExpression={"why": Why.DEPENDENCY_FAILED.value},
     ),
     # Few, and somebody has to look at each: they must be found among millions.
     IndexModel([("archived_at", DESCENDING)], name=SET_ASIDE, partialFilterExpression=_SET_ASIDE),
@@ -139,20 +153,23 @@ class Archived:
 
     @store_call
     def remove(self, ids: Sequence[JobId], conditions: Sequence[Document] = ()) -> int:
-        """Removes those of these jobs that fulfil the conditions; returns how many."""
-        return self.collection.delete_many({"$and": [{"_id": {"$in": list(ids)}}, *conditions]}).deleted_count
+        """Removes those of these jobs that fulfil the conditions; returns how many. Steps of flows stay: others may
+        wait for them, and a flow is forgotten as a whole."""
+        query = {"$and": [{"_id": {"$in": list(ids)}}, NO_STEP, *conditions]}
+        return self.collection.delete_many(query).deleted_count
 
     @store_call
     def remove_succeeded(self, than: datetime, batch: int, since: datetime | None = None) -> int:
         """Removes up to a batch of the jobs that succeeded before then; returns how many. Those that did not succeed
         may be kept for longer: `since` says from where on to look, past all of them."""
         age = {"$lt": than} if since is None else {"$gte": since, "$lt": than}
-        return self._remove_some({"done": True, "archived_at": age}, BY_AGE, batch)
+        return self._remove_some({"done": True, "archived_at": age, **NO_STEP}, BY_AGE, batch)
 
     @store_call
     def remove_failed(self, than: datetime, batch: int) -> int:
         """The same for jobs that did not succeed, and do not say how long they are kept."""
-        return self._remove_some({"done": False, "keep_failed": None, "archived_at": {"$lt": than}}, FAILED, batch)
+        query: Document = {"done": False, "keep_failed": None, "archived_at": {"$lt": than}, **NO_STEP}
+        return self._remove_some(query, FAILED, batch)
 
     @store_call
     def remove_kept(self, now: datetime, batch: int) -> int:
@@ -160,7 +177,7 @@ class Archived:
         removed = 0
         for seconds in self._lengths():
             old = now - timedelta(seconds=min(seconds, _LONGEST))
-            query: Document = {"done": False, "keep_failed": seconds, "archived_at": {"$lt": old}}
+            query: Document = {"done": False, "keep_failed": seconds, "archived_at": {"$lt": old}, **NO_STEP}
             removed += self._remove_some(query, KEPT, batch - removed)
             if removed >= batch:
                 break

@@ -16,7 +16,7 @@ from typing import Any
 from pymongo.collection import Collection
 
 from recruiter.domain.lane import Lane
-from recruiter.domain.names import CANCELLED_LANE
+from recruiter.domain.names import ASIDE
 from recruiter.domain.statistics import Kind, Pile
 from recruiter.domain.unreadable import Unreadable
 from recruiter.store import fields as field
@@ -60,7 +60,7 @@ class Queues:
         # In the order of the index, so that lanes of a kind that follow each other are one stretch of it.
         for kind, found in groupby(self._scheduled.lanes(), lambda lane: Lane.parse(lane)[:2]):
             run = list(found)
-            if CANCELLED_LANE not in run and group in (None, kind[0]) and task in (None, kind[1]):
+            if not set(ASIDE) & set(run) and group in (None, kind[0]) and task in (None, kind[1]):
                 piles[kind] = piles.get(kind, Pile()) + self._count(run, at)
         return Piles(piles)
 

@@ -25,7 +25,7 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.lane import Lane
-from recruiter.domain.names import CANCELLED_LANE
+from recruiter.domain.names import ASIDE, CANCELLED_LANE, MARKED_LANE
 from recruiter.domain.planning.pack import Candidate
 from recruiter.domain.state import State
 from recruiter.domain.unreadable import Parsed, Unreadable
@@ -39,6 +39,7 @@ from recruiter.store.codec import (
     split_batch,
     this_document,
 )
+from recruiter.store.collections.flows import MARKERS
 from recruiter.store.collections.inbox import not_adopted, unlocked
 from recruiter.store.errors import is_about_a_document, store_call
 from recruiter.store.fields import FIRST_MOMENT, LAST_MOMENT, LONGEST_ID, job_id, moment, text
@@ -49,6 +50,7 @@ NAME = "scheduled"
 
 DUE, POSTPONED, INBOX, EXPIRING = "due", "postponed", "inbox", "expiring"
 BY_URN, BY_TAG, BY_OWNER = "turn_by_urn", "turn_by_tag", "turn_by_owner"
+BY_FLOW, BY_DEPENDENCY = "step_by_flow", "step_by_dependency"
 _HAS_LANE = {"lane": {"$gt": ""}}
 LONGEST_LANE = 20_000
 """Bytes; the longest names, needs and key make less."""
@@ -71,6 +73,17 @@ INDEXES = [
     _in_turn("urn", BY_URN, _TEXT),
     _in_turn("tags", BY_TAG, {"$exists": True}),
     _in_turn("username", BY_OWNER, _TEXT),
+    # Steps of flows, and what each of them waits for; other jobs pay nothing.
+    IndexModel(
+        [("flow.id", ASCENDING), ("flow.step", ASCENDING)],
+        name=BY_FLOW,
+        partialFilterExpression={"flow.id": {"$exists": True}},
+    ),
+    IndexModel(
+        [("flow.id", ASCENDING), ("flow.after", ASCENDING)],
+        name=BY_DEPENDENCY,
+        partialFilterExpression={"flow.after": {"$exists": True}},
+    ),
 ]
 
 _DATE = {"$gte": FIRST_MOMENT, "$lte": LAST_MOMENT}
@@ -184,6 +197,12 @@ class Scheduled:
         return lanes_in(self.collection, _HAS_LANE["lane"])
 
     @store_call
+    def lanes_to_plan(self) -> Parsed[str]:
+        """The same for the leader, which also learns whether there are markers of flows (`MARKED_LANE`): one query,
+        asked with every round."""
+        return lanes_in(self.collection, _HAS_LANE["lane"], _MARKED)
+
+    @store_call
     def in_lanes(self, unreadable: Iterable[Unreadable], limit: int) -> list[Unreadable]:
         """Jobs in lanes that cannot be read, each with its `_id` only."""
         lanes = [this_document(lane.raw, "lane") for lane in unreadable]
@@ -228,7 +247,7 @@ class Scheduled:
 
         It sorts what is there: for people's tests, not for a queue that is full.
         """
-        query: Document = {"lane": {"$gt": "", "$ne": CANCELLED_LANE}, "_id": {"$nin": list(but)}}
+        query: Document = {"lane": {"$gt": "", "$nin": list(ASIDE)}, "_id": {"$nin": list(but)}}
         if until is not None:
             query["scheduled_at"] = {"$lte": until}
         for found in self._raw.find(query, {"task": 1}, sort=_BY_TIME):
@@ -494,7 +513,7 @@ class Scheduled:
         """How many jobs each value of this field has, held and not; for reports only."""
         rows = self._raw.aggregate(
             [
-                {"$match": {field: {"$exists": True}, "lane": {"$gt": "", "$ne": CANCELLED_LANE}}},
+                {"$match": {field: {"$exists": True}, "lane": {"$gt": "", "$nin": list(ASIDE)}}},
                 {"$unwind": f"${field}"},
                 {"$group": {"_id": {"name": f"${field}", "held": {"$in": ["$_id", list(held)]}}, "jobs": {"$sum": 1}}},
             ]
@@ -526,12 +545,18 @@ def _next_of(lane: str, count: int, now: datetime, held: Ids[JobId]) -> list[Doc
     return [{"$match": match}, {"$sort": dict(TURN)}, {"$limit": count}, {"$project": _PLANNED}]
 
 
-def lanes_in(collection: Collection[Document], lane: Document) -> Parsed[str]:
+_MARKED: Document = {
+    "$unionWith": {"coll": MARKERS, "pipeline": [{"$limit": 1}, {"$project": {"_id": {"$literal": MARKED_LANE}}}]}
+}
+
+
+def lanes_in(collection: Collection[Document], lane: Document, *also: Document) -> Parsed[str]:
     """The lanes in this range, by one index seek each. (`distinct` answers in one document, which may be too small.)"""
     pipeline: list[Document] = [
         {"$match": {"lane": lane}},
         {"$group": {"_id": "$lane"}},
         {"$project": {"_id": _SHORT_LANE}},
+        *also,
     ]
     raw: Collection[Any] = collection.with_options(codec_options=RAW)
     return parsed(

@@ -19,7 +19,7 @@ from pymongo.collection import Collection
 from recruiter.domain.job import JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.moment import resolved
-from recruiter.domain.names import CANCELLED_LANE
+from recruiter.domain.names import ASIDE, BLOCKED_LANE, CANCELLED_LANE
 from recruiter.domain.search.filter import JobFilter
 from recruiter.store.codec import Document
 from recruiter.store.collections.scheduled import BY_OWNER, BY_TAG, BY_URN, DUE, TURN, lanes_in
@@ -31,7 +31,7 @@ MOST_LANES = 20 * MOST_MERGED
 """A page over so many lanes is twenty queries."""
 
 _LANE_BY_LANE = (("lane", ASCENDING), *TURN)
-_IN_A_LANE: Document = {"lane": {"$gt": "", "$ne": CANCELLED_LANE}}
+_IN_A_LANE: Document = {"lane": {"$gt": "", "$nin": list(ASIDE)}}
 
 
 class WaitingState(StrEnum):
@@ -42,6 +42,11 @@ class WaitingState(StrEnum):
     POSTPONED = "postponed"
     CANCELLING = "cancelling"
     """The leader archives them in a moment."""
+    BLOCKED = "blocked"
+    """They wait for other steps of their flow."""
+
+
+_LANES_ASIDE = {WaitingState.CANCELLING: CANCELLED_LANE, WaitingState.BLOCKED: BLOCKED_LANE}
 
 
 class WaitingJobs:
@@ -69,7 +74,7 @@ class WaitingJobs:
         bounds = [*scan.bounds, *matching.due_between(filter, now)]
         if filter.delayed is not None:
             bounds.append({"scheduled_at": {"$lte": resolved(filter.delayed, now)}})
-        if state is not WaitingState.CANCELLING:
+        if state not in _LANES_ASIDE:
             bounds.append({"scheduled_at": {"$lte" if state is WaitingState.QUEUED else "$gt": now}})
         if held:
             bounds.append({"_id": {"$nin": list(held)}})
@@ -77,8 +82,8 @@ class WaitingJobs:
 
     def _scan(self, state: WaitingState, filter: JobFilter, now: datetime, after: Position | None) -> Scan | None:
         conditions = matching.of_waiting(filter, now)
-        if state is WaitingState.CANCELLING:
-            return Scan(DUE, TURN, ({"lane": CANCELLED_LANE},), residual=matching.residual(conditions))
+        if state in _LANES_ASIDE:
+            return Scan(DUE, TURN, ({"lane": _LANES_ASIDE[state]},), residual=matching.residual(conditions))
         if filter.ids:  # few: MongoDB sorts them
             left = (*matching.residual(conditions, "ids"), _IN_A_LANE)
             return Scan(BY_ID, TURN, (conditions["ids"],), residual=left)
@@ -104,7 +109,7 @@ class WaitingJobs:
         if lane_by_lane is None:
             lane_by_lane = len(lanes) > (MOST_MERGED if left else MOST_LANES)
         if lane_by_lane:
-            ranges = tuple({"lane": {**_of_group(group), "$ne": CANCELLED_LANE}} for group in filter.group or (None,))
+            ranges = tuple({"lane": {**_of_group(group), "$nin": list(ASIDE)}} for group in filter.group or (None,))
             return Scan(DUE, _LANE_BY_LANE, ranges, residual=matching.residual(conditions, "group"))
         alternatives = tuple({"lane": {"$in": some}} for some in _chunks(lanes))
         return Scan(DUE, TURN, alternatives, residual=left)
@@ -115,7 +120,7 @@ class WaitingJobs:
             lane
             for group in filter.group or (None,)
             for lane in self._lanes_of(group)
-            if lane != CANCELLED_LANE and _is_meant(filter, Lane.parse(lane))
+            if lane not in ASIDE and _is_meant(filter, Lane.parse(lane))
         ]
 
     def _lanes_of(self, group: str | None) -> Iterator[str]:

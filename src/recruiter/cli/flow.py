@@ -1,0 +1,207 @@
+"""`recruiter flow …`: jobs that wait for others, shown as a tree and controlled as a whole."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+from rich.text import Text
+
+from recruiter.cli import options as given
+from recruiter.cli.columns import Column
+from recruiter.cli.options import recruiter_on
+from recruiter.cli.output import Output, as_text, ask, console, say, say_json, show, write
+from recruiter.domain.flow.tree import Branch, branches
+from recruiter.domain.job import JobId
+from recruiter.views.flows import FlowReport, StepReport
+
+app = App(name="flow", help="List and control flows: jobs that wait for others.")
+
+Yes = Annotated[bool, Parameter(negative=(), help="Do not ask for confirmation.")]
+_COLUMNS = (
+    Column("id", fair=24, whole=True),
+    Column("name", fair=20),
+    Column("state"),
+    Column("steps", right=True),
+    Column("ended", right=True),
+    Column("what", rank=1, fair=24),
+    Column("created_at", rank=2, title="created (UTC)"),
+    Column("owner", rank=3, fair=12),
+)
+_COLOURS = {"succeeded": "green", "failed": "red", "lost": "red", "running": "cyan", "cancelled": "yellow"}
+
+
+@app.command(name="list")
+def list_(
+    *,
+    limit: int = 50,
+    owner: str | None = None,
+    running: bool | None = None,
+    common: given.TargetOptions = given.TargetOptions(),
+    output: Output = "table",
+) -> None:
+    """Lists flows, the newest first, with the number of their steps and how many have ended.
+
+    Parameters
+    ----------
+    limit
+        How many flows to list.
+    owner
+        Only flows of this owner.
+    running
+        Only flows that have not ended; or, with --no-running, only flows that have.
+    """
+    with recruiter_on(common) as recruiter:
+        rows = [_row(flow) for flow in recruiter.flows.latest(limit=limit, owner=owner, running=running)]
+        show(rows, _COLUMNS, output, empty="There are no flows.")
+
+
+@app.command(name="show")
+def show_(id: str, /, *, common: given.TargetOptions = given.TargetOptions(), output: Output = "table") -> None:
+    """Shows a flow as a tree of its steps, each with its state."""
+    with recruiter_on(common) as recruiter:
+        flow = recruiter.flows.find(id)
+        report, steps = flow.report(), flow.steps()
+        if output != "table":
+            say_json({**_row(report), "flow": [_step(step) for step in steps]}, output)
+            return
+        say(_told(report))
+        write(console(), *_tree(steps), soft_wrap=True)
+
+
+@app.command
+def cancel(
+    id: str,
+    /,
+    *,
+    yes: Yes = False,
+    reason: str | None = None,
+    by: str | None = None,
+    common: given.TargetOptions = given.TargetOptions(),
+) -> int:
+    """Cancels every step of a flow that has not ended.
+
+    Parameters
+    ----------
+    reason
+        The reason, shown to everybody who looks at it later.
+    by
+        Who does this (default: your user name).
+    """
+    with recruiter_on(common) as recruiter:
+        flow = recruiter.flows.find(id)
+        if not ask(f"{_told(flow.report())} Cancel it?", yes):
+            say("Nothing was cancelled.")
+            return 1
+        cancelled = flow.cancel(by=by or getpass.getuser(), reason=reason)
+        say(f"{_steps(cancelled)} cancelled. Run them after all with: recruiter flow retry {id}")
+        return 0
+
+
+@app.command
+def pause(
+    id: str,
+    /,
+    *,
+    reason: str | None = None,
+    by: str | None = None,
+    common: given.TargetOptions = given.TargetOptions(),
+) -> None:
+    """Pauses a flow: none of its steps starts until it is resumed. Running steps continue.
+
+    Parameters
+    ----------
+    reason
+        The reason, shown to everybody who looks at it later.
+    by
+        Who does this (default: your user name).
+    """
+    with recruiter_on(common) as recruiter:
+        recruiter.flows.find(id).pause(by=by or getpass.getuser(), reason=reason)
+        say(f"flow {id} is paused. Resume it with: recruiter flow resume {id}")
+
+
+@app.command
+def resume(id: str, /, *, common: given.TargetOptions = given.TargetOptions()) -> None:
+    """Resumes a flow that was paused."""
+    with recruiter_on(common) as recruiter:
+        recruiter.flows.find(id).resume()
+        say(f"flow {id} goes on")
+
+
+@app.command
+def retry(id: str, /, *, common: given.TargetOptions = given.TargetOptions()) -> None:
+    """Recovers the steps of a flow that have failed or were cancelled; the flow goes on where it stopped."""
+    with recruiter_on(common) as recruiter:
+        recovered = recruiter.flows.find(id).retry()
+        say(f"{_steps(recovered)} recovered")
+
+
+def _steps(count: int) -> str:
+    return f"{count} step is" if count == 1 else f"{count} steps are"
+
+
+def _row(flow: FlowReport) -> dict[str, Any]:
+    return {
+        "id": flow.id,
+        "name": flow.name,
+        "state": flow.state.value,
+        "steps": flow.total,
+        "ended": f"{flow.progress:.0%}",
+        "progress": flow.progress,
+        "counts": dict(flow.counts),
+        "what": flow.note or _counted(flow),
+        "created_at": flow.created_at,
+        "ended_at": flow.ended_at,
+        "owner": flow.owner,
+    }
+
+
+def _told(flow: FlowReport) -> str:
+    owner = f", of {flow.owner}" if flow.owner else ""
+    steps = "1 step" if flow.total == 1 else f"{flow.total} steps"
+    note = f"; {flow.note}" if flow.note else ""
+    return f"flow {flow.name} ({flow.id}{owner}): {flow.state.value}, {steps}: {_counted(flow)}{note}."
+
+
+def _counted(flow: FlowReport) -> str:
+    return ", ".join(f"{steps} {state}" for state, steps in flow.counts.items())
+
+
+def _step(step: StepReport) -> dict[str, Any]:
+    return {**asdict(step), "any": [each for each in step.after if each in step.any]}
+
+
+def _tree(steps: list[StepReport]) -> list[Text]:
+    by_id = {step.step: step for step in steps}
+    ordinary = {step.step: step.after for step in steps if step.on is None}
+    lines = [_line(branch, by_id) for branch in branches(ordinary, lambda id: (by_id[id].task, by_id[id].state))]
+    for step in steps:
+        if step.on is not None:
+            line = Text(f"on {step.on.value}: ")
+            lines.append(line.append_text(_shown(step, (step.step,), None)))
+    return lines
+
+
+def _line(branch: Branch, by_id: Mapping[JobId, StepReport]) -> Text:
+    first = by_id[branch.steps[0]]
+    return Text(branch.prefix).append_text(_shown(first, branch.steps, branch.parent))
+
+
+def _shown(step: StepReport, steps: tuple[JobId, ...], parent: JobId | None) -> Text:
+    many = f" × {len(steps)}" if len(steps) > 1 else ""
+    text = Text(f"{step.task}{many}  ").append(step.state, _COLOURS.get(step.state))
+    if len(steps) == 1:
+        text.append(f"  {as_text(step.job)}")
+        if step.started_at and step.ended_at:
+            text.append(f"  {(step.ended_at - step.started_at).total_seconds():.3g} s")
+        if step.error and step.state != "succeeded":
+            text.append(f"  {as_text(step.error)}")
+    if step.after and step.after != (parent,):
+        text.append(
+            f"  (after {len(step.after)} steps)" if len(step.after) > 1 else f"  (after {as_text(step.after[0])})"
+        )
+    return text

@@ -1,0 +1,153 @@
+"""Results of steps as arguments of other steps: a placeholder travels in their place until they are there.
+
+    image = flow.add(fetch, url)
+    flow.add(resize, image.result, 64)      {"image": {"__recruiter__": "result", "step": <id>}, "width": 64}
+
+The leader copies the stored results to the job when it releases it; the process that runs the job puts them in place.
+They are restored by the annotation of the parameter, like every argument.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+from collections.abc import Callable, Mapping, Sequence
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
+
+from recruiter.domain.arguments.typed import RESULT_TAG, Mismatch, slot_of, spelled
+from recruiter.domain.arguments.values import KEYS_THAT_CHANGE, TAG
+from recruiter.domain.job_id import JobId
+
+_PLACE = "result"
+
+
+class StepResult:
+    """The result of a step, as an argument of another step of its flow."""
+
+    __slots__ = ("returns", "step")
+
+    def __init__(self, step: JobId, returns: Any = Any) -> None:
+        self.step = step
+        self.returns = returns
+
+    def __repr__(self) -> str:
+        return f"the result of step {self.step!r}"
+
+
+class WithResults(dict[str, Any]):
+    """The stored arguments of a job that takes results of steps. It can be stored only as a step of their flow."""
+
+
+class Unfilled:
+    """A stored argument in which the result of a step is still missing."""
+
+
+class _UnfilledDict(dict[str, Any], Unfilled):
+    pass
+
+
+class _UnfilledList(list[Any], Unfilled):
+    pass
+
+
+def contains_results(value: Any, depth: int = 0) -> bool:
+    """Whether there is the result of a step in it, at any depth."""
+    if isinstance(value, StepResult):
+        return True
+    if depth > _DEEPEST:
+        return False
+    if isinstance(value, dict):
+        return any(contains_results(item, depth + 1) for item in value.values())
+    return isinstance(value, list | tuple) and any(contains_results(item, depth + 1) for item in value)
+
+
+_DEEPEST = 80
+
+
+def stored(value: Any, annotation: Any) -> Any:
+    """A value with results of steps in it, as it is stored. The rest is checked by what the annotation says of it.
+    Raises Mismatch, also for a result whose type cannot fit."""
+    if isinstance(value, StepResult):
+        if not may_fit(value.returns, annotation):
+            expected, returns = spelled(annotation), spelled(value.returns)
+            raise Mismatch(f"expected {expected}, got the result of a step, which is {returns}")
+        return _UnfilledDict({TAG: _PLACE, "step": value.step})
+    if not contains_results(value):
+        return slot_of(annotation).store(value)
+    if isinstance(value, dict):
+        return _stored_mapping(value, annotation)
+    item = _item_of(annotation, (list, tuple, collections.abc.Sequence, collections.abc.Iterable))
+    if isinstance(value, tuple) and get_origin(annotation) is not tuple and annotation is not Any:
+        raise Mismatch(f"expected {spelled(annotation)}, got a tuple of results; pass a list")
+    return _UnfilledList(stored(each, item) for each in value)
+
+
+def _stored_mapping(value: dict[Any, Any], annotation: Any) -> _UnfilledDict:
+    if not all(isinstance(key, str) for key in value) or not KEYS_THAT_CHANGE.isdisjoint(value):
+        raise Mismatch("a dict with results of steps in it needs texts as keys")
+    item = _item_of(annotation, (dict, collections.abc.Mapping), place=1)
+    return _UnfilledDict({key: stored(each, item) for key, each in value.items()})
+
+
+def _item_of(annotation: Any, origins: tuple[Any, ...], place: int = 0) -> Any:
+    """What a container's annotation says of what is in it; Any where it says nothing."""
+    if get_origin(annotation) in _UNIONS:
+        fitting = [each for each in get_args(annotation) if (get_origin(each) or each) in origins]
+        return _item_of(fitting[0], origins, place) if len(fitting) == 1 else Any
+    inner = get_args(annotation)
+    if get_origin(annotation) not in origins or len(inner) <= place:
+        return Any
+    return inner[place]
+
+
+_UNIONS = (Union, UnionType)
+_NUMBERS = {float: (int,), complex: (int, float)}
+
+
+def may_fit(returns: Any, annotation: Any) -> bool:
+    """Whether a value of one type may be one of another. Only what certainly is not is refused."""
+    returns, annotation = _plain(returns), _plain(annotation)
+    if returns is Any or annotation is Any:
+        return True
+    if get_origin(returns) in _UNIONS:
+        return any(may_fit(each, annotation) for each in get_args(returns))
+    if get_origin(annotation) in _UNIONS:
+        return any(may_fit(returns, each) for each in get_args(annotation))
+    one, other = get_origin(returns) or returns, get_origin(annotation) or annotation
+    if not isinstance(one, type) or not isinstance(other, type):
+        return True
+    try:
+        return issubclass(one, other) or issubclass(other, one) or one in _NUMBERS.get(other, ())
+    except TypeError:
+        return True
+
+
+def _plain(annotation: Any) -> Any:
+    return NoneType if annotation is None else annotation
+
+
+def steps_in(value: Any) -> list[JobId]:
+    """The steps whose results are among stored arguments, each once."""
+    found: dict[JobId, None] = {}
+    _replaced(value, lambda step: found.setdefault(step))
+    return list(found)
+
+
+def filled(args: Any, results: Sequence[Mapping[str, Any]]) -> Any:
+    """The arguments with the results in their places. A step without a result, or one that did not succeed, gives
+    None."""
+    values = {each["step"]: _as_argument(each.get("value")) for each in results}
+    return _replaced(args, values.get)
+
+
+def _as_argument(stored: Any) -> Any:
+    """A result that is not what its task promised travels untyped; an argument needs no such mark."""
+    return stored.get("value") if isinstance(stored, dict) and stored.get(TAG) == RESULT_TAG else stored
+
+
+def _replaced(value: Any, replacement: Callable[[JobId], Any]) -> Any:
+    if isinstance(value, dict):
+        if value.get(TAG) == _PLACE and "step" in value:
+            return replacement(value["step"])
+        return {key: _replaced(item, replacement) for key, item in value.items()}
+    return [_replaced(item, replacement) for item in value] if isinstance(value, list) else value

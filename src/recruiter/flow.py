@@ -1,0 +1,474 @@
+"""Flows: jobs that wait for others, made together and stored together.
+
+flow = recruiter.flow("thumbnails", owner="ada")
+image = flow.add(fetch, url)
+parts = [flow.add(resize, image.result, width) for width in (64, 128, 256)]
+flow.add(send_mail, "done", after=parts)
+handle = flow.start()
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Generic, ParamSpec, Protocol, Self, TypeAlias, TypeVar, overload
+
+from bson import ObjectId
+
+from recruiter.async_face import async_face, in_a_thread
+from recruiter.builder import JobBuilder
+from recruiter.domain.arguments.results import StepResult, WithResults, steps_in
+from recruiter.domain.duration import DurationLike, to_seconds
+from recruiter.domain.flow.graph import in_order
+from recruiter.domain.flow.step import FlowStep, On
+from recruiter.domain.job import Job, JobId
+from recruiter.domain.names import check_remark, check_text
+from recruiter.domain.text import shown
+from recruiter.errors import InvalidArguments, InvalidFlow, ResultTimeout
+from recruiter.many import Call
+from recruiter.producer import JobSender
+from recruiter.results import JobHandle
+from recruiter.steps.control_flow import cancel_flow, pause_flow, resume_flow, retry_flow
+from recruiter.store.codec import job_document, new_id
+from recruiter.store.collections import flows
+from recruiter.store.connection import answered_within
+from recruiter.store.in_session import Session, aperform, in_own_transaction, is_async, perform
+from recruiter.task import Task
+from recruiter.views.flows import FlowReport, StepReport, flow_id, flow_report, flow_reports, found, step_reports
+from recruiter.workable import Workable
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+TaskOrJob: TypeAlias = "Task[..., Any, R] | JobBuilder[R] | Workable | str"
+"""What a step runs: a task, which is given its arguments; a job with options of its own; a workable; or a task by its
+name."""
+
+
+class FlowSender(JobSender, Protocol):
+    """What flows need to make their jobs."""
+
+    def job(self, task: str, data: Mapping[str, Any] | Sequence[Any] = ...) -> JobBuilder[Any]: ...
+
+    def job_of(self, workable: Any) -> JobBuilder[Any]: ...
+
+
+_FIRST_LOOK, _LONGEST_BETWEEN_LOOKS = 0.02, 0.5
+
+
+class Step(Generic[R]):
+    """A step of a flow. Others wait for it (`after=step`), or take its result as an argument (`step.result`)."""
+
+    def __init__(self, flow: ObjectId, id: JobId, task: str, returns: Any = Any) -> None:
+        self.flow = flow
+        self.id = id
+        """The id of its job; if the step is recovered, of its first job."""
+        self.task = task
+        """The name of its task."""
+        self._returns = returns
+
+    @property
+    def result(self) -> R:
+        """Its result, as an argument of another step of the same flow. It stands in for the value, which is there when
+        that step runs."""
+        result: Any = StepResult(self.id, self._returns)
+        return result  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        return f"Step({self.task!r}, {self.id!r})"
+
+
+Steps: TypeAlias = "Step[Any] | Iterable[Step[Any]] | None"
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """A step that has not been stored."""
+
+    job: Job
+    delay: float | None
+    after: tuple[JobId, ...]
+    any: frozenset[JobId]
+    takes: tuple[JobId, ...]
+
+    def placed(self, flow: ObjectId, now: datetime, owner: str | None, *, blocked: bool, on: On | None = None) -> Job:
+        """The job as it is stored. A blocked one expires some time after its release, not before."""
+        job, delay = self.job, self.delay if blocked else None
+        at_once = job.scheduled_at <= job.created_at or delay is not None
+        place = FlowStep(flow, job.id, self.after, self.any, self.takes, on, delay)
+        return replace(
+            job,
+            flow=place,
+            blocked=blocked,
+            owner=job.owner or owner,
+            created_at=now,
+            scheduled_at=now if at_once else job.scheduled_at,
+            expires_at=None if blocked and job.expires_in is not None else job.expires_at,
+        )
+
+
+class _Adding:
+    """What a new flow and one that has begun have in common: steps are added."""
+
+    id: ObjectId
+    _recruiter: FlowSender
+
+    @overload
+    def add(self, task: Task[P, Any, R], /, *args: P.args, **kwargs: P.kwargs) -> Step[R]: ...
+    @overload
+    def add(
+        self,
+        task: Task[..., Any, R] | JobBuilder[R],
+        /,
+        *args: Any,
+        after: Steps = None,
+        after_any: Steps = None,
+        **kwargs: Any,
+    ) -> Step[R]: ...
+    @overload
+    def add(
+        self, task: Workable | str, /, *args: Any, after: Steps = None, after_any: Steps = None, **kwargs: Any
+    ) -> Step[Any]: ...
+    def add(self, task: Any, /, *args: Any, **kwargs: Any) -> Step[Any]:
+        """Adds a step: a task with its arguments, checked as `enqueue` does, or a job that was told more
+        (`task.job(…).with_priority(5)`), or a workable.
+
+        It starts when all steps in `after`, and all whose `.result` is an argument, have succeeded; if one of them
+        fails for good, it is archived as `dependency-failed`. For the steps in `after_any` an end of any kind will do,
+        and the result of one that did not succeed is None. A task with a parameter `after` is added as
+        `task.job(…)`. Raises InvalidFlow, InvalidArguments, UnsupportedValue; nothing is stored then.
+        """
+        after, after_any = kwargs.pop("after", None), kwargs.pop("after_any", None)
+        (step,) = self._add([self._builder(task, args, kwargs)], after, after_any)
+        return step
+
+    @overload
+    def add_many(
+        self, task: Task[..., Any, R], calls: Iterable[Call], /, *, after: Steps = None, after_any: Steps = None
+    ) -> list[Step[R]]: ...
+    @overload
+    def add_many(
+        self, task: str, calls: Iterable[Call], /, *, after: Steps = None, after_any: Steps = None
+    ) -> list[Step[Any]]: ...
+    def add_many(
+        self, task: Any, calls: Iterable[Call], /, *, after: Steps = None, after_any: Steps = None
+    ) -> list[Step[Any]]:
+        """Adds a step for each call, a tuple of arguments or a mapping of named ones."""
+        builders = []
+        for call in calls:
+            if not isinstance(call, tuple | Mapping):
+                raise InvalidArguments(
+                    f"each call is a tuple of arguments or a mapping of named ones, not {shown(call)}"
+                )
+            builders.append(self._builder(task, *(((), call) if isinstance(call, Mapping) else (call, {}))))
+        return self._add(builders, after, after_any)
+
+    def _add(self, builders: Sequence[JobBuilder[R]], after: Steps, after_any: Steps) -> list[Step[R]]:
+        raise NotImplementedError
+
+    def _builder(self, task: TaskOrJob[R], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> JobBuilder[R]:
+        if isinstance(task, Task):
+            return task.job(*args, **kwargs)
+        if isinstance(task, str):
+            return self._recruiter.job(task, dict(kwargs) if kwargs else list(args))
+        if args or kwargs:
+            raise InvalidArguments(f"{shown(task)} has its arguments already")
+        if isinstance(task, Workable):
+            return self._recruiter.job_of(task)
+        if not isinstance(task, JobBuilder):
+            raise InvalidFlow(f"a step is a task, a job or a workable, not {shown(task)}")
+        return task
+
+    def _draft(self, builder: JobBuilder[R], after: Steps, after_any: Steps) -> tuple[_Draft, Step[R]]:
+        job, delay = builder.in_background().build(), builder.delay
+        takes = tuple(steps_in(job.args)) if type(job.args) is WithResults else ()
+        ended = frozenset(self._ids(after_any))
+        waits = tuple(dict.fromkeys((*takes, *self._ids(after), *ended)))
+        seconds = None if delay is None else delay.total_seconds()
+        definition = self._recruiter.registry.find(job.task)
+        signature = getattr(definition, "signature", None)
+        step: Step[R] = Step(self.id, job.id, job.task, Any if signature is None else signature.returns)
+        return _Draft(job, seconds, waits, ended, takes), step
+
+    def _ids(self, steps: Steps) -> Iterator[JobId]:
+        if steps is None:
+            return
+        for step in (steps,) if isinstance(steps, Step) else steps:
+            if not isinstance(step, Step):
+                raise InvalidFlow(f"a step waits for steps that `add` returned, not for {shown(step)}")
+            if step.flow != self.id:
+                raise InvalidFlow(f"{step!r} is a step of another flow")
+            yield step.id
+
+
+class Flow(_Adding):
+    """A flow to be. `add` its steps, then `start` it: nothing is stored before that."""
+
+    def __init__(self, recruiter: FlowSender, name: str, owner: str | None = None) -> None:
+        self._recruiter = recruiter
+        self.id = new_id()
+        """The id of the flow."""
+        self.name = check_text("the name of a flow", name)
+        self.owner = None if owner is None else check_text("an owner", owner)
+        self._drafts: dict[JobId, _Draft] = {}
+        self._ends: list[tuple[On, _Draft]] = []
+        self._started = False
+
+    def _add(self, builders: Sequence[JobBuilder[R]], after: Steps, after_any: Steps) -> list[Step[R]]:
+        self._check_not_started()
+        steps = []
+        for builder in builders:
+            draft, step = self._draft(builder, after, after_any)
+            if step.id in self._drafts:
+                raise InvalidFlow(f"two steps of flow {self.name!r} have the id {step.id!r}")
+            self._drafts[step.id] = draft
+            steps.append(step)
+        return steps
+
+    def let_wait(self, step: Step[Any], *, after: Steps = None, after_any: Steps = None) -> None:
+        """Lets a step that was added wait for others too. Raises InvalidFlow."""
+        self._check_not_started()
+        (id,) = self._ids(step)
+        draft, ended = self._drafts[id], frozenset(self._ids(after_any))
+        waits = tuple(dict.fromkeys((*draft.after, *self._ids(after), *ended)))
+        self._drafts[id] = replace(draft, after=waits, any=draft.any | ended)
+
+    def on_success(self, task: TaskOrJob[Any], /, *args: Any, **kwargs: Any) -> Self:
+        """Runs this once, when all steps have succeeded."""
+        return self._at_the_end(On.SUCCESS, task, args, kwargs)
+
+    def on_failure(self, task: TaskOrJob[Any], /, *args: Any, **kwargs: Any) -> Self:
+        """Runs this once, when all steps have ended and not all have succeeded."""
+        return self._at_the_end(On.FAILURE, task, args, kwargs)
+
+    def on_end(self, task: TaskOrJob[Any], /, *args: Any, **kwargs: Any) -> Self:
+        """Runs this once, when all steps have ended, well or not."""
+        return self._at_the_end(On.END, task, args, kwargs)
+
+    def _at_the_end(self, on: On, task: TaskOrJob[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Self:
+        self._check_not_started()
+        draft, _ = self._draft(self._builder(task, args, kwargs), None, None)
+        if draft.takes:
+            raise InvalidFlow(f"{draft.job.task}: a step that waits for the end of the flow cannot take results")
+        self._ends.append((on, draft))
+        return self
+
+    def start(self, *, session: Session | None = None, server_timeout: DurationLike | None = None) -> FlowHandle:
+        """Stores the flow and all its steps, or nothing. Returns when they are durable.
+
+        With a `session` it is part of the caller's own transaction. Raises InvalidFlow for a cycle, JobExists,
+        JobTooLarge, InvalidSession, StoreUnreachable.
+        """
+        with answered_within(server_timeout):
+            flow, jobs = self._built()
+            store, own_ids = self._recruiter.store, self._own_ids
+            if session is not None:
+                perform(store, session, lambda here: here.start_flow(flow, jobs, own_ids=own_ids))
+            else:
+                in_own_transaction(store, lambda here: here.start_flow(flow, jobs, own_ids=own_ids))
+                self._recruiter.after_send()
+        return self._handle()
+
+    async def astart(self, *, session: Session | None = None, server_timeout: DurationLike | None = None) -> FlowHandle:
+        """Like `start`, without blocking the event loop. The session may be of an AsyncMongoClient."""
+        if session is None or not is_async(session):
+            return await in_a_thread(self.start, session=session, server_timeout=server_timeout)
+        with answered_within(server_timeout):
+            flow, jobs = await in_a_thread(self._built)
+            store, own_ids = self._recruiter.store, self._own_ids
+            await aperform(store, session, lambda here: here.start_flow(flow, jobs, own_ids=own_ids))
+        return self._handle()
+
+    @property
+    def _own_ids(self) -> bool:
+        return any(not isinstance(id, ObjectId) for id in self._drafts)
+
+    def _handle(self) -> FlowHandle:
+        self._started = True
+        return FlowHandle(self._recruiter, self.id)
+
+    def _built(self) -> tuple[flows.Flow, list[Job]]:
+        self._check_not_started()
+        if not self._drafts:
+            raise InvalidFlow(f"flow {self.name!r} has no steps; add() them before start()")
+        in_order({id: draft.after for id, draft in self._drafts.items()}, self._told)
+        now = self._recruiter.clock.now()
+        jobs = [draft.placed(self.id, now, self.owner, blocked=bool(draft.after)) for draft in self._drafts.values()]
+        ends = tuple(
+            (on, job_document(draft.placed(self.id, now, self.owner, blocked=False, on=on))) for on, draft in self._ends
+        )
+        return flows.Flow(self.id, self.name, now, self.owner, ends), jobs
+
+    def _told(self, id: JobId) -> str:
+        return f"{self._drafts[id].job.task} ({id})"
+
+    def _check_not_started(self) -> None:
+        if self._started:
+            raise InvalidFlow(f"flow {self.name!r} was started already; add steps to the handle that start() returned")
+
+    def __repr__(self) -> str:
+        return f"Flow({self.name!r}, {self.id!r}, {len(self._drafts)} steps)"
+
+
+class FlowHandle(_Adding):
+    """A flow that was started: to be asked, told, and added to."""
+
+    def __init__(self, recruiter: FlowSender, id: ObjectId, current: Step[Any] | None = None) -> None:
+        self._recruiter = recruiter
+        self.id = id
+        """The id of the flow."""
+        self.current = current
+        """The step that runs here; None outside of one."""
+
+    # -- asking --------------------------------------------------------------------------------------------------
+
+    def report(self) -> FlowReport:
+        """The state of the flow, and how many of its steps are in which state. Raises FlowNotFound."""
+        return flow_report(self._recruiter.store, self.id)
+
+    areport = async_face(report)
+
+    def steps(self) -> list[StepReport]:
+        """All its steps, in the order in which they were added. Raises FlowNotFound."""
+        found(self._recruiter.store, self.id)
+        return step_reports(self._recruiter.store, self.id)
+
+    asteps = async_face(steps)
+
+    def wait(self, timeout: DurationLike | None = None) -> FlowReport:
+        """Returns when all steps have ended, well or not. Raises ResultTimeout when the time is over, and
+        FlowNotFound."""
+        until = None if timeout is None else time.monotonic() + to_seconds(timeout)
+        pause = _FIRST_LOOK
+        while True:
+            flow = found(self._recruiter.store, self.id)
+            if flow.state.ended:
+                return self.report()
+            if until is not None and time.monotonic() >= until:
+                raise ResultTimeout(f"flow {flow.name!r} ({self.id}) has not ended in time; it goes on, ask again")
+            time.sleep(pause if until is None else max(0.0, min(pause, until - time.monotonic())))
+            pause = min(1.5 * pause, _LONGEST_BETWEEN_LOOKS)
+
+    await_ = async_face(wait, runs_user_code=True)
+
+    def job(self, step: Step[R]) -> JobHandle[R]:
+        """The handle of the step's last job, to wait for its result: another one than the first if it was recovered."""
+        (id,) = self._ids(step)
+        last = next((report.job for report in step_reports(self._recruiter.store, self.id) if report.step == id), id)
+        return self._recruiter.handle(last, step._returns)
+
+    # -- telling -------------------------------------------------------------------------------------------------
+
+    def cancel(self, *, by: str | None = None, reason: str | None = None) -> int:
+        """Cancels every step that has not ended; returns how many. Raises FlowNotFound."""
+        check_remark(by, reason)
+        return cancel_flow(self._recruiter.store, self.id, self._recruiter.clock.now(), by, reason)
+
+    acancel = async_face(cancel)
+
+    def pause(self, *, by: str | None = None, reason: str | None = None) -> None:
+        """Starts no other step from now on; those that run go on. Raises FlowNotFound."""
+        check_remark(by, reason)
+        pause_flow(self._recruiter.store, self.id, self._recruiter.clock.now(), by, reason)
+
+    apause = async_face(pause)
+
+    def resume(self) -> None:
+        """Goes on with a flow that was paused. Raises FlowNotFound."""
+        resume_flow(self._recruiter.store, self.id)
+        self._recruiter.after_send()
+
+    aresume = async_face(resume)
+
+    def retry(self) -> int:
+        """Recovers every step that has failed or was cancelled, and the flow goes on where it stopped; returns how many
+        were recovered. Raises FlowNotFound."""
+        recovered = retry_flow(self._recruiter.store, self.id, self._recruiter.clock.now())
+        self._recruiter.after_send()
+        return recovered
+
+    aretry = async_face(retry)
+
+    aadd = async_face(_Adding.add)
+    aadd_many = async_face(_Adding.add_many)
+
+    def _add(self, builders: Sequence[JobBuilder[R]], after: Steps, after_any: Steps) -> list[Step[R]]:
+        """Stores them at once. What they wait for may be over: the leader decides when they start. A step with an id of
+        the user's own that the flow has already is left as it is: an attempt before this one may have added it."""
+        store = self._recruiter.store
+        flow = found(store, self.id)
+        drafts = [self._draft(builder, after, after_any) for builder in builders]
+        self._check_known([draft for draft, _ in drafts])
+        now = self._recruiter.clock.now()
+        own = [step.id for _, step in drafts if not isinstance(step.id, ObjectId)]
+        there = store.flow_steps.known(self.id, own) if own else set()
+        jobs = [draft.placed(self.id, now, flow.owner, blocked=True) for draft, step in drafts if step.id not in there]
+        if jobs:
+            in_own_transaction(store, lambda here: here.add_steps(self.id, jobs, own_ids=bool(own)))
+            self._recruiter.after_send()
+        return [step for _, step in drafts]
+
+    def _check_known(self, drafts: Sequence[_Draft]) -> None:
+        wanted = list(dict.fromkeys(id for draft in drafts for id in draft.after))
+        known = self._recruiter.store.flow_steps.known(self.id, wanted) if wanted else set()
+        for id in wanted:
+            if id not in known:
+                raise InvalidFlow(f"{id!r} is no step of flow {self.id}")
+
+    def __repr__(self) -> str:
+        return f"FlowHandle({self.id!r})"
+
+
+def chain(recruiter: FlowSender, name: str, first: TaskOrJob[Any], *others: TaskOrJob[Any]) -> Flow:
+    """One step after the other. A task takes the result of the step before it as its argument; a job that has its
+    arguments already only waits for it."""
+    flow = Flow(recruiter, name)
+    step = flow.add(first)
+    for other in others:
+        step = flow.add(other, step.result) if isinstance(other, Task | str) else flow.add(other, after=step)
+    return flow
+
+
+def fan_out(
+    recruiter: FlowSender,
+    name: str,
+    task: Task[..., Any, Any] | str,
+    calls: Iterable[Call],
+    then: TaskOrJob[Any] | None,
+) -> Flow:
+    """One step for each call, side by side; `then` takes the list of their results, or only waits for them if it has
+    its arguments already."""
+    flow = Flow(recruiter, name)
+    parts = flow.add_many(task, calls)
+    if isinstance(then, Task | str):
+        flow.add(then, [part.result for part in parts])
+    elif then is not None:
+        flow.add(then, after=parts)
+    return flow
+
+
+class Flows:
+    """`recruiter.flows`: flows that were started."""
+
+    def __init__(self, recruiter: FlowSender) -> None:
+        self._recruiter = recruiter
+
+    def find(self, id: ObjectId | str) -> FlowHandle:
+        """The flow with this id. Raises FlowNotFound."""
+        meant = flow_id(id)
+        found(self._recruiter.store, meant)
+        return FlowHandle(self._recruiter, meant)
+
+    afind = async_face(find)
+
+    def of_step(self, place: FlowStep, task: str) -> FlowHandle:
+        """The flow of a step that runs here; what `current_job.flow` calls."""
+        return FlowHandle(self._recruiter, place.flow, Step(place.flow, place.step, task))
+
+    def latest(self, *, limit: int = 50, owner: str | None = None, running: bool | None = None) -> list[FlowReport]:
+        """The newest flows: all, or those of an owner; with `running` those that have not ended, or have."""
+        return flow_reports(self._recruiter.store, limit, owner, running)
+
+    alatest = async_face(latest)

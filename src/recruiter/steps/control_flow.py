@@ -1,0 +1,66 @@
+"""Control flow: a flow is paused, resumed, cancelled or retried as a whole.
+
+What is wanted is written on the flow's document, together with a marker, in one transaction; the leader's release
+writes that document too, so one of the two waits for the other. Then the steps are moved, as many as there are. If this
+process dies in between, the leader does it when it comes to the marker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from bson import ObjectId
+
+from recruiter.errors import FlowNotFound
+from recruiter.store.codec import Document, anew, encode_job
+from recruiter.store.collections.flows import Marker
+from recruiter.store.database import Store
+from recruiter.store.transactions import InTransaction
+
+_AT_ONCE = 500
+_FLAGS = ("paused", "cancel")
+
+
+def pause_flow(store: Store, flow: ObjectId, now: datetime, by: str | None, reason: str | None) -> None:
+    """No step of it starts from now on; those that run go on. Raises FlowNotFound."""
+    _ask(store, flow, {"paused": {"at": now, "by": by, "reason": reason}})
+    store.flow_steps.hold(flow)
+
+
+def resume_flow(store: Store, flow: ObjectId) -> None:
+    """Raises FlowNotFound."""
+    _ask(store, flow, {}, ("paused",))
+
+
+def cancel_flow(store: Store, flow: ObjectId, now: datetime, by: str | None, reason: str | None) -> int:
+    """Cancels every step that has not ended; returns how many. Raises FlowNotFound."""
+    flag = {"at": now, "by": by, "reason": reason}
+    _ask(store, flow, {"cancel": flag})
+    return store.flow_steps.flag(flow, flag)
+
+
+def retry_flow(store: Store, flow: ObjectId, now: datetime) -> int:
+    """Recovers every step that has failed or was cancelled; what never ran because of it comes back by itself. Returns
+    how many were recovered. Raises FlowNotFound."""
+    _ask(store, flow, {}, _FLAGS)
+    recovered = 0
+    while failed := store.flow_steps.failed(flow, _AT_ONCE):
+        ended = store.archived.get_many(failed).values()
+        jobs = {job.id: encode_job(anew(job, now, now)) for job in ended if job.task}
+        some = store.transactions.recover(jobs, again=False) if jobs else 0
+        recovered += some
+        if not some:
+            break
+    return recovered
+
+
+def _ask(store: Store, flow: ObjectId, fields: Document, unset: Sequence[str] = ()) -> None:
+    def write(session: InTransaction) -> bool:
+        there = store.flows.set_flag(flow, fields, unset, session)
+        if there:
+            store.flows.leave([Marker(flow, all=True)], session)
+        return there
+
+    if not store.transactions.by_hand(write):
+        raise FlowNotFound(f"there is no flow {flow}: it was forgotten with its jobs, or never was")

@@ -1,0 +1,299 @@
+"""`flows`: one document for each flow; and `flow_markers`: where to look again.
+
+    flows         {_id, name, username, created_at, ends: [{on, job}], run: [on],
+                   paused: {at, by, reason}, cancel: {at, by, reason}, ended: {at, state}, looked_at, forgotten}
+    flow_markers  {_id, flow, ended: [steps], added: [steps], all: true}
+
+What a flow consists of is written on its jobs, not here: the steps that end at the same moment must not wait for each
+other. Workers never write a flow's document. Whatever ends a step, adds one or recovers one leaves a *marker* in the
+same transaction; each is a document of its own. The leader reads markers, looks at the steps that depend on these, and
+removes the markers that it has read (steps/release.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from bson import ObjectId
+from pymongo import ASCENDING, DESCENDING, IndexModel
+from pymongo.client_session import ClientSession
+from pymongo.collection import Collection
+
+from recruiter.domain.flow.step import FlowState, FlowStep, On
+from recruiter.domain.job import Cancellation, JobId
+from recruiter.domain.unreadable import Parsed, Unreadable
+from recruiter.errors import UnreadableDocument
+from recruiter.store import fields
+from recruiter.store.codec import RAW, Document, flow_of, new_id, this_document
+from recruiter.store.errors import store_call
+from recruiter.store.job_fields import cancellation_from
+from recruiter.store.reading import parse_one, parsed, readable
+
+NAME, MARKERS = "flows", "flow_markers"
+BY_CREATION, BY_END, BY_OWNER = "by_creation", "by_end", "by_owner"
+INDEXES = [
+    IndexModel([("created_at", DESCENDING)], name=BY_CREATION),
+    IndexModel([("ended.at", ASCENDING)], name=BY_END, partialFilterExpression={"ended.at": {"$exists": True}}),
+    IndexModel(
+        [("username", ASCENDING), ("created_at", DESCENDING)],
+        name=BY_OWNER,
+        partialFilterExpression={"username": {"$gt": ""}},
+    ),
+]
+VALIDATOR: Document = {
+    "$jsonSchema": {
+        "required": ["name", "created_at"],
+        "properties": {
+            "_id": {"bsonType": "objectId"},
+            "name": {"bsonType": "string"},
+            "created_at": {"bsonType": "date"},
+            "ends": {"bsonType": "array"},
+            "ended": {"bsonType": "object"},
+        },
+    }
+}
+MARKERS_VALIDATOR: Document = {"$jsonSchema": {"properties": {"flow": {"bsonType": "objectId"}}}}
+_THERE: Document = {"forgotten": None}
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A flow as it is stored."""
+
+    id: ObjectId
+    name: str
+    created_at: datetime
+    owner: str | None = None
+    ends: tuple[tuple[On, Document], ...] = ()
+    """The steps that wait for the end of the flow, as documents of jobs to be."""
+    run: frozenset[On] = frozenset()
+    """Those of them that have been made: each runs once."""
+    paused: Cancellation | None = None
+    """Who paused it."""
+    cancel: Cancellation | None = None
+    """Who cancelled it."""
+    ended_at: datetime | None = None
+    outcome: FlowState | None = None
+    """How it ended; None while steps wait or run, as far as the leader has looked."""
+
+    @property
+    def state(self) -> FlowState:
+        if self.outcome is not None:
+            return self.outcome
+        return FlowState.PAUSED if self.paused is not None else FlowState.RUNNING
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """Where the leader must look again."""
+
+    flow: ObjectId
+    ended: frozenset[JobId] = frozenset()
+    """Steps that have ended, or wait again: what depends on them is to be looked at."""
+    added: frozenset[JobId] = frozenset()
+    """Steps that are to be looked at themselves."""
+    all: bool = False
+    """Every step of the flow is to be looked at."""
+    id: ObjectId = field(default_factory=new_id)
+
+
+class Flows:
+    def __init__(self, flows: Collection[Document], markers: Collection[Document]) -> None:
+        self.collection = flows
+        self.markers = markers
+        self._raw: Collection[Any] = flows.with_options(codec_options=RAW)
+        self._raw_markers: Collection[Any] = markers.with_options(codec_options=RAW)
+
+    # -- markers -----------------------------------------------------------------------------------------------
+
+    def mark_ended(self, ended: Iterable[bytes | Document], session: ClientSession) -> None:
+        """Inside the transaction that archives these: leaves a marker for the steps of flows among them."""
+        self.leave(markers_of(ended), session)
+
+    def go_on(self, steps: Iterable[FlowStep], session: ClientSession) -> None:
+        """Inside the transaction that recovers these: leaves markers for them and for what depends on them. A flow that
+        was cancelled is so no more: somebody wants it to go on."""
+        by_flow: dict[ObjectId, frozenset[JobId]] = {}
+        for place in steps:
+            by_flow[place.flow] = by_flow.get(place.flow, frozenset()) | {place.step}
+        if by_flow:
+            self.leave([Marker(flow, ended=some, added=some) for flow, some in by_flow.items()], session)
+            cancelled = {"_id": {"$in": list(by_flow)}, "cancel": {"$exists": True}}
+            self.collection.update_many(cancelled, {"$unset": {"cancel": ""}}, session=session)
+
+    def leave(self, markers: Sequence[Marker], session: ClientSession) -> None:
+        if markers:
+            self.markers.insert_many([marker_document(marker) for marker in markers], session=session)
+
+    @store_call
+    def next_markers(self, limit: int) -> Parsed[Marker]:
+        """The oldest markers."""
+        return parsed(MARKERS, self._raw_markers.find({}, limit=limit).sort("_id", ASCENDING), _marker)
+
+    @store_call
+    def remove_markers(self, ids: Sequence[Any], unreadable: Sequence[Unreadable] = ()) -> None:
+        """Only these: others may have come since they were read."""
+        self.markers.delete_many({"_id": {"$in": list(ids)}})
+        for marker in unreadable:
+            self.markers.delete_one(this_document(marker.raw))
+
+    @store_call
+    def count_markers(self) -> int:
+        return self.markers.estimated_document_count()
+
+    # -- flows -------------------------------------------------------------------------------------------------
+
+    @store_call
+    def get(self, id: ObjectId) -> Flow | None:
+        """Raises UnreadableDocument."""
+        found = self._raw.find_one({"_id": id, **_THERE})
+        return None if found is None else readable(parse_one(NAME, bytes(found.raw), _flow))
+
+    @store_call
+    def get_many(self, ids: Iterable[ObjectId], session: ClientSession | None = None) -> dict[ObjectId, Flow]:
+        """Those that are there and can be read."""
+        found = self._raw.find({"_id": {"$in": list(ids)}, **_THERE}, session=session)
+        return {flow.id: flow for flow in parsed(NAME, found, _flow)}
+
+    @store_call
+    def latest(self, limit: int, owner: str | None = None, running: bool | None = None) -> Parsed[Flow]:
+        """The newest first; only those of an owner, or that have ended, or have not."""
+        query: Document = dict(_THERE) if owner is None else {"username": owner, **_THERE}
+        if running is not None:
+            query["ended"] = {"$exists": not running}
+        index = BY_CREATION if owner is None else BY_OWNER
+        found = self._raw.find(query, {"ends": 0}, hint=index).sort("created_at", DESCENDING).limit(limit)
+        return parsed(NAME, found, _flow)
+
+    @store_call
+    def ended_before(self, than: datetime, failed_than: datetime, limit: int) -> list[ObjectId]:
+        """Flows that may be forgotten, the oldest first; also those whose jobs have not all been removed yet."""
+        succeeded = {"ended.state": FlowState.SUCCEEDED.value, "ended.at": {"$lt": than}}
+        others = {"ended.state": {"$ne": FlowState.SUCCEEDED.value}, "ended.at": {"$lt": failed_than}}
+        query = {"$or": [succeeded, others], "ended.at": {"$lt": max(than, failed_than)}}
+        found = self.collection.find(query, {"_id": 1}, hint=BY_END, limit=limit).sort("ended.at", ASCENDING)
+        return [document["_id"] for document in found]
+
+    def touch(self, ids: Iterable[ObjectId], at: datetime, session: ClientSession) -> None:
+        """Inside the leader's transaction: conflicts with whoever pauses, cancels or forgets one of these flows."""
+        self.collection.update_many({"_id": {"$in": list(ids)}}, {"$set": {"looked_at": at}}, session=session)
+
+    def conclude(
+        self, id: ObjectId, state: FlowState | None, at: datetime, run: Iterable[On], session: ClientSession
+    ) -> None:
+        """Inside the leader's transaction: the flow has ended, or goes on again. `run` are the steps that waited for
+        the end and have been made."""
+        update: Document = {"$set": {"looked_at": at}, "$addToSet": {"run": {"$each": [on.value for on in run]}}}
+        if state is None:
+            update["$unset"] = {"ended": ""}
+        else:
+            update["$set"]["ended"] = {"at": at, "state": state.value}
+        self.collection.update_one({"_id": id}, update, session=session)
+
+    def set_flag(self, id: ObjectId, fields: Document, unset: Sequence[str], session: ClientSession) -> bool:
+        """Inside a transaction: pauses, resumes, cancels; false when there is no such flow."""
+        update: Document = {"$set": fields} if fields else {}
+        if unset:
+            update["$unset"] = dict.fromkeys(unset, "")
+        return self.collection.update_one({"_id": id, **_THERE}, update, session=session).matched_count == 1
+
+    def forget(self, id: ObjectId, session: ClientSession) -> bool:
+        """Inside a transaction: from now on it is as if there were no such flow."""
+        marked = {"$set": {"forgotten": True}}
+        return (
+            self.collection.update_one(
+                {"_id": id, "ended.at": {"$exists": True}}, marked, session=session
+            ).matched_count
+            == 1
+        )
+
+    @store_call
+    def remove(self, id: ObjectId) -> None:
+        """When its jobs are gone."""
+        self.collection.delete_one({"_id": id, "forgotten": True})
+
+    @store_call
+    def unreadable(self, limit: int) -> Sequence[Any]:
+        return parsed(NAME, self._raw.find({}, limit=limit), _flow).unreadable
+
+
+def flow_record(flow: Flow) -> Document:
+    """A new flow as it is stored."""
+    document: Document = {"_id": flow.id, "name": flow.name, "created_at": flow.created_at}
+    if flow.owner is not None:
+        document["username"] = flow.owner
+    if flow.ends:
+        document["ends"] = [{"on": on.value, "job": job} for on, job in flow.ends]
+    return document
+
+
+def markers_of(ended: Iterable[bytes | Document]) -> list[Marker]:
+    """The markers that must be left when these are archived: one for each flow that they are steps of."""
+    steps: dict[ObjectId, set[JobId]] = {}
+    for document in ended:
+        place = flow_of(document)
+        if place is not None:
+            steps.setdefault(place.flow, set()).add(place.step)
+    return [Marker(flow, ended=frozenset(some)) for flow, some in steps.items()]
+
+
+def marker_document(marker: Marker) -> Document:
+    document: Document = {"_id": marker.id, "flow": marker.flow}
+    for name in ("ended", "added"):
+        if steps := getattr(marker, name):
+            document[name] = list(steps)
+    return {**document, "all": True} if marker.all else document
+
+
+def merged(markers: Iterable[Marker]) -> dict[ObjectId, Marker]:
+    """All that is to be looked at, by flow."""
+    all_: dict[ObjectId, Marker] = {}
+    for marker in markers:
+        known = all_.get(marker.flow, Marker(marker.flow))
+        all_[marker.flow] = replace(
+            known,
+            ended=known.ended | marker.ended,
+            added=known.added | marker.added,
+            all=known.all or marker.all,
+        )
+    return all_
+
+
+def _flow(document: Document) -> Flow:
+    """The parser."""
+    ended = fields.mapping(document, "ended", None)
+    return Flow(
+        id=_object_id(document, "_id"),
+        name=fields.text(document, "name"),
+        created_at=fields.moment(document, "created_at"),
+        owner=fields.text(document, "username", None),
+        ends=tuple(fields.array(document, "ends", _end, ())),
+        run=frozenset(On(on) for on in fields.texts(document, "run", ())),
+        paused=cancellation_from(document.get("paused")),
+        cancel=cancellation_from(document.get("cancel")),
+        ended_at=None if ended is None else fields.moment(ended, "at"),
+        outcome=None if ended is None else FlowState(fields.text(ended, "state")),
+    )
+
+
+def _end(place: str, value: Any) -> tuple[On, Document]:
+    each = fields.mapping({place: value}, place)
+    return On(fields.text(each, "on")), fields.mapping(each, "job")
+
+
+def _marker(document: Document) -> Marker:
+    """The parser."""
+    steps = {name: frozenset(fields.array(document, name, fields.job_id, ())) for name in ("ended", "added")}
+    return Marker(
+        _object_id(document, "flow"), steps["ended"], steps["added"], bool(document.get("all")), document["_id"]
+    )
+
+
+def _object_id(document: Document, name: str) -> ObjectId:
+    value = document.get(name)
+    if not isinstance(value, ObjectId):
+        raise UnreadableDocument(f"{name} must be an ObjectId")
+    return value

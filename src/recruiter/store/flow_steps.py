@@ -1,0 +1,263 @@
+"""The steps of flows: jobs that wait in `scheduled`, and jobs that have ended in `archived`, by their flow.
+
+A step is named by its first job. It is pending while one of its jobs is in `scheduled`; else it has succeeded if one of
+them has, and failed if none has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from bson import ObjectId
+from pymongo import DESCENDING, UpdateOne
+from pymongo.client_session import ClientSession
+from pymongo.collection import Collection
+
+from recruiter.domain.flow.step import FlowStep, StepState
+from recruiter.domain.job import JobId
+from recruiter.domain.names import ASIDE, BLOCKED_LANE, CANCELLED_LANE
+from recruiter.domain.state import Why
+from recruiter.store.codec import RAW, Document, decode_leniently, flow_of
+from recruiter.store.collections import archived, scheduled
+from recruiter.store.collections.archived import Archived
+from recruiter.store.collections.flows import Marker
+from recruiter.store.collections.scheduled import Scheduled
+from recruiter.store.errors import store_call
+
+_AT_ONCE = 1000
+"""Steps that are asked for in one query."""
+TAIL = 20
+"""Of a step that waits for very many, the last of them are looked at first: they were added last, and mostly run last.
+As long as one of them is pending, the others need not be read."""
+_FAILED_FOR_OTHERS: Document = {"why": Why.DEPENDENCY_FAILED.value, "recovered_as": None}
+
+
+_AFTER: Document = {"$ifNull": ["$flow.after", []]}
+_LITTLE: Document = {
+    "waits": {"$size": _AFTER},
+    "flow": {
+        **{name: f"$flow.{name}" for name in ("id", "step", "on", "any")},
+        "after": {"$slice": [_AFTER, -TAIL]},
+    },
+}
+"""What is read of a step before it is known whether there is something to do."""
+
+
+class Found(NamedTuple):
+    """A job that a marker is about."""
+
+    id: JobId
+    ended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A step that may have to be released, archived, or brought back."""
+
+    id: JobId
+    place: FlowStep
+    ended: bool = False
+    """It is in the archive, because a dependency failed."""
+    whole: bool = True
+    """Whether `place.after` is all that it waits for, or only the last of it."""
+
+
+class FlowSteps:
+    def __init__(self, scheduled: Scheduled, archived: Archived) -> None:
+        self._scheduled = scheduled.collection
+        self._archived = archived.collection
+
+    # -- for the leader ------------------------------------------------------------------------------------------
+
+    @store_call
+    def candidates(self, marker: Marker) -> list[Found]:
+        """The steps that a marker is about: blocked ones, and those that were archived because a dependency failed."""
+        found: dict[JobId, Found] = {}
+        for query, index in _queries(marker):
+            for ended, collection, where in self._places:
+                for document in collection.find({**query, **where}, {"_id": 1}, hint=index):
+                    found[document["_id"]] = Found(document["_id"], ended)
+        return list(found.values())
+
+    @store_call
+    def look_at(self, found: Sequence[Found]) -> list[Candidate]:
+        """Those of them that are still such, each with at most the last of what it waits for."""
+        looked: dict[JobId, Candidate] = {}
+        for ended, collection, where in self._places:
+            ids = [each.id for each in found if each.ended == ended]
+            raw: Collection[Any] = collection.with_options(codec_options=RAW)
+            pipeline = [{"$match": {"_id": {"$in": ids}, **where}}, {"$project": _LITTLE}]
+            for document in raw.aggregate(pipeline) if ids else ():
+                fields = decode_leniently(bytes(document.raw))[0]
+                place = flow_of(fields)
+                if place is not None:
+                    looked[fields["_id"]] = Candidate(fields["_id"], place, ended, whole=fields["waits"] <= TAIL)
+        return [looked[each.id] for each in found if each.id in looked]
+
+    @property
+    def _places(self) -> tuple[tuple[bool, Collection[Document], Document], ...]:
+        return (False, self._scheduled, {"lane": BLOCKED_LANE}), (True, self._archived, _FAILED_FOR_OTHERS)
+
+    @store_call
+    def whole(
+        self, candidates: Sequence[Candidate], session: ClientSession | None = None
+    ) -> list[tuple[JobId, FlowStep, Document]]:
+        """All that is stored of them now; those that are no longer candidates are left out."""
+        found: list[tuple[JobId, FlowStep, Document]] = []
+        for ended, collection, where in self._places:
+            ids = [each.id for each in candidates if each.ended == ended]
+            if ids:
+                for document in collection.find({"_id": {"$in": ids}, **where}, session=session):
+                    place = flow_of(document)
+                    if place is not None:
+                        found.append((document["_id"], place, document))
+        return found
+
+    @store_call
+    def states(
+        self, flow: ObjectId, steps: Iterable[JobId], session: ClientSession | None = None
+    ) -> dict[JobId, StepState]:
+        """The states of these steps; those that are gone are left out."""
+        wanted = list(dict.fromkeys(steps))
+        states: dict[JobId, StepState] = {}
+        for start in range(0, len(wanted), _AT_ONCE):
+            some = wanted[start : start + _AT_ONCE]
+            # First those that wait: a step that ends between the two reads is found in one of them.
+            pending = self._pending(flow, some, session)
+            states |= dict.fromkeys(pending, StepState.PENDING)
+            rest = [step for step in some if step not in pending]
+            query = {"flow.id": flow, "flow.step": {"$in": rest}}
+            fields = {"_id": 0, "flow.step": 1, "done": 1}
+            for ended in self._archived.find(query, fields, hint=archived.BY_FLOW, session=session) if rest else ():
+                step = ended["flow"]["step"]
+                if ended["done"] or states.get(step) is not StepState.SUCCEEDED:
+                    states[step] = StepState.SUCCEEDED if ended["done"] else StepState.FAILED
+        return states
+
+    @store_call
+    def pending_among(self, flow: ObjectId, steps: Sequence[JobId]) -> set[JobId]:
+        """Those of these steps that have not ended."""
+        found: set[JobId] = set()
+        for start in range(0, len(steps), _AT_ONCE):
+            found |= self._pending(flow, steps[start : start + _AT_ONCE], None)
+        return found
+
+    def _pending(self, flow: ObjectId, steps: Sequence[JobId], session: ClientSession | None) -> set[JobId]:
+        query = {"flow.id": flow, "flow.step": {"$in": list(steps)}}
+        found = self._scheduled.find(query, {"_id": 0, "flow.step": 1}, hint=scheduled.BY_FLOW, session=session)
+        return {document["flow"]["step"] for document in found}
+
+    @store_call
+    def goes_on(self, flow: ObjectId, session: ClientSession | None = None, *, all: bool = False) -> bool:
+        """Whether one of its steps waits or runs; with `all`, also one that waited for the end of the flow."""
+        query: Document = {"flow.id": flow, **({} if all else {"flow.on": None})}
+        newest = [("flow.id", DESCENDING), ("flow.step", DESCENDING)]
+        return (
+            self._scheduled.find_one(query, {"_id": 1}, sort=newest, hint=scheduled.BY_FLOW, session=session)
+            is not None
+        )
+
+    def count_failed(self, flow: ObjectId, session: ClientSession) -> int:
+        """How many of its steps have ended and not succeeded. Inside a transaction, when all have ended."""
+        query = {"flow.id": flow, "flow.on": None, "done": False, "recovered_as": None}
+        return self._archived.count_documents(query, hint=archived.BY_FLOW, session=session)
+
+    def results(self, flow: ObjectId, steps: Sequence[JobId], session: ClientSession) -> list[Document]:
+        """What these steps have returned, as it is stored."""
+        found: list[Document] = []
+        for start in range(0, len(steps), _AT_ONCE):
+            query = {"flow.id": flow, "flow.step": {"$in": list(steps[start : start + _AT_ONCE])}, "done": True}
+            fields = {"_id": 0, "flow.step": 1, "result": 1}
+            for ended in self._archived.find(query, fields, hint=archived.BY_FLOW, session=session):
+                found.append({"step": ended["flow"]["step"], "value": ended.get("result")})
+        return found
+
+    def release(self, released: Sequence[tuple[JobId, Document]], session: ClientSession) -> None:
+        """Inside the leader's transaction: gives each of these blocked steps its new fields."""
+        writes = [UpdateOne({"_id": id, "lane": BLOCKED_LANE}, {"$set": fields}) for id, fields in released]
+        if writes:
+            self._scheduled.bulk_write(writes, ordered=False, session=session)
+
+    def insert(self, jobs: Sequence[Document], session: ClientSession) -> None:
+        """Inside the leader's transaction: steps that waited for the end of their flow."""
+        if jobs:
+            self._scheduled.insert_many(jobs, session=session)
+
+    # -- for people ----------------------------------------------------------------------------------------------
+
+    @store_call
+    def hold(self, flow: ObjectId) -> int:
+        """Takes the waiting steps of a paused flow out of their lanes; returns how many."""
+        query = {"flow.id": flow, "lane": {"$gt": "", "$nin": list(ASIDE)}}
+        update = {"$set": {"lane": BLOCKED_LANE}}
+        return self._scheduled.update_many(query, update, hint=scheduled.BY_FLOW).modified_count
+
+    @store_call
+    def flag(self, flow: ObjectId, flag: Document) -> int:
+        """Raises the cancel flag on every step that has not ended; returns how many."""
+        query = {"flow.id": flow, "lane": {"$gt": "", "$ne": CANCELLED_LANE}}
+        update = {"$set": {"cancel": flag, "lane": CANCELLED_LANE}}
+        return self._scheduled.update_many(query, update, hint=scheduled.BY_FLOW).modified_count
+
+    @store_call
+    def failed(self, flow: ObjectId, limit: int) -> list[JobId]:
+        """Jobs whose steps have failed by themselves, were cancelled or expired, and have not been recovered."""
+        query = {"flow.id": flow, "done": False, "recovered_as": None, "why": {"$ne": Why.DEPENDENCY_FAILED.value}}
+        return [
+            document["_id"] for document in self._archived.find(query, {"_id": 1}, hint=archived.BY_FLOW, limit=limit)
+        ]
+
+    @store_call
+    def known(self, flow: ObjectId, steps: Sequence[JobId]) -> set[JobId]:
+        """Those of these that are steps of the flow."""
+        return set(self.states(flow, steps))
+
+    @store_call
+    def rows(self, flow: ObjectId, fields: Document) -> list[Document]:
+        """All jobs of the flow, waiting and ended, with these fields; a job that has just ended may be there twice."""
+        query = {"flow.id": flow}
+        waiting = list(self._scheduled.find(query, fields, hint=scheduled.BY_FLOW))
+        return [*waiting, *self._archived.find(query, fields, hint=archived.BY_FLOW)]
+
+    @store_call
+    def counts(self, flow: ObjectId) -> tuple[dict[str, int], dict[str, int]]:
+        """How many steps are in which lane, and how many have ended for which reason; recovered ones count once."""
+        match: Document = {"flow.id": flow, "flow.on": None}
+        lanes: list[Document] = [{"$match": match}, {"$group": {"_id": "$lane", "steps": {"$sum": 1}}}]
+        last = {"$or": [{"done": True}, {"recovered_as": None}]}
+        whys: list[Document] = [{"$match": {**match, **last}}, {"$group": {"_id": "$why", "steps": {"$sum": 1}}}]
+        return (
+            {str(row["_id"]): row["steps"] for row in self._scheduled.aggregate(lanes, hint=scheduled.BY_FLOW)},
+            {str(row["_id"]): row["steps"] for row in self._archived.aggregate(whys, hint=archived.BY_FLOW)},
+        )
+
+    @store_call
+    def count_running(self, flow: ObjectId, held: Sequence[JobId]) -> int:
+        """How many of these jobs are steps of the flow."""
+        return self._scheduled.count_documents({"_id": {"$in": list(held)}, "flow.id": flow, "flow.on": None})
+
+    @store_call
+    def remove(self, flow: ObjectId, batch: int) -> int:
+        """Removes up to a batch of the ended jobs of a flow that is forgotten; returns how many."""
+        found = self._archived.find({"flow.id": flow}, {"_id": 1}, hint=archived.BY_FLOW, limit=batch)
+        ids = [document["_id"] for document in found]
+        return self._archived.delete_many({"_id": {"$in": ids}}).deleted_count if ids else 0
+
+
+assert (scheduled.BY_FLOW, scheduled.BY_DEPENDENCY) == (archived.BY_FLOW, archived.BY_DEPENDENCY)
+
+
+def _queries(marker: Marker) -> Iterator[tuple[Document, str]]:
+    of_flow = {"flow.id": marker.flow}
+    if marker.all:
+        yield of_flow, scheduled.BY_FLOW
+        return
+    for steps, field, index in (
+        (marker.ended, "flow.after", scheduled.BY_DEPENDENCY),
+        (marker.added, "flow.step", scheduled.BY_FLOW),
+    ):
+        some = list(steps)
+        for start in range(0, len(some), _AT_ONCE):
+            yield {**of_flow, field: {"$in": some[start : start + _AT_ONCE]}}, index

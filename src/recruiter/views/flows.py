@@ -1,0 +1,169 @@
+"""Flows: the state of a flow and of its steps, from what is stored of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from bson import ObjectId
+
+from recruiter.domain.flow.step import FlowState, On
+from recruiter.domain.job import JobId
+from recruiter.domain.names import BLOCKED_LANE
+from recruiter.domain.state import State, Why
+from recruiter.domain.text import shown
+from recruiter.errors import FlowNotFound
+from recruiter.store.codec import Document, flow_of
+from recruiter.store.collections.flows import Flow
+from recruiter.store.database import Store
+
+BLOCKED = "blocked"
+_SHOWN: Document = {
+    **dict.fromkeys(("task", "lane", "flow.id", "flow.step", "flow.after", "flow.any", "flow.on", "done", "why"), 1),
+    **dict.fromkeys(("reason", "archived_at", "recovered_as", "recovered_from", "attempts", "scheduled_at"), 1),
+    **dict.fromkeys(("last_execution.started_at", "last_execution.class", "last_execution.message", "locked_at"), 1),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """A step of a flow, as it is now."""
+
+    step: JobId
+    """The id of its first job; others wait for this."""
+    job: JobId
+    """Its last job: another one if it was recovered."""
+    task: str
+    state: str
+    """Of its last job: `blocked`, `waiting`, `running`, `succeeded`, `failed`, `cancelled` or `lost`."""
+    after: tuple[JobId, ...] = ()
+    any: frozenset[JobId] = frozenset()
+    on: On | None = None
+    why: str | None = None
+    """Why its last job ended, one of `Why`."""
+    error: str | None = None
+    attempts: int = 0
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FlowReport:
+    """A flow, as it is now."""
+
+    id: ObjectId
+    name: str
+    owner: str | None
+    state: FlowState
+    created_at: datetime
+    ended_at: datetime | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """How many steps are in which state."""
+    note: str | None = None
+    """Who paused or cancelled it, and why."""
+
+    @property
+    def total(self) -> int:
+        """How many steps it has, as far as they have been added."""
+        return sum(self.counts.values())
+
+    @property
+    def progress(self) -> float:
+        """The share of its steps that have ended, from 0 to 1."""
+        left = sum(self.counts.get(state, 0) for state in _NOT_ENDED)
+        return 1.0 if not self.total else (self.total - left) / self.total
+
+
+_NOT_ENDED = (BLOCKED, State.WAITING.value, State.RUNNING.value)
+
+
+def flow_report(store: Store, id: ObjectId) -> FlowReport:
+    """Raises FlowNotFound."""
+    return _reported(store, found(store, id), _held(store))
+
+
+def flow_reports(store: Store, limit: int, owner: str | None = None, running: bool | None = None) -> list[FlowReport]:
+    """The newest flows."""
+    held = _held(store)
+    return [_reported(store, flow, held) for flow in store.flows.latest(limit, owner, running)]
+
+
+def flow_id(id: ObjectId | str) -> ObjectId:
+    """The id of a flow, which may be given as text. Raises FlowNotFound."""
+    if isinstance(id, ObjectId):
+        return id
+    if not isinstance(id, str) or not ObjectId.is_valid(id):
+        raise FlowNotFound(f"{shown(id)} is not the id of a flow: these have 24 digits and letters up to f")
+    return ObjectId(id)
+
+
+def found(store: Store, id: ObjectId) -> Flow:
+    """Raises FlowNotFound."""
+    flow = store.flows.get(id)
+    if flow is None:
+        raise FlowNotFound(f"there is no flow {id}: it was forgotten with its jobs, or never was")
+    return flow
+
+
+def step_reports(store: Store, id: ObjectId) -> list[StepReport]:
+    """Every step of the flow, each once, in the order in which they were added."""
+    held = _held(store)
+    latest: dict[JobId, StepReport] = {}
+    for row in store.flow_steps.rows(id, _SHOWN):
+        step = _step(row, held)
+        if step is not None and (step.step not in latest or not row.get("recovered_as")):
+            latest[step.step] = step
+    return sorted(latest.values(), key=lambda step: (step.on is not None, str(step.step)))
+
+
+def _step(row: Document, held: set[JobId]) -> StepReport | None:
+    place = flow_of(row)
+    if place is None:
+        return None
+    last = row.get("last_execution") or {}
+    error = row.get("reason") or ": ".join(filter(None, (last.get("class"), last.get("message"))))
+    return StepReport(
+        place.step,
+        row["_id"],
+        str(row.get("task", "")),
+        _state(row, held),
+        place.after,
+        place.any,
+        place.on,
+        row.get("why"),
+        str(error) if error else None,
+        row.get("attempts") or 0,
+        row.get("locked_at") or last.get("started_at"),
+        row.get("archived_at"),
+    )
+
+
+def _state(row: Mapping[str, Any], held: set[JobId]) -> str:
+    if "archived_at" in row:
+        return State.at_the_end(bool(row.get("done")), str(row.get("why"))).value
+    if row["_id"] in held:
+        return State.RUNNING.value
+    return BLOCKED if row.get("lane") == BLOCKED_LANE else State.WAITING.value
+
+
+def _reported(store: Store, flow: Flow, held: Sequence[JobId] | set[JobId]) -> FlowReport:
+    lanes, whys = store.flow_steps.counts(flow.id)
+    running = store.flow_steps.count_running(flow.id, list(held)) if held and lanes else 0
+    counts = {BLOCKED: lanes.pop(BLOCKED_LANE, 0), State.RUNNING.value: running}
+    counts[State.WAITING.value] = max(0, sum(lanes.values()) - running)
+    for why, steps in whys.items():
+        state = State.at_the_end(why == Why.DONE, why).value
+        counts[state] = counts.get(state, 0) + steps
+    flag = flow.cancel or flow.paused
+    told = None
+    if flag is not None:
+        what = "cancelled" if flow.cancel is not None else "paused"
+        told = f"{what} by {flag.by or 'somebody'}: {flag.reason or 'no reason given'}"
+    counts = {state: counts[state] for state in (BLOCKED, *(each.value for each in State)) if counts.get(state)}
+    return FlowReport(flow.id, flow.name, flow.owner, flow.state, flow.created_at, flow.ended_at, counts, told)
+
+
+def _held(store: Store) -> set[JobId]:
+    return store.roster.held()

@@ -1,0 +1,48 @@
+"""The graph of a flow, laid out for a drawing: one column for each depth, lines from left to right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from recruiter.domain.flow.graph import layers
+from recruiter.web.views import FlowEdge, FlowGraph, FlowNode, FlowStepRow
+
+BOX, GAP = (190, 44), (70, 14)
+FOLDED = 6
+"""So many steps of one column that look alike and stand between the same others are one box."""
+MOST = 300
+"""Boxes in a drawing; a larger flow is shown as a list only."""
+
+
+def drawn(steps: Sequence[FlowStepRow]) -> FlowGraph | None:
+    """None when there are too many boxes for anybody to read."""
+    by_id = {step.step: step for step in steps if step.on is None}
+    graph = {id: [other for other in step.after if other in by_id] for id, step in by_id.items()}
+    dependents: dict[str, list[str]] = {id: [] for id in graph}
+    for id, after in graph.items():
+        for other in after:
+            dependents[other].append(id)
+    box_of: dict[str, int] = {}
+    nodes: list[FlowNode] = []
+    for depth, layer in enumerate(layers(graph)):
+        alike: dict[object, list[str]] = {}
+        for id in layer:
+            kind = (by_id[id].task, by_id[id].state, tuple(graph[id]), tuple(dependents[id]))
+            alike.setdefault(kind, []).append(id)
+        boxes = [box for ids in alike.values() for box in ([ids] if len(ids) >= FOLDED else [[id] for id in ids])]
+        for row, ids in enumerate(boxes):
+            box_of |= dict.fromkeys(ids, len(nodes))
+            nodes.append(FlowNode(by_id[ids[0]], len(ids), depth * (BOX[0] + GAP[0]), row * (BOX[1] + GAP[1])))
+            if len(nodes) > MOST:
+                return None
+    ends = {(box_of[other], box_of[id], other in by_id[id].any) for id in graph for other in graph[id]}
+    edges = [_edge(nodes[one], nodes[other], any_) for one, other, any_ in sorted(ends)]
+    width = max((node.x for node in nodes), default=0) + BOX[0]
+    height = max((node.y for node in nodes), default=0) + BOX[1]
+    return FlowGraph(width, height, nodes, edges)
+
+
+def _edge(one: FlowNode, other: FlowNode, any_: bool) -> FlowEdge:
+    x1, y1, x2, y2 = one.x + BOX[0], one.y + BOX[1] / 2, other.x, other.y + BOX[1] / 2
+    middle = (x1 + x2) / 2
+    return FlowEdge(f"M{x1},{y1} C{middle},{y1} {middle},{y2} {x2},{y2}", any_)

@@ -1,0 +1,117 @@
+"""`recruiter flow …`: what a person sees and what a script can rely on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from recruiter import FlowHandle, Recruiter
+from recruiter.store.database import Store
+from tests.cli_here import here
+from tests.flows import Stage
+
+Command = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def command(target: str) -> Command:
+    return lambda *arguments: here(target, "flow", *arguments)
+
+
+@pytest.fixture
+def stage(target: str, store: Store) -> Iterator[Stage]:
+    del store  # prepared
+    with Recruiter(target) as recruiter:
+
+        @recruiter.task
+        def resize(width: int) -> None: ...
+
+        @recruiter.task
+        def merge() -> None: ...
+
+        yield Stage(recruiter)
+
+
+@pytest.fixture
+def handle(stage: Stage) -> FlowHandle:
+    flow = stage.recruiter.flow("thumbnails", owner="ada")
+    first = flow.add("resize", 0)
+    parts = flow.add_many("resize", [(width,) for width in range(1, 7)], after=first)
+    flow.add("merge", after=parts)
+    flow.on_end("merge")
+    return flow.start()
+
+
+def test_list(stage: Stage, handle: FlowHandle, command: Command) -> None:
+    stage.run(stage.ready()[0])
+    stage.settle_down()
+
+    code, said = command("list")
+
+    assert code == 0
+    (line,) = [line for line in said.splitlines() if str(handle.id) in line]
+    assert "thumbnails" in line
+    assert "12%" in line
+    assert "1 blocked, 6 waiting, 1 succeeded" in line
+    code, said = command("list", "--output", "json", "--owner", "ada", "--running")
+    (row,) = json.loads(said)
+    assert (row["name"], row["steps"], row["progress"]) == ("thumbnails", 8, 0.125)
+    assert command("list", "--no-running") == (0, "There are no flows.\n")
+
+
+def test_show_is_a_tree_with_states(stage: Stage, handle: FlowHandle, command: Command) -> None:
+    (first,) = stage.ready()
+    stage.run(first)
+    stage.settle_down()
+    failing, *others = stage.ready()
+    stage.run(failing, *others, fails=[failing])
+    stage.settle_down()
+    stage.run(*stage.ready())
+
+    code, said = command("show", str(handle.id))
+
+    assert code == 0
+    head, *lines = said.splitlines()
+    assert head.startswith(f"flow thumbnails ({handle.id}, of ada): failed, 8 steps: 6 succeeded, 2 failed")
+    assert lines[0].startswith(f"resize  succeeded  {first}")
+    assert lines[1].startswith(f"├─ resize  failed  {failing}")
+    assert "ValueError: no good" in lines[1]
+    assert lines[2].startswith("├─ resize × 5  succeeded")
+    assert "merge  failed" in lines[3]
+    assert lines[3].startswith("└─ merge")
+    assert "(after 6 steps)" in lines[3]
+    assert lines[4].startswith("on end: merge  succeeded")
+    code, said = command("show", str(handle.id), "--output", "json")
+    shown = json.loads(said)
+    assert [step["state"] for step in shown["flow"]][:3] == ["succeeded", "failed", "succeeded"]
+
+
+def test_pause_resume_cancel_retry(stage: Stage, handle: FlowHandle, command: Command) -> None:
+    id = str(handle.id)
+
+    assert command("pause", id, "--reason", "lunch", "--by", "ada")[0] == 0
+    assert stage.ready() == []
+    assert "paused by ada: lunch" in command("list")[1]
+    assert command("resume", id)[0] == 0
+    stage.settle_down()
+    assert len(stage.ready()) == 1
+
+    code, said = command("cancel", id)
+    assert code == 1
+    assert "--yes" in said
+    assert command("cancel", id, "--yes")[1].startswith("8 steps are cancelled")
+    stage.settle_down()
+    assert "cancelled" in command("list")[1]
+    assert command("retry", id) == (0, "8 steps are recovered\n")
+
+
+def test_an_unknown_flow(stage: Stage, command: Command) -> None:
+    del stage
+
+    for verb in ("show", "pause", "resume", "retry"):
+        code, said = command(verb, "6afbf38fd1b5b741bf1a5de1")
+        assert code == 1
+        assert "there is no flow 6afbf38fd1b5b741bf1a5de1" in said
+    assert "is not the id of a flow" in command("show", "thumbnails")[1]

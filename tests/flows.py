@@ -1,0 +1,127 @@
+"""A leader and a worker for flows, moved by hand, one step at a time: no processes, and a real MongoDB."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bson import ObjectId
+
+from recruiter import Recruiter
+from recruiter.domain.job import Execution, JobId
+from recruiter.domain.names import ASIDE
+from recruiter.domain.retry.decision import Archive
+from recruiter.domain.state import Why
+from recruiter.steps.cancel import archive_cancelled, archive_expired
+from recruiter.steps.release import Released, release
+from recruiter.steps.settle import settle
+from recruiter.store import outcomes
+from recruiter.store.codec import Document, decode
+from recruiter.store.collections.leases import Lease
+from recruiter.store.database import Store
+from recruiter.store.outcomes import Outcome
+from tests.samples import on_the_roster
+
+
+class Stage:
+    """Whoever leads and works, on one database."""
+
+    def __init__(self, recruiter: Recruiter) -> None:
+        self.recruiter = recruiter
+        self.store: Store = recruiter.store
+        self.lease = self.take_the_lead()
+        self.worker = "w1"
+        on_the_roster(self.store, self.worker, self.lease.term)
+
+    # -- the leader ----------------------------------------------------------------------------------------------
+
+    def take_the_lead(self) -> Lease:
+        """A new term, whoever led before."""
+        leases = self.store.leases
+        mine = leases.acquire(leases.look(), str(ObjectId()), {"host": "here", "pid": 1})
+        assert mine is not None
+        self.store.roster.raise_term(mine.term)
+        self.lease = mine
+        return mine
+
+    def look(self, lease: Lease | None = None, enough: Callable[[], bool] = lambda: False) -> Released:
+        """One look at the markers."""
+        lease = lease or self.lease
+        return release(self.store, self.store.clock.now(), lease.term, lease.holder or "", enough)
+
+    def settle_down(self) -> None:
+        """The leader looks and archives until there is nothing more to do."""
+        while True:
+            ended = self.archive_cancelled()
+            if not self.look().markers and not ended:
+                return
+
+    def archive_cancelled(self) -> int:
+        """Archives what was cancelled or has expired; returns how many."""
+        given = self.store, self.store.clock, self.lease.term, self.lease.holder or ""
+        return len(archive_cancelled(*given)) + len(archive_expired(*given))
+
+    # -- the worker ----------------------------------------------------------------------------------------------
+
+    def ready(self) -> list[JobId]:
+        """Jobs that a worker may be given, in the order in which they were made."""
+        query = {"lane": {"$gt": "", "$nin": list(ASIDE)}, "_id": {"$nin": list(self.store.roster.held())}}
+        return [document["_id"] for document in self.store.scheduled.collection.find(query, {"_id": 1}).sort("_id", 1)]
+
+    def give(self, *ids: JobId) -> None:
+        assert self.store.roster.assign({self.worker: list(ids)}, self.lease.term)
+
+    def run(self, *ids: JobId, fails: Sequence[JobId] = ()) -> dict[JobId, Any]:
+        """Gives these jobs to the worker and settles them: they succeed, but for those that fail. Returns what each of
+        them was given as its arguments."""
+        self.give(*ids)
+        return self.settle(*ids, fails=fails)
+
+    def settle(self, *ids: JobId, fails: Sequence[JobId] = ()) -> dict[JobId, Any]:
+        ended: list[tuple[JobId, Outcome | None]] = []
+        arguments: dict[JobId, Any] = {}
+        for id, raw in self.store.scheduled.fetch(list(ids)):
+            document = decode(raw)
+            ended.append((id, self.outcome(document, fails=id in fails)))
+            arguments[id] = self.arguments(document)
+        settle(self.store, self.worker, ended, {})
+        return arguments
+
+    def outcome(self, document: Document, *, fails: bool) -> Outcome:
+        now = self.store.clock.now()
+        execution = Execution(now, now, self.worker, exception="ValueError" if fails else None, message="no good")
+        if fails:
+            return outcomes.failed(document, execution, now, Archive(Why.TRIED_TOO_MANY_TIMES))
+        return outcomes.succeeded(document, execution, now, str(document["_id"]))
+
+    def arguments(self, document: Document) -> Any:
+        from recruiter.steps.execute import _arguments  # noqa: PLC0415
+
+        return _arguments(document)
+
+    def dies(self) -> None:
+        """The worker is retired while it holds jobs; another one joins."""
+        roster = self.store.roster.read()
+        beats = next(worker.beats for worker in roster if worker.id == self.worker)
+        entry = self.store.transactions.retire(self.worker, beats, lambda _entry, _jobs: outcomes.OutcomeBatch())
+        assert entry is not None
+        self.worker = f"{self.worker}+"
+        on_the_roster(self.store, self.worker, self.lease.term)
+
+    # -- what there is -------------------------------------------------------------------------------------------
+
+    def tasks(self) -> list[str]:
+        """The tasks of the jobs that a worker may be given."""
+        return [
+            str(document["task"]) for _, raw in self.store.scheduled.fetch(self.ready()) for document in [decode(raw)]
+        ]
+
+    def why(self, id: JobId) -> str | None:
+        """Why a job ended; None while it waits or runs."""
+        ended = self.store.archived.get(id)
+        return None if ended is None else ended.why
+
+    def lane(self, id: JobId) -> str:
+        found = self.store.scheduled.collection.find_one({"_id": id})
+        assert found is not None
+        return str(found["lane"])

@@ -1,0 +1,91 @@
+"""Flows with real processes, which are killed. The whole of it, with 1,000 parts, is `benchmarks/flows.py --kill`."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from recruiter import FlowHandle, FlowState
+from recruiter.store.database import Store
+from tests.applications import flows
+from tests.conftest import Process, Starter, eventually
+from tests.processes.conftest import Lead
+
+FLOWS = flows.__file__
+QUICK = {"RECRUITER_CONSIDERED_DEAD_AFTER": "2s", "RECRUITER_LEASE_TIME": "1s", "RECRUITER_HEARTBEAT": "0.2s"}
+PARTS = 100
+
+
+@pytest.fixture(autouse=True)
+def application(target: str, store: Store) -> Iterator[None]:
+    del store  # prepared
+    flows.recruiter.point_at(target)
+    yield
+    flows.recruiter.close()
+
+
+def fan_out(folder: Path, parts: int, wait: float = 0.0) -> FlowHandle:
+    flow = flows.recruiter.flow("fan-out")
+    one = flow.add(flows.begin, str(folder))
+    some = [flow.add(flows.part, str(folder), one.result, number, wait) for number in range(parts)]
+    flow.add(flows.total, str(folder), [part.result for part in some])
+    flow.on_success(flows.end, str(folder))
+    return flow.start()
+
+
+def test_a_flow_runs_from_step_to_step(start: Starter, lead: Lead, tmp_path: Path) -> None:
+    lead()
+    start("start", "worker", "--bootstrap", FLOWS)
+    handle = fan_out(tmp_path, 20)
+    again = flows.recruiter.flow("countdown")
+    again.add(flows.countdown, str(tmp_path), 5)
+    counted = again.start()
+
+    assert handle.wait(60).state is FlowState.SUCCEEDED
+    assert counted.wait(60).counts == {"succeeded": 6}
+    eventually(lambda: "end" in flows.lines(tmp_path))
+    assert flows.recruiter.find(handle.steps()[21].job).result == sum(range(20))
+
+
+def test_a_fan_out_survives_killed_workers_and_leaders(start: Starter, store: Store, tmp_path: Path) -> None:
+    """Given a fan-out and fan-in, when workers and leaders are killed at every stage, then each step succeeds once,
+    each ran at least once, and the last one sees all results."""
+
+    def starts(name: str) -> Process:
+        return start("start", name, "--bootstrap", FLOWS, *(["--processes", "2"] if name == "worker" else []), **QUICK)
+
+    fleet = {name: starts(name) for name in ("recruiter", "worker")}
+    handle = fan_out(tmp_path, PARTS, 0.02)
+    # when the first is killed at the beginning, in the middle and near the end
+    for progress, name in (
+        (0.01, "recruiter"),
+        (0.2, "worker"),
+        (0.5, "recruiter"),
+        (0.8, "worker"),
+        (0.98, "recruiter"),
+    ):
+        eventually(partial(_is_at, handle, progress))
+        fleet[name].signal(signal.SIGKILL)
+        fleet[name] = starts(name)
+
+    report = handle.wait(120)
+
+    assert (report.state, report.counts) == (FlowState.SUCCEEDED, {"succeeded": PARTS + 2})
+    eventually(lambda: "end" in flows.lines(tmp_path))
+    ended = list(store.archived.collection.find({"flow.id": handle.id, "flow.on": None}))
+    assert Counter(job["flow"]["step"] for job in ended) == {job["flow"]["step"]: 1 for job in ended}
+    (total,) = [job for job in ended if job["task"] == "total"]
+    assert total["result"] == sum(range(PARTS))
+    ran = Counter(flows.lines(tmp_path))
+    assert set(ran) == {"begin", "total", "end", *(f"part {number}" for number in range(PARTS))}
+    # only what a killed worker ran at that moment, or had not written down yet, ran again
+    assert sum(ran.values()) - len(ran) <= 2 * 20
+
+
+def _is_at(handle: FlowHandle, progress: float) -> bool:
+    return handle.report().progress >= progress

@@ -1,0 +1,286 @@
+"""The rules of releasing steps, each with what goes wrong without it: the same story is told once as it is, and once
+with the rule taken away, and then it must end badly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from recruiter import FlowHandle, JobNotFound, Recruiter, Step, Superseded
+from recruiter.domain.job import JobId
+from recruiter.steps import release as step
+from recruiter.steps.clean import clean
+from recruiter.store import in_session
+from recruiter.store.codec import Document
+from recruiter.store.collections import archived
+from recruiter.store.collections.flows import Flows, Marker
+from recruiter.store.flow_steps import Candidate, FlowSteps, Found
+from recruiter.store.transactions import Transactions
+from tests.flows import Stage
+
+
+@pytest.fixture
+def stage(recruiter: Recruiter) -> Stage:
+    @recruiter.task
+    def work(name: str) -> None: ...
+
+    return Stage(recruiter)
+
+
+Story = Callable[[Stage], None]
+Mutant = Callable[[pytest.MonkeyPatch], None]
+
+
+def chain_of(stage: Stage, *names: str) -> tuple[list[Step[Any]], FlowHandle]:
+    """Steps that wait for each other, in this order."""
+    flow = stage.recruiter.flow("f")
+    steps: list[Step[Any]] = []
+    for name in names:
+        steps.append(flow.add("work", name, after=steps[-1:]))
+    return steps, flow.start()
+
+
+# -- the stories -------------------------------------------------------------------------------------------------
+
+
+def a_step_ends(stage: Stage) -> None:
+    (a, b), _ = chain_of(stage, "a", "b")
+    stage.run(a.id)
+    stage.settle_down()
+    assert stage.ready() == [b.id]
+
+
+def a_step_is_cancelled(stage: Stage) -> None:
+    (a, b), _ = chain_of(stage, "a", "b")
+    stage.recruiter.cancel(a.id)
+    stage.settle_down()
+    assert stage.why(b.id) == "dependency-failed"
+
+
+def a_step_is_set_aside(stage: Stage) -> None:
+    """Somebody has spoiled its document."""
+    (a, b), _ = chain_of(stage, "a", "b")
+    broken = stage.store.scheduled.collection.find_one({"_id": a.id})
+    assert broken is not None
+    query = {"_id": a.id}
+    record = {"_id": a.id, "done": False, "why": "malformed", "archived_at": stage.store.clock.now()}
+    record["flow"] = broken["flow"]
+    lease = stage.lease
+    assert stage.store.transactions.set_aside(record, query, lease.term, lease.holder or "")
+    stage.settle_down()
+    assert stage.why(b.id) == "dependency-failed"
+
+
+def a_failure_travels(stage: Stage) -> None:
+    """More steps than one look follows at once: each that fails must be looked at again."""
+    steps, handle = chain_of(stage, *map(str, range(6)))
+    stage.run(steps[0].id, fails=[steps[0].id])
+    stage.settle_down()
+    assert handle.report().counts == {"failed": 6}
+
+
+def a_step_is_added(stage: Stage) -> None:
+    (a,), handle = chain_of(stage, "a")
+    stage.run(a.id)
+    stage.settle_down()
+    b = handle.add("work", "b", after=a)
+    stage.settle_down()
+    assert stage.ready() == [b.id]
+
+
+def a_step_is_recovered(stage: Stage) -> None:
+    (a, _), _ = chain_of(stage, "a", "b")
+    stage.run(a.id, fails=[a.id])
+    stage.settle_down()
+    again = stage.recruiter.recover(a.id)
+    stage.settle_down()
+    stage.run(again.id)
+    stage.settle_down()
+    assert len(stage.ready()) == 1
+
+
+def two_recover(stage: Stage) -> None:
+    (a,), _ = chain_of(stage, "a")
+    stage.run(a.id, fails=[a.id])
+    stage.recruiter.recover(a.id)
+    with pytest.raises(JobNotFound):
+        stage.recruiter.recover(a.id)
+    stage.settle_down()
+    assert len(stage.ready()) == 1
+
+
+def a_step_ends_while_the_leader_looks(stage: Stage) -> None:
+    """Given a step that waits for two, when the second ends after the leader has read the markers and the states, then
+    the next look finds it."""
+    flow = stage.recruiter.flow("f")
+    a, b = flow.add("work", "a"), flow.add("work", "b")
+    c = flow.add("work", "c", after=[a, b])
+    flow.start()
+    stage.run(a.id)
+    with after_reading(lambda: stage.run(b.id)):
+        stage.look()
+    stage.settle_down()
+    assert stage.ready() == [c.id]
+
+
+def a_step_is_cancelled_while_the_leader_looks(stage: Stage) -> None:
+    (a, b), _ = chain_of(stage, "a", "b")
+    stage.run(a.id)
+    with after_reading(lambda: stage.recruiter.cancel(b.id)):
+        stage.look()
+    assert stage.ready() == []
+    stage.settle_down()
+    assert stage.why(b.id) == "cancelled"
+
+
+def an_old_leader_wakes(stage: Stage) -> None:
+    """Given a leader that has read everything, when another takes over before it writes, then it writes nothing."""
+    (a, b), _ = chain_of(stage, "a", "b")
+    stage.run(a.id, fails=[a.id])
+    old = stage.lease
+    with after_reading(stage.take_the_lead), pytest.raises(Superseded):
+        stage.look(old)
+    assert stage.why(b.id) is None
+
+
+def an_archive_is_cleaned(stage: Stage) -> None:
+    """Given a step that waits for two, when the first has ended long ago, then it still counts as succeeded."""
+    flow = stage.recruiter.flow("f")
+    a, b = flow.add("work", "a"), flow.add("work", "b")
+    c = flow.add("work", "c", after=[a, b])
+    flow.start()
+    stage.run(a.id)
+    stage.settle_down()
+    day = timedelta(days=1)
+    clean(stage.store, stage.store.clock.now() + 2 * day, day)
+    stage.run(b.id)
+    stage.settle_down()
+    assert stage.ready() == [c.id]
+
+
+# -- without the rule --------------------------------------------------------------------------------------------
+
+
+def without_markers_of_ends(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Flows, "mark_ended", lambda *_: None)
+
+
+def without_markers_of_what_the_leader_archives(patch: pytest.MonkeyPatch) -> None:
+    whole = Transactions.lead
+
+    def lead(self: Transactions, *given: Any) -> Any:
+        with pytest.MonkeyPatch.context() as inside:
+            inside.setattr(Flows, "mark_ended", lambda *_: None)
+            return whole(self, *given)
+
+    patch.setattr(Transactions, "lead", lead)
+    patch.setattr(step, "STEPS_AT_ONCE", 1)
+
+
+def without_markers_of_additions(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(in_session, "Marker", lambda *given, **_: Marker(*given))
+
+
+def without_markers_of_recoveries(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Flows, "go_on", lambda *_: None)
+
+
+def recovered_unmarked(patch: pytest.MonkeyPatch) -> None:
+    whole = Transactions._recover
+
+    def recover(self: Transactions, jobs: Any, again: bool, session: Any) -> int:
+        done = whole(self, jobs, again, session)
+        self._archived.collection.update_many({}, {"$unset": {"recovered_as": ""}}, session=session)
+        return done
+
+    patch.setattr(Transactions, "_recover", recover)
+
+
+def failed_stay(patch: pytest.MonkeyPatch) -> None:
+    whole = FlowSteps.candidates
+
+    def candidates(self: FlowSteps, marker: Marker) -> list[Found]:
+        return [each for each in whole(self, marker) if not each.ended]
+
+    patch.setattr(FlowSteps, "candidates", candidates)
+
+
+def all_markers_removed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Flows, "remove_markers", lambda self, *_: self.markers.delete_many({}))
+
+
+def released_unguarded(patch: pytest.MonkeyPatch) -> None:
+    """Neither read again in the transaction nor matched by its lane."""
+
+    def release(self: FlowSteps, released: Sequence[tuple[JobId, Document]], session: Any) -> None:
+        for id, fields in released:
+            self._scheduled.update_one({"_id": id}, {"$set": fields}, session=session)
+
+    whole = FlowSteps.whole
+
+    def unguarded(self: FlowSteps, candidates: Sequence[Candidate], session: Any = None) -> Any:
+        with pytest.MonkeyPatch.context() as inside:
+            inside.setattr("recruiter.store.flow_steps.BLOCKED_LANE", {"$exists": True})
+            return whole(self, candidates, session)
+
+    patch.setattr(FlowSteps, "release", release)
+    patch.setattr(FlowSteps, "whole", unguarded)
+
+
+def unfenced(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Transactions, "_prove", lambda *_: None)
+
+
+def steps_forgotten_alone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(archived, "NO_STEP", {})
+
+
+RULES: list[tuple[Story, Mutant]] = [
+    (a_step_ends, without_markers_of_ends),
+    (a_step_is_cancelled, without_markers_of_ends),
+    (a_step_is_set_aside, without_markers_of_ends),
+    (a_failure_travels, without_markers_of_what_the_leader_archives),
+    (a_step_is_added, without_markers_of_additions),
+    (a_step_is_recovered, without_markers_of_recoveries),
+    (a_step_is_recovered, failed_stay),
+    (two_recover, recovered_unmarked),
+    (a_step_ends_while_the_leader_looks, all_markers_removed),
+    (a_step_is_cancelled_while_the_leader_looks, released_unguarded),
+    (an_old_leader_wakes, unfenced),
+    (an_archive_is_cleaned, steps_forgotten_alone),
+]
+
+
+@pytest.mark.parametrize("story", dict.fromkeys(story for story, _ in RULES), ids=lambda story: story.__name__)
+def test_a_story_ends_well(stage: Stage, story: Story) -> None:
+    story(stage)
+
+
+@pytest.mark.parametrize(("story", "mutant"), RULES, ids=lambda each: each.__name__)
+def test_without_its_rule_it_ends_badly(
+    stage: Stage, story: Story, mutant: Mutant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant(monkeypatch)
+
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        story(stage)
+
+
+@contextmanager
+def after_reading(happens: Callable[[], object]) -> Iterator[None]:
+    """Something happens once, after the leader has read markers and states and before it writes or removes anything."""
+    whole = step._Look._promising
+
+    def promising(self: step._Look, *given: Any, **named: Any) -> list[Candidate]:
+        found = whole(self, *given, **named)
+        patch.undo()
+        happens()
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(step._Look, "_promising", promising)
+        yield

@@ -1,0 +1,694 @@
+"""Flows, from the first step to the end, with a leader and a worker that are moved by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+from bson import ObjectId
+from pymongo import AsyncMongoClient, MongoClient
+
+from recruiter import (
+    FlowHandle,
+    FlowNotFound,
+    FlowState,
+    InvalidArguments,
+    InvalidFlow,
+    JobExists,
+    JobNotFound,
+    JobTooLarge,
+    Recruiter,
+    ResultTimeout,
+    Step,
+)
+from recruiter.domain.job import JobId
+from recruiter.domain.names import BLOCKED_LANE
+from recruiter.steps.clean import forget_flows
+from recruiter.steps.release import STEPS_AT_ONCE
+from recruiter.store.codec import Document
+from tests.flows import Stage
+
+
+@pytest.fixture
+def stage(recruiter: Recruiter) -> Stage:
+    @recruiter.task
+    def fetch(url: str) -> int:
+        return len(url)
+
+    @recruiter.task
+    def resize(size: int, width: int) -> int:
+        return size * width
+
+    @recruiter.task
+    def merge(parts: list[int]) -> int:
+        return sum(parts)
+
+    @recruiter.task
+    def double(size: int) -> int:
+        return 2 * size
+
+    @recruiter.task
+    def say(text: str) -> None: ...
+
+    return Stage(recruiter)
+
+
+def add(flow: object, text: str, **options: object) -> Step[None]:
+    """A step that says something."""
+    return flow.add("say", text, **options)  # type: ignore[attr-defined, no-any-return]
+
+
+class TestStarting:
+    def test_only_steps_that_wait_for_nothing_can_run(self, stage: Stage) -> None:
+        flow = stage.recruiter.flow("f")
+        a, b = add(flow, "a"), add(flow, "b")
+        c = add(flow, "c", after=[a, b])
+
+        flow.start()
+
+        assert stage.ready() == [a.id, b.id]
+        assert stage.lane(c.id) == BLOCKED_LANE
+
+    def test_a_cycle_is_refused_and_nothing_stored(self, stage: Stage) -> None:
+        flow = stage.recruiter.flow("f")
+        a = add(flow, "a")
+        b = add(flow, "b", after=a)
+        flow.let_wait(a, after=b)
+
+        with pytest.raises(InvalidFlow, match=r"say .* → say "):
+            flow.start()
+
+        assert stage.store.scheduled.waiting() == []
+        assert stage.recruiter.flows.latest() == []
+
+    def test_steps_of_other_flows_and_what_is_no_step_are_refused(self, stage: Stage) -> None:
+        flow, other = stage.recruiter.flow("f"), stage.recruiter.flow("g")
+        foreign = other.add("fetch", "x")
+
+        with pytest.raises(InvalidFlow, match="another flow"):
+            add(flow, "a", after=foreign)
+        with pytest.raises(InvalidFlow, match="not for 'fetch'"):
+            add(flow, "a", after=["fetch"])
+        flow.add("merge", [foreign.result])
+        with pytest.raises(InvalidFlow, match="no step of this flow"):
+            flow.start()
+        with pytest.raises(InvalidFlow, match="no steps"):
+            stage.recruiter.flow("empty").start()
+
+    def test_arguments_are_checked_like_those_of_any_job(self, stage: Stage) -> None:
+        flow = stage.recruiter.flow("f")
+        words = add(flow, "a")
+
+        with pytest.raises(InvalidArguments, match="url"):
+            flow.add("fetch", 5)
+        with pytest.raises(InvalidArguments, match="size: expected int, got the result of a step, which is None"):
+            flow.add("resize", words.result, 64)
+
+    def test_all_or_nothing(self, stage: Stage) -> None:
+        """Given a job with an id of its own, when a flow has a step with this id, then none of it is stored."""
+        stage.recruiter.job("say", ["first"]).with_id("mine").enqueue()
+        flow = stage.recruiter.flow("f")
+        add(flow, "a")
+        flow.add(stage.recruiter.job("say", ["second"]).with_id("mine"))
+
+        with pytest.raises(JobExists):
+            flow.start()
+
+        assert [job.id for job in stage.store.scheduled.waiting()] == ["mine"]
+        assert stage.recruiter.flows.latest() == []
+
+    def test_a_caller_that_goes_on_after_a_refusal_stores_no_part_of_it(self, stage: Stage, target: str) -> None:
+        flow = stage.recruiter.flow("f")
+        add(flow, "a")
+        add(flow, "x" * 16_000_000)
+        client: MongoClient[Document] = MongoClient(target)
+
+        with client, client.start_session() as session, session.start_transaction():
+            with pytest.raises(JobTooLarge):
+                flow.start(session=session)
+            client.get_default_database().notes.insert_one({"text": "mine"}, session=session)
+
+        assert stage.store.scheduled.waiting() == []
+        assert stage.recruiter.flows.latest() == []
+
+    def test_in_the_callers_transaction(self, stage: Stage, target: str) -> None:
+        client: MongoClient[Document] = MongoClient(target)
+        with client, client.start_session() as session:
+            for commits in (False, True):
+                flow = stage.recruiter.flow("f")
+                a = add(flow, "a")
+                session.start_transaction()
+                handle = flow.start(session=session)
+                assert stage.ready() == []
+                session.commit_transaction() if commits else session.abort_transaction()
+                assert stage.ready() == ([a.id] if commits else [])
+        assert handle.report().total == 1
+
+    async def _start_async(self, stage: Stage, target: str) -> FlowHandle:
+        flow = stage.recruiter.flow("f")
+        add(flow, "b", after=add(flow, "a"))
+        client: AsyncMongoClient[Document] = AsyncMongoClient(target)
+        async with client, client.start_session() as session, await session.start_transaction():
+            return await flow.astart(session=session)
+
+    def test_in_an_async_transaction(self, stage: Stage, target: str) -> None:
+        handle = asyncio.run(self._start_async(stage, target))
+
+        assert handle.report().counts == {"blocked": 1, "waiting": 1}
+
+    def test_a_flow_starts_once(self, stage: Stage) -> None:
+        flow = stage.recruiter.flow("f")
+        add(flow, "a")
+        flow.start()
+
+        with pytest.raises(InvalidFlow, match="started already"):
+            flow.start()
+        with pytest.raises(InvalidFlow, match="started already"):
+            add(flow, "b")
+
+    def test_steps_have_the_owner_of_the_flow_and_options_of_their_own(self, stage: Stage) -> None:
+        flow = stage.recruiter.flow("f", owner="ada")
+        a = add(flow, "a")
+        b = flow.add(stage.recruiter.job("say", ["b"]).with_priority(7).owned_by("bob"), after=a)
+        flow.start()
+
+        jobs = stage.store.scheduled.get_many([a.id, b.id])
+
+        assert (jobs[a.id].owner, jobs[b.id].owner, jobs[b.id].priority) == ("ada", "bob", 7)
+
+
+class TestReleasing:
+    def test_results_travel_as_arguments(self, stage: Stage) -> None:
+        flow = stage.recruiter.flow("f")
+        url = flow.add("fetch", "http://x")
+        parts = [flow.add("resize", url.result, width) for width in (1, 2)]
+        whole = flow.add("merge", [part.result for part in parts])
+        flow.start()
+
+        stage.run(url.id)
+        stage.settle_down()
+        given = stage.run(*(part.id for part in parts))
+        stage.settle_down()
+        merged = stage.run(whole.id)
+
+        assert given[parts[1].id] == {"size": str(url.id), "width": 2}
+        assert merged[whole.id] == {"parts": [str(part.id) for part in parts]}
+
+    def test_a_step_starts_when_the_last_has_ended(self, stage: Stage) -> None:
+        flow = stage.recruiter.flow("f")
+        parts = flow.add_many("say", [(str(n),) for n in range(50)])
+        last = add(flow, "last", after=parts)
+        flow.start()
+
+        for part in parts[:-1]:
+            stage.run(part.id)
+            stage.settle_down()
+            assert last.id not in stage.ready()
+        stage.run(parts[-1].id)
+        stage.settle_down()
+
+        assert stage.ready() == [last.id]
+
+    def test_the_order_in_which_many_end_does_not_matter(self, stage: Stage) -> None:
+        """Given a step that waits for 50, when the first of them ends last, then it starts."""
+        flow = stage.recruiter.flow("f")
+        parts = flow.add_many("say", [(str(n),) for n in range(50)])
+        last = add(flow, "last", after=parts)
+        flow.start()
+
+        stage.run(*(part.id for part in parts[1:]))
+        stage.settle_down()
+        assert stage.ready() == [parts[0].id]
+        stage.run(parts[0].id)
+        stage.settle_down()
+
+        assert stage.ready() == [last.id]
+
+    def test_a_failure_archives_what_depends_on_it(self, stage: Stage) -> None:
+        flow = stage.recruiter.flow("f")
+        a, other = add(flow, "a"), add(flow, "other")
+        b = add(flow, "b", after=[a, other])
+        c = add(flow, "c", after=b)
+        cleanup = add(flow, "cleanup", after_any=c)
+        handle = flow.start()
+
+        stage.run(a.id, fails=[a.id])
+        stage.settle_down()
+
+        assert (stage.why(b.id), stage.why(c.id)) == ("dependency-failed", "dependency-failed")
+        assert f"step {a.id} has not succeeded" in stage.recruiter.explain(b.id)
+        assert sorted(stage.ready()) == sorted([other.id, cleanup.id])
+        stage.run(other.id, cleanup.id)
+        stage.settle_down()
+        assert handle.report().state is FlowState.FAILED
+        assert handle.report().counts == {"failed": 3, "succeeded": 2}
+
+    def test_after_any_gives_none_for_what_failed(self, stage: Stage) -> None:
+        flow = stage.recruiter.flow("f")
+        url, other = flow.add("fetch", "a"), flow.add("fetch", "b")
+        whole = flow.add("merge", [url.result, other.result], after_any=[url, other])
+        flow.start()
+
+        stage.run(url.id, other.id, fails=[url.id])
+        stage.settle_down()
+
+        assert stage.run(whole.id)[whole.id] == {"parts": [None, str(other.id)]}
+
+    def test_a_delay_counts_from_the_release(self, stage: Stage) -> None:
+        flow = stage.recruiter.flow("f")
+        a = add(flow, "a")
+        b = flow.add(stage.recruiter.job("say", ["b"]).schedule_in("1 hour").expires_in("1 minute"), after=a)
+        flow.start()
+        assert stage.store.scheduled.collection.find_one({"_id": b.id}).get("expires_at") is None  # type: ignore[union-attr]
+
+        before = stage.store.clock.now()
+        stage.run(a.id)
+        stage.settle_down()
+
+        job = stage.recruiter.find(b.id)
+        assert job.scheduled_at >= before + timedelta(hours=1)
+        assert job.expires_at == job.scheduled_at + timedelta(minutes=1)
+        assert not job.blocked
+
+    def test_arguments_that_grow_too_large_fail_the_step(self, stage: Stage) -> None:
+        flow = stage.recruiter.flow("f")
+        parts = [flow.add("fetch", "x") for _ in range(2)]
+        whole = flow.add("merge", [part.result for part in parts])
+        handle = flow.start()
+        stage.run(*(part.id for part in parts))
+        large = {"$set": {"result": "x" * 9_000_000}}
+        stage.store.archived.collection.update_many({"flow.id": handle.id}, large)
+
+        stage.settle_down()
+
+        assert stage.why(whole.id) == "malformed"
+        assert "at most 15,728,640 can be stored" in stage.recruiter.explain(whole.id)
+
+    def test_what_is_left_of_a_look_that_took_long_enough_is_done_by_the_next(self, stage: Stage) -> None:
+        flow = stage.recruiter.flow("f")
+        a = add(flow, "a")
+        flow.add_many("say", [(str(n),) for n in range(STEPS_AT_ONCE + 10)], after=a)
+        flow.start()
+        stage.run(a.id)
+
+        stage.look(enough=lambda: True)
+        assert len(stage.ready()) == STEPS_AT_ONCE
+        stage.look(enough=lambda: True)
+        assert len(stage.ready()) == STEPS_AT_ONCE + 10
+
+    def test_many_dependents_of_one_step(self, stage: Stage) -> None:
+        flow = stage.recruiter.flow("f")
+        a = add(flow, "a")
+        flow.add_many("say", [(str(n),) for n in range(1200)], after=a)
+        flow.start()
+
+        stage.run(a.id)
+        stage.settle_down()
+
+        assert len(stage.ready()) == 1200
+
+    def test_a_long_chain_fails_to_its_end(self, stage: Stage) -> None:
+        flow = stage.recruiter.flow("f")
+        first = step = add(flow, "0")
+        for n in range(1, 300):
+            step = add(flow, str(n), after=step)
+        handle = flow.start()
+
+        stage.run(first.id, fails=[first.id])
+        stage.settle_down()
+
+        assert handle.report().counts == {"failed": 300}
+
+
+class TestTheEnd:
+    def ends(self, stage: Stage, *ends: str) -> tuple[Step[None], FlowHandle]:
+        flow = stage.recruiter.flow("f")
+        a = add(flow, "a")
+        for end in ends:
+            getattr(flow, end)("say", end)
+        return a, flow.start()
+
+    def said(self, stage: Stage) -> set[str]:
+        """What the steps say that can run now."""
+        jobs = stage.store.scheduled.get_many(stage.ready()).values()
+        return {job.args["text"] for job in jobs}  # type: ignore[call-overload]
+
+    def test_success(self, stage: Stage) -> None:
+        a, handle = self.ends(stage, "on_success", "on_failure", "on_end")
+
+        stage.run(a.id)
+        stage.settle_down()
+
+        assert self.said(stage) == {"on_success", "on_end"}
+        assert handle.report().state is FlowState.SUCCEEDED
+
+    def test_failure_then_recovery_runs_each_once(self, stage: Stage) -> None:
+        a, handle = self.ends(stage, "on_success", "on_failure", "on_end")
+        stage.run(a.id, fails=[a.id])
+        stage.settle_down()
+        assert self.said(stage) == {"on_failure", "on_end"}
+        stage.run(*stage.ready())
+
+        again = stage.recruiter.recover(a.id)
+        stage.settle_down()
+        assert handle.report().state is FlowState.RUNNING
+        assert stage.ready() == [again.id]
+        stage.run(again.id)
+        stage.settle_down()
+
+        assert self.said(stage) == {"on_success"}
+        assert handle.report().state is FlowState.SUCCEEDED
+        stage.run(*stage.ready())
+        stage.settle_down()
+        assert stage.ready() == []
+
+    def test_waiting_for_it(self, stage: Stage) -> None:
+        a, handle = self.ends(stage)
+        with pytest.raises(ResultTimeout, match="has not ended"):
+            handle.wait(0.05)
+
+        stage.run(a.id)
+        stage.settle_down()
+
+        assert handle.wait(0).state is FlowState.SUCCEEDED
+        assert handle.job(a).wait(10).result == str(a.id)
+
+
+class TestRecovering:
+    def test_it_resumes_the_flow_where_it_stopped(self, stage: Stage) -> None:
+        flow = stage.recruiter.flow("f")
+        a = add(flow, "a")
+        b = add(flow, "b", after=a)
+        c = add(flow, "c", after=b)
+        handle = flow.start()
+        stage.run(a.id)
+        stage.settle_down()
+        stage.run(b.id, fails=[b.id])
+        stage.settle_down()
+        assert stage.why(c.id) == "dependency-failed"
+
+        again = stage.recruiter.recover(b.id)
+        stage.settle_down()
+        assert stage.ready() == [again.id]
+        stage.run(again.id)
+        stage.settle_down()
+
+        (last,) = stage.ready()
+        assert stage.recruiter.find(last).recovered_from == c.id
+        stage.run(last)
+        stage.settle_down()
+        assert handle.report().state is FlowState.SUCCEEDED
+        assert handle.job(c).wait(10).result == str(last)
+        assert handle.report().counts == {"succeeded": 3}
+
+    def test_a_step_is_recovered_once(self, stage: Stage) -> None:
+        flow = stage.recruiter.flow("f")
+        a = add(flow, "a")
+        flow.start()
+        stage.run(a.id, fails=[a.id])
+        again = stage.recruiter.recover(a.id)
+
+        with pytest.raises(JobNotFound, match="recovered before"):
+            stage.recruiter.recover(a.id)
+
+        stage.settle_down()
+        assert stage.ready() == [again.id]
+
+    def test_a_step_that_succeeded_is_repeated_for_itself(self, stage: Stage) -> None:
+        flow = stage.recruiter.flow("f")
+        a = add(flow, "a")
+        b = add(flow, "b", after=a)
+        handle = flow.start()
+        stage.run(a.id)
+        stage.settle_down()
+
+        again = stage.recruiter.recover(a.id)
+
+        assert stage.recruiter.find(again.id).flow is None
+        assert sorted(stage.ready(), key=str) == sorted([b.id, again.id], key=str)
+        stage.run(b.id)
+        stage.settle_down()
+        assert handle.report().counts == {"succeeded": 2}
+
+    def test_in_the_callers_transaction(self, stage: Stage, target: str) -> None:
+        flow = stage.recruiter.flow("f")
+        a = add(flow, "a")
+        flow.start()
+        stage.run(a.id, fails=[a.id])
+        stage.settle_down()
+
+        client: MongoClient[Document] = MongoClient(target)
+        with client, client.start_session() as session, session.start_transaction():
+            again = stage.recruiter.recover(a.id, session=session)
+
+        stage.settle_down()
+        assert stage.ready() == [again.id]
+
+    def test_retrying_a_flow(self, stage: Stage) -> None:
+        flow = stage.recruiter.flow("f")
+        parts = flow.add_many("say", [(str(n),) for n in range(4)])
+        add(flow, "last", after=parts)
+        handle = flow.start()
+        stage.run(*(part.id for part in parts), fails=[parts[1].id, parts[2].id])
+        stage.settle_down()
+
+        assert handle.retry() == 2
+
+        stage.settle_down()
+        stage.run(*stage.ready())
+        stage.settle_down()
+        stage.run(*stage.ready())
+        stage.settle_down()
+        assert handle.report().state is FlowState.SUCCEEDED
+
+
+class TestAdding:
+    def test_a_step_whose_dependencies_are_over_starts(self, stage: Stage) -> None:
+        flow = stage.recruiter.flow("f")
+        a = add(flow, "a")
+        handle = flow.start()
+        stage.run(a.id)
+        stage.settle_down()
+        assert handle.report().state is FlowState.SUCCEEDED
+
+        b = add(handle, "b", after=a)
+        stage.settle_down()
+
+        assert stage.ready() == [b.id]
+        assert handle.report().state is FlowState.RUNNING
+
+    def test_an_unknown_step_is_refused(self, stage: Stage) -> None:
+        flow = stage.recruiter.flow("f")
+        add(flow, "a")
+        handle = flow.start()
+        stranger: Step[None] = Step(handle.id, ObjectId(), "say")
+
+        with pytest.raises(InvalidFlow, match="is no step of flow"):
+            add(handle, "b", after=stranger)
+        with pytest.raises(FlowNotFound):
+            add(FlowHandle(stage.recruiter, ObjectId()), "b")
+
+    def test_a_step_with_an_id_of_its_own_is_added_once(self, stage: Stage) -> None:
+        flow = stage.recruiter.flow("f")
+        add(flow, "a")
+        handle = flow.start()
+
+        first, second = (handle.add(stage.recruiter.job("say", ["x"]).with_id("page-1")) for _ in range(2))
+
+        assert first.id == second.id == "page-1"
+        assert handle.report().total == 2
+
+    def test_many_at_once(self, stage: Stage) -> None:
+        flow = stage.recruiter.flow("f")
+        a = add(flow, "a")
+        handle = flow.start()
+
+        handle.add_many("say", [("x",), {"text": "y"}], after=a)
+
+        assert handle.report().counts == {"blocked": 2, "waiting": 1}
+
+
+class TestControl:
+    def flow_of(self, stage: Stage) -> tuple[list[JobId], FlowHandle]:
+        flow = stage.recruiter.flow("f")
+        a, b = add(flow, "a"), add(flow, "b")
+        c = add(flow, "c", after=[a, b])
+        return [a.id, b.id, c.id], flow.start()
+
+    def test_cancelling(self, stage: Stage) -> None:
+        (a, b, c), handle = self.flow_of(stage)
+        stage.run(a)
+
+        assert handle.cancel(by="ada", reason="enough") == 2
+        stage.settle_down()
+
+        assert (stage.why(b), stage.why(c)) == ("cancelled", "cancelled")
+        report = handle.report()
+        assert (report.state, report.note) == (FlowState.CANCELLED, "cancelled by ada: enough")
+
+    def test_what_is_added_to_a_cancelled_flow_is_cancelled(self, stage: Stage) -> None:
+        _, handle = self.flow_of(stage)
+        handle.cancel()
+
+        late = add(handle, "late")
+        stage.settle_down()
+
+        assert stage.why(late.id) == "cancelled"
+
+    def test_a_cancelled_flow_can_be_retried(self, stage: Stage) -> None:
+        _, handle = self.flow_of(stage)
+        handle.cancel()
+        stage.settle_down()
+
+        assert handle.retry() == 3
+        stage.settle_down()
+        stage.run(*stage.ready())
+        stage.settle_down()
+        stage.run(*stage.ready())
+        stage.settle_down()
+
+        assert handle.report().state is FlowState.SUCCEEDED
+
+    def test_recovering_one_step_lets_a_cancelled_flow_go_on(self, stage: Stage) -> None:
+        (a, _, _), handle = self.flow_of(stage)
+        handle.cancel()
+        stage.settle_down()
+
+        again = stage.recruiter.recover(a)
+        stage.settle_down()
+
+        assert stage.ready() == [again.id]
+
+    def test_pausing(self, stage: Stage) -> None:
+        """Given a flow with a step that waits and one that runs, when it is paused, then the first does not start, the
+        other ends, and nothing follows; until it is resumed."""
+        (a, b, c), handle = self.flow_of(stage)
+        stage.give(a)
+
+        handle.pause(by="ada", reason="lunch")
+
+        assert stage.ready() == []
+        assert stage.recruiter.explain(b) == f"its flow 'f' ({handle.id}) is paused by ada: lunch"
+        stage.settle(a)
+        stage.settle_down()
+        assert stage.ready() == []
+        assert handle.report().state is FlowState.PAUSED
+        handle.resume()
+        stage.settle_down()
+        assert stage.ready() == [b]
+        stage.run(b)
+        stage.settle_down()
+        assert stage.ready() == [c]
+
+    def test_if_whoever_paused_or_cancelled_dies_the_leader_goes_on(
+        self, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (_, b, _), handle = self.flow_of(stage)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(stage.store.flow_steps), "hold", _dies)
+            with pytest.raises(KeyboardInterrupt):
+                handle.pause()
+        assert b in stage.ready()
+        stage.settle_down()
+        assert stage.ready() == []
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(stage.store.flow_steps), "flag", _dies)
+            with pytest.raises(KeyboardInterrupt):
+                handle.cancel()
+        stage.settle_down()
+        assert handle.report().state is FlowState.CANCELLED
+
+    def test_an_unknown_flow(self, stage: Stage) -> None:
+        handle = FlowHandle(stage.recruiter, ObjectId())
+
+        for verb in (handle.cancel, handle.pause, handle.resume, handle.retry, handle.report, handle.steps):
+            with pytest.raises(FlowNotFound):
+                verb()
+        with pytest.raises(FlowNotFound):
+            stage.recruiter.flows.find("no id")
+
+
+def _dies(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+class TestExplaining:
+    def test_what_a_step_waits_for(self, stage: Stage) -> None:
+        flow = stage.recruiter.flow("thumbnails")
+        a, b = add(flow, "a"), add(flow, "b")
+        c = add(flow, "c", after=[a, b])
+        handle = flow.start()
+        stage.run(a.id)
+
+        told = stage.recruiter.explain(c.id)
+
+        assert told == (f"waits for other steps of flow 'thumbnails' ({handle.id}): say ({b.id}); 1 of 2 have ended")
+        stage.run(b.id)
+        assert "every step of flow 'thumbnails' that it waits for has ended" in stage.recruiter.explain(c.id)
+
+    def test_blocked_steps_are_listed_and_filtered(self, stage: Stage) -> None:
+        flow = stage.recruiter.flow("f")
+        a = add(flow, "a")
+        b = add(flow, "b", after=a)
+        flow.start()
+
+        assert [job.id for job in stage.recruiter.jobs.list(state="blocked").jobs] == [b.id]
+        assert {job.id for job in stage.recruiter.jobs.list(state="waiting").jobs} == {a.id, b.id}
+        assert [job.id for job in stage.recruiter.jobs.list(state="queued").jobs] == [a.id]
+
+
+class TestForgetting:
+    def test_a_flow_is_forgotten_as_a_whole(self, stage: Stage) -> None:
+        flow = stage.recruiter.flow("f")
+        a = add(flow, "a")
+        b = add(flow, "b", after=a)
+        handle = flow.start()
+        stage.run(a.id)
+        stage.settle_down()
+        later = stage.store.clock.now() + timedelta(days=2)
+
+        assert forget_flows(stage.store, later, timedelta(days=1)) == 0
+        with pytest.raises(JobNotFound, match="a step of flow"):
+            stage.recruiter.remove(a.id)
+        stage.run(b.id)
+        stage.settle_down()
+
+        assert forget_flows(stage.store, later, timedelta(days=1)) == 2
+        assert stage.store.flows.collection.count_documents({}) == 0
+        assert stage.why(a.id) is None
+        with pytest.raises(FlowNotFound):
+            handle.report()
+
+    def test_one_that_failed_is_kept_for_longer(self, stage: Stage) -> None:
+        flow = stage.recruiter.flow("f")
+        a = add(flow, "a")
+        flow.start()
+        stage.run(a.id, fails=[a.id])
+        stage.settle_down()
+        later = stage.store.clock.now() + timedelta(days=2)
+
+        assert forget_flows(stage.store, later, timedelta(days=1), timedelta(days=9)) == 0
+        assert forget_flows(stage.store, later, timedelta(days=1), timedelta(days=1)) == 1
+
+
+class TestOneLineForms:
+    def test_a_chain(self, stage: Stage) -> None:
+        recruiter = stage.recruiter
+        handle = recruiter.chain(recruiter.job("fetch", ["http"]), "double", recruiter.job("say", ["end"])).start()
+
+        first, second, third = handle.steps()
+
+        assert second.after == (first.step,)
+        assert third.after == (second.step,)
+        assert (first.task, second.task, third.task) == ("fetch", "double", "say")
+
+    def test_a_fan_out(self, stage: Stage) -> None:
+        handle = stage.recruiter.fan_out("fetch", [("a",), {"url": "b"}], then="merge").start()
+        stage.run(*stage.ready())
+        stage.settle_down()
+        (whole,) = stage.ready()
+
+        assert stage.run(whole)[whole] == {"parts": [str(step.step) for step in handle.steps()[:2]]}

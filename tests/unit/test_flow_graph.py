@@ -1,0 +1,136 @@
+"""The graph of a flow, what decides whether a step may start, and how a flow is shown as a tree."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from bson import ObjectId
+
+from recruiter.domain.flow.graph import in_order, layers
+from recruiter.domain.flow.step import (
+    FlowState,
+    FlowStep,
+    On,
+    StepState,
+    Verdict,
+    culprits,
+    due_at_the_end,
+    outcome,
+    verdict,
+)
+from recruiter.domain.flow.tree import FOLDED, branches
+from recruiter.domain.job import JobId
+from recruiter.errors import InvalidFlow
+
+FLOW = ObjectId()
+PENDING, DONE, FAILED = StepState.PENDING, StepState.SUCCEEDED, StepState.FAILED
+
+
+class TestGraph:
+    def test_each_step_comes_after_those_it_waits_for(self) -> None:
+        rng = random.Random(1)
+        for _ in range(50):
+            numbers = list(range(30))
+            rng.shuffle(numbers)
+            graph: dict[JobId, list[JobId]] = {
+                step: rng.sample(numbers[:place], min(place, rng.randint(0, 4))) for place, step in enumerate(numbers)
+            }
+            shuffled: dict[JobId, list[JobId]] = {step: graph[step] for step in rng.sample(numbers, len(numbers))}
+
+            place = {step: number for number, step in enumerate(in_order(shuffled))}
+
+            assert all(place[other] < place[step] for step, after in graph.items() for other in after)
+
+    def test_a_cycle_is_refused_and_named(self) -> None:
+        with pytest.raises(InvalidFlow, match="wait for each other") as refused:
+            in_order({"root": [], "a": ["root", "c"], "b": ["a"], "c": ["b"], "after": ["c"]}, str)
+
+        told = str(refused.value).rpartition(": ")[2].split(" → ")
+        assert told[0] == told[-1]
+        assert sorted(told[1:]) == ["a", "b", "c"]
+
+    def test_a_step_that_waits_for_itself_is_refused(self) -> None:
+        with pytest.raises(InvalidFlow, match="a → a"):
+            in_order({"a": ["a"]}, str)
+
+    def test_an_unknown_step_is_refused(self) -> None:
+        with pytest.raises(InvalidFlow, match="'b', which is no step"):
+            in_order({"a": ["b"]})
+
+    def test_layers_by_depth(self) -> None:
+        graph: dict[JobId, list[JobId]] = {"a": [], "b": ["a"], "c": ["a"], "d": ["a", "c"], "e": ["gone"]}
+
+        assert layers(graph) == [["a", "e"], ["b", "c"], ["d"]]
+
+    def test_a_chain_of_thousands_is_no_problem(self) -> None:
+        graph: dict[JobId, list[JobId]] = {n: [n - 1] if n else [] for n in range(20_000)}
+
+        assert len(in_order(graph)) == len(layers(graph)) == 20_000
+
+
+class TestVerdict:
+    @pytest.mark.parametrize(
+        ("states", "expected"),
+        [
+            ({"a": DONE, "b": DONE}, Verdict.RELEASE),
+            ({"a": DONE, "b": PENDING}, Verdict.WAIT),
+            ({"a": FAILED, "b": PENDING}, Verdict.FAIL),
+            ({"a": DONE, "b": FAILED}, Verdict.FAIL),
+            ({"a": DONE}, Verdict.FAIL),
+        ],
+    )
+    def test_all_must_succeed(self, states: dict[JobId, StepState], expected: Verdict) -> None:
+        assert verdict(FlowStep(FLOW, "x", ("a", "b")), states) is expected
+
+    @pytest.mark.parametrize(
+        ("states", "expected"),
+        [
+            ({"a": DONE, "b": FAILED}, Verdict.RELEASE),
+            ({"a": DONE}, Verdict.RELEASE),
+            ({"a": DONE, "b": PENDING}, Verdict.WAIT),
+            ({"a": FAILED, "b": DONE}, Verdict.FAIL),
+        ],
+    )
+    def test_any_end_will_do_where_that_was_said(self, states: dict[JobId, StepState], expected: Verdict) -> None:
+        assert verdict(FlowStep(FLOW, "x", ("a", "b"), frozenset(["b"])), states) is expected
+
+    def test_a_step_that_waits_for_nothing_may_start(self) -> None:
+        assert verdict(FlowStep(FLOW, "x"), {}) is Verdict.RELEASE
+
+    def test_culprits_are_those_that_had_to_succeed(self) -> None:
+        step = FlowStep(FLOW, "x", ("a", "b", "c"), frozenset(["b"]))
+
+        assert culprits(step, {"a": FAILED, "b": FAILED, "c": DONE}) == ["a"]
+
+
+class TestOutcome:
+    def test_of_a_flow(self) -> None:
+        assert outcome(0, cancelled=False) is FlowState.SUCCEEDED
+        assert outcome(0, cancelled=True) is FlowState.SUCCEEDED
+        assert outcome(1, cancelled=False) is FlowState.FAILED
+        assert outcome(1, cancelled=True) is FlowState.CANCELLED
+
+    def test_what_waits_for_the_end_runs_once(self) -> None:
+        assert due_at_the_end(FlowState.SUCCEEDED, ()) == [On.SUCCESS, On.END]
+        assert due_at_the_end(FlowState.FAILED, ()) == [On.FAILURE, On.END]
+        assert due_at_the_end(FlowState.SUCCEEDED, {On.FAILURE, On.END}) == [On.SUCCESS]
+        assert due_at_the_end(FlowState.FAILED, {On.FAILURE, On.END}) == []
+
+
+class TestTree:
+    def test_each_step_stands_under_the_one_it_waits_for_or_beside_the_several(self) -> None:
+        graph: dict[JobId, list[JobId]] = {"a": [], "b": ["a"], "x": ["b"], "d": ["a"], "c": ["b", "d"]}
+
+        drawn = [(branch.prefix, *branch.steps) for branch in branches(graph, lambda step: step)]
+
+        assert drawn == [("", "a"), ("├─ ", "b"), ("│  └─ ", "x"), ("├─ ", "d"), ("└─ ", "c")]
+
+    def test_many_that_look_alike_share_a_line(self) -> None:
+        parts = [f"part{n}" for n in range(FOLDED)]
+        graph: dict[JobId, list[JobId]] = {"a": [], **{part: ["a"] for part in parts[:-1]}}
+        assert len(list(branches(graph, lambda step: str(step)[:4]))) == FOLDED
+
+        graph[parts[-1]] = ["a"]
+
+        assert [branch.steps for branch in branches(graph, lambda step: str(step)[:4])] == [("a",), tuple(parts)]

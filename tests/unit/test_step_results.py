@@ -1,0 +1,120 @@
+"""Results of steps as arguments of other steps: checked where they are given, put in place where the step runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from bson import ObjectId
+
+from recruiter.domain.arguments.check import Signature
+from recruiter.domain.arguments.results import StepResult, WithResults, filled, may_fit, steps_in
+from recruiter.domain.arguments.typed import encode_result
+from recruiter.errors import InvalidArguments, UnsupportedValue
+from recruiter.store.codec import decode, encode, job_document
+from tests.samples import a_job
+
+STEP, OTHER = ObjectId(), ObjectId()
+
+
+@dataclass
+class Picture:
+    name: str
+    width: int
+    taken: datetime
+
+
+def shrink(picture: Picture, width: int) -> None: ...
+
+
+def merge(parts: list[int], names: dict[str, int], *more: int, **options: float) -> None: ...
+
+
+def anything(value): ...  # type: ignore[no-untyped-def]
+
+
+def travelled(args: dict[str, Any], *results: dict[str, Any]) -> Any:
+    """Through MongoDB, and with the results in place."""
+    return filled(decode(encode({"args": args}))["args"], decode(encode({"results": list(results)}))["results"])
+
+
+def test_a_dataclass_travels_from_step_to_step() -> None:
+    picture = Picture("ada", 64, datetime(2030, 1, 1, tzinfo=UTC))
+    signature = Signature.of(shrink)
+    args = signature.bind((StepResult(STEP, Picture), 32), {})
+
+    stored = travelled(args, {"step": STEP, "value": encode_result(picture, Picture)})
+
+    assert signature.unbind(stored) == ((), {"picture": picture, "width": 32})
+
+
+def test_results_in_lists_dicts_and_variable_arguments() -> None:
+    signature = Signature.of(merge)
+    one, other = StepResult(STEP, int), StepResult(OTHER, int)
+    args = signature.bind(([one, 2], {"x": other}, one), {"factor": other})
+    assert isinstance(args, WithResults)
+    assert sorted(steps_in(args)) == sorted([STEP, OTHER])
+
+    stored = travelled(args, {"step": STEP, "value": 7}, {"step": OTHER, "value": 8})
+
+    assert signature.unbind(stored) == (([7, 2], {"x": 8}, 7), {"factor": 8})
+
+
+def test_a_result_that_is_not_what_was_promised_travels_as_it_is() -> None:
+    args = Signature.of(anything).bind((StepResult(STEP),), {})
+
+    assert travelled(args, {"step": STEP, "value": encode_result("five", int)}) == {"value": "five"}
+
+
+def test_the_result_of_a_step_that_has_none_is_none() -> None:
+    args = Signature.of(anything).bind(([StepResult(STEP), StepResult(OTHER)],), {})
+
+    assert travelled(args, {"step": STEP, "value": 1}) == {"value": [1, None]}
+
+
+@pytest.mark.parametrize(
+    ("returns", "annotation", "fits"),
+    [
+        (int, int, True),
+        (int, float, True),
+        (float, int, False),
+        (str, int, False),
+        (bool, int, True),
+        (Any, int, True),
+        (int, Any, True),
+        (None, int, False),
+        (int | None, int, True),
+        (str, int | None, False),
+        (list[int], list[str], True),
+        (list[int], dict[str, int], False),
+        (Picture, Picture, True),
+        (Picture, int, False),
+    ],
+)
+def test_only_what_cannot_fit_is_refused(returns: Any, annotation: Any, fits: bool) -> None:
+    assert may_fit(returns, annotation) is fits
+
+
+def test_a_result_of_another_type_is_refused_with_its_place() -> None:
+    with pytest.raises(InvalidArguments, match=r"width: expected int, got the result of a step, which is str"):
+        Signature.of(shrink).bind((StepResult(STEP, Picture), StepResult(OTHER, str)), {})
+
+
+def test_what_stands_beside_results_is_checked_too() -> None:
+    with pytest.raises(InvalidArguments, match=r"parts: expected int, got 'two'"):
+        Signature.of(merge).bind(([StepResult(STEP, int), "two"], {}), {})
+    with pytest.raises(UnsupportedValue):
+        Signature.of(anything).bind(([StepResult(STEP), object()],), {})
+
+
+def test_arguments_without_results_are_plain() -> None:
+    assert type(Signature.of(merge).bind(([1], {"é": 2}, 3), {})) is dict
+
+
+def test_such_a_job_cannot_be_stored_alone() -> None:
+    args = Signature.of(anything).bind((StepResult(STEP),), {})
+
+    with pytest.raises(InvalidArguments, match="must be a step of its flow"):
+        job_document(a_job(task="anything", args=args))

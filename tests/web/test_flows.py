@@ -1,0 +1,98 @@
+"""The pages of flows: a list, and each flow drawn as a graph with states and times."""
+
+from __future__ import annotations
+
+import pytest
+
+from recruiter import FlowHandle, Recruiter
+from recruiter.web.graph import FOLDED, MOST, drawn
+from recruiter.web.views import FlowStepRow
+from tests.flows import Stage
+from tests.web.conftest import Consoles
+
+
+def row(step: str, *after: str, task: str = "resize", state: str = "waiting", any: tuple[str, ...] = ()) -> FlowStepRow:
+    return FlowStepRow(step, step, task, state, list(after), list(any), None, None, None, None)
+
+
+class TestGraph:
+    def test_a_column_for_each_depth_and_a_line_for_each_wait(self) -> None:
+        graph = drawn([row("a"), row("b", "a"), row("c", "a", "b", any=("b",))])
+
+        assert graph is not None
+        assert [node.x for node in graph.nodes] == sorted({node.x for node in graph.nodes})
+        assert len(graph.edges) == 3
+        assert [edge.any for edge in graph.edges].count(True) == 1
+
+    def test_many_that_look_alike_are_one_box(self) -> None:
+        parts = [row(f"p{n}", "a", state="succeeded") for n in range(1000)]
+        graph = drawn([row("a"), *parts, row("last", *(part.step for part in parts))])
+
+        assert graph is not None
+        assert [node.count for node in graph.nodes] == [1, 1000, 1]
+        assert len(graph.edges) == 2
+
+    def test_few_are_boxes_of_their_own(self) -> None:
+        graph = drawn([row(f"p{n}") for n in range(FOLDED - 1)])
+
+        assert graph is not None
+        assert len({node.y for node in graph.nodes}) == FOLDED - 1
+
+    def test_what_nobody_could_read_is_not_drawn(self) -> None:
+        assert drawn([row(f"p{n}", task=f"task{n}") for n in range(MOST + 1)]) is None
+
+
+@pytest.fixture
+def handle(recruiter: Recruiter) -> FlowHandle:
+    @recruiter.task
+    def resize(width: int) -> None: ...
+
+    stage = Stage(recruiter)
+    flow = recruiter.flow("<thumbnails>", owner="ada")
+    first = flow.add(resize, 1)
+    flow.add(resize, 2, after=first)
+    handle = flow.start()
+    stage.run(first.id, fails=[first.id])
+    stage.settle_down()
+    return handle
+
+
+def test_the_list_and_the_page(console: Consoles, handle: FlowHandle) -> None:
+    client = console()
+
+    listed, page = client.get("/flows").text, client.get("/flow", params={"id": str(handle.id)}).text
+
+    assert "&lt;thumbnails&gt;" in listed
+    assert f"flow?id={handle.id}" in listed
+    assert "<thumbnails>" not in listed + page
+    assert page.count('<g class="box') == 2
+    assert page.count('<path class="edge') == 1
+    assert "ValueError: no good" in page
+    assert "2 steps: 2 failed" in page
+    assert "<script>" not in page
+    assert client.get("/flow", params={"id": "6afbf38fd1b5b741bf1a5de1"}).status_code == 404
+    assert client.get("/flow", params={"id": "nonsense"}).status_code == 404
+
+
+def test_the_api(console: Consoles, handle: FlowHandle) -> None:
+    client = console()
+
+    (flow,) = client.get("/api/flows").json()["flows"]
+    shown = client.get("/api/flow", params={"id": str(handle.id)}).json()
+
+    assert (flow["name"], flow["state"], flow["counts"]) == ("<thumbnails>", "failed", {"failed": 2})
+    assert [step["state"] for step in shown["steps"]] == ["failed", "failed"]
+
+
+def test_actions(console: Consoles, handle: FlowHandle) -> None:
+    client = console(actions=True)
+
+    def does(verb: str) -> str:
+        answer = client.post("/api/actions", json={"verb": verb, "name": str(handle.id), "reason": "lunch"})
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["text"])
+
+    assert does("retry-flow") == "1 step recovered; the flow goes on."
+    assert "paused" in does("pause-flow")
+    assert does("resume-flow") == "The flow goes on."
+    assert does("cancel-flow") == "1 step being cancelled."
