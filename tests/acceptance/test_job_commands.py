@@ -366,7 +366,7 @@ class TestActing:
     def test_everything_must_be_said(self, world: World, command: Command) -> None:
         code, said = command("remove", "--yes")
 
-        assert (code, "either ids, or a filter such as --task, or --everything" in said) == (2, True)
+        assert (code, "give ids, or a filter such as --task, or --everything" in said) == (2, True)
         assert command("remove", "--everything", "--yes") == (0, "2 jobs are removed.\n")
         assert world.recruiter.jobs.count() == (3, True)
 

@@ -31,7 +31,7 @@ LEASE, DEAD_AFTER = 2.0, 4.0
 _DRAIN_WITHIN, _SLOWEST = 180.0, 50.0
 """Seconds, and jobs a second, in which everything must end when the faults are over."""
 _GONE_WITHIN = 15.0
-_MISTAKE = "a mistake inside Recruiter"
+_MISTAKE = "a bug in Recruiter"
 _NOT_NEEDED = {"trace": 0, "log": 0}
 
 

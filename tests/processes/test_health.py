@@ -42,7 +42,7 @@ def test_a_process_is_healthy_while_its_loop_goes_round(
     # then probes of both kinds say so
     def hangs() -> bool:
         code, said = health(target, "--role", role, "--live")
-        return code == 1 and "no life" in said
+        return code == 1 and "has been silent" in said
 
     eventually(hangs, within=30)
 
@@ -98,7 +98,7 @@ def test_without_mongodb_only_liveness_is_given_the_benefit_of_the_doubt(tmp_pat
     assert run("health", "--target", nowhere, "--role", "worker", cwd=tmp_path)[0] == 4
     code, said = run("health", "--target", nowhere, "--role", "worker", "--live", cwd=tmp_path)
     assert code == 0
-    assert "Nothing is known" in said
+    assert "the process is unknown" in said
 
 
 def test_a_frozen_mongodb_is_told_from_a_frozen_process(tmp_path: Path) -> None:

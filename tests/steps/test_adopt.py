@@ -292,7 +292,7 @@ class TestLocked:
         by_hand(store, {"_id": "x", "args": [], "locked_by": "other:1", "locked_at": NOW})
 
         assert leader.adopts() == Adoption(0, ())
-        with pytest.raises(StoreError, match="not adopted yet"):
+        with pytest.raises(StoreError, match="no leader has adopted it yet"):
             find(store, "x")
         assert len(leader.adopts(NOW + 15 * MINUTE).set_aside) == 1
 

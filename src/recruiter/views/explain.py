@@ -60,7 +60,7 @@ def waiting_reasons(store: Store, lanes: Collection[Lane], now: datetime) -> dic
     if not lanes:
         return {}
     rules = store.limits.read()
-    leaderless = "no recruiter leads" if _leader(store, now) else None
+    leaderless = "there is no leader" if _leader(store, now) else None
     facts = Circumstances(store.roster.read(), store.roster.held(), rules.limits, rules.starts, now)
     reasons: dict[Lane, str] = {}
     for lane in lanes:

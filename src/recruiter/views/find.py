@@ -67,7 +67,7 @@ def identify(store: Store, text: str) -> JobId:
     there = [id for id in ids if id in exist]
     if len(there) > 1:
         raise JobNotFound(
-            f"{shown(text)} may be any of {' and '.join(map(repr, there))}; use recruiter.find() to choose one"
+            f"{shown(text)} may be any of {' and '.join(map(repr, there))}; use recruiter.find() in Python to choose one"
         )
     if not there:
         raise JobNotFound(f"there is no job {shown(text)}")
