@@ -66,9 +66,8 @@ def identify(store: Store, text: str) -> JobId:
     exist = store.scheduled.which_exist(ids) | store.archived.which_exist(ids)
     there = [id for id in ids if id in exist]
     if len(there) > 1:
-        raise JobNotFound(
-            f"{shown(text)} may be any of {' and '.join(map(repr, there))}; use recruiter.find() in Python to choose one"
-        )
+        jobs = " and ".join(map(repr, there))
+        raise JobNotFound(f"{shown(text)} may be any of {jobs}; use recruiter.find() in Python to choose one")
     if not there:
         raise JobNotFound(f"there is no job {shown(text)}")
     return there[0]
