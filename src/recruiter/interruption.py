@@ -32,6 +32,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 SIGNAL = signal.SIGALRM
+_ONLY_OURS = frozenset([SIGNAL])
+_quick: Any = getattr(signal, "_signal", signal)
+"""The same functions, without making an enum of every answer: before Python 3.12 that takes longer than the rest."""
 _interrupted_by_signal: Interruptible | None = None
 _enclosing: ContextVar[Interruptible | None] = ContextVar("recruiter_interruptible", default=None)
 """Of the job whose user code runs here."""
@@ -231,10 +234,10 @@ def obey_signals() -> None:
 
     To be called before each job: an earlier one may have put its own handler, blocked the signal or set an alarm.
     """
-    if signal.getsignal(SIGNAL) is not _raise_interruption:
+    if _quick.getsignal(SIGNAL) is not _raise_interruption:
         signal.signal(SIGNAL, _raise_interruption)
     signal.setitimer(signal.ITIMER_REAL, 0.0)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {SIGNAL})
+    _quick.pthread_sigmask(signal.SIG_UNBLOCK, _ONLY_OURS)
 
 
 def _raise_interruption(_number: int, _frame: FrameType | None) -> None:

@@ -128,7 +128,8 @@ class FunctionTask:
 
     def call(self, args: Mapping[str, Any] | Sequence[Any], method: str) -> Call:
         self.check_method(method)
-        positional, named = self.signature.unbind(args if isinstance(args, Mapping) else list(args))
+        document = args if isinstance(args, dict | Mapping) else list(args)  # most are a dict, which is seen at once
+        positional, named = self.signature.unbind(document)
         return Call(partial(self.function, *positional, **named), self.finalizers)
 
     def is_async(self, method: str) -> bool:  # noqa: ARG002

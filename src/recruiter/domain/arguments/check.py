@@ -120,7 +120,7 @@ class Signature:
         plan = self._plan
         if isinstance(document, list):
             document = self._named(document)
-        elif not isinstance(document, Mapping):
+        elif not isinstance(document, dict | Mapping):
             raise InvalidArguments(f"{self.name}(): arguments are a document or a list, not {document!r:.80}")
         plain, arguments = plan.plain, dict(document)
         for name, value in document.items():

@@ -137,7 +137,7 @@ class ConcurrentChild:
     def _answer(self, number: int, raw: bytes, ended: Outcome) -> None:
         self._control.end(number)
         with self._writing:
-            answer = pipe.safe_answer(number, raw, ended, self._clock.now())
+            answer = pipe.safe_answer(number, raw, ended, self._clock)
             pipe.write_all(self._out, self._listener_errors.take() + answer)
 
     def _tell(self, number: int, progress: bytes) -> None:

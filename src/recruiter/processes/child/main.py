@@ -9,6 +9,7 @@ does.
 from __future__ import annotations
 
 import contextvars
+import gc
 import os
 import signal
 import threading
@@ -66,6 +67,7 @@ def child_main(
         owners=application.owners,
         stop_asked=claims.stop_asked,
     )
+    gc.freeze()  # what was loaded stays: the collector need not walk through it again and again
     listener_errors = ListenerErrors(clock)
     for owner in application.owners:
         owner.events.confide_in(listener_errors.hear)
@@ -101,13 +103,15 @@ def _work(
     listener_errors: ListenerErrors,
     clock: FollowingClock,
 ) -> None:
-    frames, context = pipe.Frames(), contextvars.copy_context()
+    frames, context, time_told = pipe.Frames(), contextvars.copy_context(), b""
     sender: ProgressSender[int] = ProgressSender(partial(pipe.tell, out))
     while data := os.read(inbox, pipe.READ_AT_ONCE):
         for _, number, payload in frames.feed(data):
             if claims.claim(number):
-                raw = pipe.job_of(payload)
-                clock.follow(*pipe.time_of(payload))
+                time, raw = pipe.time_and_job(payload)
+                if time != time_told:  # jobs that were sent together say the same
+                    clock.follow(*pipe.time_of(time))
+                    time_told = time
                 interruption.obey_signals()  # each time: an earlier job may have put a handler of its own
                 # Each answer leaves at once: what is done must not be lost with the next job's crash.
                 interruptible, hard = control.begin(number), partial(claims.deadline, number)
@@ -118,7 +122,7 @@ def _work(
                 control.end(number)
                 if interruptible.error is not None:
                     process_group.end_others()
-                pipe.write_all(out, listener_errors.take() + pipe.safe_answer(number, raw, ended, clock.now()))
+                pipe.write_all(out, listener_errors.take() + pipe.safe_answer(number, raw, ended, clock))
     executor.close()
 
 

@@ -14,10 +14,10 @@ import os
 import struct
 from collections import deque
 from collections.abc import Collection, Iterator
-from datetime import datetime
 from itertools import islice
 from typing import NamedTuple
 
+from recruiter.clock import Clock
 from recruiter.store import outcomes
 from recruiter.store.codec import decode, encode, id_of
 from recruiter.store.outcomes import Outcome, Rescheduled
@@ -35,7 +35,8 @@ PROGRESS = 7  # child → supervisor: it still runs; what it has said of itself 
 LISTENER_ERROR = 8  # child → supervisor: a listener has failed
 CLOCK = 9  # supervisor → child, on the pipe for cancellations: what time it is
 
-READ_AT_ONCE = 1 << 20
+READ_AT_ONCE = 1 << 16
+"""Bytes: as many as a pipe holds."""
 _BUFFERS_A_WRITE = 512
 _TIME = struct.Struct("<dd")
 
@@ -60,6 +61,11 @@ def job_frame(number: int, time: Time, raw: bytes) -> bytes:
 
 def job_of(payload: bytes) -> bytes:
     return payload[_TIME.size :]
+
+
+def time_and_job(payload: bytes) -> tuple[bytes, bytes]:
+    """What time it is, still as bytes, and the job."""
+    return payload[: _TIME.size], payload[_TIME.size :]
 
 
 def clock_frame(time: Time) -> bytes:
@@ -152,13 +158,13 @@ def answer(number: int, outcome: Outcome) -> bytes:
     return frame(RESCHEDULE, number, encode(change))
 
 
-def safe_answer(number: int, raw: bytes, outcome: Outcome, at: datetime) -> bytes:
+def safe_answer(number: int, raw: bytes, outcome: Outcome, clock: Clock) -> bytes:
     """The same, whatever is in it: an outcome that cannot be written must not end the process that tells it."""
     try:
         return answer(number, outcome)
     except Exception as error:
         told = f"its outcome cannot be written: {type(error).__name__}: {error}"
-        return frame(ARCHIVE, number, outcomes.unreadable(id_of(raw), raw, at, told))
+        return frame(ARCHIVE, number, outcomes.unreadable(id_of(raw), raw, clock.now(), told))
 
 
 def tell(fd: int, number: int, progress: bytes) -> None:

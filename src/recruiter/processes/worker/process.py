@@ -6,6 +6,7 @@ The main thread owns the dispatcher, which gives jobs to the children. All else 
 
 from __future__ import annotations
 
+import gc
 import sys
 
 from recruiter.clock import SteadyClock
@@ -56,6 +57,7 @@ class WorkerProcess:
         """Works until asked to stop, then finishes what runs, hands the rest back and leaves the roster."""
         # The dispatcher computes, the others wait for MongoDB; with the usual 5 ms each answer would wait for it.
         sys.setswitchinterval(0.0005)
+        gc.freeze()  # what was loaded stays: the collector need not walk through it again and again
         self._stop.when_asked(self._dispatcher.wake)
         self._stop.when_at_once(self._dispatcher.kill)
         self._dispatcher.open(self._core.held_jobs)
