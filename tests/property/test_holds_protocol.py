@@ -1,7 +1,8 @@
 """Who holds a job, on the real store and with the real bookkeeping of a worker: nobody starts what it does not hold.
 
 Like test_protocol.py: every `yield` is a point where any other actor may run. Answers of the roster overtake each
-other; hand backs and marks may be lost, applied although nobody answered, or arrive late; workers are retired at will.
+other; events are late, doubled or lost; hand backs and marks may be lost, applied although nobody answered, or arrive
+late; workers are retired at will.
 What each rule is for, one by one, is in tests/store/test_holds.py and tests/unit/test_held_jobs.py.
 """
 
@@ -24,7 +25,7 @@ from recruiter.steps.cancel import cancel
 from recruiter.steps.rescue import Rescue
 from recruiter.store import outcomes
 from recruiter.store.codec import decode, job_from
-from recruiter.store.collections.roster import Holding
+from recruiter.store.collections.roster import Assignment, Holding, Seen
 from recruiter.store.database import Store
 from recruiter.store.outcomes import OutcomeBatch
 from tests.samples import NOW, a_job, beat, done, facts_of_a_worker, insert, running, to_retry
@@ -42,6 +43,7 @@ class World:
         self.store, self.random = store, random.Random(seed)
         self.clock = StoppedClock(NOW)
         self.late: list[Callable[[], object]] = []
+        self.events: list[Assignment] = []
         self.once_started: set[JobId] = set()
         self.started = 0
         self.workers = 0
@@ -81,10 +83,21 @@ class Worker:
             with suppress(Superseded):
                 while True:
                     yield
-                    world.random.choice([self.ask, self.hear, self.fetch, self.mark, self.start, self.end, self.send])()
+                    steps = [self.ask, self.hear, self.hear_event, self.fetch, self.mark, self.start, self.end]
+                    world.random.choice([*steps, self.send])()
 
     def ask(self) -> None:
-        self.answers.append(self.store.roster.holding(self.held.worker))
+        """For all of its list, or for what is new."""
+        seen, me = self.held.seen, self.held.worker
+        if seen is None or self.world.random.random() < 0.3:
+            self.answers.append(self.store.roster.holding(me))
+        elif (news := self.store.roster.news(me, seen)) is not None:
+            self.answers.append(news)
+
+    def hear_event(self) -> None:
+        """Any that there was: events are late, doubled and lost."""
+        if self.world.events:
+            self.held.hear_event(self.world.random.choice(self.world.events[-10:]))
 
     def hear(self) -> None:
         if not self.answers:
@@ -159,12 +172,13 @@ class Worker:
         me, ids, batch = held.worker, [id for id, _ in outcomes], OutcomeBatch.of(outcomes)
         if batch.archive or batch.reschedule:  # a transaction, which does not arrive late: it would conflict
             fate = self.world.random.random()
-            answer = self.store.transactions.settle(me, batch, {}) if fate < 0.9 else None
+            answer = self.store.transactions.settle(me, batch, {}, held.seen) if fate < 0.9 else None
             return answer if fate < 0.7 else None
-        seen = self.store.roster.collection.find_one({"_id": me}, {"settled": 1})
-        if seen is None:
+        entry = self.store.roster.collection.find_one({"_id": me}, {"settled": 1, "given": 1})
+        if entry is None:
             raise Superseded(me)
-        released = self.world.unreliable(lambda: self.store.roster.release(me, ids, None, {}, seen["settled"]))
+        seen = held.seen or Seen(entry["settled"], entry["given"], 0)
+        released = self.world.unreliable(lambda: self.store.roster.release(me, ids, None, {}, seen))
         return released.holding if released is not None else None
 
 
@@ -175,7 +189,11 @@ def leader(world: World) -> Iterator[None]:
         roster = store.roster.read()
         free = [id for id in world.ids if id not in store.roster.held() and store.scheduled.exists(id)]
         if roster and free:
-            store.roster.assign({world.random.choice(roster).id: [world.random.choice(free)]}, 1)
+            worker, job = world.random.choice(roster).id, world.random.choice(free)
+            if store.roster.assign({worker: [job]}, 1):
+                entry = store.roster.collection.find_one({"_id": worker}, {"given": 1})
+                assert entry is not None
+                world.events.append(Assignment(worker, entry["given"], [job]))
 
 
 def others(world: World) -> Iterator[None]:

@@ -220,6 +220,9 @@ def _evaluate(operator: str, operand: Any, document: Document) -> Any:
             return isinstance(arguments[0] if isinstance(operand, list) else arguments, list)
         case "$size":
             return len(arguments)
+        case "$slice":
+            array, start, count = arguments
+            return array[start : start + count]
         case "$strLenBytes":
             return len(arguments.encode())
         case "$type":

@@ -138,7 +138,8 @@ class Worker:
             held.fetched(ids, found)
             return 0.0
         if len(self._running) < self._slots:
-            holding = self._store.roster.holding(held.worker)
+            seen, roster = held.seen, self._store.roster
+            holding = roster.holding(held.worker) if seen is None else roster.news(held.worker, seen)
             if holding is not None and held.hear(holding):
                 return 0.0
         return 0.6
@@ -179,7 +180,7 @@ class Worker:
         if not batch:
             return 0.2
         try:
-            holding = settle(self._store, held.worker, batch, {"prefetch": 1, "draining": False})
+            holding = settle(self._store, held.worker, batch, {"prefetch": 1, "draining": False}, seen=held.seen)
         except Superseded:
             held.not_settled(batch)
             self._lose(held)

@@ -107,8 +107,9 @@ class TestAnswers:
     def test_a_job_that_comes_again_is_fetched_again(self, held: HeldJobs) -> None:
         fetch(held, a_held_job("a"))
         held.ended([("a", None)])
+        settle(held, named(settled=1))
 
-        settle(held, named("a", settled=1, given=2))
+        held.hear(named("a", settled=1, given=2))
 
         assert held.to_fetch() == ["a"]
 

@@ -102,14 +102,14 @@ class FakeTransactions:
         self.written: dict[JobId, Any] = {}
         self.settlements = 0
 
-    def settle(self, worker: str, batch: Any, _facts: object) -> Holding:
+    def settle(self, worker: str, batch: Any, _facts: object, _seen: object = None) -> Holding:
         assert worker
         self.before(batch)
         self.written.update(batch.archive)
         self.written.update((each.id, each) for each in batch.reschedule)
         return self.hand_back(worker, batch.release)
 
-    def hand_back(self, _worker: str, ids: Iterable[JobId]) -> Holding:
+    def hand_back(self, _worker: str, ids: Iterable[JobId], _seen: object = None) -> Holding:
         self.written.update(dict.fromkeys(ids))
         self.settlements += 1
         return Holding([], self.settlements, 1)

@@ -16,7 +16,7 @@ from typing import Any
 from recruiter.domain.job import Job, JobId
 from recruiter.errors import DocumentRefused, InvalidJob, JobExists
 from recruiter.store.codec import encode, job_document
-from recruiter.store.collections.roster import Holding
+from recruiter.store.collections.roster import Holding, Seen
 from recruiter.store.database import Store
 from recruiter.store.outcomes import Outcome, OutcomeBatch, Rescheduled, reduced
 
@@ -30,8 +30,10 @@ def settle(
     outcomes: Sequence[tuple[JobId, Outcome | None]],
     facts: Mapping[str, Any],
     on_reduced: Callable[[JobId, DocumentRefused], None] = lambda _id, _refused: None,
+    seen: Seen | None = None,
 ) -> Holding:
-    """Writes the outcomes and takes the jobs off the worker's list; returns what the worker still holds.
+    """Writes the outcomes and takes the jobs off the worker's list; returns what the worker still holds, or with `seen`
+    what of that it has not seen. `seen` says too that the worker has released none of these jobs before.
 
     If MongoDB refuses a document, `on_reduced` is called with its job, and as much of the outcome is kept as can be.
     Raises Superseded, with nothing written, when the worker has been retired: its jobs belong to other workers now.
@@ -41,8 +43,8 @@ def settle(
     def write(batch: Sequence[tuple[JobId, Outcome | None]]) -> Holding:
         gathered = OutcomeBatch.of(batch)
         if gathered.archive or gathered.reschedule:
-            return store.transactions.settle(worker, gathered, facts)
-        return store.transactions.hand_back(worker, gathered.release)
+            return store.transactions.settle(worker, gathered, facts, seen)
+        return store.transactions.hand_back(worker, gathered.release, seen)
 
     def reduce(id: JobId, outcome: Outcome, refused: DocumentRefused) -> Holding:
         on_reduced(id, refused)

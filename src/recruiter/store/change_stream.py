@@ -16,7 +16,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
@@ -42,6 +42,9 @@ _STALE_AFTER = 10.0
 """A stream not read for this long has piled up history; a new one is cheaper than reading it."""
 
 
+_NO_FIELDS: Document = {}
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """What has happened."""
@@ -49,6 +52,8 @@ class Change:
     collection: str | None
     lane: str | None
     """Of a document that was inserted or replaced."""
+    event: Document = field(default_factory=dict)
+    """As much of it as was asked for."""
 
 
 class ChangeWaiter:
@@ -61,14 +66,16 @@ class ChangeWaiter:
         match: Document,
         wake: Callable[[Sequence[Change]], None],
         on_trouble: Callable[[str | None], None],
+        fields: Document = _NO_FIELDS,
     ) -> None:
+        """`fields` are those of an event that the owner wants to read itself."""
         self.match = match
         of: str | int
         if isinstance(place, Database):
             self._database, of, self._cursors = place, 1, "$cmd.aggregate"
         else:
             self._database, of, self._cursors = place.database, place.name, place.name
-        told = {"_id": 1, "ns.coll": 1, "fullDocument.lane": 1}
+        told = {"_id": 1, "ns.coll": 1, "fullDocument.lane": 1, **fields}
         self._watch: Document = {
             "aggregate": of,
             "pipeline": [{"$changeStream": {}}, {"$match": match}, {"$project": told}],
@@ -93,6 +100,11 @@ class ChangeWaiter:
     def listening(self) -> bool:
         """Whether a stream is open now, so that the owner may sleep long."""
         return self._armed.is_set() and self._stream is not None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a stream is open that will tell of everything since it was opened, once it is read."""
+        return self._stream is not None and not self._stale
 
     def arm(self) -> None:
         self._armed.set()
@@ -196,4 +208,4 @@ class ChangeWaiter:
 
 def _change(event: Document) -> Change:
     lane = event.get("fullDocument", {}).get("lane")
-    return Change(event.get("ns", {}).get("coll"), lane if isinstance(lane, str) else None)
+    return Change(event.get("ns", {}).get("coll"), lane if isinstance(lane, str) else None, event)

@@ -49,7 +49,7 @@ from recruiter.store.collections.archived import Archived
 from recruiter.store.collections.creations import Creations
 from recruiter.store.collections.flows import Flows
 from recruiter.store.collections.leases import Leases
-from recruiter.store.collections.roster import Holding, LastEntry, Roster
+from recruiter.store.collections.roster import Holding, LastEntry, Roster, Seen
 from recruiter.store.collections.scheduled import DUPLICATE_KEY, Marked, Scheduled
 from recruiter.store.collections.schedulers import Schedulers
 from recruiter.store.collections.statistics import Statistics
@@ -156,8 +156,8 @@ class Transactions:
             return False
 
     @store_call
-    def settle(self, worker: str, batch: OutcomeBatch, facts: Mapping[str, Any]) -> Holding:
-        """Settles a worker's finished jobs; returns what it still holds.
+    def settle(self, worker: str, batch: OutcomeBatch, facts: Mapping[str, Any], seen: Seen | None = None) -> Holding:
+        """Settles a worker's finished jobs; returns what it still holds, or with `seen` what of that it has not seen.
 
         Nothing is written for a job that the worker does not hold: it was settled before, with an unknown outcome
         then, or another worker holds it. Raises Superseded, with nothing written, when the worker is no longer on the
@@ -166,17 +166,19 @@ class Transactions:
 
         def write(session: ClientSession, batch: OutcomeBatch) -> Holding:
             with our_own_documents(f"the roster document of worker {worker}"):
-                released = self._roster.release(worker, batch.ids, session, facts)
+                released = self._roster.release(worker, batch.ids, session, facts, seen) if seen else None
+                if released is None:  # it has released something since; this very batch, if the commit was not answered
+                    released = self._roster.release(worker, batch.ids, session, facts)
             if released is None:
                 raise Superseded(f"worker {worker} is no longer on the roster; its results were dropped")
-            self._write(batch.only(released.held), session)
+            self._write(batch if released.held is None else batch.only(released.held), session)
             return released.holding
 
         return self._without_archived(batch, write)
 
-    def hand_back(self, worker: str, ids: Sequence[JobId]) -> Holding:
+    def hand_back(self, worker: str, ids: Sequence[JobId], seen: Seen | None = None) -> Holding:
         """Lets go of jobs that were never started; nothing else changes for them. Raises Superseded like `settle`."""
-        held = self._roster.hand_back(worker, ids)
+        held = self._roster.hand_back(worker, ids, seen)
         if held is None:
             raise Superseded(f"worker {worker} is no longer on the roster")
         return held

@@ -1,10 +1,15 @@
-"""The fetcher reads the jobs that the leader has assigned, and waits for more when there are none."""
+"""The fetcher reads the jobs that the leader has assigned, and waits for more when there are none.
+
+While few jobs come, it listens: the event of an assignment names the jobs, and they are fetched at once. While work
+flows, it asks: an open change stream would make the server read every write. Answers to settlements bring most of what
+is new; it asks for itself only when a slot is free.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from recruiter.domain.job import JobId
@@ -13,8 +18,8 @@ from recruiter.events import Events
 from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
 from recruiter.processes.worker.registration import JobRunner, Registration
-from recruiter.store.change_stream import FLOW, LULL, ChangeWaiter
-from recruiter.store.collections.roster import ASSIGNED_TO_ME
+from recruiter.store.change_stream import FLOW, LULL, Change, ChangeWaiter
+from recruiter.store.collections.roster import ASSIGNED_TO_ME, ASSIGNMENT_FIELDS, assignment_of
 from recruiter.store.collections.scheduled import Marked
 from recruiter.store.database import Store
 from recruiter.store.outcomes import Outcome
@@ -46,6 +51,8 @@ class Fetcher:
         self._loop = Loop("fetch", self._step, stop, events)
         store.wakers.add(self._loop.wake)
         self._bell: ChangeWaiter | None = None
+        self._must_ask = True
+        """Whether something may have been assigned that no event told of."""
         self._flowing_until = 0.0
 
     def start(self) -> threading.Thread:
@@ -82,6 +89,7 @@ class Fetcher:
         if ids:
             if len(ids) >= FLOW:
                 self._flowing_until = self._clock.monotonic() + LULL
+                self._must_ask = True
                 if self._bell is not None:
                     self._bell.hang_up()
             self._fetch(held_jobs, ids)
@@ -122,12 +130,11 @@ class Fetcher:
         return None  # it has been cancelled, or is not ours
 
     def _look_for_jobs(self, held_jobs: HeldJobs) -> float:
-        """Nothing is known to fetch: if a slot is free, ask the roster, and then listen for the change waiter."""
-        if not self._runner.hungry:
+        """Nothing is known to fetch: if a slot is free, asks the roster, and then waits for an assignment."""
+        if not self._runner.hungry and not held_jobs.missed_some:
             self._on_busy()
             return 1.0
-        holding = self._store.roster.holding(held_jobs.worker)
-        if holding is not None and held_jobs.hear(holding):
+        if (self._must_ask or held_jobs.missed_some or not self._is_listening) and self._ask(held_jobs):
             return 0.0
         if not self._listening or self._clock.monotonic() < self._flowing_until:
             return _BETWEEN_LOOKS
@@ -135,12 +142,41 @@ class Fetcher:
         bell.arm()
         return 3600.0 if bell.listening else 0.1
 
+    def _ask(self, held_jobs: HeldJobs) -> bool:
+        """Asks the roster what is new; true when there is something to fetch."""
+        self._must_ask = False  # first: the stream may be opened again while it asks
+        seen, worker, roster = held_jobs.seen, held_jobs.worker, self._store.roster
+        try:
+            holding = roster.holding(worker) if seen is None else roster.news(worker, seen)
+        except BaseException:
+            self._must_ask = True
+            raise
+        return holding is not None and held_jobs.hear(holding)
+
+    @property
+    def _is_listening(self) -> bool:
+        """Whether a change stream is open: then each assignment is heard of, and there is no need to ask."""
+        return self._bell is not None and self._bell.is_open
+
     def _listen(self, worker: str) -> ChangeWaiter:
         match = {"documentKey._id": worker, ASSIGNED_TO_ME: {"$exists": True}}
         if self._bell is None or self._bell.match != match:
             self.close()
-            self._bell = ChangeWaiter(self._store.roster.collection, match, lambda _: self._loop.wake(), self._deaf)
+            self._bell = ChangeWaiter(
+                self._store.roster.collection, match, self._hear, self._deaf, fields=ASSIGNMENT_FIELDS
+            )
         return self._bell
+
+    def _hear(self, changes: Sequence[Change]) -> None:
+        """In the thread of the change waiter. An event names the jobs: they need not be asked for."""
+        held_jobs = self._registration.held_jobs
+        assignments = [assignment_of(change.event) for change in changes]
+        for assignment in assignments:
+            if assignment is not None:
+                held_jobs.hear_event(assignment)
+        if not assignments or None in assignments:  # the stream is new, or says what we do not understand
+            self._must_ask = True
+        self._loop.wake()
 
     def _deaf(self, error: str | None) -> None:
         if error is None:

@@ -1,7 +1,7 @@
 """The jobs that a worker holds during one registration, as far as it knows, each in one state.
 
-    the roster's list names it
-         │  hear              whoever has asked the roster: heartbeat, fetcher, settler
+    the roster's list names it, or the event of an assignment
+         │  hear, hear_event  whoever has asked the roster: heartbeat, fetcher, settler; or the change waiter
          ▼
      ASSIGNED ─────────┐
          │  fetched    │      the fetcher, with the document as it is now
@@ -27,6 +27,14 @@ numbers and ignored. Otherwise a job that was handed back, or settled for a retr
 while it is already somebody else's. For the same reason an id stays known until its release is answered, also while the
 outcome of that is unknown.
 
+An assignment is also heard of from its change event, which names the new jobs and the number of the assignment. It
+counts only if that number is greater than in the answer to the last release: an id leaves the known ones only by a
+release, so a newer event cannot name a job that was released. Comparing it with other events would not do: the job may
+have been heard of from a list, run and released before its event arrives.
+
+`seen` says how far the list is known, so that an answer need not repeat it. While the outcome of a release is unknown,
+nobody knows which of its jobs are still in the list, and all of it has to be read.
+
 A job that an answer no longer names, although nobody here has released it, is not ours: it is forgotten, recalled from
 the runner, and whatever becomes of it here is not written.
 """
@@ -47,7 +55,7 @@ from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.processes.progress.buffer import ProgressBuffer
 from recruiter.store import outcomes
 from recruiter.store.codec import Document, decode
-from recruiter.store.collections.roster import Holding
+from recruiter.store.collections.roster import Assignment, Holding, Seen
 from recruiter.store.outcomes import Outcome
 
 JobOutcome = tuple[JobId, Outcome | None]
@@ -148,7 +156,12 @@ class HeldJobs:
         self._states: dict[JobId, HeldState] = {}
         self._jobs: dict[JobId, HeldJob] = {}
         """Of those that are fetched and have not ended."""
-        self._settled = self._given = -1
+        self._settled = self._given = self._given_at_release = -1
+        """How many releases and assignments have been heard of; and of assignments, with the answer to a release."""
+        self._count: int | None = None
+        """How many jobs the list had then; None when it must be read again."""
+        self._unsure: set[JobId] = set()
+        """Jobs that have been released with an unknown outcome."""
         self._to_fetch: list[JobId] = []
         self._arrivals: deque[HeldJob] = deque()
         """Fetched, and not seen by the runner."""
@@ -174,6 +187,18 @@ class HeldJobs:
 
     # -- what the roster says --------------------------------------------------------------------------------------
 
+    @property
+    def seen(self) -> Seen | None:
+        """How far the list is known; None when all of it must be read."""
+        with self._lock:
+            known = self._count is not None and not self._unsure
+            return Seen(self._settled, self._given, self._count or 0) if known else None
+
+    @property
+    def missed_some(self) -> bool:
+        """Whether an assignment was not heard of, although a later one was."""
+        return self._count is None and self._given >= 0
+
     def hear(self, holding: Holding) -> bool:
         """Takes note of an answer of the roster; true when there are new jobs to fetch."""
         with self._lock:
@@ -185,21 +210,52 @@ class HeldJobs:
             self.wake_ups.fetcher()
         return new
 
+    def hear_event(self, assignment: Assignment) -> bool:
+        """Takes note of an assignment; true when there are new jobs to fetch."""
+        with self._lock:
+            if assignment.worker != self.worker or assignment.given <= self._given_at_release:
+                return False
+            if assignment.given > self._given:
+                in_order = self._count is not None and assignment.given == self._given + 1
+                self._count = (self._count or 0) + len(assignment.jobs) if in_order else None
+                self._given = assignment.given
+            self._learn(assignment.jobs)
+            new = bool(self._to_fetch)
+        if new:
+            self.wake_ups.fetcher()
+        return new
+
     def _hear(self, holding: Holding) -> list[JobId]:
+        """Returns jobs that are lost: the list does not name them any more."""
         if holding.settled < self._settled or holding.given < self._given:
             return []
-        self._settled, self._given = holding.settled, holding.given
-        states = self._states
-        # Each once: a list that names a job twice, because a write on it was doubled, must not start it twice.
-        new = list(dict.fromkeys(id for id in holding.assigned if id not in states))
-        states.update(dict.fromkeys(new, HeldState.ASSIGNED))
-        self._to_fetch.extend(new)
-        if len(states) == len(holding.assigned):
+        self._settled, self._given, self._count = holding.settled, holding.given, holding.count
+        self._learn(holding.assigned)
+        if holding.behind is not None or len(self._states) == len(holding.assigned):
             return []
         named = set(holding.assigned)
-        lost = [id for id, state in states.items() if id not in named and state in _BEFORE_THE_END]
+        missing = [(id, state) for id, state in self._states.items() if id not in named]
+        lost = [id for id, state in missing if state in _BEFORE_THE_END]
+        self._unsure.update(id for id, state in missing if state not in _BEFORE_THE_END)
         self._forget(lost)
         return lost
+
+    def _hear_release(self, holding: Holding) -> list[JobId]:
+        """The answer to a release, which may come after the event of a later assignment."""
+        self._given_at_release = max(self._given_at_release, holding.given)
+        if holding.given >= self._given:
+            return self._hear(holding)
+        if holding.settled > self._settled:
+            self._settled, self._count = holding.settled, None
+            self._learn(holding.assigned)
+        return []
+
+    def _learn(self, ids: Iterable[JobId]) -> None:
+        states = self._states
+        # Each once: a list that names a job twice, because a write on it was doubled, must not start it twice.
+        new = dict.fromkeys((id for id in ids if id not in states), HeldState.ASSIGNED)
+        states.update(new)
+        self._to_fetch.extend(new)
 
     def _forget(self, ids: Collection[JobId]) -> None:
         if not ids:
@@ -372,19 +428,22 @@ class HeldJobs:
         """These are no longer ours; takes note of what still is. True when there are new jobs to fetch."""
         ids = [id for id, _ in outcomes]
         with self._lock:  # one lock for all: in between, an old answer would bring the jobs back
+            lost = self._hear_release(holding)  # first: these are known, and what names them is older
             for id in ids:
                 self._states.pop(id, None)
+            self._unsure.difference_update(ids)
             self.progress.forget(ids)
             self._settling = 0
-            lost = self._hear(holding)
             new = bool(self._to_fetch)
         if lost:
             self._recall(lost)
         return new
 
     def not_settled(self, outcomes: list[JobOutcome]) -> None:
+        """Writing them failed; to be tried again. It may have been done all the same."""
         with self._lock:
             self._states.update((id, HeldState.ENDED) for id, _ in outcomes)
+            self._unsure.update(id for id, _ in outcomes)
             self._outcomes.extendleft(reversed(outcomes))
             self._settling = 0
 

@@ -78,6 +78,7 @@ class Settler:
             outcomes,
             facts,
             on_reduced=lambda id, refused: self._events.emit("job.reduced", job=id, error=str(refused)),
+            seen=held_jobs.seen,
         )
 
     def _end_progress(self, held_jobs: HeldJobs, outcomes: list[JobOutcome]) -> None:

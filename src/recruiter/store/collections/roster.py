@@ -108,10 +108,14 @@ _VIEW_FIELDS: Document = {
     **dict.fromkeys(("host", "pid", "joined_at", "seen_at", "running", "clock_offset"), 1),
 }
 
-_HOLDING = {"assigned": 1, "settled": 1, "given": 1}
+_HOLDING: Document = {"assigned": 1, "settled": 1, "given": 1}
+_LONGEST_LIST = 2**31 - 1
 
 ASSIGNED_TO_ME = "updateDescription.updatedFields.given"
 """What a worker listens for on its own document; heartbeats do not change it."""
+
+ASSIGNMENT_FIELDS: Document = {"documentKey": 1, "updateDescription.updatedFields": 1}
+"""What `assignment_of` reads of an event."""
 
 ROOM_MADE: Document = {
     "$or": [
@@ -124,6 +128,19 @@ ROOM_MADE: Document = {
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """How far a worker has seen its own list: as of its n-th release and its n-th assignment it had so many jobs.
+
+    Only the worker takes jobs off its list, and the leader only adds at the end. So as long as the number of releases
+    has not changed, whatever is new stands behind these.
+    """
+
+    settled: int
+    given: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Holding:
     """What a worker holds, as of its n-th release and its n-th assignment. Both numbers only grow: of two answers, the
     one with a smaller number is older, and must be ignored."""
@@ -131,14 +148,31 @@ class Holding:
     assigned: list[JobId]
     settled: int
     given: int = 0
+    behind: int | None = None
+    """None when these are all; otherwise these are the new ones, behind so many that the worker has seen."""
+
+    @property
+    def count(self) -> int:
+        """How many jobs the list has."""
+        return len(self.assigned) + (self.behind or 0)
+
+
+class Assignment(NamedTuple):
+    """What the leader has given to a worker, as the change event on its document says."""
+
+    worker: str
+    given: int
+    """How many assignments there were with this one."""
+    jobs: list[JobId]
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
     """The answer to a release."""
 
-    held: frozenset[JobId]
-    """Everything that the worker held before: only of these may it say what became of them."""
+    held: frozenset[JobId] | None
+    """Everything that the worker held before: only of these may it say what became of them. None when it is certain
+    that it held all that it released."""
     holding: Holding
     """What it holds now."""
 
@@ -240,6 +274,16 @@ class Roster:
         return _holding(found) if found else None
 
     @store_call
+    def news(self, worker: str, seen: Seen) -> Holding | None:
+        """Like `holding`, without what has been seen; None when nothing was assigned since, which costs next to
+        nothing, or when the worker is off the roster."""
+        found = self._agreed.find_one({"_id": worker, "given": {"$gt": seen.given}}, _unseen(seen))
+        if not found:
+            return None
+        same = found["settled"] == seen.settled
+        return Holding(found["assigned"], found["settled"], found["given"], seen.count if same else None)
+
+    @store_call
     def holds_any(self, worker: str) -> bool:
         """Whether jobs are assigned to the worker, or are about to be: also what a majority does not know yet."""
         return self.collection.find_one({"_id": worker, "assigned.0": {"$exists": True}}, {"_id": 1}) is not None
@@ -250,13 +294,20 @@ class Roster:
         ids: Sequence[JobId],
         session: ClientSession | None,
         facts: Mapping[str, Any],
-        settled: int | None = None,
+        seen: Seen | None = None,
     ) -> Released | None:
         """Takes these jobs off the worker's list, and whatever else is noted of them there. None when the worker is off
-        the roster; with `settled`, also when it has released something since."""
+        the roster.
+
+        With `seen` it does so only if the worker has released nothing since, and None also means that it has. Then it
+        is certain that the worker holds all of these, if it has not released them itself; and only what it has not seen
+        is read.
+        """
         query: Document = {"_id": worker}
-        if settled is not None:
-            query["settled"] = settled
+        fields = _HOLDING
+        if seen is not None:
+            query["settled"] = seen.settled
+            fields = _unseen(seen)
         these = {"$in": list(ids)}
         found = self.collection.find_one_and_update(
             query,
@@ -265,23 +316,27 @@ class Roster:
                 "$inc": {"beats": 1, "settled": 1},
                 "$set": dict(facts),
             },
-            projection=_HOLDING,
+            projection=fields,
             return_document=ReturnDocument.BEFORE,
             session=session,
         )
-        return _released(found, ids) if found else None
+        if not found:
+            return None
+        return _released(found, ids) if seen is None else _released_of_seen(found, ids, seen)
 
     @store_call
-    def hand_back(self, worker: str, ids: Sequence[JobId]) -> Holding | None:
+    def hand_back(self, worker: str, ids: Sequence[JobId], seen: Seen | None = None) -> Holding | None:
         """Gives up jobs that were never started; nothing else changes for them.
 
         It asks for the number of releases that it has seen. So one that was given up on, and arrives late, changes
         nothing: it would take away a job that has been given to this worker again.
         """
-        while (seen := self.collection.find_one({"_id": worker}, {"settled": 1})) is not None:
-            released = self.release(worker, ids, None, {}, settled=seen["settled"])
+        if seen is not None and (released := self.release(worker, ids, None, {}, seen)) is not None:
+            return released.holding
+        while (found := self.collection.find_one({"_id": worker}, {"settled": 1, "given": 1})) is not None:
+            released = self.release(worker, ids, None, {}, Seen(found["settled"], found["given"], 0))
             if released is not None:
-                return released.holding
+                return _without(released.holding, ids)
         return None
 
     def show_life(self, worker: str, session: ClientSession) -> frozenset[JobId] | None:
@@ -438,10 +493,41 @@ def _holding(document: Document) -> Holding:
     return Holding(document["assigned"], document["settled"], document["given"])
 
 
+def assignment_of(event: Document) -> Assignment | None:
+    """The assignment that a change event on a roster document is about; None when it says something else.
+
+    It carries the new jobs one by one, by their place in the list; or all of the list, if that was empty before.
+    """
+    updated: Document = (event.get("updateDescription") or {}).get("updatedFields") or {}
+    worker, given = (event.get("documentKey") or {}).get("_id"), updated.get("given")
+    if not isinstance(worker, str) or not isinstance(given, int):
+        return None
+    new = [value for name, value in updated.items() if name.startswith("assigned.")]
+    whole = updated.get("assigned")
+    jobs = whole if isinstance(whole, list) else new
+    return Assignment(worker, given, jobs) if jobs and all(map(is_job_id, jobs)) else None
+
+
+def _unseen(seen: Seen) -> Document:
+    """The fields of a holding, and of its list only what stands behind the jobs that were seen; if something was
+    released since, all of it."""
+    new = {"$slice": ["$assigned", seen.count, _LONGEST_LIST]}
+    return {**_HOLDING, "assigned": {"$cond": [{"$eq": ["$settled", seen.settled]}, new, "$assigned"]}}
+
+
 def _released(before: Document, ids: Sequence[JobId]) -> Released:
+    all_ = Holding(before["assigned"], before["settled"] + 1, before["given"])
+    return Released(frozenset(before["assigned"]), _without(all_, ids))
+
+
+def _released_of_seen(before: Document, ids: Sequence[JobId], seen: Seen) -> Released:
+    left = Holding(before["assigned"], before["settled"] + 1, before["given"], seen.count - len(ids))
+    return Released(None, left)
+
+
+def _without(all_: Holding, ids: Sequence[JobId]) -> Holding:
     gone = set(ids)
-    left = [id for id in before["assigned"] if id not in gone]
-    return Released(frozenset(before["assigned"]), Holding(left, before["settled"] + 1, before["given"]))
+    return Holding([id for id in all_.assigned if id not in gone], all_.settled, all_.given)
 
 
 def _registration(document: Document) -> Registration:

@@ -17,6 +17,7 @@ from datetime import datetime
 from typing import Any, cast
 
 import pymongo
+from bson import ObjectId
 from pymongo import ASCENDING, DESCENDING, IndexModel, InsertOne, UpdateOne
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
@@ -335,8 +336,8 @@ class Scheduled:
     def fetch(self, ids: Sequence[JobId]) -> list[tuple[JobId, bytes]]:
         """These jobs as bytes, in the order of the ids; one that is gone is left out."""
         batches = self.collection.find_raw_batches({"_id": {"$in": list(ids)}}, batch_size=len(ids) + 1)
-        found = {id_of(raw): raw for batch in batches for raw in split_batch(cast(bytes, batch))}
-        return [(id, found[id]) for id in ids if id in found]
+        found = {_quick_key_in(raw): raw for batch in batches for raw in split_batch(cast(bytes, batch))}
+        return [(id, raw) for id in ids if (raw := found.get(_quick_key(id))) is not None]
 
     def mark_started(self, ids: Sequence[JobId], worker: str, at: datetime, session: ClientSession) -> Marked:
         """Inside a transaction that proves the hold: writes that these at-most-once jobs are about to start here.
@@ -641,3 +642,15 @@ def _adoption(read: Document, fields: Document) -> Document:
     if fields["lane"] != CANCELLED_LANE:
         unbelieved["cancel"] = ""
     return {"$set": fields, "$unset": unbelieved}
+
+
+_OBJECT_ID = 0x07
+
+
+def _quick_key(id: JobId) -> object:
+    """An ObjectId is compared and hashed by Python code; its bytes are not."""
+    return id.binary if type(id) is ObjectId else id
+
+
+def _quick_key_in(raw: bytes) -> object:
+    return raw[9:21] if raw[4] == _OBJECT_ID else id_of(raw)

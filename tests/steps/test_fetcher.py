@@ -1,0 +1,125 @@
+"""A worker that waits hears of a job from the event of its assignment, and fetches it without reading its list."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
+
+import pytest
+
+from recruiter.domain.job import JobId
+from recruiter.domain.planning.limits import Limit
+from recruiter.events import Events
+from recruiter.processes.worker.core import CoreOptions, WorkerCore
+from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
+from recruiter.processes.worker.registration import RegistrationOptions
+from recruiter.store.codec import Document
+from recruiter.store.collections.roster import Assignment
+from recruiter.store.database import Store
+from recruiter.store.outcomes import Outcome
+from tests.commands import Command, Recorder, recorded
+from tests.conftest import eventually
+from tests.samples import a_job, done, insert
+
+
+class FreeSlots:
+    """A runner that could always start a job."""
+
+    tasks: frozenset[str] | None = frozenset(["add"])
+    limits: Sequence[Limit] = ()
+    hungry = True
+
+    def __init__(self) -> None:
+        self.woken = threading.Event()
+
+    def wake(self) -> None:
+        self.woken.set()
+
+    def running(self) -> list[tuple[HeldJob, datetime]]:
+        return []
+
+    def cancel(self, flags: Mapping[JobId, Document]) -> None: ...
+
+    def recall(self, ids: Collection[JobId]) -> None: ...
+
+    def crash(self, job: HeldJob, at: datetime, how: str) -> Outcome | None: ...
+
+    def open(self, held_jobs: HeldJobs) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def core(target: str, store: Store, recorder: Recorder) -> Iterator[WorkerCore]:
+    """A worker whose heartbeat does not read the list during a test."""
+    store.prepare()
+    watched = recorded(target, recorder)
+    core = WorkerCore(watched, Events(), FreeSlots(), CoreOptions(RegistrationOptions(heartbeat=300, dead_after=3000)))
+    core.start()
+    eventually(lambda: any(command["collection"] == "roster" for command in recorder.named("getMore")))
+    yield core
+    core.close()
+    watched.close()
+
+
+def fetched(core: WorkerCore) -> list[JobId]:
+    return [job.id for jobs in core.held_jobs.accept() for job in jobs]
+
+
+def assign(store: Store, core: WorkerCore, *ids: JobId) -> None:
+    assert store.roster.assign({core.held_jobs.worker: list(ids)}, store.leases.term() + 1)
+
+
+def reads_of_the_list(commands: list[Command]) -> list[Command]:
+    return [command for command in commands if command.get("find") == "roster"]
+
+
+def test_a_job_is_fetched_without_reading_the_list(store: Store, core: WorkerCore, recorder: Recorder) -> None:
+    first, second = insert(store, a_job(), a_job())
+
+    with recorder.only_these() as commands:
+        for id in (first, second):  # the first list was empty, the second is not
+            assign(store, core, id)
+            eventually(lambda id=id: fetched(core) == [id])  # type: ignore[misc]
+
+    assert reads_of_the_list(commands) == []
+
+
+def test_after_a_settlement_too(store: Store, core: WorkerCore, recorder: Recorder) -> None:
+    job, other = a_job(), a_job()
+    insert(store, job, other)
+    assign(store, core, job.id)
+    eventually(lambda: fetched(core) == [job.id])
+    core.held_jobs.ended([(job.id, done(job))])
+    eventually(lambda: core.held_jobs.state(job.id) is None)
+
+    with recorder.only_these() as commands:
+        assign(store, core, other.id)
+        eventually(lambda: fetched(core) == [other.id])
+
+    assert reads_of_the_list(commands) == []
+
+
+def test_an_event_that_was_missed_makes_it_read_the_list(
+    store: Store, core: WorkerCore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a worker that has not heard of one assignment, when it hears of the next, then it fetches both."""
+    missed, next_one = insert(store, a_job(), a_job())
+    not_heard: list[Assignment] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(core.held_jobs, "hear_event", not_heard.append)
+        assign(store, core, missed)
+        eventually(lambda: not_heard)
+    assert fetched(core) == []
+
+    assign(store, core, next_one)
+
+    found: set[JobId] = set()
+    while found != {missed, next_one}:
+        found.update(eventually(lambda: fetched(core)))
