@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recruiter.domain.job import JobId
-from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, HeldState
+from recruiter.processes.worker.held_jobs import LARGEST_FETCH, HeldJob, HeldJobs, HeldState
 from recruiter.store.codec import encode, job_document
 from recruiter.store.collections.roster import Assignment, Holding, Seen, assignment_of
 from tests.samples import a_job
@@ -169,3 +169,12 @@ class TestParsing:
     @pytest.mark.parametrize("updated", [{"beats": 2}, {"given": 2}, {"given": 2, "assigned": [None]}, {"given": "2"}])
     def test_something_else(self, updated: dict[str, object]) -> None:
         assert assignment_of(self.event(**updated)) is None
+
+
+def test_a_large_assignment_is_fetched_in_parts(held: HeldJobs) -> None:
+    ids: list[JobId] = list(range(LARGEST_FETCH + 3))
+    held.hear(Holding(ids, 0, 1))
+
+    parts = [held.to_fetch(), held.to_fetch(), held.to_fetch()]
+
+    assert parts == [ids[:LARGEST_FETCH], ids[LARGEST_FETCH:], []]

@@ -62,6 +62,7 @@ JobOutcome = tuple[JobId, Outcome | None]
 
 _CANCELLED = CANCELLED_LANE.encode()
 
+LARGEST_FETCH = 400
 LARGEST_SETTLEMENT = 1000
 LARGEST_BYTES = 32 * 1024 * 1024
 
@@ -274,8 +275,9 @@ class HeldJobs:
     # -- the fetcher -------------------------------------------------------------------------------------------------
 
     def to_fetch(self) -> list[JobId]:
+        """The next ones, up to a bound: the first jobs of a large assignment start while the rest is fetched."""
         with self._lock:
-            ids, self._to_fetch = self._to_fetch, []
+            ids, self._to_fetch = self._to_fetch[:LARGEST_FETCH], self._to_fetch[LARGEST_FETCH:]
             return ids
 
     def not_fetched(self, ids: Iterable[JobId]) -> None:
