@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import pytest
 
 from recruiter.domain.job import JobId
 from recruiter.domain.planning.limits import Limit
 from recruiter.events import Events
-from recruiter.processes.worker.core import CoreOptions, WorkerCore
+from recruiter.processes.worker.core import WorkerCore
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
-from recruiter.processes.worker.registration import RegistrationOptions
+from recruiter.settings import Settings
 from recruiter.store.codec import Document
 from recruiter.store.collections.roster import Assignment
 from recruiter.store.database import Store
@@ -60,12 +60,20 @@ def core(target: str, store: Store, recorder: Recorder) -> Iterator[WorkerCore]:
     """A worker whose heartbeat does not read the list during a test."""
     store.prepare()
     watched = recorded(target, recorder)
-    core = WorkerCore(watched, Events(), FreeSlots(), CoreOptions(RegistrationOptions(heartbeat=300, dead_after=3000)))
+    settings = Settings(heartbeat=timedelta(minutes=5), considered_dead_after=timedelta(hours=1))
+    core = WorkerCore(watched, Events(), FreeSlots(), settings)
     core.start()
-    eventually(lambda: any(command["collection"] == "roster" for command in recorder.named("getMore")))
+    eventually(lambda: waits(recorder.commands))
     yield core
     core.close()
     watched.close()
+
+
+def waits(commands: list[Command]) -> bool:
+    """Whether it listens, and has asked since: what was assigned before the stream was open is in no event."""
+    asked = [next(iter(command)) for command in commands if "roster" in (command.get("find"), command.get("aggregate"))]
+    listens = any(command.get("collection") == "roster" for command in commands)
+    return listens and "aggregate" in asked and asked[-1] == "find"
 
 
 def fetched(core: WorkerCore) -> list[JobId]:

@@ -52,7 +52,7 @@ class Change:
     collection: str | None
     lane: str | None
     """Of a document that was inserted or replaced."""
-    event: Document = field(default_factory=dict)
+    event: Document = field(default_factory=dict, compare=False)
     """As much of it as was asked for."""
 
 
