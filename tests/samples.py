@@ -8,6 +8,7 @@ from typing import Any
 
 from bson import ObjectId
 
+from recruiter import Workable
 from recruiter.domain.job import Execution, Job, JobId
 from recruiter.store import outcomes
 from recruiter.store.codec import Document, encode_job, job_document
@@ -16,6 +17,17 @@ from recruiter.store.database import Store
 from recruiter.store.outcomes import Rescheduled
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
+
+
+class Parcel(Workable, name="samples.Parcel"):
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def execute(self) -> int:
+        return self.number
+
+    def weigh(self) -> int:
+        return self.number * 2
 
 
 def a_job(id: JobId | None = None, **changes: Any) -> Job:

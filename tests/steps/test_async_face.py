@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from pymongo.monitoring import CommandStartedEvent
 
-from recruiter import ArchivedJob, Job, JobHandle, Recruiter, RecruiterError, Task, Workable
+from recruiter import ArchivedJob, Job, JobHandle, Recruiter, RecruiterError, Task
 from recruiter.builder import JobBuilder, WorkableJob
 from recruiter.errors import InvalidArguments, JobExists, JobFailed, JobNotFound, ResultTimeout, StoreUnreachable
 from recruiter.jobs import Jobs
@@ -25,7 +25,7 @@ from recruiter.store.codec import decode
 from recruiter.store.database import Store
 from tests.commands import Recorder, recorded
 from tests.conftest import eventually
-from tests.samples import a_job, done, insert
+from tests.samples import Parcel, a_job, done, insert
 
 TALKING: dict[type, set[str]] = {
     Recruiter: {
@@ -73,17 +73,6 @@ def public(cls: type) -> set[str]:
 
 def add(a: int, b: int) -> int:
     return a + b
-
-
-class Parcel(Workable, name="async_face.Parcel"):
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def execute(self) -> int:
-        return self.number
-
-    def weigh(self) -> int:
-        return self.number * 2
 
 
 class Gate(Recorder):

@@ -21,7 +21,7 @@ import pytest
 from bson import ObjectId
 from pydantic import BaseModel
 
-from recruiter import ArchivedJob, Job, JobHandle, Recruiter, Task, Workable
+from recruiter import ArchivedJob, Job, JobHandle, Recruiter, Task
 from recruiter.embedded import EmbeddedServer
 from recruiter.errors import InvalidArguments, InvalidJob, JobExists, JobTooLarge
 from recruiter.steps.settle import settle
@@ -29,7 +29,7 @@ from recruiter.store.codec import LARGEST_JOB
 from recruiter.store.collections.creations import content_id
 from recruiter.store.database import Store
 from recruiter.store.target import Target
-from tests.samples import a_job, done, give, hold, places
+from tests.samples import Parcel, a_job, done, give, hold, places
 
 UTC_NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -68,17 +68,6 @@ def pay(amount: float) -> None:
 @pytest.fixture
 def notes(recruiter: Recruiter) -> Task[[Any], Any, Any]:
     return recruiter.task(note)
-
-
-class Parcel(Workable, name="create.Parcel"):
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def execute(self) -> int:
-        return self.number
-
-    def weigh(self) -> int:
-        return self.number * 2
 
 
 class TestTheSame:

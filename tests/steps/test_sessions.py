@@ -12,10 +12,11 @@ from pymongo import AsyncMongoClient, MongoClient
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.client_session import ClientSession
 
-from recruiter import Recruiter, Task, Workable
+from recruiter import Recruiter, Task
 from recruiter.embedded import EmbeddedServer
 from recruiter.errors import InvalidSession, JobExists, JobNotFound, JobsRefused
 from tests.commands import Recorder
+from tests.samples import Parcel
 
 Client = MongoClient[dict[str, Any]]
 Note = Task[[str], str, str]
@@ -23,17 +24,6 @@ Note = Task[[str], str, str]
 
 def note(text: str) -> str:
     return text
-
-
-class Parcel(Workable, name="sessions.Parcel"):
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def execute(self) -> int:
-        return self.number
-
-    def weigh(self) -> int:
-        return self.number * 2
 
 
 @pytest.fixture
