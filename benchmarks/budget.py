@@ -27,6 +27,7 @@ from prototype import Prototype
 from pymongo.database import Database
 
 from recruiter.embedded import EmbeddedServer
+from recruiter.store.database import Store
 
 OURS = frozenset({"count", "serverStatus", "hello", "isMaster", "ping", "collStats"})
 """Commands of this benchmark itself, and the driver's own."""
@@ -58,14 +59,14 @@ def read(database: Database[Any], families: Families) -> Reading:
     return Reading(time.perf_counter(), done, cpu, network["bytesIn"], network["bytesOut"], commands)
 
 
-def steady(database: Database[Any], jobs: int, families: Callable[[], Families]) -> Figures:
-    """Figures from a tenth to nine tenths of the jobs; returns when all have ended."""
-    _wait(database, jobs // 10)
+def steady(database: Database[Any], jobs: int, families: Callable[[], Families], before: int = 0) -> Figures:
+    """Figures from a tenth to nine tenths of the jobs; returns when all have ended. So many had ended before."""
+    _wait(database, before + jobs // 10)
     members = families()
     first = read(database, members)
-    _wait(database, jobs * 9 // 10)
+    _wait(database, before + jobs * 9 // 10)
     last = read(database, members)
-    _wait(database, jobs)
+    _wait(database, before + jobs)
     done = last.done - first.done
     figures = {"drain /s": done / (last.at - first.at)}
     for name in members:
@@ -86,17 +87,22 @@ def _wait(database: Database[Any], done: int) -> None:
         time.sleep(LOOK_EVERY)
 
 
-def of_the_product(uri: str, mongod: int, jobs: int, children: int) -> Figures:
+def of_the_product(
+    uri: str, mongod: int, jobs: int, children: int, around: Callable[[Store], None] = lambda _: None
+) -> Figures:
+    """In a database of its own; `around` puts other things into it, or changes the jobs, before they are drained."""
     target = uri.replace("/?", "/bench?")
     recruiter = noop.recruiter
     recruiter.point_at(target)
     store = recruiter.store
     store.prepare()
     noop.noop.enqueue_many([(number, "x") for number in range(jobs)])
+    around(store)
+    before, others = store.archived.collection.estimated_document_count(), len(store.roster.read())
     processes = Processes(target)
     try:
         processes.start("worker", "--processes", str(children))
-        while not store.roster.read():
+        while len(store.roster.read()) == others:
             time.sleep(0.01)
         processes.start("recruiter")
 
@@ -107,7 +113,7 @@ def of_the_product(uri: str, mongod: int, jobs: int, children: int) -> Figures:
             server = psutil.Process(mongod)
             return {"mongod": [server], "leader": [leader], "supervisor": [worker], "children": of_worker}
 
-        return steady(store.database, jobs, families)
+        return steady(store.database, jobs, families, before)
     finally:
         processes.stop()
         store.client.drop_database("bench")

@@ -28,6 +28,7 @@ from recruiter.embedded import EmbeddedServer
 from recruiter.store.codec import job_document
 
 HERE = Path(__file__).parent
+BULK = 50_000
 sys.path.insert(0, str(HERE))
 
 import noop  # noqa: E402
@@ -133,14 +134,23 @@ def measure_enqueue(recruiter: Recruiter, target: str) -> dict[str, float]:
     def ours() -> None:
         noop.noop.enqueue(1, "x")
 
-    batches = [[{**template, "_id": ObjectId()} for _ in range(1000)] for _ in range(10)]
+    figures = {}
+    batches = [[{**template, "_id": ObjectId()} for _ in range(1000)] for _ in range(BULK // 1000)]
     started = time.perf_counter()
     for batch in batches:
         raw.insert_many(batch)
-    figures = {"raw insert_many of 1,000 /s": 10_000 / (time.perf_counter() - started)}
+    figures["raw insert_many of 1,000 /s"] = raw_bulk = BULK / (time.perf_counter() - started)
+    calls = [(number, "x") for number in range(BULK)]
+    started = time.perf_counter()
+    noop.noop.enqueue_many(calls)
+    figures["enqueue_many /s"] = bulk = BULK / (time.perf_counter() - started)
+    figures["enqueue_many : raw insert_many"] = bulk / raw_bulk
     for threads in (1, 32):
+        rates = []
         for name, call in (("raw insert_one", raw_one), ("enqueue", ours)):
-            figures[f"{name}, {threads} threads /s"] = _rate(call, threads, 2.0)
+            rates.append(_rate(call, threads, 2.0))
+            figures[f"{name}, {threads} threads /s"] = rates[-1]
+        figures[f"enqueue : raw insert_one, {threads} threads"] = rates[1] / rates[0]
     raw.drop()
     raw.database.client.close()
     recruiter.store.scheduled.collection.delete_many({})
@@ -219,7 +229,7 @@ def main() -> None:
         recruiter.close()
     print(f"{'measure':36} {'median':>10}   runs")
     for name, values in figures.items():
-        print(f"{name:36} {statistics.median(values):10,.1f}   {', '.join(f'{value:,.1f}' for value in values)}")
+        print(f"{name:36} {statistics.median(values):10,.2f}   {', '.join(f'{value:,.2f}' for value in values)}")
     if options.json:
         options.json.write_text(json.dumps(figures, indent=2))
 

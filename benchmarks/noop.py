@@ -1,8 +1,13 @@
-"""The application of the benchmarks: a job that does nothing, with two small arguments, and one that does not end."""
+"""The application of the benchmarks: a job that does nothing, with two small arguments, one that notes how long it took
+to start, and one that does not end."""
 
+import os
 import time
 
 from recruiter import Recruiter
+
+STARTS = "BENCHMARK_STARTS"
+"""The variable that names the file for starts."""
 
 recruiter = Recruiter()
 
@@ -10,6 +15,14 @@ recruiter = Recruiter()
 @recruiter.task
 def noop(number: int, text: str) -> None:
     del number, text
+
+
+@recruiter.task
+def stamp(called_at: float) -> None:
+    """Seconds since the call; the monotonic clock of Linux is the same in all processes."""
+    took = time.monotonic() - called_at
+    with open(os.environ[STARTS], "a") as starts:
+        starts.write(f"{took}\n")
 
 
 @recruiter.task(priority=1)

@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, Literal, TypedDict, TypeVar, get_args
 
+from bson import ObjectId
+from bson.raw_bson import RawBSONDocument
+
 from recruiter.async_face import in_a_thread
 from recruiter.builder import JobBuilder
 from recruiter.domain.duration import DurationLike
@@ -14,6 +17,7 @@ from recruiter.domain.text import shown
 from recruiter.errors import InvalidArguments, InvalidJob, JobsRefused, RecruiterError
 from recruiter.producer import JobSender
 from recruiter.results import JobHandle
+from recruiter.store.codec import JobEncoder, new_id
 from recruiter.store.connection import answered_within
 from recruiter.store.in_session import (
     Creation,
@@ -57,17 +61,21 @@ def check_options(options: ManyOptions) -> None:
 
 
 class Many(Generic[R]):
-    """Jobs to be made together. One that cannot be made does not stop the others."""
+    """Jobs of a task to be made together. One that cannot be made does not stop the others."""
 
     def __init__(
         self,
         sender: JobSender,
-        builders: Sequence[Callable[[], JobBuilder[R]]],
+        calls: Sequence[Call],
+        arguments_of: Callable[[Call], Mapping[str, Any]],
+        builder_of: Callable[[Mapping[str, Any]], JobBuilder[R]],
         options: ManyOptions,
         returns: Any = Any,
     ) -> None:
         self._sender = sender
-        self._builders = builders
+        self._calls = calls
+        self._arguments_of = arguments_of
+        self._builder_of = builder_of
         self._options = options
         self._returns = returns
         self._session = options.get("session")
@@ -75,34 +83,34 @@ class Many(Generic[R]):
         self._ids = options.get("ids")
         if self._ids is not None and (isinstance(self._ids, str) or not isinstance(self._ids, Sequence)):
             raise InvalidArguments(f"ids is a list with an id for each call, not {shown(self._ids)}")
-        if self._ids is not None and len(self._ids) != len(builders):
-            raise InvalidArguments(f"there are {len(builders)} calls and {len(self._ids)} ids; each needs one")
-        self._answers: list[JobHandle[R] | RecruiterError | None] = [None] * len(builders)
+        if self._ids is not None and len(self._ids) != len(calls):
+            raise InvalidArguments(f"there are {len(calls)} calls and {len(self._ids)} ids; each needs one")
+        self._answers: list[JobHandle[R] | RecruiterError | None] = [None] * len(calls)
 
     def enqueue(self, errors: Errors) -> list[Any]:
         with answered_within(self._timeout):
-            jobs = self._built(errors, lambda builder: builder.in_background().build())
             if self._session is not None:
+                jobs = self._built(errors, _job)
                 self._enqueued(jobs, perform(self._sender.store, self._session, self._steps(jobs)))
             elif self._ids is not None:
-                for some in _batches(jobs):
+                for some in _batches(self._built(errors, _job)):
                     self._enqueued(some, in_own_transaction(self._sender.store, self._steps(some)))
                 self._sender.after_send()
             else:
-                self._enqueued(jobs, self._sender.send_many([job for _, job in jobs]))
+                self._send(self._encoded(errors))
         return self._answered(errors)
 
     async def aenqueue(self, errors: Errors) -> list[Any]:
         if self._session is None or not is_async(self._session):
             return await in_a_thread(self.enqueue, errors)
         with answered_within(self._timeout):
-            jobs = await in_a_thread(self._built, errors, lambda builder: builder.in_background().build())
+            jobs = await in_a_thread(self._built, errors, _job)
             self._enqueued(jobs, await aperform(self._sender.store, self._session, self._steps(jobs)))
         return self._answered(errors)
 
     def create(self, errors: Errors) -> list[Any]:
         with answered_within(self._timeout):
-            wanted = self._built(errors, lambda builder: builder.creation())
+            wanted = self._built(errors, _creation)
             if self._session is not None:
                 self._created(wanted, perform(self._sender.store, self._session, _creations(wanted)))
             else:
@@ -115,25 +123,35 @@ class Many(Generic[R]):
         if self._session is None or not is_async(self._session):
             return await in_a_thread(self.create, errors)
         with answered_within(self._timeout):
-            wanted = await in_a_thread(self._built, errors, lambda builder: builder.creation())
+            wanted = await in_a_thread(self._built, errors, _creation)
             self._created(wanted, await aperform(self._sender.store, self._session, _creations(wanted)))
         return self._answered(errors)
 
     def _built(self, errors: Errors, build: Callable[[JobBuilder[R]], T]) -> list[tuple[int, T]]:
         """What can be made, with its place; for the rest the error is noted."""
-        if errors not in get_args(Errors):
-            raise InvalidJob(f"errors is {shown(errors)}; it must be 'raise' or 'return'")
-        built = []
-        for place, builder in enumerate(self._builders):
-            try:
-                built.append((place, build(self._told(builder(), place))))
-            except RecruiterError as error:
-                if not isinstance(error, InvalidJob):
-                    raise
-                self._answers[place] = error
-        return built
 
-    def _told(self, job: JobBuilder[R], place: int) -> JobBuilder[R]:
+        def one(place: int, call: Call) -> T:
+            job = self._told(self._builder_of(self._arguments_of(call)))
+            return build(job if self._ids is None else job.with_id(self._ids[place]))
+
+        return self._each(errors, one)
+
+    def _encoded(self, errors: Errors) -> list[tuple[int, tuple[ObjectId, RawBSONDocument]]]:
+        """The same as documents. All are made at one moment, so what they share is encoded once."""
+        arguments_of = self._arguments_of
+        try:
+            encode = JobEncoder(_job(self._told(self._builder_of({})))).encode
+        except InvalidJob as error:  # what is wrong with one is wrong with all
+            self._answers = [error] * len(self._calls)
+            return []
+
+        def one(_: int, call: Call) -> tuple[ObjectId, RawBSONDocument]:
+            id = new_id()
+            return id, encode(id, arguments_of(call))
+
+        return self._each(errors, one)
+
+    def _told(self, job: JobBuilder[R]) -> JobBuilder[R]:
         options = self._options
         if "group" in options:
             job = job.in_group(options["group"])
@@ -145,7 +163,24 @@ class Many(Generic[R]):
             job = job.schedule_at(options["schedule_at"])
         if "schedule_in" in options:
             job = job.schedule_in(options["schedule_in"])
-        return job if self._ids is None else job.with_id(self._ids[place])
+        return job
+
+    def _each(self, errors: Errors, make: Callable[[int, Call], T]) -> list[tuple[int, T]]:
+        if errors not in get_args(Errors):
+            raise InvalidJob(f"errors is {shown(errors)}; it must be 'raise' or 'return'")
+        made = []
+        for place, call in enumerate(self._calls):
+            try:
+                made.append((place, make(place, call)))
+            except InvalidJob as error:
+                self._answers[place] = error
+        return made
+
+    def _send(self, jobs: list[tuple[int, tuple[ObjectId, RawBSONDocument]]]) -> None:
+        errors = self._sender.send_many([document for _, (_, document) in jobs])
+        handle, returns = self._sender.handle, self._returns
+        for number, (place, (id, _)) in enumerate(jobs):
+            self._answers[place] = errors[number] if number in errors else handle(id, returns)
 
     def _steps(self, jobs: list[tuple[int, Job]]) -> Callable[[InSession], Steps[list[RecruiterError | None]]]:
         return lambda here: here.enqueue([job for _, job in jobs], own_ids=self._ids is not None)
@@ -163,6 +198,14 @@ class Many(Generic[R]):
         if refused and errors == "raise":
             raise JobsRefused(refused, [None if place in refused else each for place, each in enumerate(self._answers)])
         return self._answers
+
+
+def _job(builder: JobBuilder[Any]) -> Job:
+    return builder.in_background().build()
+
+
+def _creation(builder: JobBuilder[Any]) -> Creation:
+    return builder.creation()
 
 
 def _creations(wanted: list[tuple[int, Creation]]) -> Callable[[InSession], Steps[list[tuple[JobId, bool]]]]:

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, Self
 
+from bson.raw_bson import RawBSONDocument
+
 from recruiter.clock import SystemClock
 from recruiter.domain.duration import DurationLike, to_seconds
 from recruiter.domain.job import Job, JobId
@@ -53,7 +55,9 @@ class JobSender(Protocol):
 
     def send(self, job: Job, returns: Any = Any) -> JobHandle[Any]: ...
 
-    def send_many(self, jobs: Sequence[Job]) -> list[RecruiterError | None]: ...
+    def send_encoded(self, id: JobId, task: str, job: RawBSONDocument, returns: Any = Any) -> JobHandle[Any]: ...
+
+    def send_many(self, jobs: Sequence[RawBSONDocument]) -> dict[int, RecruiterError]: ...
 
     def send_unused(self, job: Job, returns: Any = Any) -> JobHandle[Any]: ...
 
@@ -128,8 +132,15 @@ class Producer(RegistryOwner):
         self.after_send()
         return self.handle(job.id, returns)
 
-    def send_many(self, jobs: Sequence[Job]) -> list[RecruiterError | None]:
-        """Stores many; for each an error, or None when it is durable."""
+    def send_encoded(self, id: JobId, task: str, job: RawBSONDocument, returns: Any = Any) -> JobHandle[Any]:
+        """Like `send`, of a job that is encoded already."""
+        left = seconds_left()
+        self._enqueuer.encoded(id, task, job, self._patience if left is None else left)
+        self.after_send()
+        return self.handle(id, returns)
+
+    def send_many(self, jobs: Sequence[RawBSONDocument]) -> dict[int, RecruiterError]:
+        """Stores many encoded jobs; returns the errors of those that are not durable, by place."""
         refusals = self._enqueuer.many(jobs)
         self.after_send()
         return refusals

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from functools import partial, update_wrapper
+from functools import update_wrapper
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from recruiter.builder import JobBuilder, JobDraft
@@ -13,11 +13,13 @@ from recruiter.domain.planning.limits import Ceiling
 from recruiter.domain.schedule.occurrences import SchedulePolicy
 from recruiter.domain.text import said_by, shown
 from recruiter.errors import InvalidArguments, RecruiterError
+from recruiter.first_use import cached_property
 from recruiter.many import Call, Errors, Many, ManyOptions, check_options
 from recruiter.producer import JobSender
 from recruiter.registry import FunctionTask
 from recruiter.repeatable import RepeatableJob
 from recruiter.results import JobHandle
+from recruiter.store.codec import JobEncoder, new_id
 from recruiter.store.in_session import Session, is_session
 
 P = ParamSpec("P")
@@ -50,7 +52,11 @@ class Task(Generic[P, C, R]):
         UnsupportedValue, JobTooLarge; nothing is stored then.
         """
         session = self._session_of(kwargs)
-        return self.job(*args, **kwargs).enqueue(session=session)
+        if session is not None or self._definition.options.expires is not None:
+            return self.job(*args, **kwargs).enqueue(session=session)
+        id, arguments = new_id(), self._definition.bind(args, kwargs)
+        document = self._encoder.encode(id, arguments, self._sender.clock.now())
+        return self._sender.send_encoded(id, self.name, document, self._definition.signature.returns)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Like `enqueue`, without blocking the event loop. The session may be of an AsyncMongoClient."""
@@ -158,18 +164,23 @@ class Task(Generic[P, C, R]):
         self._definition.finalizers.finalize.append(function)
         return function
 
+    @cached_property
+    def _encoder(self) -> JobEncoder:
+        """Of jobs that have what all jobs of this task have, and that do not expire."""
+        return JobEncoder(self._builder({}).build())
+
     def _many(self, calls: Iterable[Call], options: ManyOptions) -> Many[R]:
         check_options(options)
         if not isinstance(calls, Iterable):
             raise InvalidArguments(f"{self.name}: calls are a list of tuples or mappings, not {shown(calls)}")
-        builders = [partial(self._job_of, call) for call in calls]
-        return Many(self._sender, builders, options, self._definition.signature.returns)
+        returns = self._definition.signature.returns
+        return Many(self._sender, list(calls), self._arguments_of, self._builder, options, returns)
 
-    def _job_of(self, call: Call) -> JobBuilder[R]:
-        if isinstance(call, Mapping):
-            return self._builder(self._definition.bind((), call))
+    def _arguments_of(self, call: Call) -> dict[str, Any]:
         if isinstance(call, tuple):
-            return self._builder(self._definition.bind(call, {}))
+            return self._definition.bind(call, {})
+        if isinstance(call, Mapping):
+            return self._definition.bind((), call)
         raise InvalidArguments(
             f"{self.name}: each call is a tuple of arguments or a mapping of named ones, not {said_by(call, repr):.200}"
         )

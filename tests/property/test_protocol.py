@@ -172,17 +172,17 @@ def late_writes(world: World) -> Iterator[None]:
             world.late.pop(world.random.randrange(len(world.late)))()
 
 
-def drain(world: World) -> None:
+def drain(world: World, jobs: int = JOBS) -> None:
     """One leader and one worker, and nothing goes wrong any more."""
     store = world.store
     for entry in store.roster.read():
         store.roster.leave(entry.id)
     lease = store.leases.acquire(store.leases.read(), "last", {})
     assert lease is not None
-    store.roster.join("last", facts_of_a_worker(slots=JOBS))
+    store.roster.join("last", facts_of_a_worker(slots=jobs))
     assert store.roster.become_ready("last", store.leases.term())
     archive_cancelled(store, world.clock, lease.term, "last")
-    for _ in range(JOBS + 1):  # suspects run alone, one after the other
+    for _ in range(jobs + 1):  # suspects run alone, one after the other
         assign(store, lease.term, LATER)
         holding = store.roster.holding("last")
         assert holding is not None

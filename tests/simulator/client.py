@@ -84,6 +84,8 @@ class Session:
         self.client = client
         self.id = id
         self.session_id = {"id": Binary.from_uuid(id)}
+        self.operation_time = None
+        """There are no change streams here, and so nothing to compare it with."""
         self.transaction: Transaction | None = None
 
     def __enter__(self) -> Session:

@@ -51,7 +51,7 @@ SILENT: dict[type, set[str]] = {
         *("task", "job", "job_of", "every", "declare", "definition_of", "repeatable_job_of", "scheduler"),
         *("handle", "listen", "point_at", "close", "on_became_master", "on_stept_back"),
         # What the builder delegates to; its own last words have async forms.
-        *("send", "send_many", "send_once", "send_unused", "run_here"),
+        *("send", "send_encoded", "send_many", "send_once", "send_unused", "run_here"),
     },
     Task: {"job", "after_success", "after_failure", "after_last_failure", "finalize", "repeat", "repeat_with_policy"},
     JobBuilder: {*_SAYING, "build"},

@@ -6,15 +6,16 @@ import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from recruiter import Recruiter
-from recruiter.errors import InvalidArguments, JobExists, JobTooLarge, RecruiterError, StoreUnreachable
+from recruiter import Recruiter, RetryManyTimes
+from recruiter.errors import InvalidArguments, InvalidName, JobExists, JobTooLarge, RecruiterError, StoreUnreachable
 from recruiter.results import JobHandle
 from recruiter.steps.enqueue import LARGEST_BATCH, Enqueuer
-from recruiter.store.codec import LARGEST_JOB
+from recruiter.store.codec import LARGEST_JOB, encode_job
 from recruiter.store.database import Store
 from recruiter.store.target import Target
 from tests.commands import Recorder, recorded
@@ -186,34 +187,52 @@ def test_a_caller_that_is_interrupted_does_not_stop_the_others(store: Store, mon
     assert store.scheduled.get("later") is not None
 
 
+@pytest.mark.parametrize("expires", [None, "1h"])
+def test_a_call_of_enqueue_stores_the_same_as_its_builder(recruiter: Recruiter, expires: str | None) -> None:
+    """Given a task with options, then `enqueue`, which encodes what all its jobs share only once, changes nothing."""
+
+    @recruiter.task(retry=RetryManyTimes(3, "1 minute"), expires=expires, priority=2, tags=["a"], at_most_once=True)
+    def work(text: str) -> None:
+        del text
+
+    work.enqueue("the first makes the template")
+    shortcut, built = (document(recruiter.store, id) for id in (work.enqueue("ü").id, work.job("ü").enqueue().id))
+
+    moments = ("_id", "created_at", "scheduled_at", "expires_at")
+    assert list(shortcut) == list(built)
+    assert {name: shortcut[name] for name in built if name not in moments} == {
+        name: built[name] for name in built if name not in moments
+    }
+    assert shortcut["created_at"] == shortcut["scheduled_at"]
+    assert timedelta() <= built["created_at"] - shortcut["created_at"] < timedelta(seconds=60)
+
+
 class TestMany:
     def test_what_cannot_be_stored_is_named_in_its_place(self, store: Store) -> None:
-        """Given a duplicate and a job that is too large, when many are enqueued, then the rest are stored."""
+        """Given duplicates, when many are enqueued, then the rest are stored."""
         enqueuer = Enqueuer(store)
         enqueuer.one(a_job("taken"))
-        huge = a_job("huge", args={"blob": "x" * LARGEST_JOB})
 
-        errors = enqueuer.many([a_job("a"), a_job("taken"), huge, a_job("b"), a_job("b")])
+        errors = enqueuer.many([encode_job(a_job(id)) for id in ("a", "taken", "b", "b")])
 
-        assert [type(error) for error in errors] == [type(None), JobExists, JobTooLarge, type(None), JobExists]
+        assert {place: type(error) for place, error in errors.items()} == {1: JobExists, 3: JobExists}
         assert "'taken'" in str(errors[1])
-        assert store.archived.which_exist([]) == set()
         assert {d["_id"] for d in store.scheduled.collection.find()} == {"taken", "a", "b"}
 
     def test_more_than_a_batch(self, watched: Store, recorder: Recorder) -> None:
         count = LARGEST_BATCH + 5
-        jobs = [a_job(number) for number in range(count)]
+        jobs = [encode_job(a_job(number)) for number in range(count)]
         Enqueuer(watched).one(a_job(LARGEST_BATCH + 2))
 
         with recorder.only_these():
             errors = Enqueuer(watched).many(jobs)
 
-        assert [place for place, error in enumerate(errors) if error is not None] == [LARGEST_BATCH + 2]
+        assert list(errors) == [LARGEST_BATCH + 2]
         assert len(recorder.named("insert")) == 2
         assert watched.scheduled.collection.count_documents({}) == count
 
     def test_none_at_all(self, store: Store) -> None:
-        assert Enqueuer(store).many([]) == []
+        assert Enqueuer(store).many([]) == {}
 
     def test_a_call_that_does_not_fit_stands_in_its_place(self, recruiter: Recruiter) -> None:
         @recruiter.task
@@ -225,3 +244,40 @@ class TestMany:
         assert [type(answer) for answer in answers] == [JobHandle, InvalidArguments, JobHandle]
         stored = recruiter.store.scheduled.collection.find().sort("args.a", 1)
         assert [d["args"] for d in stored] == [{"a": 1, "b": 2}, {"a": 5, "b": 6}]
+
+    def test_one_that_is_too_large_stands_in_its_place(self, recruiter: Recruiter) -> None:
+        @recruiter.task
+        def keep(blob: str) -> None:
+            del blob
+
+        answers = keep.enqueue_many([("a",), ("x" * LARGEST_JOB,), ("b",)], errors="return")
+
+        assert [type(answer) for answer in answers] == [JobHandle, JobTooLarge, JobHandle]
+        assert recruiter.store.scheduled.collection.count_documents({}) == 2
+
+    def test_an_option_that_is_wrong_is_wrong_for_all(self, recruiter: Recruiter) -> None:
+        @recruiter.task
+        def nothing() -> None: ...
+
+        answers = nothing.enqueue_many([(), ()], group="no name", errors="return")
+
+        assert [type(answer) for answer in answers] == [InvalidName, InvalidName]
+        assert recruiter.store.scheduled.collection.count_documents({}) == 0
+
+    def test_each_is_the_same_as_if_it_were_enqueued_alone(self, recruiter: Recruiter) -> None:
+        """Given a task with options, when jobs are made together, then their documents are those of single jobs."""
+
+        @recruiter.task(retry=RetryManyTimes(3, "1 minute"), expires="1h", needs={"proc": 2}, tags=["a"], timeout="5s")
+        def work(n: int) -> None:
+            del n
+
+        alone = work.job(1).in_group("mail").tagged_as("b").with_priority(3).schedule_in("1 minute").enqueue()
+        (together,) = work.enqueue_many([(1,)], group="mail", tags=["b"], priority=3, schedule_in="1 minute")
+
+        one, other = (document(recruiter.store, handle.id) for handle in (alone, together))
+        assert list(one) == list(other)
+        moments = ("_id", "created_at", "scheduled_at", "expires_at")
+        assert all(abs(one[name] - other[name]) < timedelta(seconds=60) for name in moments[1:])
+        assert {name: one[name] for name in one if name not in moments} == {
+            name: other[name] for name in other if name not in moments
+        }

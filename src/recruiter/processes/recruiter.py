@@ -1,13 +1,15 @@
 """The recruiter process: leads if nobody else does, and then repeats, assigns, adopts, rescues and cancels.
 
 When it looks again depends on the last round: at once while jobs flow, later and later when nothing happens, until it
-only sleeps and two change waiters wake it: new jobs, and workers that join or have room again.
+only sleeps and two change waiters wake it: new jobs, and workers that join or have room again. A new job that comes
+then is given to a worker at once, without a round (steps/assign_new.py).
 """
 
 from __future__ import annotations
 
 import threading
 import traceback
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -15,6 +17,7 @@ from dataclasses import asdict
 from recruiter.domain.job import JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import CANCELLED_LANE
+from recruiter.domain.planning.arrivals import Arrival, Vacancies
 from recruiter.domain.planning.hosts import Spot
 from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
 from recruiter.domain.throttle import Debounce
@@ -27,7 +30,8 @@ from recruiter.processes.repeater import Repeater
 from recruiter.processes.systemd import ServiceManager
 from recruiter.settings import Settings
 from recruiter.steps.adopt import adopt, set_jobs_aside
-from recruiter.steps.assign import Round, assign, lacks_takers, never_fitting, recount, unserved
+from recruiter.steps.assign import Round, assign, lacks_takers, never_fitting, recount, unserved, until_room
+from recruiter.steps.assign_new import assign_new
 from recruiter.steps.cancel import EXPIRED_AT_ONCE, FLAGS_AT_ONCE, archive_cancelled, archive_expired
 from recruiter.steps.lead import Leadership
 from recruiter.steps.release import release
@@ -66,6 +70,8 @@ _METERED_PAUSE = 0.2
 _WATCHING_PAUSE = 1.0
 """Seconds between two rounds at most, while somebody holds jobs: if it dies, they should not wait for the leader. Also
 while jobs wait and a worker is given none because it is quiet: no doorbell tells of its next heartbeat."""
+_FLOWING_PAUSE = 0.05
+"""Seconds between two rounds at most, while work flows: a worker may become faster than it was."""
 _CLOCKS_DIFFER = 0.06
 """Seconds that the clocks of two hosts may well differ."""
 _LAST_RENEWAL = 5.0
@@ -120,6 +126,10 @@ class RecruiterProcess:
         self._pause = self._backoff_from
         self._round_at = 0.0
         self._woken = threading.Event()
+        """Whether a round is wanted."""
+        self._arrivals: deque[Arrival] = deque()
+        self._vacancies: Vacancies | None = None
+        """Who had room in the last round, if that left nothing that could have been assigned."""
         self._look_around_at = 0.0
         self._release_at = 0.0
         self._fold_at = 0.0
@@ -178,14 +188,38 @@ class RecruiterProcess:
         if not leading:
             return self._leadership.look_every
         now = self._clock.monotonic()
+        if self._arrivals and not self._woken.is_set():
+            self._assign_new(now)
         if now >= self._round_at or self._woken.is_set():
             if self._woken.is_set():
                 self._pause = self._backoff_from
             self._woken.clear()
+            self._arrivals.clear()  # the round finds them
+            self._vacancies = None
             self._round_at = now + self._lead()
         if self._woken.is_set():
             return 0.0
         return max(0.0, min(self._round_at - self._clock.monotonic(), self._leadership.interval * 0.9))
+
+    def _assign_new(self, now: float) -> None:
+        """Gives jobs that have just come to workers, and goes on listening at once; or asks for a round."""
+        arrivals = [self._arrivals.popleft() for _ in range(len(self._arrivals))]
+        given = False
+        try:
+            if self._vacancies is not None and len(arrivals) < FLOW:
+                moment, quiet_after = self._clock.now(), self._dead_after / 2
+                of_leader = self._leadership.term, moment, arrivals, self._vacancies, self._rules
+                given = assign_new(self._store, *of_leader, quiet_after=quiet_after)
+        except StoreError:
+            self._leadership.doubt()
+            raise
+        finally:
+            if not given:
+                self._woken.set()
+        if given:
+            self._round_at = min(self._round_at, now + _WATCHING_PAUSE)
+            if self._bells is not None:
+                self._bells[0].arm()
 
     def _lead(self) -> float:
         """One round; returns when the next one is due. Whatever fails, the term is in doubt."""
@@ -213,6 +247,8 @@ class RecruiterProcess:
             raise
         if round.refused:
             self._leadership.verify()
+        elif round.exhausted:
+            self._vacancies = Vacancies(round.roster)
         return self._pause_after(round)
 
     def _look_around(self, round: Round) -> None:
@@ -350,7 +386,7 @@ class RecruiterProcess:
                 return self._pause
         if now < self._flowing_until:
             # Work is flowing, and workers are full for the moment: looking costs less than being told.
-            return 2 * self._backoff_from
+            return max(2 * self._backoff_from, min(until_room(round), _FLOWING_PAUSE))
         longest = min(self._backoff_to, self._dead_after / 3)
         some_room = any(worker.room > 0 for worker in round.roster)
         if self._listens_after(round):
@@ -399,7 +435,12 @@ class RecruiterProcess:
             self._repeater.look_soon()
             self._look_around_at = 0.0
             self._rules_at = 0.0
-        self.wake()
+        arrivals = [change.arrival for change in changes if change.arrival is not None]
+        if arrivals and len(arrivals) == len(changes):
+            self._arrivals.extend(arrivals)
+            self._loop.wake()
+        else:
+            self.wake()
 
     def wake(self) -> None:
         """Look now: at the lease, and if leading, for jobs and room."""
@@ -415,6 +456,7 @@ class RecruiterProcess:
     def _note_leadership(self, leading: bool) -> None:
         if leading and not self._led:
             self._rules, self._rules_at = Rules(), 0.0  # what another leader counted is counted again
+            self._vacancies = None
             self._events.emit("leader.elected", term=self._leadership.term)
             self._hooks.became_master()
         elif self._led and not leading:

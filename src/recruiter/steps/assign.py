@@ -20,6 +20,7 @@ from recruiter.domain.planning.hosts import Place, Spot, largest_of
 from recruiter.domain.planning.limits import Meter
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.planning.pack import AssignedJob, Candidate, NeverFits, Packing, never_fit, pack
+from recruiter.domain.planning.prefetch import seconds_until_room
 from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.store.collections.limits import Rules
 from recruiter.store.database import Store
@@ -46,6 +47,8 @@ class Round:
     """A worker did not take its jobs: it is gone, or it has seen a newer term."""
     more: bool = False
     """There may be jobs that could be assigned at once."""
+    exhausted: bool = False
+    """No due job was left that a worker with room could have taken, now or when there is more room."""
     metered: int = 0
     """How many lanes had to be planned."""
     reserved: Mapping[JobId, Spot] = field(default_factory=dict)
@@ -94,7 +97,8 @@ def assign(
     else:
         hands = planning.deal(roster, {})
         refused = bool(hands) and not store.roster.assign(hands, term)
-        round = Round(now, roster, lanes, sum(map(len, hands.values())), refused, planning.more)
+        given = sum(map(len, hands.values()))
+        round = Round(now, roster, lanes, given, refused, planning.more, exhausted=not planning.more)
     return replace(round, unreadable=entries.unreadable, malformed=planning.malformed, marked=marked)
 
 
@@ -126,16 +130,15 @@ class _Planning:
         self._all_lanes = lanes
         open_lanes = [lane for lane in lanes if rules.pauses(group_and_task(lane)[0]) is None]
         self._meter = Meter(rules.limits, rules.starts, now)
-        self.metered = [lane for lane in open_lanes if lane not in ASIDE and self._counts(lane)]
+        counted = (lane for lane in open_lanes if lane not in ASIDE and self._meter.counts(Lane.parse(lane)))
+        self.metered = list(counted)
         self.malformed: list[Unreadable] = []
         self.more = bool(self.metered)
         """Whether there may be jobs that could be assigned at once."""
+        self._filled = False
+        """Whether free lanes may have had more jobs than there was room."""
         known = set(self.metered)
         self._free = [lane for lane in open_lanes if lane not in known]
-
-    def _counts(self, text: str) -> bool:
-        lane = Lane.parse(text)
-        return bool(lane.needs) or lane.alone or lane.key is not None or self._meter.meters(lane)
 
     def deal(self, roster: Sequence[Registration], hands: dict[str, list[JobId]]) -> dict[str, list[JobId]]:
         """Fills what room there is from the free lanes."""
@@ -145,7 +148,8 @@ class _Planning:
             jobs = self._store.scheduled.due(served, self._now, room, self._held) if served else Parsed[JobId]()
             self._held.update(jobs)
             self.malformed += jobs.unreadable
-            self.more |= len(jobs) + len(jobs.unreadable) == room
+            self._filled |= len(jobs) + len(jobs.unreadable) == room
+            self.more |= self._filled
             for worker, dealt in opening.deal(jobs).items():
                 hands.setdefault(worker, []).extend(dealt)
         return hands
@@ -172,9 +176,19 @@ class _Planning:
         rest = [_after(worker, packing) for worker in self._roster if worker.id not in packing.drained]
         self.deal(rest, hands)
         refused = bool(hands) and not self._store.roster.assign(hands, self._term, counted)
-        total, metered_lanes = sum(map(len, hands.values())), len(self.metered)
-        reserved = dict(packing.reserved)
-        return Round(self._now, self._roster, self._all_lanes, total, refused, self.more, metered_lanes, reserved)
+        total, reserved = sum(map(len, hands.values())), dict(packing.reserved)
+        waits = self._filled or candidates or reserved or packing.kept or packing.drained
+        return Round(
+            self._now,
+            self._roster,
+            self._all_lanes,
+            total,
+            refused,
+            self.more,
+            exhausted=not waits,
+            metered=len(self.metered),
+            reserved=reserved,
+        )
 
     def _holders(self) -> list[AssignedJob]:
         """Who holds jobs that count. What has ended is not held any more, though it may still be noted."""
@@ -245,6 +259,12 @@ def lacks_takers(round: Round) -> bool:
         return True  # there was no room at all, or not for everybody
     taken = {lane for opening in openings(round.roster) for lane in opening.lanes(round.lanes)}
     return not taken.issuperset(lane for lane in round.lanes if lane not in ASIDE)
+
+
+def until_room(round: Round) -> float:
+    """Seconds until the first worker that is full will take more jobs, as far as that can be known."""
+    full = (worker for worker in round.roster if worker.ready and not worker.draining and not worker.room)
+    return min((seconds_until_room(worker.holds, worker.slots, worker.prefetch) for worker in full), default=0.0)
 
 
 def unserved(round: Round) -> set[tuple[str, str]]:

@@ -29,6 +29,7 @@ from recruiter.store.database import Store
 LARGEST_BATCH = 1000
 _IDLE = 10.0
 """Seconds without work after which the writing thread ends; the next caller starts another."""
+_A_MOMENT = 0.0005
 SILENCE = 1.0
 """Seconds without an answer after which somebody is told."""
 
@@ -67,74 +68,69 @@ class Enqueuer:
     def one(self, job: Job, within: float | None = None) -> None:
         """Returns when the job is durable. Raises JobExists when there is one with this id, and StoreUnreachable when
         it takes longer than `within` seconds."""
-        document = encode_job(job)
-        if self._busy or not self._calls.empty() or may_be_interrupted() or not self._alone.acquire(blocking=False):
-            self._hand_over(job, document, within)
-            return
-        try:
-            self._write_alone(job, document, within)
-        finally:
-            self._alone.release()
+        self.encoded(job.id, job.task, encode_job(job), within)
 
-    def _write_alone(self, job: Job, document: RawBSONDocument, within: float | None) -> None:
+    def encoded(self, id: JobId, task: str, document: RawBSONDocument, within: float | None = None) -> None:
+        """The same, of a job that is encoded already."""
+        if self._busy or not self._calls.empty() or may_be_interrupted() or not self._alone.acquire(blocking=False):
+            refused = self._hand_over(id, document, within)
+        else:
+            try:
+                refused = self._write_alone(id, document, within)
+            finally:
+                self._alone.release()
+        if refused is not None:
+            raise refusal(id, task, refused)
+
+    def _write_alone(self, id: JobId, document: RawBSONDocument, within: float | None) -> str | None:
+        """Why it was refused, if it was."""
         began = time.monotonic()
-        self._awaited = (job.id, began)
+        self._awaited = (id, began)
         self._thread.ensure()  # it tells somebody if there is no answer
         try:
             with answered_within(self._patience if within is None else within):
                 refused = self._scheduled.insert([document])
         except StoreUnreachable as error:
             over = within is not None and time.monotonic() - began >= within
-            raise unknown(job.id, _not_within(within) if over and within is not None else str(error)) from error
+            raise unknown(id, _not_within(within) if over and within is not None else str(error)) from error
         finally:
             self._awaited = None
-        if refused:
-            raise refusal(job, refused[0])
+        return refused.get(0)
 
-    def _hand_over(self, job: Job, document: RawBSONDocument, within: float | None) -> None:
+    def _hand_over(self, id: JobId, document: RawBSONDocument, within: float | None) -> str | None:
         call = _Call(document)
         try:
             self._calls.put(call)
             self._thread.ensure()
-            self._wait(call, job.id, within)
+            self._wait(call, id, within)
         except BaseException:
             call.given_up = True  # if it is not on its way yet, it stays
             raise
         if isinstance(call.error, StoreUnreachable):
-            raise unknown(job.id, str(call.error)) from call.error
+            raise unknown(id, str(call.error)) from call.error
         if isinstance(call.error, BaseException):
             raise _own(call.error) from call.error
-        if call.error is not None:
-            raise refusal(job, call.error)
+        return call.error
 
-    def many(self, jobs: Sequence[Job]) -> list[RecruiterError | None]:
-        """Stores all that can be stored; returns what was wrong with each, in order.
+    def many(self, jobs: Sequence[RawBSONDocument]) -> dict[int, RecruiterError]:
+        """Stores all encoded jobs that can be stored; returns the errors of the others, by place.
 
         If MongoDB does not answer, that is the error of each job that was on its way, and may be stored, and of those
         behind it, which are not. Raises StoreUnreachable if that happens before anything is stored."""
-        errors: list[RecruiterError | None] = [None] * len(jobs)
-        encoded: list[tuple[int, RawBSONDocument]] = []
-        for place, job in enumerate(jobs):
-            try:
-                encoded.append((place, encode_job(job)))
-            except InvalidJob as error:
-                errors[place] = error
-        for start in range(0, len(encoded), LARGEST_BATCH):
-            places, batch = zip(*encoded[start : start + LARGEST_BATCH], strict=True)
-            for offset, documents in by_size(list(batch)):
-                some = places[offset : offset + len(documents)]
+        errors: dict[int, RecruiterError] = {}
+        for start in range(0, len(jobs), LARGEST_BATCH):
+            for offset, documents in by_size(jobs[start : start + LARGEST_BATCH]):
+                first = start + offset
                 try:
                     with answered_within(self._patience):
                         refusals = self._scheduled.insert(documents)
                 except StoreUnreachable as error:
-                    if not start and not offset:
-                        told = f"it is not known which of these {len(encoded):,} jobs are stored"
+                    if not first:
+                        told = f"it is not known which of these {len(jobs):,} jobs are stored"
                         raise StoreUnreachable(f"{error}; {told}") from error
-                    behind = [place for place, _ in encoded[start + offset + len(documents) :]]
-                    _give_up(jobs, errors, some, behind, error)
-                    return errors
+                    return errors | _given_up(jobs, first, first + len(documents), error)
                 for index, refused in refusals.items():
-                    errors[some[index]] = refusal(jobs[some[index]], refused)
+                    errors[first + index] = refusal(documents[index]["_id"], documents[index]["task"], refused)
         return errors
 
     def close(self) -> None:
@@ -162,8 +158,9 @@ class Enqueuer:
     # -- the writing thread --------------------------------------------------------------------------------------
 
     def _write(self) -> None:
-        while (batch := self._next_batch()) is not None:
-            self._busy = True
+        answered = 0
+        while (batch := self._next_batch(answered)) is not None:
+            self._busy, answered = True, len(batch)
             try:
                 for place, documents in by_size([call.document for call in batch]):
                     self._store(batch[place : place + len(documents)], documents)
@@ -183,8 +180,9 @@ class Enqueuer:
             for call in calls:
                 call.done.release()
 
-    def _next_batch(self) -> list[_Call] | None:
-        """All that has gathered; None when nobody comes for a while."""
+    def _next_batch(self, answered: int) -> list[_Call] | None:
+        """All that has gathered; None when nobody comes for a while. Callers that have just been answered, so many, may
+        be on their way with their next job: whoever comes within a moment after the one before is taken along."""
         batch: list[_Call] = []
         try:
             call = self._first_call()
@@ -193,7 +191,11 @@ class Enqueuer:
                     batch.append(call)
                 if len(batch) == LARGEST_BATCH:
                     return batch
-                call = self._calls.get_nowait()
+                if not self._calls.empty() or not answered:
+                    call = self._calls.get_nowait()
+                else:
+                    answered -= 1
+                    call = self._calls.get(timeout=_A_MOMENT)
         except Empty:
             return batch or None
 
@@ -213,17 +215,15 @@ class Enqueuer:
         return self._calls.get(timeout=0)
 
 
-def _give_up(
-    jobs: Sequence[Job],
-    errors: list[RecruiterError | None],
-    on_their_way: Sequence[int],
-    behind: Sequence[int],
-    error: StoreUnreachable,
-) -> None:
-    for place in on_their_way:
-        errors[place] = unknown(jobs[place].id, str(error))
-    for place in behind:
-        errors[place] = StoreUnreachable(f"{error}; job {jobs[place].id!r} is not stored")
+def _given_up(
+    jobs: Sequence[RawBSONDocument], first: int, behind: int, error: StoreUnreachable
+) -> dict[int, RecruiterError]:
+    """The errors of jobs that were on their way, from the first, and of those behind them."""
+    ids = {place: jobs[place]["_id"] for place in range(first, len(jobs))}
+    return {
+        place: unknown(id, str(error)) if place < behind else StoreUnreachable(f"{error}; job {id!r} is not stored")
+        for place, id in ids.items()
+    }
 
 
 def _not_within(within: float) -> str:
@@ -238,10 +238,10 @@ def unknown(id: JobId, why: str) -> StoreUnreachable:
     )
 
 
-def refusal(job: Job, error: str) -> RecruiterError:
+def refusal(id: JobId, task: str, error: str) -> RecruiterError:
     if error == "duplicate":
-        return JobExists(f"there is a job with id {job.id!r} already; it was left as it is")
-    return InvalidJob(f"MongoDB refused the job {job.id!r} of task {job.task!r}: {error}")
+        return JobExists(f"there is a job with id {id!r} already; it was left as it is")
+    return InvalidJob(f"MongoDB refused the job {id!r} of task {task!r}: {error}")
 
 
 def _own(error: BaseException) -> BaseException:
@@ -252,7 +252,7 @@ def _own(error: BaseException) -> BaseException:
         return error
 
 
-def by_size(documents: list[RawBSONDocument]) -> list[tuple[int, list[RawBSONDocument]]]:
+def by_size(documents: Sequence[RawBSONDocument]) -> list[tuple[int, list[RawBSONDocument]]]:
     """Pieces with their starting place, each small enough that one huge job does not fail its neighbours."""
     pieces: list[tuple[int, list[RawBSONDocument]]] = []
     size = LARGEST_JOB

@@ -17,15 +17,19 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
-from recruiter.store.codec import Document
+from recruiter.domain.planning.arrivals import Arrival
+from recruiter.store.codec import LENIENT, Document
 from recruiter.store.connection import drop_connections
 from recruiter.store.errors import Meaning, meaning_of, translate
+from recruiter.store.fields import is_job_id
+from recruiter.store.sessions import cluster_time
 
 _PATIENCE_MS = 10_000
 """How long the server holds a question open. Longer means fewer operations on an idle system."""
@@ -54,6 +58,8 @@ class Change:
     """Of a document that was inserted or replaced."""
     event: Document = field(default_factory=dict, compare=False)
     """As much of it as was asked for."""
+    arrival: Arrival | None = None
+    """The job, if one was inserted."""
 
 
 class ChangeWaiter:
@@ -75,7 +81,11 @@ class ChangeWaiter:
             self._database, of, self._cursors = place, 1, "$cmd.aggregate"
         else:
             self._database, of, self._cursors = place.database, place.name, place.name
-        told = {"_id": 1, "ns.coll": 1, "fullDocument.lane": 1, **fields}
+        told = {
+            **dict.fromkeys(("_id", "ns.coll", "operationType", "clusterTime"), 1),
+            **{f"fullDocument.{name}": 1 for name in ("_id", "lane", "scheduled_at")},
+            **fields,
+        }
         self._watch: Document = {
             "aggregate": of,
             "pipeline": [{"$changeStream": {}}, {"$match": match}, {"$project": told}],
@@ -174,7 +184,7 @@ class ChangeWaiter:
     def _open(self) -> None:
         session = self._database.client.start_session(causal_consistency=False)
         try:
-            opened = self._database.command(self._watch, session=session)
+            opened = self._database.command(self._watch, session=session, codec_options=LENIENT)
         except BaseException:
             session.end_session()
             raise
@@ -187,7 +197,7 @@ class ChangeWaiter:
         assert self._stream is not None
         id, session = self._stream
         question = {"getMore": id, "collection": self._cursors, "maxTimeMS": _PATIENCE_MS}
-        cursor = self._database.command(question, session=session)["cursor"]
+        cursor = self._database.command(question, session=session, codec_options=LENIENT)["cursor"]
         self._read_at = time.monotonic()
         if not cursor["id"]:  # the collection is gone, say
             self._drop()
@@ -207,5 +217,16 @@ class ChangeWaiter:
 
 
 def _change(event: Document) -> Change:
-    lane = event.get("fullDocument", {}).get("lane")
-    return Change(event.get("ns", {}).get("coll"), lane if isinstance(lane, str) else None, event)
+    inserted = event.get("fullDocument", {})
+    lane, place = inserted.get("lane"), event.get("ns", {}).get("coll")
+    return Change(place, lane if isinstance(lane, str) else None, event, _arrival(event, inserted))
+
+
+def _arrival(event: Document, inserted: Document) -> Arrival | None:
+    """Only of an insert: a job that was updated may be held. Nothing here has been checked by anybody."""
+    id, lane, due = (inserted.get(name) for name in ("_id", "lane", "scheduled_at"))
+    if event.get("operationType") != "insert" or not is_job_id(id):
+        return None
+    if not isinstance(lane, str) or not isinstance(due, datetime):
+        return None
+    return Arrival(id, lane, due, cluster_time(event.get("clusterTime")))

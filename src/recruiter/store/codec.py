@@ -234,16 +234,62 @@ def encode_job(job: Job) -> RawBSONDocument:
 
 
 def checked_size(job: Job) -> bytes:
+    raw = _encoded(job_document(job), job.task)
+    _check_size(len(raw), job.task)
+    return raw
+
+
+class JobEncoder:
+    """Encodes jobs that are like this one but for their ids and arguments: what they share is encoded once."""
+
+    def __init__(self, job: Job) -> None:
+        document = job_document(job)
+        names = list(document)
+        args, moments = names.index("args"), names.index("created_at")
+
+        def elements(some: list[str]) -> bytes:
+            return encode({name: document[name] for name in some})[4:-1]
+
+        self._task = job.task
+        self._before = elements(names[1:args]) + b"\x03args\x00"
+        self._options = elements(names[args + 1 : moments])
+        self._moments = elements(["created_at", "scheduled_at"])
+        self._after = elements(names[moments + 2 :]) + b"\x00"
+        shared = (_OBJECT_ID, self._before, self._options, self._moments, self._after)
+        self._size = _LENGTH.size + 12 + sum(map(len, shared))
+
+    def encode(self, id: ObjectId, args: Mapping[str, Any], at: datetime | None = None) -> RawBSONDocument:
+        """Made and due at this moment, if one is given. Raises UnsupportedValue, JobTooLarge."""
+        arguments = _encoded(args, self._task)
+        size = self._size + len(arguments)
+        _check_size(size, self._task)
+        moments = self._moments if at is None else _moments(at)
+        head = (_LENGTH.pack(size), _OBJECT_ID, id.binary, self._before)
+        return RawBSONDocument(b"".join((*head, arguments, self._options, moments, self._after)), RAW)
+
+
+_OBJECT_ID = b"\x07_id\x00"
+_DATE = struct.Struct("<q")
+
+
+def _moments(at: datetime) -> bytes:
+    date = _DATE.pack(int(at.timestamp() * 1000))
+    return b"\x09created_at\x00" + date + b"\x09scheduled_at\x00" + date
+
+
+def _encoded(document: Mapping[str, Any], task: str) -> bytes:
     try:
-        raw = encode(job_document(job))
+        return encode(document)
     except (BSONError, OverflowError, UnicodeError, RecursionError, TypeError, ValueError) as error:
-        raise UnsupportedValue(f"job of task {job.task!r} cannot be stored: {error}") from error
-    if len(raw) > LARGEST_JOB:
+        raise UnsupportedValue(f"job of task {task!r} cannot be stored: {error}") from error
+
+
+def _check_size(size: int, task: str) -> None:
+    if size > LARGEST_JOB:
         raise JobTooLarge(
-            f"job of task {job.task!r} has {len(raw):,} bytes; at most {LARGEST_JOB:,} can be stored. "
+            f"job of task {task!r} has {size:,} bytes; at most {LARGEST_JOB:,} can be stored. "
             "Keep the data elsewhere and pass its key."
         )
-    return raw
 
 
 def job_from(document: Mapping[str, Any]) -> Job:

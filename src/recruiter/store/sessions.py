@@ -20,6 +20,7 @@ from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
 
 import pymongo
+from bson import Timestamp
 from pymongo import MongoClient, ReadPreference, WriteConcern
 from pymongo.client_session import ClientSession
 from pymongo.errors import OperationFailure, PyMongoError
@@ -71,6 +72,11 @@ def run_transaction(
                 drop_connections(session.client)
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_BETWEEN)
+
+
+def cluster_time(stamp: Timestamp | None) -> int:
+    """A moment in the order of all writes, as one number; 0 if the server does not say."""
+    return stamp.time << 32 | stamp.inc if stamp is not None else 0
 
 
 def session_id(name: str, value: Any) -> SessionId | None:

@@ -55,7 +55,7 @@ from recruiter.store.collections.schedulers import Schedulers
 from recruiter.store.collections.statistics import Statistics
 from recruiter.store.errors import our_own_documents, store_call
 from recruiter.store.outcomes import OutcomeBatch, Rescheduled
-from recruiter.store.sessions import SessionId, Sessions, run_transaction
+from recruiter.store.sessions import SessionId, Sessions, cluster_time, run_transaction
 
 T = TypeVar("T")
 InTransaction: TypeAlias = ClientSession
@@ -103,6 +103,12 @@ class Transactions:
         """The session on which this process runs its transactions."""
         with self._turn:
             return self.sessions.id_of(self._opened())
+
+    @property
+    def answered_at(self) -> int:
+        """The cluster time of the last answer on this session; 0 before the first."""
+        session = self._session
+        return cluster_time(session.operation_time) if session is not None else 0
 
     def end_session_of(self, session: SessionId | None) -> None:
         """Frees what a dead process has left locked."""

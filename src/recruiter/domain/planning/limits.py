@@ -363,6 +363,10 @@ class Meter:
         """Whether any limit is about this lane."""
         return any(self._of(lane))
 
+    def counts(self, lane: Lane) -> bool:
+        """Whether its jobs have to be planned one by one: they need something, run alone, or are under a limit."""
+        return bool(lane.needs) or lane.alone or lane.key is not None or self.meters(lane)
+
     def take(self, lane: Lane, id: JobId) -> None:
         """A worker holds this job."""
         counts, resources = self._of(lane)

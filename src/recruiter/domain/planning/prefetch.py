@@ -8,6 +8,13 @@ MOST_PREFETCHED = 3000
 _SHORTEST_SPAN, _LONG_SPAN = 0.02, 1.0
 
 
+def seconds_until_room(holds: int, slots: int, prefetch: int) -> float:
+    """When a worker that holds so many jobs will take more: as soon as half of its buffer is empty. It ends as many as
+    it prefetches in about `HORIZON`."""
+    beyond = holds - slots - prefetch / 2
+    return beyond / prefetch * HORIZON if prefetch and beyond > 0 else 0.0
+
+
 class Throughput:
     """Follows the rate, not the length of jobs: those that take a second or more are never prefetched, quick ones by
     the hundred, and it grows from nothing in a few rounds."""

@@ -30,6 +30,7 @@ from pymongo.errors import DuplicateKeyError
 from pymongo.read_concern import ReadConcern
 
 from recruiter.domain.job import JobId
+from recruiter.domain.planning.arrivals import Offer
 from recruiter.domain.planning.assign import Registration
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.unreadable import Parsed, Unreadable
@@ -38,7 +39,7 @@ from recruiter.store.codec import RAW, Document, decode_leniently, this_document
 from recruiter.store.errors import store_call
 from recruiter.store.fields import BELIEVED_TERM, HIGHEST_TERM, MOST, is_job_id
 from recruiter.store.reading import parse_one, parsed
-from recruiter.store.sessions import session_id
+from recruiter.store.sessions import cluster_time, session_id
 
 NAME = "roster"
 
@@ -236,6 +237,9 @@ class Roster:
         self.patience = PATIENCE
         """Grows where the server itself is slow; see steps/lead.py."""
         self._raw: Collection[Any] = collection.with_options(codec_options=RAW)
+        self.answered_at = 0
+        """The cluster time of the last answer to `raise_term`, `assign` or `offer`. It is later than everything that
+        the leader had read before."""
 
     # -- the worker's side -------------------------------------------------------------------------------------
 
@@ -356,8 +360,8 @@ class Roster:
     @store_call
     def raise_term(self, term: int) -> None:
         """From here on no older leader can assign to any worker on the roster. Safe to repeat."""
-        with pymongo.timeout(self.patience):
-            self.collection.update_many({"term": {"$lt": term}}, {"$set": {"term": term}})
+        with self._timed() as session:
+            self.collection.update_many({"term": {"$lt": term}}, {"$set": {"term": term}}, session=session)
 
     def touch(self, worker: str, session: ClientSession) -> None:
         """Inside a transaction that will be aborted: a write that fails at once where another one has the document."""
@@ -396,17 +400,34 @@ class Roster:
         writes = [
             UpdateOne(
                 {"_id": worker, "ready": True, "term": {"$lte": term}},
-                {
-                    "$set": {"term": term},
-                    "$push": _given(jobs, metered.get(worker, ())),
-                    "$inc": {"given": 1},
-                    "$currentDate": {"given_at": True},
-                },
+                _assignment(term, _given(jobs, metered.get(worker, ()))),
             )
             for worker, jobs in hands.items()
         ]
-        with pymongo.timeout(self.patience):
-            return self.collection.bulk_write(writes, ordered=False).matched_count == len(writes)
+        with self._timed() as session:
+            return self.collection.bulk_write(writes, ordered=False, session=session).matched_count == len(writes)
+
+    @store_call
+    def offer(self, offers: Mapping[str, Offer], term: int, quiet_after: float) -> bool:
+        """Like `assign`, to workers as somebody remembers them: the write checks that each takes jobs, has slots free
+        for all of its own, and has shown life within so many seconds. False when one of them did not take its jobs."""
+        writes = [
+            UpdateOne(
+                {"_id": worker, "ready": True, "term": {"$lte": term}, **_takes(offer, quiet_after)},
+                _assignment(term, _given(offer.jobs, ())),
+            )
+            for worker, offer in offers.items()
+        ]
+        with self._timed() as session:
+            return self.collection.bulk_write(writes, ordered=False, session=session).matched_count == len(writes)
+
+    @contextlib.contextmanager
+    def _timed(self) -> Iterator[ClientSession]:
+        """A write of the leader: it waits no longer than it may, and notes the cluster time of its answer."""
+        client = self.collection.database.client
+        with client.start_session(causal_consistency=False) as session, pymongo.timeout(self.patience):
+            yield session
+            self.answered_at = max(self.answered_at, cluster_time(session.operation_time))
 
     @store_call
     def meter(self, worker: str, entries: Sequence[tuple[JobId, str]], term: int) -> None:
@@ -476,6 +497,23 @@ def _holds(entry: LastEntry) -> Iterator[tuple[JobId, Hold]]:
 
 def _hold(entry: LastEntry, id: JobId) -> Hold:
     return Hold(entry.worker, entry.running.get(id), entry.given_at)
+
+
+def _assignment(term: int, given: Document) -> Document:
+    now = {"$currentDate": {"given_at": True}}
+    return {"$set": {"term": term}, "$push": given, "$inc": {"given": 1}, **now}
+
+
+def _takes(offer: Offer, quiet_after: float) -> Document:
+    """That slots are free for these jobs, and that the worker lives and has not been told to take none."""
+    last_moment = {"$subtract": ["$$NOW", int(quiet_after * 1000)]}
+    return {
+        "slots": {"$gte": len(offer.jobs)},
+        f"assigned.{max(0, offer.slots - len(offer.jobs))}": {"$exists": False},
+        "draining": False,
+        "kept_idle": None,
+        "$expr": {"$gt": ["$seen_at", last_moment]},
+    }
 
 
 def _given(jobs: Sequence[JobId], metered: Sequence[tuple[JobId, str]]) -> Document:

@@ -1,0 +1,96 @@
+"""Arrivals: new jobs that the leader gives to workers straight from the events of their inserts, without a round.
+
+A round reads who holds what and which jobs are due. A new job on an idle system need not wait for that: the event of
+its insert names it. What makes this safe is one number, the *floor*: the cluster time up to which a job may have been
+given, or have ended. An insert that is later than the floor is of a job that nobody can hold yet. No set of ids is
+needed, so nothing has to be forgotten; an arrival that is not later is left to the next round, which is always there
+underneath.
+
+    raise the term ───▶ a round assigns ───▶ the insert of a job ───▶ its event: later than the floor, so it is given
+         floor              floor                                          the write moves the floor on
+
+The floor is the time of the last answer to a write of this leader: raising the term, assigning, archiving jobs that
+nobody holds. Each of these covers all that the leader had read before.
+
+- Not the time of the lease: until the term is raised everywhere, an older leader's assignments still match somewhere.
+- Not the time at which a round began: it also gives jobs that were inserted after it began.
+- Archiving counts, because an id that is made of its content may be inserted again.
+- Only inserts count: a job that was updated may be held.
+- Arrivals are given between rounds, by the thread of the leader: a round gives what it has read as free.
+- A write of unknown outcome costs the term, as in a round: it may be applied late.
+
+*Where* a job goes may come from a roster that was read long ago: the write itself checks the worker (`roster.py`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from recruiter.domain.job import JobId
+from recruiter.domain.lane import Lane
+from recruiter.domain.planning.assign import Registration, openings
+from recruiter.domain.planning.limits import Meter
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A new job, as the event of its insert tells."""
+
+    id: JobId
+    lane: str
+    scheduled_at: datetime
+    at: int
+    """The cluster time of the insert."""
+
+    def is_new(self, floor: int) -> bool:
+        """Whether nobody can have been given this job yet. Without a floor nothing is known."""
+        return 0 < floor < self.at
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Jobs for one worker, which takes them only if so many of its slots are free."""
+
+    jobs: tuple[JobId, ...]
+    slots: int
+    """How many the worker has."""
+
+
+class Vacancies:
+    """The workers that had room in a round which left no due job that they could have taken.
+
+    They are remembered until the next round. What a worker was given meanwhile is counted, what it has ended is not:
+    the write finds out whether a slot is free.
+    """
+
+    def __init__(self, roster: Sequence[Registration]) -> None:
+        self._workers = [
+            worker for opening in openings(roster) for worker in opening.workers if not _runs_alone(worker)
+        ]
+        self._given: Counter[str] = Counter()
+
+    def offers(self, arrivals: Sequence[Arrival]) -> Mapping[str, Offer] | None:
+        """The jobs by worker, spread evenly; None when a job is among them that none of the workers serves."""
+        jobs: dict[str, list[JobId]] = {}
+        slots = {worker.id: worker.slots for worker in self._workers}
+        for arrival in arrivals:
+            serving = [worker for worker in self._workers if worker.serves(arrival.lane)]
+            if not serving:
+                return None
+            chosen = min(serving, key=lambda worker: worker.holds + self._given[worker.id] - worker.slots)
+            self._given[chosen.id] += 1
+            jobs.setdefault(chosen.id, []).append(arrival.id)
+        return {worker: Offer(tuple(ids), slots[worker]) for worker, ids in jobs.items()}
+
+
+def is_free(lane: str, meter: Meter) -> bool:
+    """Whether jobs of this lane may run wherever a worker serves them: nothing has to be counted."""
+    return not meter.counts(Lane.parse(lane))
+
+
+def _runs_alone(worker: Registration) -> bool:
+    """Whether it may hold a job that must run alone."""
+    return any(Lane.parse(lane).alone for _, lane in worker.metered)

@@ -1,0 +1,484 @@
+"""Jobs that are given from the events of their inserts: each rule of domain/planning/arrivals.py, and what it prevents.
+
+Every test runs twice on the real store with real events: with the rule, nobody gets what another has; without it, with
+everything else as it is, the same run gives a job twice. At last leaders that assign from events and by rounds depose
+each other at will, like in test_protocol.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pymongo.change_stream import CollectionChangeStream
+from pymongo.read_concern import ReadConcern
+
+from recruiter.domain.job import JobId
+from recruiter.domain.planning.arrivals import Arrival, Vacancies
+from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
+from recruiter.errors import StoreUnreachable, Superseded
+from recruiter.events import Events
+from recruiter.processes.loop import Stop
+from recruiter.processes.recruiter import RecruiterProcess
+from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
+from recruiter.settings import Settings
+from recruiter.steps import assign_new as assigning
+from recruiter.steps.assign import assign
+from recruiter.steps.assign_new import assign_new, floor_of
+from recruiter.steps.cancel import archive_cancelled, cancel
+from recruiter.steps.lead import Leadership
+from recruiter.store.change_stream import Change, _change
+from recruiter.store.collections.limits import Rules
+from recruiter.store.collections.roster import Holding
+from recruiter.store.database import Store
+from recruiter.store.target import Target
+from tests.conftest import eventually
+from tests.property.test_protocol import LATER, World, canceller, drain, late_writes, retirer, worker
+from tests.samples import a_job, insert, on_the_roster
+
+PATIENCE = 60.0
+
+
+class Stream:
+    """The events of a collection, as a change waiter would tell of them."""
+
+    def __init__(self, store: Store) -> None:
+        agreed = store.scheduled.collection.with_options(read_concern=ReadConcern("majority"))
+        self._stream: CollectionChangeStream[Any] = agreed.watch(max_await_time_ms=10)
+        self.seen: list[Any] = []
+
+    def arrivals(self, least: int = 1) -> list[Arrival]:
+        """What has come since the last time."""
+        return [change.arrival for change in self.changes(least) if change.arrival is not None]
+
+    def changes(self, least: int = 1) -> list[Change]:
+        """At least so many."""
+        before = len(self.seen)
+        eventually(lambda: self._read() - before >= least, within=10.0)
+        return [_change(event) for event in self.seen[before:]]
+
+    def again(self) -> list[Arrival]:
+        """Everything once more, as a stream does that is resumed."""
+        return [change.arrival for change in map(_change, self.seen) if change.arrival is not None]
+
+    def _read(self) -> int:
+        while (event := self._stream.try_next()) is not None:
+            self.seen.append(event)
+        return len(self.seen)
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+class Leader:
+    """One that leads, with a connection of its own."""
+
+    def __init__(self, target: str) -> None:
+        self.store = Store(Target.parse(target))
+        self.leadership = Leadership(self.store, self.store.clock, lease_time=5.0)
+
+    def lead(self) -> None:
+        """Takes the lease, whoever has it."""
+        self.leadership._acquire(self.store.leases.look())
+        assert self.leadership.leading
+
+    def round(self) -> None:
+        assign(self.store, self.leadership.term, LATER)
+
+    def hear(self, arrivals: list[Arrival], *workers: str) -> bool:
+        """Gives jobs from their events to these workers, or to any."""
+        roster = [worker for worker in self.store.roster.read() if not workers or worker.id in workers]
+        term = self.leadership.term
+        return assign_new(self.store, term, LATER, arrivals, Vacancies(roster), Rules(), quiet_after=PATIENCE)
+
+
+@pytest.fixture(params=[True, False], ids=["with the rule", "without it"])
+def rule(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+@pytest.fixture
+def stream(store: Store) -> Iterator[Stream]:
+    stream = Stream(store)
+    yield stream
+    stream.close()
+
+
+@pytest.fixture
+def leaders(target: str, store: Store) -> Iterator[tuple[Leader, Leader]]:
+    del store
+    pair = Leader(target), Leader(target)
+    yield pair
+    for leader in pair:
+        leader.store.close()
+
+
+@pytest.fixture
+def floor(monkeypatch: pytest.MonkeyPatch, rule: bool) -> Callable[[int], None]:
+    """Puts the floor where it would be without the rule."""
+
+    def be(value: int) -> None:
+        if not rule:
+            monkeypatch.setattr(assigning, "floor_of", lambda _: value)
+
+    return be
+
+
+def a_recruiter(store: Store) -> RecruiterProcess:
+    policies, schedules = PolicyRegistry(), SchedulePolicyRegistry()
+    return RecruiterProcess(store, Events(), Stop(), Settings(), policies=policies, schedules=schedules, listen=False)
+
+
+def lists(store: Store) -> dict[str, list[JobId]]:
+    return {entry["_id"]: entry["assigned"] for entry in store.roster.collection.find({}, {"assigned": 1})}
+
+
+def is_held_twice(store: Store, id: JobId) -> bool:
+    return sum(assigned.count(id) for assigned in lists(store).values()) > 1
+
+
+def test_an_insert_from_before_the_term_is_not_used(
+    store: Store, stream: Stream, leaders: tuple[Leader, Leader], floor: Callable[[int], None], rule: bool
+) -> None:
+    """Given a job that an older leader has given away, when the next one hears of its insert, then it lets it be."""
+    old, new = leaders
+    on_the_roster(store, "w1", slots=1, prefetch=0)
+    on_the_roster(store, "w2")
+    old.lead()
+    (id,) = insert(store, a_job())
+    assert old.hear(stream.arrivals(), "w1")
+    new.lead()
+    floor(1)
+
+    new.hear(stream.again(), "w2")
+
+    assert is_held_twice(store, id) is not rule
+
+
+def test_the_floor_is_where_the_term_was_raised_not_where_the_lease_was_taken(
+    store: Store,
+    stream: Stream,
+    leaders: tuple[Leader, Leader],
+    floor: Callable[[int], None],
+    rule: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Given a leader that has the lease and has not raised the term yet, when the older one gives a new job away in
+    this moment, then the event of that job is not used."""
+    old, new = leaders
+    on_the_roster(store, "w1")
+    on_the_roster(store, "w2")
+    old.lead()
+    raise_term, ids = new.store.roster.raise_term, list[JobId]()
+
+    def raises_late(term: int) -> None:
+        with new.store.client.start_session() as session:
+            new.store.leases.collection.update_one({"_id": "leader"}, {"$inc": {"beats": 0}}, session=session)
+            stamp = session.operation_time
+            assert stamp is not None
+            floor(stamp.time << 32 | stamp.inc)
+        ids.extend(insert(store, a_job()))
+        arrivals = stream.arrivals()
+        with monkeypatch.context() as patch:
+            patch.setattr(assigning, "floor_of", floor_of)
+            assert old.hear(arrivals, "w1")
+        raise_term(term)
+
+    monkeypatch.setattr(new.store.roster, "raise_term", raises_late)
+    new.lead()
+
+    new.hear(stream.again(), "w2")
+
+    assert is_held_twice(store, ids[0]) is not rule
+
+
+def test_a_round_that_gave_jobs_moves_the_floor(
+    store: Store, stream: Stream, leaders: tuple[Leader, Leader], floor: Callable[[int], None], rule: bool
+) -> None:
+    leader, _ = leaders
+    on_the_roster(store, "w1", slots=1, prefetch=0)
+    leader.lead()
+    floor(floor_of(leader.store))
+    (id,) = insert(store, a_job())
+    leader.round()
+    on_the_roster(store, "w2")
+
+    leader.hear(stream.arrivals(), "w2")
+
+    assert is_held_twice(store, id) is not rule
+
+
+def test_a_round_moves_the_floor_to_its_write_not_to_its_beginning(
+    store: Store,
+    stream: Stream,
+    leaders: tuple[Leader, Leader],
+    floor: Callable[[int], None],
+    rule: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Given a round that has begun, when a job comes that it still finds, then the event of that job is not used."""
+    leader, _ = leaders
+    on_the_roster(store, "w1", slots=1, prefetch=0)
+    on_the_roster(store, "w2", term=1)
+    leader.lead()
+    lanes, ids = leader.store.scheduled.lanes_to_plan, list[JobId]()
+
+    def after_the_roster() -> Any:
+        floor(floor_of(leader.store))
+        ids.extend(insert(store, a_job()))
+        return lanes()
+
+    monkeypatch.setattr(leader.store.scheduled, "lanes_to_plan", after_the_roster)
+    leader.round()
+
+    leader.hear(stream.arrivals(), "w2")
+
+    assert is_held_twice(store, ids[0]) is not rule
+
+
+def test_an_event_that_was_used_is_not_used_again(
+    store: Store, stream: Stream, leaders: tuple[Leader, Leader], floor: Callable[[int], None], rule: bool
+) -> None:
+    """A stream that is resumed delivers events twice."""
+    leader, _ = leaders
+    on_the_roster(store, "w1")
+    leader.lead()
+    floor(floor_of(leader.store))
+    (id,) = insert(store, a_job())
+    arrivals = stream.arrivals()
+    assert leader.hear(arrivals)
+
+    leader.hear(arrivals)
+
+    assert is_held_twice(store, id) is not rule
+
+
+def test_archiving_a_cancelled_job_moves_the_floor(
+    store: Store, stream: Stream, leaders: tuple[Leader, Leader], floor: Callable[[int], None], rule: bool
+) -> None:
+    """Given a job that the leader has archived as cancelled, when its insert is heard of, then no worker is given the
+    ended id: it may be made of its content, and be inserted again."""
+    leader, _ = leaders
+    on_the_roster(store, "w1")
+    leader.lead()
+    floor(floor_of(leader.store))
+    (id,) = insert(store, a_job())
+    cancel(store, store.clock, id)
+    assert archive_cancelled(leader.store, store.clock, leader.leadership.term, leader.leadership.holder) == [id]
+
+    leader.hear(stream.arrivals())
+
+    assert (lists(store)["w1"] == []) is rule
+
+
+def test_only_inserts_count(
+    store: Store,
+    stream: Stream,
+    leaders: tuple[Leader, Leader],
+    rule: bool,
+) -> None:
+    """Given a job that a worker holds, when its document is replaced, which tells of its lane too, then it is no new
+    job."""
+    leader, _ = leaders
+    on_the_roster(store, "w1", slots=1, prefetch=0)
+    leader.lead()
+    (id,) = insert(store, a_job())
+    leader.round()
+    on_the_roster(store, "w2")
+    stream.arrivals()
+    document = store.scheduled.collection.find_one({"_id": id})
+    assert document is not None
+    store.scheduled.collection.replace_one({"_id": id}, {**document, "progress": 0.5})
+
+    changes = stream.changes()
+    assert [change.lane for change in changes] == ["generic/add"]
+    kind = stream.seen[-1]["operationType"] if rule else "insert"
+    arrival = _change({**stream.seen[-1], "operationType": kind}).arrival
+    leader.hear([arrival] if arrival is not None else [])
+
+    assert is_held_twice(store, id) is not rule
+
+
+def test_events_are_used_between_rounds(
+    store: Store,
+    stream: Stream,
+    leaders: tuple[Leader, Leader],
+    rule: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Given a round that has read a job as free, when its event comes, then it waits until the round has written."""
+    leader, _ = leaders
+    on_the_roster(store, "w1", slots=1, prefetch=0)
+    on_the_roster(store, "w2")
+    leader.lead()
+    (id,) = insert(store, a_job())
+    arrivals, writes = stream.arrivals(), leader.store.roster.assign
+
+    def beside(*hands: Any) -> bool:
+        if not rule:
+            assert leader.hear(arrivals, "w2")
+        return writes(*hands)
+
+    monkeypatch.setattr(leader.store.roster, "assign", beside)
+    leader.round()
+    leader.hear(arrivals, "w2")
+
+    assert is_held_twice(store, id) is not rule
+
+
+def test_the_thread_that_hears_of_a_job_does_not_give_it(store: Store, stream: Stream) -> None:
+    """The recruiter's change waiter has a thread of its own: it only notes what has come."""
+    on_the_roster(store, "w1")
+    process = a_recruiter(store)
+    process._step()
+    insert(store, a_job(scheduled_at=store.clock.now() - timedelta(seconds=1)))
+
+    process._arrived(stream.changes())
+    untouched = lists(store)
+    process._step()
+    process._close()
+
+    assert untouched == {"w1": []}
+    assert len(lists(store)["w1"]) == 1
+
+
+def test_an_unknown_outcome_costs_the_term(
+    store: Store,
+    stream: Stream,
+    rule: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Given an offer that nobody answered, when it arrives late, after the job was given to another worker, then it
+    changes nothing: the leader has taken a new term before it went on."""
+    on_the_roster(store, "w1", slots=1, prefetch=0)
+    process = a_recruiter(store)
+    process._step()
+    (id,) = insert(store, a_job(scheduled_at=store.clock.now() - timedelta(seconds=1)))
+    offer, late = store.roster.offer, list[Callable[[], bool]]()
+
+    def unanswered(*what: Any) -> bool:
+        late.append(lambda: offer(*what))
+        raise StoreUnreachable("nobody knows")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.roster, "offer", unanswered)
+        if not rule:
+            patch.setattr(process._leadership, "doubt", lambda: None)
+        process._arrived(stream.changes())
+        with suppress(StoreUnreachable):
+            process._step()
+    assert len(late) == 1
+    store.roster.keep_idle("w1", {"by": "a person"})
+    on_the_roster(store, "w2", term=store.leases.term())
+    process._step()
+    assert lists(store) == {"w1": [], "w2": [id]}
+    store.roster.keep_idle("w1", None)
+    late.pop()()
+    process._close()
+
+    assert is_held_twice(store, id) is not rule
+
+
+def test_a_worker_believes_the_document_not_the_event(
+    store: Store, stream: Stream, leaders: tuple[Leader, Leader], rule: bool
+) -> None:
+    """Given a job that was cancelled after its insert, when it is given from the event all the same, then its worker,
+    which fetches it, does not start it."""
+    leader, _ = leaders
+    on_the_roster(store, "w1")
+    leader.lead()
+    (id,) = insert(store, a_job())
+    before = store.scheduled.fetch([id])
+    cancel(store, store.clock, id)
+    assert leader.hear(stream.arrivals())
+    held = HeldJobs("w1")
+    held.hear(Holding([id], 0, 1))
+
+    held.fetched(held.to_fetch(), [HeldJob(*job) for job in (store.scheduled.fetch([id]) if rule else before)])
+
+    assert held.arrived is not rule
+
+
+# -- all of it together, in any order --------------------------------------------------------------------------------
+
+SEEDS, STEPS = 4, 300
+
+
+def producer(world: World) -> Iterator[None]:
+    while True:
+        yield
+        if len(world.jobs) < 40:
+            (id,) = insert(world.store, a_job(f"new {next(world.numbers)}"))
+            world.jobs.add(id)
+            world.attempts[id] = 0
+
+
+def leader(world: World, me: Leader, stream: Stream) -> Iterator[None]:
+    """Deposes whoever leads, then gives jobs by rounds and from events, and archives; every write may go wrong."""
+    store, chance = me.store, world.random
+    while True:
+        yield
+        me.lead()
+        term, holder = me.leadership.term, me.leadership.holder
+        vacancies = Vacancies(store.roster.read())
+        answer: bool | None = True
+        while answer is not None and chance.random() < 0.95:  # of an unknown outcome: a new term
+            yield
+            kind = chance.random()
+            if kind < 0.1:
+                with suppress(Superseded):
+                    archive_cancelled(store, world.clock, term, holder)
+            elif kind < 0.3:
+                vacancies = Vacancies(store.roster.read())
+                answer = yield from a_round(world, store, term)
+            else:
+                arrivals = stream.again()[-20:] if chance.random() < 0.2 else stream.arrivals(least=0)
+                rest = (arrivals[-3:], vacancies, Rules())
+                answer = world.unreliable(
+                    lambda term=term, rest=rest: assign_new(store, term, LATER, *rest, quiet_after=PATIENCE)  # type: ignore[misc]
+                )
+
+
+def noting(offer: Callable[..., bool], answers: list[bool]) -> Callable[..., bool]:
+    def note(*what: Any) -> bool:
+        answers.append(offer(*what))
+        return answers[-1]
+
+    return note
+
+
+def a_round(world: World, store: Store, term: int) -> Generator[None, None, bool | None]:
+    held = store.roster.held()
+    yield
+    free = list(store.scheduled.due(["generic/add"], LATER, 3, held))
+    workers = [worker.id for worker in store.roster.read() if worker.ready]
+    yield
+    if not free or not workers:
+        return True
+    hands = {world.random.choice(workers): free}
+    return world.unreliable(lambda: store.roster.assign(hands, term))
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_no_job_is_lost_doubled_or_held_twice(
+    store: Store, leaders: tuple[Leader, Leader], stream: Stream, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, given = World(store, seed), list[bool]()
+    for each in leaders:
+        monkeypatch.setattr(each.store.roster, "offer", noting(each.store.roster.offer, given))
+    other = Stream(store)
+    actors = 3 * [leader(world, leaders[0], stream), leader(world, leaders[1], other)]
+    actors += [worker(world), worker(world), producer(world), retirer(world), canceller(world), late_writes(world)]
+
+    for _ in range(STEPS):
+        next(world.random.choice(actors))
+        world.check()
+    other.close()
+    drain(world, len(world.jobs))
+
+    world.check()
+    assert any(given), "too little was given from events: this run says nothing"
+    assert store.scheduled.collection.count_documents({}) == 0

@@ -1,0 +1,94 @@
+"""Offers: the write itself checks that the worker can start the job now."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from recruiter.domain.planning.arrivals import Offer
+from recruiter.store.database import Store
+from tests.samples import facts_of_a_worker, give, on_the_roster
+
+QUIET_AFTER = 7.5
+
+
+def takes(store: Store, *jobs: str, slots: int = 2, term: int = 1) -> bool:
+    """Whether the worker takes these; what it holds changes only then."""
+    before = held(store)
+    taken = store.roster.offer({"w1": Offer(jobs, slots)}, term, QUIET_AFTER)
+    assert held(store) == ([*before, *jobs] if taken else before)
+    return taken
+
+
+def held(store: Store) -> list[Any]:
+    holding = store.roster.holding("w1")
+    return holding.assigned if holding is not None else []
+
+
+def test_as_many_as_slots_are_free(store: Store) -> None:
+    on_the_roster(store, slots=2)
+
+    assert not takes(store, "a", "b", "c")
+    assert takes(store, "a")
+    assert not takes(store, "b", "c")
+    assert takes(store, "b")
+    assert not takes(store, "c")
+
+
+def test_like_an_assignment_it_is_counted_and_dated(store: Store) -> None:
+    give(store, "before")
+
+    assert takes(store, "a")
+
+    entry = store.roster.collection.find_one({"_id": "w1"})
+    assert entry is not None
+    assert (entry["given"], entry["term"]) == (2, 1)
+    assert datetime.now(UTC) - entry["given_at"] < timedelta(minutes=1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ready": False},
+        {"draining": True},
+        {"kept_idle": {"by": "ada"}},
+        {"term": 2},
+        {"seen_at": datetime.now(UTC) - timedelta(minutes=1)},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_some_workers_take_none(store: Store, change: dict[str, Any]) -> None:
+    on_the_roster(store)
+    assert takes(store, "a"), "it would otherwise"
+
+    store.roster.collection.update_one({"_id": "w1"}, {"$set": change})
+
+    assert not takes(store, "b")
+
+
+def test_a_worker_that_is_gone_takes_none(store: Store) -> None:
+    assert not takes(store, "a")
+
+
+def test_every_answer_is_later_than_what_was_written_before(store: Store) -> None:
+    """The floor of the leader: raising a term that nobody has to raise counts, too."""
+    times = [store.roster.answered_at]
+    for write in (
+        lambda: store.roster.raise_term(1),
+        lambda: store.roster.join("w1", facts_of_a_worker()),
+        lambda: store.roster.raise_term(1),
+        lambda: store.roster.become_ready("w1", 1),
+        lambda: store.roster.assign({"w1": ["a"]}, 1),
+        lambda: store.roster.offer({"w1": Offer(("b",), 4)}, 1, QUIET_AFTER),
+        lambda: store.scheduled.collection.insert_one({"_id": "foreign"}),
+        lambda: store.roster.raise_term(1),
+    ):
+        write()
+        times.append(store.roster.answered_at)
+
+    assert times[0] == 0
+    assert times[1] > 0
+    assert times == sorted(times)
+    assert len(set(times[2:])) == 5, "each of the leader's writes moves it, others do not"

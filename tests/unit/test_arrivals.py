@@ -1,0 +1,82 @@
+"""Arrivals: which of them are new, and who is offered which."""
+
+from __future__ import annotations
+
+import pytest
+
+from recruiter.domain.planning.arrivals import Arrival, Offer, Vacancies, is_free
+from recruiter.domain.planning.assign import Registration
+from recruiter.domain.planning.limits import Limit, Meter
+from recruiter.domain.planning.prefetch import seconds_until_room
+from tests.samples import NOW
+
+
+def arrival(id: str, lane: str = "generic/add", at: int = 5) -> Arrival:
+    return Arrival(id, lane, NOW, at)
+
+
+def a_worker(id: str, holds: int = 0, slots: int = 2, **more: object) -> Registration:
+    facts: dict[str, object] = {"groups": None, "tasks": frozenset({"add"}), "prefetch": 0, "beats": 1, **more}
+    return Registration(id=id, slots=slots, holds=holds, **facts)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("floor", "new"), [(4, True), (5, False), (6, False), (0, False)])
+def test_only_what_is_later_than_the_floor_is_new(floor: int, new: bool) -> None:
+    """Without a floor, nothing is: nobody knows what was given."""
+    assert arrival("a").is_new(floor) is new
+
+
+def test_jobs_are_spread_over_the_free_slots() -> None:
+    vacancies = Vacancies([a_worker("busy", holds=1), a_worker("idle")])
+
+    offers = vacancies.offers([arrival("a"), arrival("b"), arrival("c")])
+
+    assert offers == {"idle": Offer(("a", "c"), 2), "busy": Offer(("b",), 2)}
+
+
+def test_what_was_offered_before_counts() -> None:
+    """Given a round long ago, when one job comes after the other, then the workers take turns."""
+    vacancies = Vacancies([a_worker("one"), a_worker("two")])
+
+    turns = [next(iter(vacancies.offers([arrival(str(number))]) or {})) for number in range(4)]
+
+    assert turns == ["one", "two", "one", "two"]
+
+
+@pytest.mark.parametrize(
+    "worker",
+    [
+        a_worker("other", tasks=frozenset({"other"})),
+        a_worker("elsewhere", groups=frozenset({"mail"})),
+        a_worker("full", holds=2),
+        a_worker("leaving", draining=True),
+        a_worker("joining", ready=False),
+        a_worker("with a suspect", metered=(("poison", "generic/add///alone"),)),
+    ],
+    ids=lambda worker: worker.id,
+)
+def test_some_workers_are_offered_nothing(worker: Registration) -> None:
+    assert Vacancies([worker]).offers([arrival("a")]) is None
+
+
+@pytest.mark.parametrize(
+    ("lane", "free"),
+    [
+        ("generic/add", True),
+        ("generic/limited", False),
+        ("generic/add/proc=2", False),
+        ("generic/add//customer:42", False),
+        ("generic/add///alone", False),
+    ],
+)
+def test_jobs_that_must_be_counted_are_left_to_a_round(lane: str, free: bool) -> None:
+    meter = Meter([Limit("task:limited", at_once=2)], {}, NOW)
+
+    assert is_free(lane, meter) is free
+
+
+@pytest.mark.parametrize(
+    ("holds", "prefetch", "seconds"), [(2002, 2000, 0.15), (1502, 2000, 0.075), (1002, 2000, 0.0), (9, 0, 0.0)]
+)
+def test_a_worker_has_room_again_when_half_of_its_buffer_is_empty(holds: int, prefetch: int, seconds: float) -> None:
+    assert seconds_until_room(holds, 2, prefetch) == pytest.approx(seconds)
