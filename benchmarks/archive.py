@@ -182,7 +182,7 @@ def count(store: Store, batch: list[bytes]) -> None:
     """As settling them would have done."""
     writer = uuid4()
     with store.client.start_session() as session:
-        session.with_transaction(lambda session: store.statistics.count(batch, writer, session))
+        session.with_transaction(lambda session: store.statistics.count(batch, (), writer, session))
 
 
 def on_the_roster(store: Store) -> None:

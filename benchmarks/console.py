@@ -29,7 +29,7 @@ PAGES = (
     *("?within=5m", "?within=1h", "?within=24h", "?within=7d"),
     *("jobs", "jobs?state=queued", "jobs?state=failed", "jobs?state=failed&error=TimeoutError", "jobs?tag=user:7"),
     *("jobs?arg=customer.id=42&since=1h", "counts", "counts?task=task3"),
-    *("workers", "groups", "schedules", "problems"),
+    *("workers", "groups", "schedules", "problems", "metrics"),
 )
 AGAIN = 5
 WATCHED = 12.0

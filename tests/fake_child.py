@@ -62,7 +62,7 @@ class FakeChild:
             self.process.die(code)
 
     def hello(self, *tasks: str) -> None:
-        who = {"tasks": list(tasks), "limits": {}, "pid": 0, "server": 0}
+        who = {"tasks": list(tasks), "limits": {}, "pid": 0, "server": 0, "flushes": False}
         os.write(self.outbox, pipe.frame(pipe.HELLO, 0, encode(who)))
 
     def jobs(self) -> list[tuple[int, HeldJob]]:

@@ -34,6 +34,7 @@ from recruiter.errors import (
 from recruiter.events import Listener
 from recruiter.first_use import cached_property
 from recruiter.flow import Flow, FlowHandle, Flows, TaskOrJob, chain, fan_out
+from recruiter.instruments import Instrument
 from recruiter.jobs import Jobs
 from recruiter.many import Call
 from recruiter.processes.inline.flush import MOST_FLUSHED, Flush
@@ -201,10 +202,12 @@ class Recruiter(Producer):
         transaction. Raises JobNotFound when it has not ended, or never was, and InvalidSession.
         """
         job = self._anew(id, schedule_at)
-        if session is not None:
-            perform(self.store, session, lambda here: here.recover(job))
-            return self.handle(job.id)
-        recover(self.store, job)
+        with self.instruments.producing(job.task):
+            job = self.instruments.stamped(job)
+            if session is not None:
+                perform(self.store, session, lambda here: here.recover(job))
+                return self.handle(job.id)
+            recover(self.store, job)
         self.after_send()
         return self.handle(job.id)
 
@@ -215,7 +218,9 @@ class Recruiter(Producer):
         if session is None or not is_async(session):
             return await in_a_thread(self.recover, id, schedule_at=schedule_at, session=session)
         job = await in_a_thread(self._anew, id, schedule_at)
-        await aperform(self.store, session, lambda here: here.recover(job))
+        with self.instruments.producing(job.task):
+            job = self.instruments.stamped(job)
+            await aperform(self.store, session, lambda here: here.recover(job))
         return self.handle(job.id)
 
     def _anew(self, id: JobId, schedule_at: datetime | None) -> Job:
@@ -409,6 +414,11 @@ class Recruiter(Producer):
     def listen(self, listener: Listener) -> Listener:
         """A decorator: call this with every event of this process (see `recruiter.events`)."""
         return self.events.listen(listener)
+
+    def instrument(self, instrument: Instrument) -> None:
+        """Lets a tool follow its jobs, here and in every process that loads this application:
+        `recruiter.instrument(OpenTelemetry())` (see `recruiter.contrib`)."""
+        self.instruments.add(instrument)
 
     def on_became_master(self, hook: Callable[[Recruiter], Any]) -> Callable[[Recruiter], Any]:
         """A decorator: call this, with the Recruiter, when the recruiter process of this application begins to lead.

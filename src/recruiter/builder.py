@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, Self, TypeVar, Unpack
@@ -120,8 +121,8 @@ class JobBuilder(HasOptions, Generic[R]):
         With a `session` it is part of the caller's own transaction. `server_timeout` is how long to wait for MongoDB.
         Raises JobExists, JobTooLarge, InvalidSession, StoreUnreachable.
         """
-        with answered_within(server_timeout):
-            job, draft = self._in_the_background().build(), self._draft
+        with answered_within(server_timeout), self._producing():
+            job, draft = self._in_the_background().made(), self._draft
             if session is not None:
                 return self._handle(job, perform(self._sender.store, session, self._enqueued(job)))
             if draft.id is not None:
@@ -134,8 +135,8 @@ class JobBuilder(HasOptions, Generic[R]):
         """Like `enqueue`, without blocking the event loop. The session may be of an AsyncMongoClient."""
         if session is None or not is_async(session):
             return await in_a_thread(self.enqueue, session=session, server_timeout=server_timeout)
-        with answered_within(server_timeout):
-            job = await in_a_thread(self._in_the_background().build)
+        with answered_within(server_timeout), self._producing():
+            job = await in_a_thread(self._in_the_background().made)
             return self._handle(job, await aperform(self._sender.store, session, self._enqueued(job)))
 
     def execute(self, *, session: Session | None = None, server_timeout: DurationLike | None = None) -> JobHandle[R]:
@@ -145,7 +146,7 @@ class JobBuilder(HasOptions, Generic[R]):
             return self.enqueue(session=session, server_timeout=server_timeout)
         draft = self._draft
         with answered_within(server_timeout):
-            job = self.build()
+            job = self.made()
         return self._sender.run_here(job, draft.returns, check_id=draft.id is not None)
 
     async def aexecute(
@@ -159,7 +160,7 @@ class JobBuilder(HasOptions, Generic[R]):
     def create(self, *, session: Session | None = None, server_timeout: DurationLike | None = None) -> JobHandle[R]:
         """Makes the job in the background, once, ever: its id is made of what it is, its task and its arguments, unless
         `with_id` says otherwise. The handle's `created` says whether there was one already; then nothing is stored."""
-        with answered_within(server_timeout):
+        with answered_within(server_timeout), self._producing():
             creation = self.creation()
             if session is None:
                 return self._sender.send_once(creation, self._draft.returns)
@@ -171,7 +172,7 @@ class JobBuilder(HasOptions, Generic[R]):
         """Like `create`, without blocking the event loop. The session may be of an AsyncMongoClient."""
         if session is None or not is_async(session):
             return await in_a_thread(self.create, session=session, server_timeout=server_timeout)
-        with answered_within(server_timeout):
+        with answered_within(server_timeout), self._producing():
             creation = await in_a_thread(self.creation)
             store = self._sender.store
             return self._created(await aperform(store, session, lambda here: here.create([creation])))
@@ -203,11 +204,11 @@ class JobBuilder(HasOptions, Generic[R]):
         """The job as `create` would store it, and the ids it would have had under former names of its task."""
         draft = self._draft
         if draft.id is not None:
-            return Creation(self._in_the_background().build())
+            return Creation(self._in_the_background().made())
         definition = self._sender.registry.find(draft.task)
         names = (draft.task, *(definition.aliases if definition is not None else ()))
         id, *formerly = (content_id(name, draft.args, draft.method) for name in names)
-        return Creation(self._in_the_background()._with(id=id).build(), tuple(formerly))
+        return Creation(self._in_the_background()._with(id=id).made(), tuple(formerly))
 
     def repeat_with_policy(self, policy: SchedulePolicy) -> RepeatableJob:
         """This job again and again: `.repeat_with_policy(Cron("0 6 * * *", tz="Europe/Rome")).create()`. Raises
@@ -223,6 +224,13 @@ class JobBuilder(HasOptions, Generic[R]):
         """What `schedule_in` said. Of a step that waits for others it counts from the moment when nothing holds it back
         any more."""
         return self._draft.delay
+
+    def _producing(self) -> AbstractContextManager[Any]:
+        return self._sender.instruments.producing(self._draft.task)
+
+    def made(self) -> Job:
+        """The job as it would be stored now, in the trace that is going on here."""
+        return self._sender.instruments.stamped(self.build())
 
     def build(self) -> Job:
         """The job as it would be stored. Nothing is."""

@@ -26,7 +26,9 @@ from typing import Any, Protocol, TypeVar
 from recruiter.async_face import in_its_own_thread
 from recruiter.domain.job import Execution, Job, JobId
 from recruiter.domain.retry.decision import Failure, RetryPolicy, is_last
+from recruiter.domain.trace_context import trace_id_of
 from recruiter.errors import InvalidArguments, NoCurrentJob, RecruiterError
+from recruiter.instruments import Following
 from recruiter.log import JobContext
 from recruiter.programs import LONGEST_OUTPUT, CommandResult, OnLine, Program, end_all
 from recruiter.progress import AttemptProgress, OnProgress, ignore_progress
@@ -57,7 +59,9 @@ class Runner(Protocol):
 class Attempt:
     """One run of a job. Cheap to make: everything is found out, and made, when somebody asks."""
 
-    __slots__ = ("document", "log_context", "on_progress", "over", "programs", "runner", "said", "started_at")
+    __slots__ = (
+        *("document", "following", "log_context", "on_progress", "over", "programs", "runner", "said", "started_at"),
+    )
 
     def __init__(
         self,
@@ -75,6 +79,8 @@ class Attempt:
         self.programs: set[Program] = set()
         """What it runs at this moment."""
         self.over = False
+        self.following: Following | None = None
+        """The instruments that follow it; None where there are none."""
         self.log_context: JobContext | None = None
         """What its log lines are marked with; None as long as it has logged nothing."""
 
@@ -87,6 +93,12 @@ class Attempt:
     def number(self) -> int:
         """1 for the first attempt."""
         return int(self.document.get("attempts") or 0) + 1
+
+    @property
+    def trace_id(self) -> str | None:
+        """The trace it belongs to: the one in which it is followed, or was made."""
+        followed = self.following.trace_id if self.following is not None else None
+        return followed or trace_id_of(self.document.get("trace_context"))
 
     def progress(self) -> AttemptProgress:
         if self.said is None:
@@ -110,6 +122,8 @@ class Attempt:
             self.log_context.close()
         if self.programs:
             end_all(list(self.programs))
+        if self.following is not None:
+            self.following.close()
 
 
 running: ContextVar[Attempt | None] = ContextVar("recruiter_job", default=None)
@@ -122,7 +136,7 @@ def log_context() -> JobContext | None:
         return None
     if attempt.log_context is None:
         task = str(attempt.document["task"])
-        attempt.log_context = JobContext(attempt.id, task, attempt.number, attempt.runner.worker)
+        attempt.log_context = JobContext(attempt.id, task, attempt.number, attempt.runner.worker, attempt.trace_id)
     return attempt.log_context
 
 
@@ -184,6 +198,11 @@ class CurrentJob:
     def attempt(self) -> int:
         """1 in the first attempt."""
         return self._attempt.number
+
+    @property
+    def trace_id(self) -> str | None:
+        """The trace it belongs to, as 32 hexadecimal digits, if it was made in one or is traced here."""
+        return self._attempt.trace_id
 
     @property
     def started_at(self) -> datetime:

@@ -43,7 +43,7 @@ RecruiterError
 │   └── ServerDidNotStart          mongod was started and did not come up
 ├── NotAlone                       wanted to work alone on a database where others work
 ├── ReadOnly                       the web console was asked to act, and only shows
-├── TooManyViewers                 the web console serves as many live pages as it can
+├── TooManyViewers                 the web console serves as many live pages and large actions as it can
 ├── JobCancelled                   raised inside a job that somebody has cancelled (a BaseException)
 └── Superseded                     this process lost its place: its worker was retired or its term is over
 """
@@ -300,4 +300,4 @@ class ReadOnly(RecruiterError):
 
 
 class TooManyViewers(RecruiterError):
-    """The web console serves as many live pages as it can; close some, or pause their liveness."""
+    """The web console serves as many live pages and actions on many jobs as it can; close some, or wait."""

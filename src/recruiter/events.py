@@ -5,8 +5,8 @@ Process events: `process.started`, `process.failed`, `process.stopping`, `fleet.
 `cleaner.at_work`, `worker.joined`, `worker.left`, `worker.lost`, `worker.retired`, `worker.unreadable`,
 `child.started`, `child.died`, `child.broken`, `child.recycled`, `store.unreachable`, `store.silent`, `store.back`,
 `session.ended`, `session.not_ended`, `change_stream.failed`, `change_stream.back`, `loop.failed`, `lane.unserved`,
-`lane.never_fits`, `archive.cleaned`, `hook.failed`, `listener.failed`, `scheduler.repeated`, `scheduler.broken`,
-`scheduler.overdue`, `progress.refused`.
+`lane.never_fits`, `archive.cleaned`, `hook.failed`, `listener.failed`, `instrument.failed`,
+`scheduler.repeated`, `scheduler.broken`, `scheduler.overdue`, `progress.refused`.
 
 Job events, told where the job runs, to the listeners of the application and to the workable: `job.started`, then
 `job.ended` (`done` says whether it succeeded), and after a failure `job.failed` (it will be tried again) or

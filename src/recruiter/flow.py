@@ -182,7 +182,7 @@ class _Adding:
         return task
 
     def _draft(self, builder: JobBuilder[R], after: Steps, after_any: Steps) -> tuple[_Draft, Step[R]]:
-        job, delay = builder.in_background().build(), builder.delay
+        job, delay = builder.in_background().made(), builder.delay
         takes = tuple(steps_in(job.args)) if type(job.args) is WithResults else ()
         ended = frozenset(self._ids(after_any))
         waits = tuple(dict.fromkeys((*takes, *self._ids(after), *ended)))

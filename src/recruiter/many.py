@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any, Generic, Literal, TypedDict, TypeVar, get_args
 
@@ -66,6 +67,7 @@ class Many(Generic[R]):
     def __init__(
         self,
         sender: JobSender,
+        task: str,
         calls: Sequence[Call],
         arguments_of: Callable[[Call], Mapping[str, Any]],
         builder_of: Callable[[Mapping[str, Any]], JobBuilder[R]],
@@ -73,6 +75,7 @@ class Many(Generic[R]):
         returns: Any = Any,
     ) -> None:
         self._sender = sender
+        self._task = task
         self._calls = calls
         self._arguments_of = arguments_of
         self._builder_of = builder_of
@@ -88,7 +91,7 @@ class Many(Generic[R]):
         self._answers: list[JobHandle[R] | RecruiterError | None] = [None] * len(calls)
 
     def enqueue(self, errors: Errors) -> list[Any]:
-        with answered_within(self._timeout):
+        with answered_within(self._timeout), self._producing():
             if self._session is not None:
                 jobs = self._built(errors, _job)
                 self._enqueued(jobs, perform(self._sender.store, self._session, self._steps(jobs)))
@@ -103,13 +106,13 @@ class Many(Generic[R]):
     async def aenqueue(self, errors: Errors) -> list[Any]:
         if self._session is None or not is_async(self._session):
             return await in_a_thread(self.enqueue, errors)
-        with answered_within(self._timeout):
+        with answered_within(self._timeout), self._producing():
             jobs = await in_a_thread(self._built, errors, _job)
             self._enqueued(jobs, await aperform(self._sender.store, self._session, self._steps(jobs)))
         return self._answered(errors)
 
     def create(self, errors: Errors) -> list[Any]:
-        with answered_within(self._timeout):
+        with answered_within(self._timeout), self._producing():
             wanted = self._built(errors, _creation)
             if self._session is not None:
                 self._created(wanted, perform(self._sender.store, self._session, _creations(wanted)))
@@ -122,10 +125,13 @@ class Many(Generic[R]):
     async def acreate(self, errors: Errors) -> list[Any]:
         if self._session is None or not is_async(self._session):
             return await in_a_thread(self.create, errors)
-        with answered_within(self._timeout):
+        with answered_within(self._timeout), self._producing():
             wanted = await in_a_thread(self._built, errors, _creation)
             self._created(wanted, await aperform(self._sender.store, self._session, _creations(wanted)))
         return self._answered(errors)
+
+    def _producing(self) -> AbstractContextManager[Any]:
+        return self._sender.instruments.producing(self._task, len(self._calls))
 
     def _built(self, errors: Errors, build: Callable[[JobBuilder[R]], T]) -> list[tuple[int, T]]:
         """What can be made, with its place; for the rest the error is noted."""
@@ -201,7 +207,7 @@ class Many(Generic[R]):
 
 
 def _job(builder: JobBuilder[Any]) -> Job:
-    return builder.in_background().build()
+    return builder.in_background().made()
 
 
 def _creation(builder: JobBuilder[Any]) -> Creation:

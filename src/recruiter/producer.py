@@ -16,6 +16,7 @@ from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegis
 from recruiter.errors import JobExists, RecruiterError, StoreUnreachable
 from recruiter.events import Event
 from recruiter.first_use import cached_property
+from recruiter.instruments import Instruments
 from recruiter.interruption import shielded
 from recruiter.log import log_events
 from recruiter.registry import Registry, RegistryOwner
@@ -44,6 +45,7 @@ class JobSender(Protocol):
     registry: Registry
     policies: PolicyRegistry
     schedules: SchedulePolicyRegistry
+    instruments: Instruments
 
     @property
     def store(self) -> Store: ...

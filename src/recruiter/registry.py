@@ -23,6 +23,7 @@ from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegis
 from recruiter.errors import InvalidArguments, TaskExists, UnknownTask
 from recruiter.events import Events, Listener
 from recruiter.first_use import cached_property
+from recruiter.instruments import Instruments
 from recruiter.workable import WORKABLES, Workable, checked, parameters_of, rebuilt
 
 
@@ -296,6 +297,7 @@ class RegistryOwner:
         self.schedules = SchedulePolicyRegistry()
         """Where schedule policies of your own are registered: `@recruiter.schedules.register`."""
         self.events = Events()
+        self.instruments = Instruments(self.events)
         self.hooks: dict[str, list[Callable[[Any], Any]]] = {BECAME_MASTER: [], STEPT_BACK: []}
         self.number = next(_numbers)
         """In the order in which they were made."""

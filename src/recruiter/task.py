@@ -52,7 +52,7 @@ class Task(Generic[P, C, R]):
         UnsupportedValue, JobTooLarge; nothing is stored then.
         """
         session = self._session_of(kwargs)
-        if session is not None or self._definition.options.expires is not None:
+        if session is not None or self._definition.options.expires is not None or self._sender.instruments:
             return self.job(*args, **kwargs).enqueue(session=session)
         id, arguments = new_id(), self._definition.bind(args, kwargs)
         document = self._encoder.encode(id, arguments, self._sender.clock.now())
@@ -174,7 +174,7 @@ class Task(Generic[P, C, R]):
         if not isinstance(calls, Iterable):
             raise InvalidArguments(f"{self.name}: calls are a list of tuples or mappings, not {shown(calls)}")
         returns = self._definition.signature.returns
-        return Many(self._sender, list(calls), self._arguments_of, self._builder, options, returns)
+        return Many(self._sender, self.name, list(calls), self._arguments_of, self._builder, options, returns)
 
     def _arguments_of(self, call: Call) -> dict[str, Any]:
         if isinstance(call, tuple):

@@ -219,7 +219,8 @@ class TestShow:
         assert code == 0
         for words in (
             rf"job {seen.failed}\n",
-            r"  ended at .* UTC with 'tried-too-many-times': ValueError:\n  nobody is no address\n",
+            r"  failed at .* UTC, after 2 attempts; its retry policy\s+allows no\s+more:",
+            r"more:\s+ValueError:\s+nobody is no\s+address\n",
             r"  state +failed\n",
             r"  task +send_listed\n",
             r"  retry +RetryManyTimes\(1, 0.001\)\n",

@@ -33,6 +33,11 @@ def fails() -> None:
     raise ValueError("no good\n2026-01-01 00:00:00.000 host[1] worker ERROR forged")
 
 
+@recruiter.task
+def crashes() -> None:
+    os._exit(3)
+
+
 def _caught() -> str:
     return "nothing"
 

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from recruiter.store.database import Store
+from tests.acceptance.docs.pages import page
 from tests.applications import logging_jobs
 from tests.conftest import Process, Starter, eventually
 from tests.processes.conftest import Lead
@@ -100,6 +101,24 @@ class TestJson:
             assert all(step.endswith(f"of {number}") for step in steps)
             printed = [line["message"] for line in lines_of(process, job.id) if "printed" in line["message"]]
             assert set(printed) <= {f"printed by {number} and on"}
+
+    def test_every_event_about_a_job_names_it_its_task_attempt_worker_and_trace(self, start: Starter) -> None:
+        """Given jobs that were made in a trace, when they succeed, fail and crash, then every line about them says so,
+        also those that only the supervisor can write."""
+        process = worker(start, RECRUITER_LOG_LEVEL="debug")
+        trace_id = "0af7651916cd43dd8448eb211c80319c"
+        traced = {"trace_context": {"traceparent": f"00-{trace_id}-b7ad6b7169203331-01"}}
+        scheduled = logging_jobs.recruiter.store.scheduled.collection
+        for task, args in (("says", {"text": "hello"}), ("fails", {}), ("crashes", {})):
+            scheduled.insert_one({"_id": task, "task": task, "args": args, "max_crashes": 1, **traced})
+
+        wanted = {("says", "job.ended"), ("fails", "job.failure.last"), ("crashes", "job.crashed")}
+        eventually(lambda: wanted <= {(line.get("job"), line.get("event")) for line in documents(process)})
+        about = [line for line in documents(process) if line.get("job") in ("says", "fails", "crashes")]
+        for line in about:
+            assert line["task"] == line["job"]
+            assert (line["attempt"], line["trace_id"]) == (1, trace_id), line
+            assert ":" in line["worker"]
 
 
 class TestText:
@@ -197,3 +216,21 @@ def test_a_start_that_fails_is_a_document_too(start: Starter, tmp_path: Path, ro
     (line,) = documents(process)
     assert (line["event"], line["level"], line["program"]) == ("process.failed", "error", role)
     assert "ValueError: no good" in line["message"]
+
+
+class TestStructlog:
+    def test_the_recipe_of_the_documentation_in_a_worker(self, start: Starter, tmp_path: Path) -> None:
+        """Given an application with the recipe of docs/how-to/logging.md, when a job logs with structlog, then its line
+        has the job, and each of its keys is a field."""
+        (recipe,) = (block.text for block in page("how-to/logging.md").blocks if "structlog.configure" in block.text)
+        application = tmp_path / "shop.py"
+        application.write_text(f"from recruiter import Recruiter\n\nrecruiter = Recruiter()\n\n{recipe}")
+        process = worker(start, bootstrap=str(application))
+
+        job = logging_jobs.recruiter.job("pack", {"order": 7}).enqueue()
+        eventually(lambda: lines_of(process, job.id))
+        (line,) = lines_of(process, job.id)
+        assert (line["message"], line["order"], line["weight"]) == ("packed", 7, 1.2)
+        assert (line["logger"], line["level"]) == ("shop.warehouse", "warning")
+        assert (line["task"], line["attempt"]) == ("pack", 1)
+        assert line["worker"]

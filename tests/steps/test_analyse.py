@@ -227,6 +227,7 @@ class TestCounts:
         assert [d["_id"] for d in store.statistics.collection.find()] == [
             {"at": at, "group": "generic", "task": "add"},
             {"hour": hour_of(at), "group": "generic", "task": "add"},
+            {"total": True, "group": "generic", "task": "add"},
         ]
 
     def test_the_present_minute_is_not_folded(self, store: Store) -> None:
@@ -245,7 +246,11 @@ class TestCounts:
 
         assert clean_counts(store, now, keep_for=timedelta(days=5)) == 2
 
-        assert [set(d["_id"]) - {"group", "task"} for d in store.statistics.collection.find()] == [{"at"}, {"hour"}]
+        assert [set(d["_id"]) - {"group", "task"} for d in store.statistics.collection.find()] == [
+            {"at"},
+            {"hour"},
+            {"total"},
+        ]
         assert analyse(store, now, timedelta(days=3)).ended == {"succeeded": 1}
 
 

@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from recruiter import Recruiter
+from recruiter.caches import Kept
 from recruiter.errors import JobNotFound, StoreUnreachable, TooManyViewers
 from recruiter.web import live
-from recruiter.web.caches import Kept
 from recruiter.web.live import Hub
 from tests.conftest import eventually
 from tests.web.conftest import Consoles

@@ -293,3 +293,32 @@ class TestSecrets:
 def test_the_address_with_a_password_in_it_is_shown_without(recruiter: Recruiter, console: Consoles) -> None:
     assert place_of("mongodb://***@db1:27017,db2:27017/shop?x=1", "shop") == "shop@db1:27017,db2:27017"
     assert recruiter.target.database in console().get("").text
+
+
+class TestMetrics:
+    """Scrapers ask from where people do not, and cannot sign in as people do."""
+
+    def test_they_follow_the_rules_of_the_console(self, console: Consoles) -> None:
+        assert "recruiter_up 1.0" in console().get("metrics").text
+        assert console().get("metrics", headers={"host": "jobs.example.org"}).status_code == 403
+        guarded = console(access=BasicAuth({"ada": "secret"}))
+        assert guarded.get("metrics").status_code == 401
+        told = guarded.get("metrics", auth=("ada", "secret"))
+        assert told.headers["content-type"].startswith("text/plain")
+        assert "recruiter_leader_present 0.0" in told.text
+
+    def test_a_token_opens_them_and_nothing_else(self, console: Consoles, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("RECRUITER_METRICS_TOKEN", "s3cret")
+        client = console(access=ProxyHeader("X-User", ["192.0.2.1"]))
+        right, wrong = {"authorization": "Bearer s3cret"}, {"authorization": "Bearer secret"}
+        assert client.get("metrics", headers=right).status_code == 200
+        for page in PAGES:
+            assert client.get(page, headers=right).status_code == 403, page
+        for headers in (wrong, {}):
+            assert client.get("metrics", headers=headers).status_code == 403
+
+    def test_without_a_token_none_is_right(self, console: Consoles, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("RECRUITER_METRICS_TOKEN", " ")
+        client = console(access=ProxyHeader("X-User", ["192.0.2.1"]))
+        for said in ("Bearer", "", "Bearer None"):
+            assert client.get("metrics", headers={"authorization": said}).status_code == 403

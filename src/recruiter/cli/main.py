@@ -10,7 +10,22 @@ from typing import Final
 from cyclopts import App, CycloptsError
 
 import recruiter
-from recruiter.cli import analytics, dev, doctor, flow, group, health, job, limit, scheduler, start, top, web, worker
+from recruiter.cli import (
+    analytics,
+    dev,
+    doctor,
+    flow,
+    group,
+    health,
+    job,
+    limit,
+    metrics,
+    scheduler,
+    start,
+    top,
+    web,
+    worker,
+)
 from recruiter.cli.output import console, exit_code, print_error, say, write_anything
 from recruiter.domain.text import mask, said_by
 from recruiter.errors import RecruiterError
@@ -31,6 +46,7 @@ app.command(limit.app)
 app.command(analytics.analytics)
 app.command(top.top)
 app.command(web.web)
+app.command(metrics.metrics)
 app.command(dev.dev)
 app.command(doctor.doctor)
 app.command(health.health_, name="health")

@@ -85,6 +85,8 @@ class Job:
     retry_policy: Mapping[str, Any] | None = None
     recovered_from: JobId | None = None
     """The job that this one repeats, if it was recovered."""
+    trace_context: Mapping[str, str] | None = None
+    """The trace in which it was made, as instruments wrote it: `traceparent` and the like."""
     executions: tuple[Execution, ...] = ()
     status: tuple[StatusEntry, ...] = ()
     """What it has said of its stages, in all attempts; the last 100 entries."""

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import NamedTuple
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
@@ -66,8 +67,31 @@ def bucket_of(seconds: float) -> int:
     return max(0, math.ceil(math.log2(seconds / _FINEST) * _PER_DOUBLING)) if seconds > _FINEST else 0
 
 
+def longest_of(bucket: int) -> float:
+    """Seconds that what falls into this bucket takes at most."""
+    return float(_FINEST * 2 ** (bucket / _PER_DOUBLING))
+
+
 def middle_of(bucket: int) -> float:
     return float(_FINEST * 2 ** ((bucket - 0.5) / _PER_DOUBLING)) if bucket else _FINEST
+
+
+class Again(StrEnum):
+    """Why a job waits again after an attempt."""
+
+    RETRIED = "retried"
+    """The attempt failed, or its process died."""
+    SNOOZED = "snoozed"
+    """The job asked to be run later."""
+
+
+class Attempted(NamedTuple):
+    """An attempt after which its job waits again, to be counted."""
+
+    at: datetime
+    group: str
+    task: str
+    again: Again
 
 
 @dataclass(slots=True)
@@ -78,6 +102,8 @@ class Counts:
     """By the state in which they ended."""
     latency: Spread = field(default_factory=Spread)
     execution_time: Spread = field(default_factory=Spread)
+    again: dict[str, int] = field(default_factory=dict)
+    """Attempts after which the job waits again, by `Again`."""
 
     def add(self, state: str, latency: float | None, execution_time: float | None) -> None:
         self.ended[state] = self.ended.get(state, 0) + 1
@@ -91,6 +117,13 @@ class Counts:
             self.ended[state] = self.ended.get(state, 0) + count
         self.latency.merge(other.latency)
         self.execution_time.merge(other.execution_time)
+        for word, count in other.again.items():
+            self.again[word] = self.again.get(word, 0) + count
+
+    @property
+    def attempts(self) -> int:
+        """Attempts that have ended, those after which the job waits again included."""
+        return self.execution_time.count + sum(self.again.values())
 
     @property
     def total(self) -> int:
@@ -105,6 +138,8 @@ class Counted:
     group: str
     task: str
     counts: Counts
+    last_at: datetime | None = None
+    """Of several minutes together, the last; `at` is the first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ class JobContext:
     task: str
     attempt: int
     worker: str
+    trace_id: str | None = None
     unfinished: dict[tuple[int, int], str] = field(default_factory=dict)
     """What it has printed since the last line break, by level and thread."""
 
@@ -37,15 +38,15 @@ FindContext = Callable[[], JobContext | None]
 PRINTED = "recruiter.printed"
 """The logger of lines that jobs print."""
 
-_FIELDS = ("job", "task", "attempt", "worker")
+_FIELDS = ("job", "task", "attempt", "worker", "trace_id")
 _find: FindContext = lambda: None  # noqa: E731
 _make: Callable[..., logging.LogRecord] = logging.LogRecord
 _installing = threading.Lock()
 
 
 def mark_records(find: FindContext) -> None:
-    """From now on every record has `recruiter_job`, `recruiter_task`, `recruiter_attempt` and `recruiter_worker`; they
-    are None where no job runs. Formatters of the application can use them."""
+    """From now on every record has `recruiter_job`, `recruiter_task`, `recruiter_attempt`, `recruiter_worker` and
+    `recruiter_trace_id`; they are None where no job runs. Formatters of the application can use them."""
     global _find, _make
     with _installing:
         _find = find
@@ -58,7 +59,8 @@ def context_of(record: logging.LogRecord) -> dict[str, Any]:
     """The job that a record is about, as fields; empty where there is none."""
     if getattr(record, "recruiter_job", None) is None:
         return {}
-    return {name: getattr(record, f"recruiter_{name}") for name in _FIELDS}
+    fields = {name: getattr(record, f"recruiter_{name}", None) for name in _FIELDS}
+    return {name: value for name, value in fields.items() if value is not None or name != "trace_id"}
 
 
 def write_printed(level: int, line: str, context: JobContext | None) -> None:

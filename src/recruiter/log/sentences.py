@@ -60,6 +60,7 @@ SENTENCES: dict[str, tuple[int, str]] = {
     "archive.cleaned": (logging.INFO, "removed {removed:#old job} from the archive"),
     "hook.failed": (logging.ERROR, "hook {hook} failed: {error}"),
     "listener.failed": (logging.WARNING, "listener {listener} failed on {event}: {error}; nothing else is affected"),
+    "instrument.failed": (logging.WARNING, "instrument {instrument} failed: {error}; no job is affected"),
     "scheduler.repeated": (logging.DEBUG, "made {made:#job} for due occurrences, skipped {skipped}"),
     "scheduler.broken": (logging.ERROR, "scheduler {urn} cannot be repeated: {reason}"),
     "scheduler.overdue": (logging.ERROR, "scheduler {urn} {told}"),

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 
 from recruiter.domain.job import JobId
 from recruiter.domain.lane import Lane
@@ -20,7 +21,9 @@ from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.planning.arrivals import Arrival, Vacancies
 from recruiter.domain.planning.hosts import Spot
 from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
+from recruiter.domain.statistics import Spread
 from recruiter.domain.throttle import Debounce
+from recruiter.domain.trace_context import trace_id_of
 from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.errors import StoreError, StoreRefused, StoreUnreachable, Superseded
 from recruiter.events import Events
@@ -37,6 +40,7 @@ from recruiter.steps.lead import Leadership
 from recruiter.steps.release import release
 from recruiter.steps.rescue import Rescue
 from recruiter.store.change_stream import FLOW, LULL, Change, ChangeWaiter
+from recruiter.store.codec import Document
 from recruiter.store.collections import flows, limits, scheduled, schedulers
 from recruiter.store.collections.limits import Rules
 from recruiter.store.collections.roster import ROOM_MADE
@@ -58,6 +62,7 @@ _HOPELESS_GRACE = 30.0
 """Seconds that jobs may wait which nobody can run before it is said: a worker that knows them may be on its way."""
 _RULES_EVERY = 1.0
 _FOLD_EVERY = 20.0
+_COUNT_EVERY = 5.0
 _CANCELLING = 0.5
 """Seconds that a round may spend on jobs that have been cancelled; others wait for theirs."""
 _RELEASING = 0.2
@@ -133,6 +138,7 @@ class RecruiterProcess:
         self._look_around_at = 0.0
         self._release_at = 0.0
         self._fold_at = 0.0
+        self._rounds, self._assigned, self._count_at = Spread(), 0, 0.0
         self._unserved = Debounce[tuple[str, str]](_HOPELESS_GRACE)
         self._never_fitting = Debounce[Lane](_HOPELESS_GRACE)
         self._bells: tuple[ChangeWaiter, ChangeWaiter] | None = None
@@ -227,6 +233,7 @@ class RecruiterProcess:
             self._carefully(self._repeat)
             look = self._clock.monotonic() >= self._look_around_at
             self._learn_rules()
+            began = self._clock.monotonic()
             round = assign(
                 self._store,
                 self._leadership.term,
@@ -236,6 +243,8 @@ class RecruiterProcess:
                 reserved=self._reserved,
                 is_quiet=self._rescue.is_quiet,
             )
+            self._rounds.add(self._clock.monotonic() - began)
+            self._assigned += round.assigned
             self._reserved = round.reserved
             self._leadership.saw(round.roster)
             self._look_around(round)
@@ -268,6 +277,7 @@ class RecruiterProcess:
         self._carefully(lambda: self._retire_silent(round))
         self._carefully(self._adopt)
         self._carefully(self._archive_expired)
+        self._carefully(self._count_rounds)
         self._carefully(self._fold_statistics)
 
     def _carefully(self, step: Callable[[], None]) -> None:
@@ -302,9 +312,8 @@ class RecruiterProcess:
         """Batch by batch; if there are very many, the next round goes on at once."""
         until = self._clock.monotonic() + _CANCELLING
         while True:
-            ended = step(self._store, self._clock, self._leadership.term, self._leadership.holder)
-            for id in ended:
-                self._events.emit(event, job=id)
+            tell = partial(self._tell_ended, event)
+            ended = step(self._store, self._clock, self._leadership.term, self._leadership.holder, tell)
             self._set_aside(ended.unreadable)
             if len(ended) + len(ended.unreadable) < batch:
                 return
@@ -337,6 +346,12 @@ class RecruiterProcess:
             if long_enough():
                 return
 
+    def _tell_ended(self, event: str, document: Document) -> None:
+        trace_id = trace_id_of(document.get("trace_context"))
+        traced = {} if trace_id is None else {"trace_id": trace_id}
+        attempts = document.get("attempts")
+        self._events.emit(event, job=document["_id"], task=document.get("task"), attempts=attempts, **traced)
+
     def _set_aside(self, malformed: Sequence[Unreadable]) -> None:
         term, holder = self._leadership.term, self._leadership.holder
         for id, reason in set_jobs_aside(self._store, term, holder, self._clock.now(), malformed):
@@ -357,6 +372,14 @@ class RecruiterProcess:
             self._events.emit("job.taken_over", job=id, holder=holder)
         if adoption.adopted:
             self.wake()
+
+    def _count_rounds(self) -> None:
+        """For metrics. Those of a leader that dies, or cannot write, are missing there and nowhere else."""
+        now = self._clock.monotonic()
+        if now >= self._count_at and self._rounds.count:
+            self._count_at = now + _COUNT_EVERY
+            rounds, assigned, self._rounds, self._assigned = self._rounds, self._assigned, Spread(), 0
+            self._store.statistics.count_rounds(rounds, assigned)
 
     def _fold_statistics(self) -> None:
         now = self._clock.monotonic()

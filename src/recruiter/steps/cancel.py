@@ -9,7 +9,7 @@ paused group or without a worker, is found here by the leader.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from recruiter.clock import Clock
@@ -54,24 +54,36 @@ def latecomers(began: datetime, now: datetime) -> tuple[Document, ...]:
     return () if now <= until else ({"$nor": [{"created_at": {"$gt": until, "$lte": now}}]},)
 
 
-def archive_cancelled(store: Store, clock: Clock, term: int, holder: str) -> Parsed[JobId]:
+Tell = Callable[[Document], None]
+"""Called with each job that was archived."""
+
+
+def _nobody(_: Document) -> None:
+    """Is told."""
+
+
+def archive_cancelled(store: Store, clock: Clock, term: int, holder: str, tell: Tell = _nobody) -> Parsed[JobId]:
     """Archives flagged jobs that nobody holds. Only for the leader: nobody else could give them to somebody."""
     free = store.scheduled.flagged(FLAGS_AT_ONCE, store.roster.held())
     if free:
         now = clock.now()
         archive = {document["_id"]: outcomes.cancelled(document, now) for document in free}
         store.transactions.archive_unheld(OutcomeBatch(archive=dict(archive)), term, holder)
+        for document in free:
+            tell(document)
     return Parsed((document["_id"] for document in free), free.unreadable)
 
 
 EXPIRED_AT_ONCE = 500
 
 
-def archive_expired(store: Store, clock: Clock, term: int, holder: str) -> Parsed[JobId]:
+def archive_expired(store: Store, clock: Clock, term: int, holder: str, tell: Tell = _nobody) -> Parsed[JobId]:
     """Archives a batch of expired jobs that nobody holds. Only for the leader."""
     now = clock.now()
     free = store.scheduled.expired(now, EXPIRED_AT_ONCE, store.roster.held())
     if free:
         archive = {document["_id"]: outcomes.expired(document, now) for document in free}
         store.transactions.archive_unheld(OutcomeBatch(archive=dict(archive)), term, holder)
+        for document in free:
+            tell(document)
     return Parsed((document["_id"] for document in free), free.unreadable)

@@ -37,6 +37,7 @@ from recruiter.domain.state import Why
 from recruiter.domain.text import said_by
 from recruiter.errors import InvalidJob, JobCancelled, RecruiterError, RetryLater
 from recruiter.events import Event
+from recruiter.instruments import AttemptEnd, AttemptStart
 from recruiter.interruption import Interruptible
 from recruiter.progress import AttemptProgress, OnProgress, ignore_progress
 from recruiter.registry import Call, Registry, RegistryOwner, TaskDefinition
@@ -159,6 +160,7 @@ class Executor:
             return outcomes.unreadable(id_of(raw), raw, started_at, f"cannot be read: {error}")
         attempt = current.Attempt(document, started_at, self, on_progress)
         token = current.running.set(attempt)
+        self._follow(attempt, document["task"])
         try:
             return (yield from self._run(task, document, started_at, interruptible, hard))
         except Exception as error:  # of ours: a field of a kind that no job of ours has
@@ -216,6 +218,7 @@ class Executor:
             notes = yield from _all(
                 ("after_success", finalizers.after_success, result), ("finalize", finalizers.finalize, None)
             )
+        _ended(AttemptEnd("succeeded"))
         if call.listener is not None or self._heard():
             self._tell(call, "job.ended", document, done=True, seconds=(ended_at - started_at).total_seconds())
         execution = Execution(started_at, ended_at, self.worker, notes=notes)
@@ -245,9 +248,10 @@ class Executor:
         told = f"{execution.exception}: {execution.message}"
         self._tell(call, "job.ended", document, done=False, seconds=(now - started_at).total_seconds())
         if isinstance(decision, Archive):
-            why, trace = decision.why, execution.trace
-            self._tell(call, "job.failure.last", document, error=told, why=why, worker=self.worker, trace=trace)
+            _ended(AttemptEnd("failed", error))
+            self._tell(call, "job.failure.last", document, error=told, why=decision.why, trace=execution.trace)
         else:
+            _ended(AttemptEnd("retried", error, decision.at))
             self._tell(call, "job.failed", document, error=told, next=decision.at)
         return outcomes.failed(_with_progress(document), execution, now, decision)
 
@@ -258,6 +262,7 @@ class Executor:
         if call is not None:
             notes = yield from _all(("finalize", call.finalizers.finalize, cancelled))
         now = self._clock.now()
+        _ended(AttemptEnd("cancelled", cancelled))
         self._tell(call, "job.cancelled", document, by=cancelled.by, reason=cancelled.reason)
         flag = {"at": cancelled.at or now, "by": cancelled.by, "reason": cancelled.reason}
         execution = Execution(started_at, now, self.worker, message=str(cancelled), notes=notes)
@@ -274,6 +279,7 @@ class Executor:
             return (yield from self._failed(document, call, started_at, error))
         if call is not None:
             yield from _all(("finalize", call.finalizers.finalize, None))
+        _ended(AttemptEnd("snoozed", next_at=until))
         self._tell(call, "job.snoozed", document, next=until, reason=said_by(later))
         return outcomes.snoozed(_with_progress(document), now, until, said_by(later))
 
@@ -283,6 +289,27 @@ class Executor:
         except RecruiterError as broken:
             return Archive(Why.POLICY_FAILED, str(broken))
         return outcomes.decide_for(document, policy, now, error)
+
+    def _follow(self, attempt: current.Attempt, task: str) -> None:
+        if not self._followed():
+            return
+        owner = self.owner(task)
+        if owner is None or not owner.instruments:
+            return
+        with suppress(RecruiterError):  # a field that no job of ours has; whoever runs it says so
+            start = AttemptStart(self.job(attempt.document), attempt.number, self.worker, owner)
+            attempt.following = owner.instruments.attempt(start)
+
+    def flush(self) -> None:
+        """The process is about to end: what instruments have not sent yet leaves now."""
+        for owner in self._owners:
+            owner.instruments.flush()
+
+    def _followed(self) -> bool:
+        for owner in self._owners:  # noqa: SIM110 – asked for every job
+            if owner.instruments:
+                return True
+        return False
 
     def _heard(self) -> bool:
         for owner in self._owners:  # noqa: SIM110 – asked for every job, and `any` would take three times as long
@@ -296,7 +323,11 @@ class Executor:
         if listener is None and not self._heard():
             return
         owners = self._owners
-        fields = {"job": document["_id"], "task": document["task"], "attempt": document["attempts"] + 1, **fields}
+        attempt = document["attempts"] + 1
+        about = {"job": document["_id"], "task": document["task"], "attempt": attempt, "worker": self.worker}
+        if (trace_id := _trace_id()) is not None:
+            about["trace_id"] = trace_id
+        fields = {**about, **fields}
         for owner in owners:
             owner.events.emit(name, **fields)
         if listener is not None:
@@ -312,6 +343,17 @@ def _arguments(document: Document) -> Any:
     """Its arguments as they are stored; of a step that takes results of others, with these in their places."""
     flow = document.get("flow")
     return document["args"] if flow is None or "takes" not in flow else filled(document["args"], flow["results"])
+
+
+def _ended(end: AttemptEnd) -> None:
+    attempt = current.running.get()
+    if attempt is not None and attempt.following is not None:
+        attempt.following.ended(end)
+
+
+def _trace_id() -> str | None:
+    attempt = current.running.get()
+    return None if attempt is None else attempt.trace_id
 
 
 def _with_progress(document: Document) -> Document:

@@ -18,6 +18,7 @@ from recruiter.domain.names import BLOCKED_LANE, DEFAULT_METHOD, check_name
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.progress import LINES_KEPT, STATUS_KEPT, LogLine, Progress, StatusEntry, between_0_and_1
 from recruiter.domain.retry.decision import MOST_CRASHES, check_max_crashes
+from recruiter.domain.trace_context import trace_context
 from recruiter.errors import InvalidJob, InvalidName
 from recruiter.store import fields as field
 from recruiter.store.fields import is_job_id, is_text, moment_or_none, text_or_none
@@ -297,6 +298,8 @@ JOB_FIELDS: tuple[JobField, ...] = (
     JobField("key", "key", field.text, None, foreign=_check_name),
     JobField("retry_policy", "retry_policy", field.mapping, None, foreign=_of(dict)),
     JobField("recovered_from", "recovered_from", _known_id, None, use=_U.OWN),
+    JobField("trace_context", "trace_context", lambda document, name: trace_context(document[name]), None,
+             use=_U.OWN | _U.HISTORY),
     # its place in the queue
     JobField("lane", "blocked", lambda document, name: document[name] == BLOCKED_LANE,
              use=_U.WAITING | _U.SUMMARY | _U.PLANNED | _U.HISTORY),

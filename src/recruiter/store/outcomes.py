@@ -24,6 +24,7 @@ from recruiter.domain.retry.decision import (
     exception_names,
 )
 from recruiter.domain.state import State, Why
+from recruiter.domain.statistics import Again, Attempted
 from recruiter.errors import RecruiterError
 from recruiter.store.codec import (
     LARGEST_JOB,
@@ -39,6 +40,7 @@ from recruiter.store.codec import (
     remember,
 )
 from recruiter.store.errors import DRIVER_REFUSES
+from recruiter.store.fields import is_text
 from recruiter.store.flow_fields import flow_document
 from recruiter.store.job_fields import UNLOCKED, Use, names, progress_from
 
@@ -59,6 +61,8 @@ class Rescheduled:
     unset: tuple[str, ...] = ()
     snoozes: int | None = None
     """Likewise what `snoozes` must still be, where `attempts` does not move."""
+    attempted: Attempted | None = None
+    """The attempt that is over, to be counted; None where none is."""
 
 
 Outcome = bytes | Rescheduled
@@ -138,7 +142,8 @@ def failed(document: Document, execution: Execution, at: datetime, decision: Dec
     if decision.group is not None or cleared:
         group = decision.group or document["group"]
         fields.update(group=group, lane=lane_of(document, group=group, suspect=not cleared and document.get("suspect")))
-    return Rescheduled(document["_id"], document["attempts"], fields, unset)
+    attempted = _attempted(document, at, Again.RETRIED)
+    return Rescheduled(document["_id"], document["attempts"], fields, unset, attempted=attempted)
 
 
 def decide_for(
@@ -197,7 +202,8 @@ def snoozed(document: Document, at: datetime, until: datetime, reason: str) -> R
     snoozes = document.get("snoozes") or 0
     fields = {"scheduled_at": until, "postponed": until > at, "snoozes": snoozes + 1, "snoozed": reason}
     fields |= _concluded(document, State.WAITING, at)
-    return Rescheduled(document["_id"], document["attempts"], fields, UNLOCKED, snoozes)
+    attempted = _attempted(document, at, Again.SNOOZED)
+    return Rescheduled(document["_id"], document["attempts"], fields, UNLOCKED, snoozes, attempted)
 
 
 def ended_by_force(
@@ -293,6 +299,12 @@ def reduced(id: JobId, outcome: Outcome, original: bytes | None, at: datetime, r
         with contextlib.suppress(*DRIVER_REFUSES):
             yield encode({**kept, **record, "done": kept.get("done", False), "why": kept.get("why", Why.MALFORMED)})
     yield encode(record)
+
+
+def _attempted(document: Document, at: datetime, again: Again) -> Attempted | None:
+    """To be counted; None where the document does not say of what."""
+    group, task = document.get("group"), document.get("task")
+    return Attempted(at, group, task, again) if is_text(group) and is_text(task) else None
 
 
 def _concluded(document: Document, state: State, at: datetime, error: str | None = None) -> Document:

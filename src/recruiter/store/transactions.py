@@ -9,8 +9,9 @@
     recover   archived update  +  scheduled insert                                  by a person, ended jobs once more
     lead      lease fence   +  what the leader decides for the steps of flows       by the leader (steps/release.py)
 
-Whatever goes into the archive is counted in the same transaction (statistics.py), so the counts are exact. A step of a
-flow that goes into the archive, or comes back from it, leaves a marker in the same transaction (flows.py).
+Whatever goes into the archive, and each attempt after which a job waits again, is counted in the same transaction
+(statistics.py), so the counts are exact. A step of a flow that goes into the archive, or comes back from it, leaves a
+marker in the same transaction (flows.py).
 
 A job is therefore in exactly one of `scheduled` and `archived` at every instant. The first write of each transaction
 proves the right to make it (the worker is on the roster; the worker has been silent; the term still leads), and
@@ -391,8 +392,12 @@ class Transactions:
         if batch.archive:
             documents = [RawBSONDocument(d) if isinstance(d, bytes) else d for d in batch.archive.values()]
             archived.insert_many(documents, session=session)
+        attempted = [job.attempted for job in batch.reschedule if job.attempted is not None]
+        if batch.archive or attempted:
             with our_own_documents("the statistics"):
-                self._statistics.count(batch.archive.values(), session.session_id["id"].as_uuid(), session)
+                writer = session.session_id["id"].as_uuid()
+                self._statistics.count(batch.archive.values(), attempted, writer, session)
+        if batch.archive:
             self._flows.mark_ended(batch.archive.values(), session)
         if batch.archive or batch.forget:
             scheduled.delete_many({"_id": {"$in": [*batch.archive, *batch.forget]}}, session=session)

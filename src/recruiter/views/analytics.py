@@ -29,6 +29,11 @@ def analyse(
     return add_up(counted, _queues(store, piles.of), piles.counted_at or now, since, until)
 
 
+def waiting(store: Store, at: datetime) -> dict[Kind, Queue]:
+    """What has not ended, by group and task."""
+    return _queues(store, store.queues.waiting(at).of)
+
+
 def _queues(store: Store, piles: Mapping[Kind, Pile]) -> dict[Kind, Queue]:
     """What has not ended, by group and task."""
     running, silent = _held(store)

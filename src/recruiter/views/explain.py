@@ -15,6 +15,8 @@ from recruiter.domain.lane import Lane
 from recruiter.domain.names import BLOCKED_LANE, CANCELLED_LANE
 from recruiter.domain.observation import SILENT
 from recruiter.domain.planning.why_waiting import Circumstances, Unserved
+from recruiter.domain.state import Why
+from recruiter.domain.text import plural
 from recruiter.errors import InvalidJob, JobNotFound, UnreadableDocument
 from recruiter.store.codec import flow_of, job_from, lane_of
 from recruiter.store.collections.inbox import LOCK_LASTS, is_locked
@@ -128,10 +130,43 @@ def _planned(store: Store, document: dict[str, object], lane: Lane, rules: Rules
 
 
 def _ended(ended: ArchivedJob) -> str:
+    at = f"at {ended.archived_at:%Y-%m-%d %H:%M:%S} UTC"
     last = ended.last_execution
-    told = f": {last.exception}: {last.message}" if last is not None and last.exception else ""
+    error = ": ".join(filter(None, (last.exception, last.message))) if last is not None else None
+    match ended.why:
+        case Why.DONE:
+            note = f"; {ended.reason}" if ended.reason else ""
+            return f"succeeded {at}{f', in attempt {ended.attempts}' if ended.attempts > 1 else ''}{note}"
+        case Why.CANCELLED:
+            by = ended.cancel.by if ended.cancel is not None else None
+            return f"was cancelled by {by or 'somebody'} {at}: {ended.reason or 'no reason given'}"
+        case Why.EXPIRED:
+            return f"never started, and expired: {ended.reason or at}"
+        case Why.LOST:
+            return f"was lost {at}: it must not run twice, and its process died under it ({error or 'nobody saw how'})"
+        case Why.MALFORMED:
+            return f"was set aside {at}: {ended.reason or 'it cannot be a job'}"
     reason = f" ({ended.reason})" if ended.reason else ""
-    return f"ended at {ended.archived_at:%Y-%m-%d %H:%M:%S} UTC with {ended.why!r}{reason}{told}"
+    return f"failed {at}, {_no_more(ended)}{reason}: {error or 'no error was kept'}"
+
+
+def _no_more(ended: ArchivedJob) -> str:
+    """Why it is not tried again."""
+    attempts = plural(ended.attempts, "attempt")
+    match ended.why:
+        case Why.TRIED_TOO_MANY_TIMES:
+            return f"after {attempts}; its retry policy allows no more"
+        case Why.NON_RETRIABLE_EXCEPTION:
+            return f"after {attempts}, with an error that its retry policy does not retry"
+        case Why.NOT_SCHEDULED_BY_RETRY_POLICY if ended.retry_policy is None or ended.at_most_once:
+            return f"after {attempts}; nothing says that it should be tried again"
+        case Why.NOT_SCHEDULED_BY_RETRY_POLICY:
+            return f"after {attempts}; its retry policy says no"
+        case Why.CRASHED_TOO_MANY_TIMES:
+            return f"after its process died {plural(ended.crashes, 'time')} under it"
+        case Why.POLICY_FAILED:
+            return f"after {attempts}; its retry policy could not decide"
+    return f"after {attempts}, {ended.why!r}"
 
 
 def _holder(store: Store, id: JobId, now: datetime) -> str | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from recruiter.app import Recruiter
 from recruiter.domain.search.filter import JobFilter
 from recruiter.errors import InvalidFilter, ReadOnly, RecruiterError, SettingsError
+from recruiter.web.bulk import Bulks, Outcome, Progress
 from recruiter.web.reader import Reader
 from recruiter.web.sentences import jobs, plural
 from recruiter.web.views import Amount
@@ -50,15 +51,6 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    text: str
-    undo: str | None = None
-    """The verb that takes it back, on the same name."""
-    link: str | None = None
-    """The id of a job that was made."""
-
-
-@dataclass(frozen=True, slots=True)
 class _Named:
     """An action on something that has a name."""
 
@@ -78,7 +70,7 @@ class _OnJobs:
     effect: str
     among: Callable[[JobFilter], JobFilter]
     one: Callable[[Recruiter, Wish, str, str], Outcome]
-    many: Callable[[Recruiter, Wish, JobFilter, str], int]
+    many: Callable[[Recruiter, Wish, JobFilter, str, Progress], int]
     grave: bool = False
 
 
@@ -106,7 +98,9 @@ ON_JOBS = {
         "Waiting jobs never run; running ones are told to stop, and ended if they stay.",
         JobFilter.to_cancel,
         _cancel_one,
-        lambda recruiter, wish, filter, by: recruiter.jobs.cancel(filter, by=by, reason=wish.reason),
+        lambda recruiter, wish, filter, by, progress: recruiter.jobs.cancel(
+            filter, by=by, reason=wish.reason, progress=progress
+        ),
     ),
     "recover": _OnJobs(
         "recover",
@@ -114,7 +108,7 @@ ON_JOBS = {
         "Each runs once more, as a new job; the old ones stay as they are.",
         JobFilter.to_recover,
         _recover_one,
-        lambda recruiter, _, filter, _by: recruiter.jobs.recover(filter),
+        lambda recruiter, _, filter, _by, progress: recruiter.jobs.recover(filter, progress=progress),
     ),
     "remove": _OnJobs(
         "remove",
@@ -122,7 +116,7 @@ ON_JOBS = {
         "They are gone for good, with their results, attempts and logs.",
         JobFilter.to_remove,
         _remove_one,
-        lambda recruiter, _, filter, _by: recruiter.jobs.remove(filter),
+        lambda recruiter, _, filter, _by, progress: recruiter.jobs.remove(filter, progress=progress),
         grave=True,
     ),
 }
@@ -234,6 +228,7 @@ class Doer:
         self._recruiter = recruiter
         self._reader = reader
         self.allowed = allowed
+        self._bulks = Bulks()
 
     def question(self, wish: Wish) -> Question:
         """What it would do, and to how many. Changes nothing."""
@@ -252,24 +247,44 @@ class Doer:
         return Question(f"{verb} {which}?", f"{verb} {which if len(which) < 24 else 'it'}", action.effect, action.grave)
 
     def do(self, wish: Wish, by: str, address: str | None = None) -> Outcome:
-        """Does it, and writes down who did. Raises ReadOnly where actions are not allowed."""
+        """Does it, and writes down who did; to many jobs it goes on beside. Raises ReadOnly where actions are not
+        allowed."""
         if not self.allowed:
             raise ReadOnly("this console only shows; start it with --actions to let it act")
         self._check(wish)
+        if wish.verb in NAMED or len(wish.ids) == 1:
+            return self._recorded(wish, by, address, lambda: self._do(wish, by))
+        action = ON_JOBS[wish.verb]
+
+        def act(progress: Progress) -> Outcome:
+            return self._recorded(wish, by, address, lambda: self._do_many(wish, by, progress))
+
+        return self._bulks.run(act, lambda number: f"{_did(action, number).text.removesuffix('.')} so far.")
+
+    def progress(self, id: str) -> Outcome:
+        """How far an action on many jobs is. Raises JobNotFound."""
+        return self._bulks.look(id)
+
+    def close(self) -> None:
+        """Stops actions on many jobs, and waits for what they write."""
+        self._bulks.close()
+
+    def _recorded(self, wish: Wish, by: str, address: str | None, act: Callable[[], Outcome]) -> Outcome:
         reason = (wish.reason or "").strip()[:_LONGEST_REASON] or None
         with self._reader.record(by, wish.verb, self._subject(wish), reason, address) as said:
-            outcome = self._do(wish, by)
+            outcome = act()
             said.append(outcome.text)
             return outcome
 
     def _do(self, wish: Wish, by: str) -> Outcome:
         if wish.verb in NAMED:
             return NAMED[wish.verb].run(self._recruiter, wish, by)
+        return ON_JOBS[wish.verb].one(self._recruiter, wish, wish.ids[0], by)
+
+    def _do_many(self, wish: Wish, by: str, progress: Progress) -> Outcome:
         action = ON_JOBS[wish.verb]
-        if len(wish.ids) == 1:
-            return action.one(self._recruiter, wish, wish.ids[0], by)
         if not wish.ids:
-            return _did(action, action.many(self._recruiter, wish, self._chosen(wish, narrow=False), by))
+            return _did(action, action.many(self._recruiter, wish, self._chosen(wish, narrow=False), by, progress))
         done, refusals = 0, list[str]()
         for id in wish.ids:
             try:
@@ -277,6 +292,7 @@ class Doer:
                 done += 1
             except RecruiterError as error:
                 refusals.append(str(error))
+            progress(done)
         told = _did(action, done)
         return Outcome(f"{told.text} {len(refusals)} refused: {refusals[0]}." if refusals else told.text)
 

@@ -8,7 +8,8 @@ from pydantic import BaseModel, Field, create_model
 
 from recruiter.domain.search.filter import FILTER_WORDS
 from recruiter.web import views, words
-from recruiter.web.actions import VERBS, Doer, Outcome, Wish
+from recruiter.web.actions import VERBS, Doer, Wish
+from recruiter.web.bulk import Outcome
 from recruiter.web.reader import ROWS, Reader
 
 Verb = Literal[VERBS]  # type: ignore[valid-type]
@@ -111,8 +112,14 @@ def routes(reader: Reader, doer: Doer, viewer: Callable[..., Any]) -> APIRouter:
 
     @router.post("/actions")
     def do(wanted: ActionRequest, request: Request, who: Annotated[str, Depends(viewer)]) -> Outcome:
-        """Does something, and writes down who did. Refused (403) unless actions are allowed here."""
+        """Does something, and writes down who did. Refused (403) unless actions are allowed here. To very many jobs it
+        goes on after the answer; then the answer has `running`, to be asked for."""
         return doer.do(wanted.wish(), who, request.client.host if request.client is not None else None)
+
+    @router.get("/actions/progress")
+    def progress(id: str) -> Outcome:
+        """How far an action on many jobs is, or what came of it."""
+        return doer.progress(id)
 
     return router
 

@@ -11,9 +11,13 @@ from urllib.parse import parse_qsl, unquote
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, StreamingResponse
+from fastapi.routing import APIRoute
 from markupsafe import Markup
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.routing import Match
+from starlette.types import Scope
 
 import recruiter as package
 from recruiter.app import Recruiter
@@ -30,6 +34,7 @@ from recruiter.errors import (
     TooManyViewers,
     WorkerNotFound,
 )
+from recruiter.metrics.exposition import Exposition, may_scrape
 from recruiter.web import words
 from recruiter.web.access import Access, Guard, name_of
 from recruiter.web.actions import Doer, Question, Wish
@@ -56,6 +61,7 @@ class Console:
         self._assets = Assets()
         self._made = environment(self._assets)
         self._hub = Hub()
+        self._exposition = Exposition(recruiter)
 
     def app(self) -> FastAPI:
         viewer = _viewer(self._access)
@@ -69,7 +75,7 @@ class Console:
             redoc_url=None,
         )
         guarded = [Depends(viewer)]
-        # Whatever else is served beside the pages, such as /metrics, is a router of its own, included here.
+        app.include_router(self._scraped())
         app.include_router(self._pages(viewer), dependencies=guarded, include_in_schema=False)
         app.include_router(routes(self._reader, self._doer, viewer), prefix="/api", dependencies=guarded)
         app.add_api_route(
@@ -84,6 +90,7 @@ class Console:
     async def _lifespan(self, _app: FastAPI) -> AsyncIterator[None]:
         """By itself it ends with its server; mounted, it ends with the application that it is mounted in."""
         yield
+        await run_in_threadpool(self._doer.close)
         await run_in_threadpool(self._reader.close)
 
     # -- pages -------------------------------------------------------------------------------------------------------
@@ -94,9 +101,11 @@ class Console:
             router.add_api_route("/" if page.name == "overview" else f"/{page.name}", self._page(page, viewer))
             router.add_api_route(f"/live/{page.name}", self._live(page))
         router.add_api_route("/counts", self._counts)
+        router.add_api_route("/metrics", self._metrics)
         router.add_api_route("/find", self._find)
         router.add_api_route("/confirm", self._confirm(viewer))
         router.add_api_route("/do", self._do(viewer), methods=["POST"])
+        router.add_api_route("/progress", self._progress(viewer))
         router.add_api_route("/static/{name:path}", self._static)
         return router
 
@@ -201,6 +210,16 @@ class Console:
 
         return do
 
+    def _progress(self, viewer: Callable[..., Any]) -> Callable[..., Response]:
+        """How far an action on many jobs is; asked again and again by the page that started it."""
+
+        def show(request: Request, who: Annotated[str, Depends(viewer)]) -> Response:
+            outcome, back = self._doer.progress(request.query_params.get("id", "")), _back(request)
+            html = self._made.get_template("outcome.html").render(wish=Wish(""), outcome=outcome, back=back)
+            return self._answer(request, html, "Under way" if outcome.running else "Done", who)
+
+        return show
+
     def _answer(self, request: Request, html: str, title: str, who: str) -> Response:
         """In place, for a page that asked for it; or a page of its own."""
         if "hx-request" in request.headers:
@@ -209,6 +228,17 @@ class Console:
         return self._framed(request, content, title, "", who)
 
     # -- what is not a page ------------------------------------------------------------------------------------------
+
+    def _scraped(self) -> APIRouter:
+        """The metrics for whoever says the token of scrapers, who need not sign in. Others go on to the next route."""
+        router = APIRouter(route_class=_ScraperRoute)
+        router.add_api_route("/metrics", self._metrics, include_in_schema=False)
+        return router
+
+    def _metrics(self, request: Request) -> Response:
+        said = (request.headers.get(name, "") for name in ("accept", "accept-encoding"))
+        text, headers = self._exposition.written(*said)
+        return Response(text, headers=headers)
 
     def _static(self, request: Request, name: str) -> Response:
         asset = self._assets.all.get(name)
@@ -238,6 +268,14 @@ class Console:
             text=text, status=status, phrase=HTTPStatus(status).phrase
         )
         return self._framed(request, content, HTTPStatus(status).phrase, "", "", status)
+
+
+class _ScraperRoute(APIRoute):
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        match, found = super().matches(scope)
+        if match is Match.FULL and not may_scrape(Headers(scope=scope).get("authorization", "")):
+            return Match.NONE, {}
+        return match, found
 
 
 def _viewer(access: Access) -> Callable[..., Any]:

@@ -13,11 +13,11 @@ from typing import Any
 
 import recruiter as package
 from recruiter.app import Recruiter
+from recruiter.caches import Kept
 from recruiter.doctor import examine
 from recruiter.doctor.findings import Finding
 from recruiter.doctor.findings import Level as FindingLevel
 from recruiter.domain.job import ArchivedJob, Job, JobId
-from recruiter.domain.lane import Lane
 from recruiter.domain.observation import SILENT
 from recruiter.domain.planning.why_waiting import Circumstances
 from recruiter.domain.schedule.scheduler import Scheduler
@@ -30,9 +30,9 @@ from recruiter.store.collections.actions import ActionEntry
 from recruiter.store.collections.limits import Rules
 from recruiter.store.database import Store
 from recruiter.store.search.summaries import FIELDS, summary_from
+from recruiter.views.resources import limit_uses
 from recruiter.views.search import Entry, Form, search
 from recruiter.web import graph, sentences, shapes, timeline, views
-from recruiter.web.caches import Kept
 from recruiter.web.redaction import Redaction
 from recruiter.web.views import Amount, Level
 from recruiter.web.words import Words
@@ -372,12 +372,7 @@ class Reader:
         return None
 
     def _limits(self, rules: Rules, now: datetime) -> list[views.LimitUse]:
-        if not rules.limits:
-            return []
-        held = {id: Lane.parse(lane) for id, lane in self._store.scheduled.lanes_of(self._store.roster.held()).items()}
-        resources = {use.resource: use.used for use in self._recruiter.controls.resources() if use.host is None}
-        found = [shapes.limit_use(limit, held, resources, rules, now) for limit in rules.limits]
-        return sorted(found, key=lambda use: use.subject)
+        return [shapes.limit_use(use) for use in limit_uses(self._store, rules, now)]
 
     # -- schedules ---------------------------------------------------------------------------------------------------
 

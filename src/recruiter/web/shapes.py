@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from recruiter.domain.duration import humanize
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.lane import Lane
-from recruiter.domain.observation import SILENT
-from recruiter.domain.planning.limits import KEY, RESOURCE, AtLimit, Limit
+from recruiter.domain.planning.limits import AtLimit
 from recruiter.domain.planning.pack import NeverFits
 from recruiter.domain.planning.why_waiting import Circumstances, Unserved
 from recruiter.domain.schedule.scheduler import Pause, Scheduler
@@ -25,6 +24,7 @@ from recruiter.web.views import Amount, Percentiles
 if TYPE_CHECKING:
     from recruiter.store.collections.limits import Rules
     from recruiter.store.collections.roster import RosterEntry
+    from recruiter.views.resources import LimitUse
 
 _TREND = 24
 _HOLDERS = 5
@@ -72,7 +72,7 @@ def worker(entry: RosterEntry, said: Mapping[JobId, Job], now: datetime) -> view
         id=entry.id,
         host=entry.host,
         pid=entry.pid,
-        state=worker_state(entry, now),
+        state=entry.state(now),
         slots=worker.slots,
         holds=worker.holds,
         groups=None if worker.groups is None else sorted(worker.groups),
@@ -84,16 +84,6 @@ def worker(entry: RosterEntry, said: Mapping[JobId, Job], now: datetime) -> view
         kept_idle=None if idle is None else views.PauseView(idle.get("at"), idle.get("by"), idle.get("reason")),
         clock_offset=entry.clock_offset,
     )
-
-
-def worker_state(entry: RosterEntry, now: datetime) -> str:
-    if now - entry.seen_at > SILENT:
-        return "silent"
-    if entry.leaving:
-        return "leaving"
-    if entry.kept_idle is not None:
-        return "kept idle"
-    return "works" if entry.registration.ready else "joining"
 
 
 def run_of(run: Mapping[str, Any], said: Mapping[JobId, Job]) -> views.Run:
@@ -155,32 +145,17 @@ def pauses(rules: Rules) -> list[views.PauseView]:
     return [pause_view(pause, name.removeprefix("group:")) for name, pause in sorted(rules.paused.items())]
 
 
-def limit_use(
-    limit: Limit, held: Mapping[JobId, Lane], resources: Mapping[str, float], rules: Rules, now: datetime
-) -> views.LimitUse:
-    buckets: dict[str, list[str]] = {}
-    for id, lane in held.items():
-        bucket = limit.bucket(lane) if limit.kind != RESOURCE else None
-        if bucket is not None:
-            buckets.setdefault(bucket, []).append(str(id))
-    fullest = max(buckets.values(), key=len, default=[])
-    used = resources.get(limit.name, 0.0) if limit.kind == RESOURCE else float(len(fullest))
-    subject = limit.subject
-    if limit.kind == KEY and fullest:
-        subject = next(name for name, of in buckets.items() if of is fullest)
-    started = 0
-    if limit.rate is not None:
-        log = rules.starts.get(subject, ())
-        started = sum(starts for moment, starts in log if moment > now - limit.rate.window)
+def limit_use(use: LimitUse) -> views.LimitUse:
+    limit = use.limit
     return views.LimitUse(
         subject=limit.subject,
         at_once=limit.at_once,
-        used=used,
+        used=use.used,
         rate=None if limit.rate is None else str(limit.rate),
-        started=started,
+        started=use.started,
         rate_count=None if limit.rate is None else limit.rate.count,
         floating=limit.floating,
-        holders=fullest[:_HOLDERS],
+        holders=[str(id) for id in use.holders[:_HOLDERS]],
     )
 
 

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from types import FrameType
 
 from recruiter import current, interruption
-from recruiter.application import load_application
+from recruiter.application import Application, load_application
 from recruiter.clock import FollowingClock
 from recruiter.log import LogOptions, configure_child
 from recruiter.processes.child import pipe, process_group
@@ -28,7 +28,6 @@ from recruiter.processes.child.claims import Claims
 from recruiter.processes.child.concurrent import ConcurrentChild
 from recruiter.processes.child.listener_errors import ListenerErrors
 from recruiter.processes.progress.sender import ProgressSender
-from recruiter.registry import Registry
 from recruiter.steps.execute import Executor
 from recruiter.store.codec import Document, encode
 from recruiter.store.collections.limits import limit_fields
@@ -72,18 +71,22 @@ def child_main(
     for owner in application.owners:
         owner.events.confide_in(listener_errors.hear)
     control = CancelListener(control_pipe.fileno(), claims, clock, by_signal=concurrency == 1)
-    pipe.write_all(out, pipe.frame(pipe.HELLO, 0, encode(_introduction(application.registry))))
+    pipe.write_all(out, pipe.frame(pipe.HELLO, 0, encode(_introduction(application))))
     if concurrency == 1:
         _work(inbox.fileno(), out, claims, executor, control, listener_errors, clock)
     else:
         ConcurrentChild(inbox.fileno(), out, claims, executor, control, listener_errors, clock, concurrency).work()
+    executor.flush()
 
 
-def _introduction(registry: Registry) -> Document:
+def _introduction(application: Application) -> Document:
     """What the supervisor, which does not load the application, must know of it."""
+    registry = application.registry
+    flushes = any(owner.instruments for owner in application.owners)
     limits = {limit.subject: limit_fields(limit) for limit in registry.limits()}
     tasks = sorted(registry.names())
-    return {"tasks": tasks, "limits": limits, "pid": os.getpid(), "server": process_group.server_pid}
+    pids = {"pid": os.getpid(), "server": process_group.server_pid}
+    return {"tasks": tasks, "limits": limits, "flushes": flushes, **pids}
 
 
 def report_application(answer: Connection, bootstrap: str | None) -> None:

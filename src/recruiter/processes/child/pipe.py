@@ -18,6 +18,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from recruiter.clock import Clock
+from recruiter.domain.statistics import Attempted
 from recruiter.store import outcomes
 from recruiter.store.codec import decode, encode, id_of
 from recruiter.store.outcomes import Outcome, Rescheduled
@@ -154,6 +155,7 @@ def answer(number: int, outcome: Outcome) -> bytes:
         "fields": outcome.fields,
         "unset": list(outcome.unset),
         "snoozes": outcome.snoozes,
+        "attempted": None if outcome.attempted is None else list(outcome.attempted),
     }
     return frame(RESCHEDULE, number, encode(change))
 
@@ -177,7 +179,8 @@ def outcome_of(kind: int, payload: bytes) -> Outcome:
         return payload
     change = decode(payload)
     unset = tuple(change["unset"])
-    return Rescheduled(change["_id"], change["attempts"], change["fields"], unset, change["snoozes"])
+    attempted = None if change["attempted"] is None else Attempted(*change["attempted"])
+    return Rescheduled(change["_id"], change["attempts"], change["fields"], unset, change["snoozes"], attempted)
 
 
 def write_all(fd: int, data: bytes) -> None:

@@ -195,7 +195,8 @@ class InlineRunner:
 
     def _interrupted(self, job: HeldJob) -> Outcome | None:
         why = "the caller was interrupted"
-        self._events.emit("job.interrupted", job=job.id, why=why)
+        worker = self._held_jobs.worker if self._held_jobs is not None else ""
+        self._events.emit("job.interrupted", **job.facts(worker), why=why)
         return self.crash(job, self._clock.now(), why) if job.at_most_once else None
 
     def _next(self) -> HeldJob | None:

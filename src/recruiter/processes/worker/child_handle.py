@@ -84,6 +84,8 @@ class ChildHandle:
         self.pid = process.pid or 0
         """Of the process that runs the jobs; until it has said so, of the guard around it."""
         self.tasks: frozenset[str] | None = None
+        self.flushes = False
+        """It has instruments, which may have something to send before it ends."""
         self.recycling = False
         self.recycled_at = now
         self.drained = True
@@ -244,15 +246,15 @@ class ChildHandle:
         if number in self._sent:
             self.said.append(Said(self._sent[number], self.claims.claimed_at(number), payload))
 
-    def cancel(self, id: JobId, flag: Document, now: float) -> bool:
-        """Asks it to cancel a job that it runs; false when it runs no such job, or was asked before."""
+    def cancel(self, id: JobId, flag: Document, now: float) -> HeldJob | None:
+        """Asks it to cancel a job that it runs; None when it runs no such job, or was asked before."""
         for number, job in self._sent.items():
             if job.id == id and number not in self.cancelling and self.claims.claimed(number):
                 self.cancelling[number] = (flag, now)
                 self._words.add(number, pipe.frame(pipe.CANCEL, number, encode(flag)))
                 self._words.flush()
-                return True
-        return False
+                return job
+        return None
 
     def withdraw(self) -> list[HeldJob]:
         """Takes back all that it has not started, in order."""

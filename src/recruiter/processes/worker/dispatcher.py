@@ -51,6 +51,8 @@ _STALE = 1.0
 """Seconds that jobs may wait here while no child takes any; then they go back to the roster."""
 _FAREWELL = 5.0
 """Seconds that a child may take to end once it has been told to and runs nothing."""
+_FLUSHED_WITHIN = 3.0
+"""The same when the worker ends: for what instruments still have to send."""
 
 
 class Dispatcher:
@@ -179,6 +181,16 @@ class Dispatcher:
         self.end_children()
         self._pipes.close()
 
+    def let_flush(self) -> None:
+        """Children whose instruments may have something to send end by themselves, if they do so soon."""
+        now = self._clock.monotonic()
+        leaving = [child for child in self._pool.handles if child.flushes and not child.load and not child.recycling]
+        for child in leaving:
+            self._pipes.stop_writing(child)
+            child.recycle(now)
+        for child in leaving:
+            child.process.join(timeout=max(0.0, now + _FLUSHED_WITHIN - self._clock.monotonic()))
+
     # -- jobs come and go ----------------------------------------------------------------------------------------
 
     def _accept(self) -> None:
@@ -213,8 +225,9 @@ class Dispatcher:
                 for child in self._pool.handles:
                     if child.withdraw_these([id]):
                         self._end([(id, None)])
-                    elif child.cancel(id, flag, self._clock.monotonic()):
-                        self._events.emit("job.cancelling", job=id, by=flag.get("by"), reason=flag.get("reason"))
+                    elif (told := child.cancel(id, flag, self._clock.monotonic())) is not None:
+                        about = told.facts(self._held_jobs.worker)
+                        self._events.emit("job.cancelling", **about, by=flag.get("by"), reason=flag.get("reason"))
                         self._pipes.watch_full(child)
 
     def _feed(self) -> None:
@@ -255,7 +268,7 @@ class Dispatcher:
             else:
                 outcome = pipe.outcome_of(answer.kind, answer.payload)
                 outcomes.append((answer.job.id, outcome))
-                self._job_events.ended(answer.job.id, outcome)
+                self._job_events.ended(answer.job, outcome, self._held_jobs.worker)
         self._end(outcomes)
 
     def _note(self, child: ChildHandle) -> None:
@@ -277,6 +290,7 @@ class Dispatcher:
             return
         self.limits = [limit for subject, each in message["limits"].items() if (limit := limit_of(each, subject))]
         self.tasks = frozenset(message["tasks"])
+        child.flushes = message["flushes"]
         self._pool.welcome(child, self.tasks, message["pid"], message["server"])
 
     def _drain(self, child: ChildHandle) -> None:
@@ -297,7 +311,7 @@ class Dispatcher:
         self._queued.extendleft(reversed(child.unstarted()))
         self._forget(child)
         for run in started:
-            self._events.emit("job.crashed", job=run.job.id, how=how)
+            self._events.emit("job.crashed", **run.job.facts(self._held_jobs.worker), how=how)
         if not child.recycling:
             self._events.emit("child.died", pid=child.pid, how=how, jobs=[run.job.id for run in started])
 
@@ -368,9 +382,9 @@ class Dispatcher:
         try:
             document = decode(job.raw) | self._held_jobs.progress.fields_of(job.id)
             if isinstance(reason, ByForce):
-                self._events.emit("job.ended_by_force", job=job.id, error=str(reason.error))
+                self._events.emit("job.ended_by_force", **job.facts(self._held_jobs.worker), error=str(reason.error))
             outcome = reason.outcome(document, self._policies, end)
-            self._job_events.ended(job.id, outcome)
+            self._job_events.ended(job, outcome, self._held_jobs.worker)
             return outcome
         except Exception as error:
             problem = f"its process was ended, and it cannot be read: {error}"
@@ -383,7 +397,7 @@ class Dispatcher:
         """
         now = self._clock.now()
         for job, since in runs:
-            self._events.emit("job.interrupted", job=job.id, why=why)
+            self._events.emit("job.interrupted", **job.facts(self._held_jobs.worker), why=why)
             lost = self.crash(job, now, why, self._moment(since)) if job.at_most_once else None
             self._end([(job.id, lost)])
 

@@ -47,11 +47,12 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from recruiter.domain.job import JobId
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.domain.trace_context import trace_id_of
 from recruiter.processes.progress.buffer import ProgressBuffer
 from recruiter.store import outcomes
 from recruiter.store.codec import Document, decode
@@ -92,6 +93,17 @@ class HeldJob(NamedTuple):
         """None of one that cannot be read; the child will say so."""
         group = self._field("group")
         return group if isinstance(group, str) else None
+
+    def facts(self, worker: str) -> dict[str, Any]:
+        """What every event about it says: the job, its task, the attempt, the worker and the trace, as far as they can
+        be read."""
+        try:
+            document = decode(self.raw)
+            facts = {"task": document.get("task"), "attempt": int(document.get("attempts") or 0) + 1}
+            trace_id = trace_id_of(document.get("trace_context"))
+        except Exception:
+            return {"job": self.id, "worker": worker}
+        return {"job": self.id, **facts, "worker": worker, **({} if trace_id is None else {"trace_id": trace_id})}
 
     def _field(self, name: str) -> object:
         try:

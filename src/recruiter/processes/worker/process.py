@@ -100,6 +100,7 @@ class WorkerProcess:
             self._core.held_jobs.hand_back(self._core.held_jobs.not_begun())
             self._dispatcher.turn()
             self._manager.alive()
+        self._dispatcher.let_flush()
         self._interrupt([], self._dispatcher.end_children(), "the worker was asked to stop")
         self._core.wait_until_settled(LAST_WRITES)
 

@@ -98,6 +98,11 @@ class Archived:
         return readable(_parsed(document)) if document is not None else None
 
     @store_call
+    def about(self) -> int:
+        """How many documents there are, without counting any."""
+        return self.collection.estimated_document_count()
+
+    @store_call
     def document(self, id: JobId) -> Document | None:
         """As it is stored, job or not; for people to look at."""
         found = self._raw.find_one({"_id": id})

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 import pymongo
@@ -30,6 +30,7 @@ from pymongo.errors import DuplicateKeyError
 from pymongo.read_concern import ReadConcern
 
 from recruiter.domain.job import JobId
+from recruiter.domain.observation import SILENT
 from recruiter.domain.planning.arrivals import Offer
 from recruiter.domain.planning.assign import Registration
 from recruiter.domain.planning.needs import Needs
@@ -199,6 +200,9 @@ class Hold:
     """When the worker was last given something: a job that does not run yet came to it then, or shortly before."""
 
 
+WorkerState = Literal["works", "joining", "kept idle", "leaving", "silent"]
+
+
 @dataclass(frozen=True, slots=True)
 class RosterEntry:
     """A worker as people see it."""
@@ -215,6 +219,15 @@ class RosterEntry:
     """`at`, `by`, `reason`: a person has asked to give it no jobs."""
     clock_offset: float | None = None
     """Seconds that the server's clock is ahead of its host's."""
+
+    def state(self, now: datetime) -> WorkerState:
+        if now - self.seen_at > SILENT:
+            return "silent"
+        if self.leaving:
+            return "leaving"
+        if self.kept_idle is not None:
+            return "kept idle"
+        return "works" if self.registration.ready else "joining"
 
 
 @dataclass(frozen=True, slots=True)

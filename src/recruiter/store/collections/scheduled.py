@@ -133,6 +133,7 @@ _LANES_A_QUERY = 100
 """MongoDB merges up to 200 sorted scans; beyond that it would sort in memory."""
 
 _LANES_A_BATCH = 10_000
+_PRIORITIES = 20
 _UNITED = 50
 """Lanes that are asked for in one aggregation, each by itself."""
 _PLANNED = {"_id": 1, "priority": 1, "scheduled_at": 1, "lane": 1}
@@ -272,10 +273,34 @@ class Scheduled:
         found: list[Any] = []
         each = [_next_of(lane, count, now, held) for lane, count in lanes.items()]
         for start in range(0, len(each), _UNITED):
-            first, *others = each[start : start + _UNITED]
-            united = [{"$unionWith": {"coll": NAME, "pipeline": pipeline}} for pipeline in others]
-            found.extend(self._raw.aggregate([*first, *united], hint=DUE))
+            found.extend(self._united(each[start : start + _UNITED]))
         return parsed(NAME, found, _candidate)
+
+    @store_call
+    def oldest_due(self, lanes: Iterable[str], now: datetime, held: Ids[JobId]) -> dict[str, datetime]:
+        """Since when the oldest due job of each lane that nobody holds has been due, where there is one.
+
+        The due index has the oldest job of each priority first. So it is one seek for each priority of a lane; of more
+        than 20 priorities, the highest ones are looked at.
+        """
+        below: dict[str, int | float | None] = dict.fromkeys(lanes)
+        oldest: dict[str, datetime] = {}
+        for _ in range(_PRIORITIES):
+            first = [_oldest_of(lane, priority, now, held) for lane, priority in below.items()]
+            found = [row for start in range(0, len(first), _UNITED) for row in self._united(first[start:][:_UNITED])]
+            below = {}
+            for each in parsed(NAME, found, _candidate):
+                lane = str(each.lane)
+                oldest[lane] = min(each.scheduled_at, oldest.get(lane, each.scheduled_at))
+                below[lane] = each.priority
+            if not below:
+                break
+        return oldest
+
+    def _united(self, pipelines: Sequence[list[Document]]) -> list[Any]:
+        first, *others = pipelines
+        united = [{"$unionWith": {"coll": NAME, "pipeline": pipeline}} for pipeline in others]
+        return list(self._raw.aggregate([*first, *united], hint=DUE))
 
     @store_call
     def lanes_of(self, ids: Ids[JobId]) -> dict[JobId, str]:
@@ -544,6 +569,14 @@ class Scheduled:
 def _next_of(lane: str, count: int, now: datetime, held: Ids[JobId]) -> list[Document]:
     match = {"lane": lane, "scheduled_at": {"$lte": now}, "_id": {"$nin": list(held)}}
     return [{"$match": match}, {"$sort": dict(TURN)}, {"$limit": count}, {"$project": _PLANNED}]
+
+
+def _oldest_of(lane: str, below: int | float | None, now: datetime, held: Ids[JobId]) -> list[Document]:
+    """The oldest due job of the highest priority below this one."""
+    match: Document = {"lane": lane, "scheduled_at": {"$lte": now}, "_id": {"$nin": list(held)}}
+    if below is not None:
+        match["priority"] = {"$lt": below}
+    return [{"$match": match}, {"$sort": dict(TURN)}, {"$limit": 1}, {"$project": _PLANNED}]
 
 
 _MARKED: Document = {

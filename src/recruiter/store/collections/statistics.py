@@ -6,6 +6,8 @@ the leader adds them up when a minute is over (`fold`): into one of the minute, 
 
     _id: {at: minute, group, task, writer}      writer: the session of the process; none once it is folded
     _id: {hour, group, task}                    all of the hour that is folded; MongoDB puts these after the others
+    _id: {total: true, group, task}             all that was ever folded, for counters that only grow
+    _id: {rounds: "leader"}                     how long the rounds of leaders took, and how many jobs they assigned
 
 Beside them is one document of what waits (`queues.py`).
 """
@@ -20,14 +22,25 @@ from itertools import islice
 from typing import Any
 from uuid import UUID
 
+from bson import MaxKey
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 from pymongo import ASCENDING, IndexModel, UpdateOne
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
+from pymongo.errors import WriteError
 
 from recruiter.domain.state import State
-from recruiter.domain.statistics import Counted, Counts, Spread, hour_of, minute_of, whole_hours
+from recruiter.domain.statistics import (
+    Again,
+    Attempted,
+    Counted,
+    Counts,
+    Spread,
+    hour_of,
+    minute_of,
+    whole_hours,
+)
 from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.errors import UnreadableDocument
 from recruiter.store import fields as field
@@ -49,6 +62,9 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 _LATE = timedelta(minutes=1)
 """How long after its end a minute is still likely to be written to."""
 
+_TOTALS: Document = {"_id": {"$gte": {"total": True}, "$lt": {"total": True, "group": MaxKey()}}}
+_ROUNDS: Document = {"_id": {"rounds": "leader"}}
+
 _Key = tuple[int, str, str]
 """Minute since 1970, group, task."""
 
@@ -62,11 +78,18 @@ class Statistics:
         self.collection = collection
         self._raw: Collection[Any] = collection.with_options(codec_options=RAW)
 
-    def count(self, documents: Iterable[bytes | Document], writer: UUID, session: ClientSession) -> None:
-        """Inside the transaction that archives these: counts them."""
+    def count(
+        self,
+        documents: Iterable[bytes | Document],
+        attempted: Iterable[Attempted],
+        writer: UUID,
+        session: ClientSession,
+    ) -> None:
+        """Inside the transaction that archives these documents and reschedules the jobs of these attempts: counts
+        them."""
         writes = [
             UpdateOne({"_id": _id(key, writer)}, _increment(counts), upsert=True)
-            for key, counts in tally(documents).items()
+            for key, counts in tally(documents, attempted).items()
         ]
         if writes:
             self.collection.bulk_write(writes, ordered=False, session=session)
@@ -91,9 +114,40 @@ class Statistics:
             UpdateOne({"_id": {span: at, "group": group, "task": task}}, _increment(counts), upsert=True)
             for (span, at, group, task), counts in sums.items()
         ]
+        writes += [_of_all_time(each) for each in _by_kind(each for _, each in found)]
         self.collection.bulk_write(writes, ordered=False, session=session)
         self.collection.delete_many({"_id": {"$in": [id for id, _ in found]}}, session=session)
         return len(found)
+
+    @store_call
+    def totals(self) -> Parsed[Counted]:
+        """All that was ever counted, by group and task, each with its first minute: numbers that only grow. A kind of
+        which nothing has ended for as long as counts are kept begins anew."""
+        return parsed(NAME, self._read_totals(), _counted)
+
+    def _read_totals(self) -> Iterator[RawBSONDocument]:
+        with self.collection.database.client.start_session(snapshot=True) as session:
+            yield from self._raw.find(_TOTALS, hint="_id_", session=session)
+            yield from self._raw.find({"_id.writer": {"$exists": True}}, hint=TO_FOLD, session=session)
+
+    # -- the leader's rounds -------------------------------------------------------------------------------------
+
+    @store_call
+    def count_rounds(self, rounds: Spread, assigned: int) -> None:
+        """Counts rounds of the leader: how long each took, and how many jobs were assigned in all of them."""
+        increments, longest = _spread_increments("rounds", rounds)
+        update = {"$inc": {**increments, "assigned": assigned}, "$max": longest}
+        try:
+            self.collection.update_one(_ROUNDS, update, upsert=True)
+        except WriteError:  # somebody has written there: the counts begin anew
+            self.collection.delete_one(_ROUNDS)
+
+    @store_call
+    def rounds(self) -> tuple[Spread, int]:
+        """All of them since there is this database."""
+        found = self._raw.find_one(_ROUNDS)
+        read = None if found is None else parse_one(NAME, bytes(found.raw), _rounds)
+        return (Spread(), 0) if read is None or isinstance(read, Unreadable) else read
 
     @store_call
     def read(self, since: datetime, until: datetime, group: str | None, task: str | None) -> Parsed[Counted]:
@@ -105,7 +159,7 @@ class Statistics:
     @store_call
     def unreadable(self, limit: int) -> list[Unreadable]:
         """Up to so many; it reads all of the collection, which is a month of counts."""
-        query = {"_id.queues": {"$exists": False}}
+        query = {"_id.queues": {"$exists": False}, "_id.rounds": {"$exists": False}}
         all_ = (parse_one(NAME, bytes(document.raw), _counted) for document in self._raw.find(query))
         return list(islice((each for each in all_ if isinstance(each, Unreadable)), limit))
 
@@ -128,11 +182,14 @@ class Statistics:
         for span in ("at", "hour"):
             found = self._raw.find(_span(span, _EPOCH, than), {"_id": 1}, hint="_id_").sort("_id", 1)
             old += found.limit(batch - len(old)) if len(old) < batch else []
+        if len(old) < batch:
+            idle = {**_TOTALS, "last_at": {"$lt": than}}
+            old += self._raw.find(idle, {"_id": 1}, hint="_id_").limit(batch - len(old))
         return delete_these(self.collection, old)
 
 
-def tally(documents: Iterable[bytes | Document]) -> dict[_Key, Counts]:
-    """The counts of these archived documents. What was set aside because it is no job is not counted."""
+def tally(documents: Iterable[bytes | Document], attempted: Iterable[Attempted] = ()) -> dict[_Key, Counts]:
+    """The counts of these archived documents and attempts. What was set aside because it is no job is not counted."""
     tallied: dict[_Key, Counts] = {}
     for document in documents:
         read = _read_tail(document) if isinstance(document, bytes) else _read(document)
@@ -142,6 +199,9 @@ def tally(documents: Iterable[bytes | Document]) -> dict[_Key, Counts]:
             if counts is None:
                 counts = tallied[key] = Counts()
             counts.add(state, latency, execution_time)
+    for each in attempted:
+        again = tallied.setdefault((_minute(each.at), each.group, each.task), Counts()).again
+        again[each.again] = again.get(each.again, 0) + 1
     return tallied
 
 
@@ -187,8 +247,34 @@ def _read(document: Mapping[str, Any]) -> tuple[_Key, str, float | None, float |
     if not is_text(group) or not is_text(task) or not isinstance(at, datetime):
         return None
     state = State.at_the_end(document["done"], document["why"]).value
-    key = (int(at.timestamp()) // 60, group, task)
+    key = (_minute(at), group, task)
     return key, state, _seconds(document.get("latency")), _seconds(document.get("execution_time"))
+
+
+def _minute(at: datetime) -> int:
+    return int(at.timestamp()) // 60
+
+
+def _by_kind(counted: Iterable[Counted]) -> list[Counted]:
+    """One for each group and task, of the first minute of them."""
+    kinds: dict[tuple[str, str], list[Counted]] = {}
+    for each in counted:
+        kinds.setdefault((each.group, each.task), []).append(each)
+    sums: list[Counted] = []
+    for (group, task), several in kinds.items():
+        counts = Counts()
+        for each in several:
+            counts.merge(each.counts)
+        first, last = min(each.at for each in several), max(each.at for each in several)
+        sums.append(Counted(first, group, task, counts, last))
+    return sums
+
+
+def _of_all_time(each: Counted) -> UpdateOne:
+    update = _increment(each.counts)
+    update["$max"] = {**update.get("$max", {}), "last_at": each.last_at}
+    id = {"total": True, "group": each.group, "task": each.task}
+    return UpdateOne({"_id": id}, {**update, "$min": {"first_at": each.at}}, upsert=True)
 
 
 def _seconds(value: object) -> float | None:
@@ -206,13 +292,21 @@ def _id(key: _Key, writer: UUID) -> Document:
 
 def _increment(counts: Counts) -> Document:
     increments: Document = {f"ended.{state}": count for state, count in counts.ended.items()}
+    increments |= {f"again.{word}": count for word, count in counts.again.items()}
     longest: Document = {}
     for name, spread in (("latency", counts.latency), ("execution_time", counts.execution_time)):
         if spread.count:
-            increments |= {f"{name}.count": spread.count, f"{name}.total": spread.total}
-            increments |= {f"{name}.spread.{bucket}": count for bucket, count in spread.buckets.items()}
-            longest[f"{name}.longest"] = spread.longest
+            more, most = _spread_increments(name, spread)
+            increments |= more
+            longest |= most
     return {"$inc": increments, "$max": longest} if longest else {"$inc": increments}
+
+
+def _spread_increments(name: str, spread: Spread) -> tuple[Document, Document]:
+    """What to add, and what to raise to."""
+    increments: Document = {f"{name}.count": spread.count, f"{name}.total": spread.total}
+    increments |= {f"{name}.spread.{bucket}": count for bucket, count in spread.buckets.items()}
+    return increments, {f"{name}.longest": spread.longest}
 
 
 def _with_id(document: Document) -> tuple[Document, Counted]:
@@ -222,12 +316,20 @@ def _with_id(document: Document) -> tuple[Document, Counted]:
 def _counted(document: Document) -> Counted:
     """The parser."""
     id = field.mapping(document, "_id")
-    at = field.moment(id, "at", None) or field.moment(id, "hour")
+    at = field.moment(document, "first_at", None) or field.moment(id, "at", None) or field.moment(id, "hour")
     ended = field.mapping(document, "ended", {})
     for state in ended:
         field.whole(ended, State(state))
-    counts = Counts(dict(ended), _spread(document, "latency"), _spread(document, "execution_time"))
+    again = field.mapping(document, "again", {})
+    for word in again:
+        field.whole(again, Again(word))
+    counts = Counts(dict(ended), _spread(document, "latency"), _spread(document, "execution_time"), dict(again))
     return Counted(at, field.text(id, "group"), field.text(id, "task"), counts)
+
+
+def _rounds(document: Document) -> tuple[Spread, int]:
+    """The parser of the leader's rounds."""
+    return _spread(document, "rounds"), field.whole(document, "assigned", 0)
 
 
 def _spread(document: Document, name: str) -> Spread:

@@ -33,6 +33,12 @@
   const short = (value) => (value >= 10000 ? `${Math.round(value / 1000)}k` : value >= 100 ? `${Math.round(value)}` : `${Number(value.toPrecision(2))}`);
   const lasting = (value) => (value === null || value === undefined ? "–" : value < 1 ? `${Number((value * 1000).toPrecision(2))} ms` : value < 60 ? `${Number(value.toPrecision(2))} s` : value < 3600 ? `${Math.round(value / 60)} m` : `${Math.round(value / 360) / 10} h`);
 
+  // The next number that is easy to read, and so is its half.
+  function round(value) {
+    const unit = 10 ** Math.floor(Math.log10(value));
+    return [1, 2, 3, 4, 5, 6, 8, 10].find((times) => times * unit >= value * 0.9999) * unit;
+  }
+
   function options(kind, width, raw) {
     const dim = colour("dim"), line = colour("line");
     const told = kind === "ended" ? short : lasting;
@@ -43,7 +49,7 @@
       width, height: 160, padding: [8, 14, 0, 0],
       cursor: { sync: { key: "overview" }, points: { size: 6 }, drag: { x: false, y: false } },
       legend: { live: true },
-      scales: { y: { range: (_, low, high) => [0, Math.max(high || 0, kind === "ended" ? 1 : 0.01) * 1.08] } },
+      scales: { y: { range: (_, low, high) => [0, round(Math.max(high || 0, kind === "ended" ? 1 : 0.01)) * 1.08] } },
       axes: [
         { ...axis, space: 70, size: 24, values: (_, splits) => splits.map((at) => { const d = new Date(at * 1000); return raw[0].at(-1) - raw[0][0] > 86400 * 1.5 ? `${d.getDate()}.${d.getMonth() + 1}.` : d.toTimeString().slice(0, 5); }) },
         { ...axis, size: 46, splits: (u) => { const top = u.scales.y.max / 1.08; return [0, top / 2, top]; }, values: (_, splits) => splits.map((value) => (value ? told(value) : "0")), grid: { show: true, stroke: line, width: 1, filter: (_, splits) => splits.map((value) => (value === 0 ? 0 : null)) } },

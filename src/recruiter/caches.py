@@ -1,4 +1,4 @@
-"""What is read once for all who look: kept for a while, and read by one at a time."""
+"""Caches: what is read once for all who look is kept for a while, and read by one at a time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Kept(Generic[T]):
     def soon(self, key: Hashable, read: Callable[[], T]) -> T | None:
         """What is known, however old; and if that is too old, it is read again beside. For what takes long."""
         if not self._closed and self.peek(key) is None and self._lock.acquire(blocking=False):
-            threading.Thread(target=self._refresh, args=(key, read), name="recruiter web", daemon=True).start()
+            threading.Thread(target=self._refresh, args=(key, read), name="recruiter cache", daemon=True).start()
         return self.peek(key, old=True)
 
     def peek(self, key: Hashable, *, old: bool = False) -> T | None:
@@ -58,7 +58,7 @@ class Kept(Generic[T]):
         try:
             self._read(key, read)
         except Exception:  # whoever needs it asks again, and is told
-            logging.getLogger("recruiter.web").debug("could not be read", exc_info=True)
+            logging.getLogger("recruiter.caches").debug("could not be read", exc_info=True)
         finally:
             self._lock.release()
 

@@ -1,0 +1,188 @@
+"""Errors, traces and schedules in Sentry.
+
+    sentry_sdk.init(dsn=…, traces_sample_rate=0.1)
+    recruiter.instrument(Sentry())
+
+Needs the extra `sentry`. A job that fails for good is an error there, with the job beside it. Attempts are transactions
+that go on with the trace in which the job was made. Each repeatable job is a monitor (Crons) that is told when a run
+begins and how it ended, so Sentry alerts when one is missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import sentry_sdk
+from sentry_sdk.crons import capture_checkin
+from sentry_sdk.tracing import Transaction
+
+from recruiter.domain.job import Job
+from recruiter.errors import RecruiterError
+from recruiter.instruments import AttemptEnd, AttemptStart, Follower, Instrument
+from recruiter.store.connection import answered_within
+
+if TYPE_CHECKING:
+    from sentry_sdk._types import MonitorConfig
+
+__all__ = ["Sentry"]
+
+_FLUSHED_WITHIN = _ASKED_WITHIN = 2.0
+_ORIGIN = "auto.queue.recruiter"
+_MONITORS = uuid.UUID("5f6a4c1e-6d1b-4f5e-9a67-0c1a2b3d4e5f")
+_LONGEST_SLUG = 50
+_STATUS = {"succeeded": "ok", "failed": "internal_error", "retried": "internal_error", "cancelled": "cancelled"}
+
+
+class Sentry(Instrument):
+    """Tells Sentry: `recruiter.instrument(Sentry())`, after `sentry_sdk.init`.
+
+    With `retries`, also of failures after which the job is tried again. With `arguments`, errors show the arguments of
+    the job. Without `monitors`, repeatable jobs are not told to Sentry as monitors.
+    """
+
+    def __init__(self, *, retries: bool = False, arguments: bool = False, monitors: bool = True) -> None:
+        self._retries = retries
+        self._arguments = arguments
+        self._monitors = monitors
+        self._configured: dict[str, MonitorConfig | None] = {}
+
+    def producing(self, task: str, count: int) -> AbstractContextManager[Any]:
+        del count
+        return sentry_sdk.start_span(op="queue.publish", name=task, origin=_ORIGIN)
+
+    def stamp(self, job: Job, carrier: dict[str, str]) -> None:
+        span = sentry_sdk.get_current_span()
+        if span is not None and span.op == "queue.publish":
+            span.set_data("messaging.message.id", str(job.id))
+            span.set_data("messaging.destination.name", job.group)
+        parent, baggage = sentry_sdk.get_traceparent(), sentry_sdk.get_baggage()
+        if parent is not None:
+            carrier["sentry-trace"] = parent
+        if baggage is not None:  # that of another instrument stays beside it
+            carrier["baggage"] = ",".join(filter(None, (carrier.get("baggage"), baggage)))
+
+    def attempt(self, start: AttemptStart) -> AbstractContextManager[Follower]:
+        return self._attempt(start)
+
+    @contextmanager
+    def _attempt(self, start: AttemptStart) -> Iterator[Follower]:
+        job = start.job
+        with sentry_sdk.isolation_scope() as scope:
+            scope.clear_breadcrumbs()
+            scope.set_tag("recruiter.task", job.task)
+            scope.set_tag("recruiter.group", job.group)
+            scope.set_context("job", self._context(start))
+            if job.owner is not None:
+                scope.set_user({"username": job.owner})
+            made_in = dict(job.trace_context or {})
+            continued = sentry_sdk.continue_trace(made_in, "queue.process", job.task, "task", _ORIGIN)
+            with sentry_sdk.start_transaction(continued) as transaction:
+                transaction.set_data("messaging.message.id", str(job.id))
+                transaction.set_data("messaging.destination.name", job.group)
+                transaction.set_data("messaging.message.retry.count", start.number - 1)
+                yield _SentryFollower(cast(Transaction, transaction), self._retries, self._check_in(start))
+
+    def _context(self, start: AttemptStart) -> dict[str, Any]:
+        job = start.job
+        facts = {"id": str(job.id), "task": job.task, "group": job.group, "urn": job.urn, "owner": job.owner}
+        facts |= {"attempt": str(start.number), "worker": start.worker, "tags": ", ".join(job.tags) or None}
+        if self._arguments:
+            facts["arguments"] = job.args  # type: ignore[assignment]
+        return {name: value for name, value in facts.items() if value is not None}
+
+    def _check_in(self, start: AttemptStart) -> _CheckIn | None:
+        """Of an occurrence of a repeatable job; other jobs have none."""
+        job = start.job
+        if not self._monitors or job.urn is None or not str(job.id).startswith(f"{job.urn}@"):
+            return None
+        if job.urn not in self._configured:
+            self._configured[job.urn] = _monitor(start.recruiter, job)
+        return _CheckIn(job, self._configured[job.urn])
+
+    def flush(self) -> None:
+        sentry_sdk.flush(_FLUSHED_WITHIN)
+
+
+class _SentryFollower(Follower):
+    def __init__(self, transaction: Transaction, retries: bool, check_in: _CheckIn | None) -> None:
+        self._transaction = transaction
+        self._retries = retries
+        self._check_in = check_in
+        self.trace_id = transaction.trace_id
+        if check_in is not None:
+            check_in.begin()
+
+    def ended(self, end: AttemptEnd) -> None:
+        if end.outcome in _STATUS:
+            self._transaction.set_status(_STATUS[end.outcome])
+        if end.error is not None and (end.outcome == "failed" or (end.outcome == "retried" and self._retries)):
+            sentry_sdk.capture_exception(end.error)
+        if self._check_in is not None and end.outcome in ("succeeded", "failed", "cancelled"):
+            self._check_in.conclude("ok" if end.outcome == "succeeded" else "error")
+
+
+class _CheckIn:
+    """One run of a monitor. All attempts of a job are one run: its id is made of the job's."""
+
+    def __init__(self, job: Job, config: MonitorConfig | None) -> None:
+        self._slug = slug(job.urn or job.task)
+        self._id = uuid.uuid5(_MONITORS, str(job.id)).hex
+        self._config = config
+        self._began = time.monotonic()
+
+    def begin(self) -> None:
+        capture_checkin(self._slug, self._id, "in_progress", monitor_config=self._config)
+
+    def conclude(self, status: str) -> None:
+        capture_checkin(self._slug, self._id, status, time.monotonic() - self._began, self._config)
+
+
+def slug(urn: str) -> str:
+    """The name of its monitor: Sentry takes small letters, digits, `-` and `_`, and no more than 50 of them. One that
+    had to be cut ends with a hash, so that no two are the same."""
+    plain = re.sub(r"[^a-z0-9_]+", "-", urn.lower()).strip("-") or "job"
+    if len(plain) <= _LONGEST_SLUG:
+        return plain
+    return f"{plain[: _LONGEST_SLUG - 9]}-{hashlib.sha256(urn.encode()).hexdigest()[:8]}"
+
+
+def _monitor(recruiter: Any, job: Job) -> MonitorConfig | None:
+    """How often it runs, for Sentry to know when one is missing; None if that cannot be said in its words."""
+    try:
+        with answered_within(_ASKED_WITHIN):
+            schedule = recruiter.scheduler(job.urn).find().schedule
+    except (RecruiterError, AttributeError):
+        return None
+    parameters = schedule.get("parameters")
+    found = _schedule(str(schedule.get("class")), parameters if isinstance(parameters, Mapping) else {})
+    if found is None:
+        return None
+    config: dict[str, Any] = {"schedule": found, "timezone": parameters.get("tz") or "UTC"}
+    if job.timeout is not None:
+        config["max_runtime"] = max(1, round(job.timeout / 60))
+    return cast("MonitorConfig", config)
+
+
+def _schedule(policy: str, parameters: Mapping[str, Any]) -> dict[str, Any] | None:
+    expression = parameters.get("expression")
+    if policy == "Cron" and isinstance(expression, str):
+        fields = expression.split()
+        if len(fields) == 5 or expression.startswith("@"):
+            return {"type": "crontab", "value": expression}
+        return None  # with seconds, which Sentry does not know
+    minutes = parameters.get("n") if policy == "EveryMinutes" else None
+    interval = parameters.get("interval") if policy == "Every" else None
+    if isinstance(interval, int | float) and interval % 60 == 0:
+        minutes = interval // 60
+    if not isinstance(minutes, int | float) or minutes < 1:
+        return None
+    for unit, of in (("day", 1440), ("hour", 60), ("minute", 1)):
+        if minutes % of == 0:
+            return {"type": "interval", "value": int(minutes // of), "unit": unit}
+    return None

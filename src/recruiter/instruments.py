@@ -1,0 +1,178 @@
+"""Instruments: tools that follow a job from the process that makes it to the one that runs it, such as tracing.
+
+    producing    around the call that stores jobs     enqueue, create, enqueue_many, recover
+    stamp        for each job that is made            writes into its document what the other process must know
+    attempt      around each attempt, where it runs   and is told how the attempt ended
+    flush        when a process that runs jobs ends
+
+`recruiter.instrument(OpenTelemetry())` adds one. Without any, nothing is called and nothing is stored. One that raises
+harms no job: the event `instrument.failed` tells of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal, TypeVar
+
+from recruiter.domain.job import Job
+from recruiter.domain.text import said_by
+from recruiter.domain.trace_context import trace_context
+from recruiter.events import Events
+
+T = TypeVar("T")
+
+_NOTHING = nullcontext()
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptStart:
+    """An attempt that is about to begin."""
+
+    job: Job
+    number: int
+    """1 for the first attempt."""
+    worker: str
+    recruiter: Any
+    """The Recruiter that the task is of; None where the job runs without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnd:
+    """How an attempt ended."""
+
+    outcome: Literal["succeeded", "failed", "retried", "snoozed", "cancelled"]
+    """`failed` for good, or to be `retried`; `snoozed` if the job asked to be run later."""
+    error: BaseException | None = None
+    next_at: datetime | None = None
+    """When it will be tried again."""
+
+
+class Follower:
+    """What an instrument knows of one attempt while it runs."""
+
+    trace_id: str | None = None
+    """The trace that the attempt belongs to, as 32 hexadecimal digits; log lines have it."""
+
+    def ended(self, end: AttemptEnd) -> None:
+        """Called once, before the attempt is left; not if the process dies, nor if the job is handed back."""
+
+
+class Instrument:
+    """Derive from it, and write the methods that you need."""
+
+    def producing(self, task: str, count: int) -> AbstractContextManager[Any]:
+        """Around a call that stores so many jobs of this task."""
+        del task, count
+        return _NOTHING
+
+    def stamp(self, job: Job, carrier: dict[str, str]) -> None:
+        """Puts into `carrier` what the process that runs this job must know; it is stored with the job, as its
+        `trace_context`. Called inside `producing`."""
+
+    def attempt(self, start: AttemptStart) -> AbstractContextManager[Follower]:
+        """Around an attempt, finalizers included. The block is left in the thread or task in which it was entered."""
+        del start
+        return nullcontext(Follower())
+
+    def flush(self) -> None:
+        """The process is about to end. Takes two seconds at most."""
+
+
+class Following:
+    """One attempt, followed by all instruments."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self._open: list[tuple[AbstractContextManager[Follower], Follower]] = []
+
+    def enter(self, instrument: Instrument, start: AttemptStart) -> None:
+        def enter() -> None:
+            block = instrument.attempt(start)
+            self._open.append((block, block.__enter__()))
+
+        self._guard(instrument, enter)
+
+    @property
+    def trace_id(self) -> str | None:
+        return next(filter(None, (follower.trace_id for _, follower in self._open)), None)
+
+    def ended(self, end: AttemptEnd) -> None:
+        for _, follower in self._open:
+            self._guard(follower, lambda follower=follower: follower.ended(end))  # type: ignore[misc]
+
+    def close(self) -> None:
+        while self._open:
+            block, _ = self._open.pop()
+            self._guard(block, lambda block=block: block.__exit__(None, None, None))  # type: ignore[misc]
+
+
+Guard = Callable[[object, Callable[[], Any]], None]
+
+
+class Instruments:
+    """Those of one Recruiter."""
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._all: list[Instrument] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    def add(self, instrument: Instrument) -> None:
+        self._all.append(instrument)
+
+    def producing(self, task: str, count: int = 1) -> AbstractContextManager[Any]:
+        return self._producing(task, count) if self._all else _NOTHING
+
+    @contextmanager
+    def _producing(self, task: str, count: int) -> Iterator[None]:
+        blocks: list[AbstractContextManager[Any]] = []
+
+        def enter(instrument: Instrument) -> None:
+            block = instrument.producing(task, count)
+            block.__enter__()
+            blocks.append(block)
+
+        for instrument in self._all:
+            self._guard(instrument, lambda instrument=instrument: enter(instrument))  # type: ignore[misc]
+        error: BaseException | None = None
+        try:
+            yield
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            told = (None, None, None) if error is None else (type(error), error, error.__traceback__)
+            for block in reversed(blocks):
+                self._guard(block, lambda block=block: block.__exit__(*told))  # type: ignore[misc]
+
+    def stamped(self, job: Job) -> Job:
+        """The job with what its instruments want it to carry."""
+        if not self._all:
+            return job
+        carrier: dict[str, str] = {}
+        for instrument in self._all:
+            self._guard(instrument, lambda instrument=instrument: instrument.stamp(job, carrier))  # type: ignore[misc]
+        context = trace_context(carrier)
+        return job if context is None else replace(job, trace_context=context)
+
+    def attempt(self, start: AttemptStart) -> Following:
+        following = Following(self._guard)
+        for instrument in self._all:
+            following.enter(instrument, start)
+        return following
+
+    def flush(self) -> None:
+        for instrument in self._all:
+            self._guard(instrument, instrument.flush)
+
+    def _guard(self, what: object, call: Callable[[], Any]) -> None:
+        try:
+            call()
+        except Exception as error:
+            told = said_by(error, repr)
+            self._events.emit("instrument.failed", instrument=type(what).__name__, error=told)

@@ -1,0 +1,187 @@
+"""The collector: reads MongoDB when it is scraped, and keeps the answer for a few seconds.
+
+Every number is of the whole fleet, so it does not matter which process is asked; scrape one. Labels are group, task,
+state, outcome and limit: never a job, a worker or a host, of which there is no end. Of groups and tasks the first
+hundred kinds that were ever seen have labels of their own, and all others share one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+import recruiter as package
+from recruiter.app import Recruiter
+from recruiter.caches import Kept
+from recruiter.domain.state import State
+from recruiter.domain.statistics import Again, Counts, Kind, Queue, Spread, longest_of
+from recruiter.errors import StoreError
+from recruiter.views.metrics import Metrics, metrics, states_of
+
+KINDS = 100
+"""So many pairs of group and task, groups and limits have labels of their own."""
+OTHER = "_other"
+KEPT = 5.0
+"""Seconds that an answer is kept."""
+
+_BUCKETS = range(16, 104, 4)
+"""Of the buckets that are counted, those that are told: each twice as long as the last, from 1.6 ms to 56 minutes."""
+_KIND = ("group", "task")
+_WORKERS = ("works", "joining", "kept_idle", "leaving", "silent")
+_SCHEDULES = ("on_time", "late", "overdue", "paused", "broken")
+_ENDED = (State.SUCCEEDED, State.FAILED, State.CANCELLED, State.LOST)
+
+
+class RecruiterCollector(Collector):
+    """All metrics of the fleet on this Recruiter's database. `kinds` bounds how many groups and tasks get labels."""
+
+    def __init__(self, recruiter: Recruiter, *, kinds: int = KINDS, kept: float = KEPT) -> None:
+        self._recruiter = recruiter
+        self._most = kinds
+        self._kept: Kept[tuple[Metrics | None, float]] = Kept(kept)
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: to be registered is no reason to ask MongoDB."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        read, took = self._kept.get("all", self._read)
+        yield InfoMetricFamily("recruiter_build", "The version of Recruiter.", {"version": package.__version__})
+        yield _gauge("recruiter_up", "Whether MongoDB could be read.", float(read is not None))
+        yield _gauge("recruiter_read_duration_seconds", "How long it took to read these metrics from MongoDB.", took)
+        if read is not None:
+            labels = _Labels(read, self._most)
+            yield from _of_jobs(read, labels)
+            yield from _of_ended(labels.totals)
+            yield from _of_fleet(read)
+            yield from _of_limits(read, self._most)
+
+    def _read(self) -> tuple[Metrics | None, float]:
+        began = time.monotonic()
+        try:
+            return metrics(self._recruiter.store), time.monotonic() - began
+        except StoreError:
+            return None, time.monotonic() - began
+
+
+class _Labels:
+    """What is labelled by group and task, with no more kinds than there may be."""
+
+    def __init__(self, read: Metrics, most: int) -> None:
+        kinds = [*read.totals, *(kind for kind in sorted(read.queues) if kind not in read.totals)]
+        own = set(kinds[:most])
+        self.totals: dict[Kind, Counts] = {}
+        self.queues: dict[Kind, Queue] = {}
+        for kind in kinds:
+            label = kind if kind in own else (OTHER, OTHER)
+            self.totals.setdefault(label, Counts()).merge(read.totals.get(kind, Counts()))
+            queue = self.queues.get(label, Queue(0, 0, 0, 0))
+            self.queues[label] = queue + read.queues.get(kind, Queue(0, 0, 0, 0))
+        groups = dict.fromkeys(group for group, _ in self.totals)
+        self.oldest: dict[str, float] = {}
+        self.paused: dict[str, bool] = {}
+        for group, age in read.oldest_due.items():
+            name = group if group in groups else OTHER
+            self.oldest[name] = max(age, self.oldest.get(name, 0.0))
+            self.paused[name] = group in read.paused or self.paused.get(name, False)
+
+
+def _of_jobs(read: Metrics, labels: _Labels) -> Iterator[Metric]:
+    jobs = GaugeMetricFamily("recruiter_jobs", "Jobs that have not ended, by state.", labels=(*_KIND, "state"))
+    for kind, queue in labels.queues.items():
+        for state, count in states_of(queue):
+            jobs.add_metric((*kind, state), count)
+    yield jobs
+    told = "How long ago the oldest job of the group that waits for a worker became due; 0 if none waits."
+    yield _by("recruiter_oldest_due_job_age_seconds", told, "group", labels.oldest)
+    told = "1 for a group that is paused, or of which no job starts because all starts are blocked."
+    yield _by("recruiter_group_paused", told, "group", {name: float(is_) for name, is_ in labels.paused.items()})
+    yield _gauge("recruiter_archived_jobs", "Jobs in the archive, about.", read.archived)
+
+
+def _of_ended(totals: Mapping[Kind, Counts]) -> Iterator[Metric]:
+    told = "Attempts at jobs that were started, counted when they are over; those under way are in recruiter_jobs."
+    starts = CounterMetricFamily("recruiter_job_starts", told, labels=_KIND)
+    ended = CounterMetricFamily("recruiter_jobs_ended", "Jobs that have ended.", labels=(*_KIND, "outcome"))
+    retries = CounterMetricFamily("recruiter_job_retries", "Attempts that failed, to be tried again.", labels=_KIND)
+    snoozes = CounterMetricFamily("recruiter_job_snoozes", "Jobs that asked to be run later.", labels=_KIND)
+    told = "How long the last attempt of each job that has ended took."
+    durations = HistogramMetricFamily("recruiter_job_duration_seconds", told, labels=_KIND)
+    told = "How long after its time the last attempt of each job that has ended began."
+    waits = HistogramMetricFamily("recruiter_job_wait_seconds", told, labels=_KIND)
+    for kind, counts in totals.items():
+        starts.add_metric(kind, counts.attempts)
+        retries.add_metric(kind, counts.again.get(Again.RETRIED, 0))
+        snoozes.add_metric(kind, counts.again.get(Again.SNOOZED, 0))
+        for state in _ENDED:
+            ended.add_metric((*kind, state.value), counts.ended.get(state, 0))
+        durations.add_metric(kind, _buckets(counts.execution_time), counts.execution_time.total)
+        waits.add_metric(kind, _buckets(counts.latency), counts.latency.total)
+    yield from (starts, ended, retries, snoozes, durations, waits)
+
+
+def _of_fleet(read: Metrics) -> Iterator[Metric]:
+    fleet, leading, schedules = read.fleet, read.leading, read.schedules
+    yield _by("recruiter_workers", "Workers, by state.", "state", _all(_WORKERS, fleet.workers))
+    yield _gauge("recruiter_slots", "Jobs that all workers together can run at once.", fleet.slots)
+    yield _gauge("recruiter_slots_used", "Slots that have a job.", fleet.used)
+    yield _gauge("recruiter_leader_present", "Whether a recruiter leads.", float(leading.present))
+    yield _gauge("recruiter_leader_term", "The term of the leader; it grows with every takeover.", leading.term)
+    assigned = CounterMetricFamily("recruiter_assigned_jobs", "Jobs that leaders have assigned to workers.")
+    assigned.add_metric((), leading.assigned)
+    yield assigned
+    told = "How long a round of the leader takes, which assigns due jobs to workers."
+    rounds = HistogramMetricFamily("recruiter_assignment_round_seconds", told)
+    rounds.add_metric((), _buckets(leading.rounds), leading.rounds.total)
+    yield rounds
+    yield _by("recruiter_schedules", "Repeatable jobs, by state.", "state", _all(_SCHEDULES, schedules.states))
+    yield _gauge("recruiter_schedule_lateness_seconds", "How late the latest repeatable job is.", schedules.latest)
+
+
+def _of_limits(read: Metrics, most: int) -> Iterator[Metric]:
+    uses = read.limits[:most]
+    bound = {use.limit.subject: use.limit.at_once for use in uses if use.limit.at_once is not None}
+    used = {use.limit.subject: use.used for use in uses if use.limit.at_once is not None}
+    told = "How much of a limit is in use: jobs, or an amount of a resource; of a limit on keys, by the fullest key."
+    yield _by("recruiter_limit_used", told, "limit", used)
+    yield _by("recruiter_limit_allowed", "How much of it may be in use at once.", "limit", bound)
+    rates = {use.limit.subject: use.limit.rate.count for use in uses if use.limit.rate is not None}
+    told = "How many jobs have started within the time of a rate limit."
+    yield _by(
+        "recruiter_limit_starts", told, "limit", {use.limit.subject: use.started for use in uses if use.limit.rate}
+    )
+    yield _by("recruiter_limit_starts_allowed", "How many may start within that time.", "limit", rates)
+
+
+def _gauge(name: str, told: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, told, value)
+
+
+def _by(name: str, told: str, label: str, values: Mapping[str, float]) -> Metric:
+    family = GaugeMetricFamily(name, told, labels=(label,))
+    for key, value in values.items():
+        family.add_metric((key,), value)
+    return family
+
+
+def _all(names: Sequence[str], counts: Mapping[str, int]) -> dict[str, float]:
+    """Also those of which there is none: a metric that comes and goes cannot be alerted on."""
+    return {name: float(counts.get(name, 0)) for name in names}
+
+
+def _buckets(spread: Spread) -> list[tuple[str, float]]:
+    """How many took up to so long. The bounds are some of those that are counted by, so nothing is estimated."""
+    told: list[tuple[str, float]] = []
+    for last in _BUCKETS:
+        upto = sum(count for bucket, count in spread.buckets.items() if bucket <= last)
+        told.append((repr(round(longest_of(last), 7)), upto))
+    return [*told, ("+Inf", spread.count)]

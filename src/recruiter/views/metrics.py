@@ -1,0 +1,162 @@
+"""Metrics: everything that a monitoring system is told, read at one moment.
+
+What only grows (starts, ends, retries, times) is read from the totals of `statistics`, which go on growing whoever
+starts, dies or cleans. The rest is how things are now. All of it is read from indexes and counts: it takes as long with
+a million ended jobs as with ten.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from recruiter.domain.lane import Lane
+from recruiter.domain.names import ASIDE
+from recruiter.domain.observation import SILENT
+from recruiter.domain.schedule.scheduler import Scheduler
+from recruiter.domain.statistics import Counted, Counts, Kind, Queue, Spread
+from recruiter.store.collections.leases import Lease
+from recruiter.store.database import Store
+from recruiter.views.analytics import waiting
+from recruiter.views.health import last_success
+from recruiter.views.resources import LimitUse, limit_uses
+
+LATE = timedelta(minutes=1)
+"""An occurrence may be made so late."""
+LANES = 2_000
+"""So many lanes are asked for their oldest job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The workers that are there."""
+
+    workers: Mapping[str, int]
+    """By state."""
+    slots: int
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leading:
+    """Who leads, and what leaders have done."""
+
+    present: bool
+    term: int
+    rounds: Spread
+    """Of all leaders, how long each round took."""
+    assigned: int
+
+
+@dataclass(frozen=True, slots=True)
+class Schedules:
+    states: Mapping[str, int]
+    latest: float
+    """Seconds that the latest of them is late."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    at: datetime
+    queues: Mapping[Kind, Queue]
+    totals: Mapping[Kind, Counts]
+    """What was ever counted; the kind that was first seen comes first."""
+    oldest_due: Mapping[str, float]
+    """Seconds since the oldest due job of each group that nobody holds became due; 0 where none is."""
+    archived: int
+    """About how many jobs the archive has."""
+    fleet: Fleet
+    leading: Leading
+    limits: Sequence[LimitUse]
+    paused: frozenset[str]
+    """Groups, all of them where all starts are blocked."""
+    schedules: Schedules
+
+
+def metrics(store: Store) -> Metrics:
+    """Reads all of it."""
+    now = store.clock.now()
+    queues = waiting(store, now)
+    totals = _totals(store)
+    rules = store.limits.read()
+    groups = {group for group, _ in (*queues, *totals)}
+    paused = groups if rules.blocked else {group for group in groups if rules.pauses(group) is not None}
+    return Metrics(
+        at=now,
+        queues=queues,
+        totals=totals,
+        oldest_due=_oldest_due(store, groups, now),
+        archived=store.archived.about(),
+        fleet=_fleet(store, now),
+        leading=_leading(store, now),
+        limits=limit_uses(store, rules, now),
+        paused=frozenset(paused),
+        schedules=_schedules(store, now),
+    )
+
+
+def _totals(store: Store) -> dict[Kind, Counts]:
+    found: dict[Kind, list[Counted]] = {}
+    for each in store.statistics.totals():
+        found.setdefault((each.group, each.task), []).append(each)
+    totals: dict[Kind, Counts] = {}
+    for kind, several in sorted(found.items(), key=lambda item: (min(each.at for each in item[1]), item[0])):
+        totals[kind] = Counts()
+        for each in several:
+            totals[kind].merge(each.counts)
+    return totals
+
+
+def _oldest_due(store: Store, groups: set[str], now: datetime) -> dict[str, float]:
+    lanes = [lane for lane in store.scheduled.lanes() if lane not in ASIDE][:LANES]
+    ages = dict.fromkeys(groups, 0.0)
+    for lane, since in store.scheduled.oldest_due(lanes, now, store.roster.held()).items():
+        group = Lane.parse(lane).group
+        ages[group] = max(ages.get(group, 0.0), (now - since).total_seconds())
+    return ages
+
+
+def _fleet(store: Store, now: datetime) -> Fleet:
+    entries = store.roster.entries()
+    there = [entry.registration for entry in entries if entry.state(now) != "silent"]
+    states = Counter(entry.state(now).replace(" ", "_") for entry in entries)
+    used = sum(min(worker.slots, worker.holds) for worker in there)
+    return Fleet(states, sum(worker.slots for worker in there), used)
+
+
+def _leading(store: Store, now: datetime) -> Leading:
+    lease: Lease | None = store.leases.read()
+    present = lease is not None and lease.holder is not None and now - (lease.renewed_at or now) <= SILENT
+    return Leading(present, lease.term if lease is not None else 0, *store.statistics.rounds())
+
+
+def _schedules(store: Store, now: datetime) -> Schedules:
+    states: Counter[str] = Counter()
+    latest = 0.0
+    for state, late in (_judged(store, each, now) for each in store.schedulers.all()):
+        states[state] += 1
+        latest = max(latest, late)
+    return Schedules(states, latest)
+
+
+def _judged(store: Store, scheduler: Scheduler, now: datetime) -> tuple[str, float]:
+    """`broken`, `paused`, `late`, `overdue` (it has not succeeded as it must) or `on_time`; and how late it is."""
+    if scheduler.broken:
+        return "broken", 0.0
+    if scheduler.paused is not None:
+        return "paused", 0.0
+    late = 0.0 if scheduler.next_at is None else max(0.0, (now - scheduler.next_at).total_seconds())
+    if late > LATE.total_seconds():
+        return "late", late
+    overdue = scheduler.broken_promise(last_success(store, scheduler), now)
+    return ("on_time" if overdue is None else "overdue"), late
+
+
+def states_of(queue: Queue) -> Iterator[tuple[str, int]]:
+    """The states of jobs that have not ended."""
+    yield "queued", queue.queued
+    yield "postponed", queue.postponed
+    yield "running", queue.running
+    yield "zombie", queue.zombies

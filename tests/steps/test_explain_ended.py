@@ -1,0 +1,89 @@
+"""Explain, of a job that has ended: one sentence that says what became of it, and why it is not tried again."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from recruiter import Recruiter
+from recruiter.domain.job import Execution, Job
+from recruiter.domain.retry.decision import Archive
+from recruiter.domain.state import Why
+from recruiter.store import outcomes
+from recruiter.store.codec import job_document
+from tests.samples import NOW, a_job
+
+AT = datetime(2030, 1, 1, 13, tzinfo=UTC)
+RAN = Execution(NOW, AT, "w1", exception="ValueError", message="no good")
+
+
+def told(recruiter: Recruiter, job: Job, raw: object) -> str:
+    assert isinstance(raw, bytes)
+    recruiter.store.transactions.archive_new(job.id, raw)
+    return recruiter.explain(job.id)
+
+
+@pytest.mark.parametrize(
+    ("why", "job", "words"),
+    [
+        (Why.TRIED_TOO_MANY_TIMES, {"attempts": 2}, "after 3 attempts; its retry policy allows no more"),
+        (Why.NON_RETRIABLE_EXCEPTION, {}, "after 1 attempt, with an error that its retry policy does not retry"),
+        (Why.NOT_SCHEDULED_BY_RETRY_POLICY, {}, "after 1 attempt; nothing says that it should be tried again"),
+        (
+            Why.NOT_SCHEDULED_BY_RETRY_POLICY,
+            {"retry_policy": {"class": "Mine", "parameters": {}}},
+            "after 1 attempt; its retry policy says no",
+        ),
+        (Why.POLICY_FAILED, {}, "after 1 attempt; its retry policy could not decide"),
+        ("gave-up", {}, "after 1 attempt, 'gave-up'"),
+    ],
+)
+def test_of_one_that_failed(recruiter: Recruiter, why: str, job: dict[str, Any], words: str) -> None:
+    made = a_job(**job)
+    raw = outcomes.failed(job_document(made), RAN, AT, Archive(why))
+    sentence = told(recruiter, made, raw)
+    assert sentence == f"failed at 2030-01-01 13:00:00 UTC, {words}: ValueError: no good"
+
+
+def test_of_one_that_succeeded(recruiter: Recruiter) -> None:
+    first, third = a_job(), a_job(attempts=2)
+    ran = Execution(NOW, AT, "w1")
+    raw = outcomes.succeeded(job_document(first), ran, AT, 3)
+    assert told(recruiter, first, raw) == "succeeded at 2030-01-01 13:00:00 UTC"
+    raw = outcomes.succeeded(job_document(third), ran, AT, 3)
+    assert told(recruiter, third, raw) == "succeeded at 2030-01-01 13:00:00 UTC, in attempt 3"
+
+
+def test_of_one_that_was_cancelled(recruiter: Recruiter) -> None:
+    job = a_job()
+    document = {**job_document(job), "cancel": {"at": AT, "by": "ada", "reason": "wrong customer"}}
+    sentence = told(recruiter, job, outcomes.cancelled(document, AT))
+    assert sentence == "was cancelled by ada at 2030-01-01 13:00:00 UTC: wrong customer"
+
+
+def test_of_one_that_crashed(recruiter: Recruiter) -> None:
+    job = a_job(crashes=2, attempts=2)
+    raw = outcomes.crashed(
+        job_document(job), recruiter.policies, worker="w1", started_at=NOW, at=AT, message="killed by SIGKILL"
+    )
+    sentence = told(recruiter, job, raw)
+    wanted = "failed at 2030-01-01 13:00:00 UTC, after its process died 3 times under it: killed by SIGKILL"
+    assert sentence == wanted
+
+
+def test_of_one_that_was_lost(recruiter: Recruiter) -> None:
+    job = a_job(at_most_once=True)
+    raw = outcomes.crashed(
+        job_document(job), recruiter.policies, worker="w1", started_at=NOW, at=AT, message="killed by SIGKILL"
+    )
+    assert told(recruiter, job, raw) == (
+        "was lost at 2030-01-01 13:00:00 UTC: it must not run twice, and its process died under it (killed by SIGKILL)"
+    )
+
+
+def test_of_what_was_set_aside(recruiter: Recruiter) -> None:
+    job = a_job("odd")
+    sentence = told(recruiter, job, outcomes.unreadable("odd", b"\5\0\0\0\0", AT, "task is missing"))
+    assert sentence == "was set aside at 2030-01-01 13:00:00 UTC: task is missing"

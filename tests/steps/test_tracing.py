@@ -1,0 +1,266 @@
+"""Tracing with OpenTelemetry: one trace from the web request to the job, whoever runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from opentelemetry import baggage, context, trace
+from opentelemetry.instrumentation.fastapi import FastAPIInstrumentor
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from recruiter import Job, JobNotFound, Recruiter, RetryLater, RetryManyTimes, current_job
+from recruiter.contrib.opentelemetry import OpenTelemetry
+from recruiter.instruments import AttemptStart, Follower, Instrument
+from recruiter.web.server import served
+
+
+class Traced:
+    """A provider that keeps what it exports."""
+
+    def __init__(self) -> None:
+        self.exporter = InMemorySpanExporter()
+        self.provider = TracerProvider()
+        self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+
+    @property
+    def spans(self) -> tuple[ReadableSpan, ...]:
+        return tuple(span for span in self.exporter.get_finished_spans() if " http " not in span.name)
+
+    def named(self, name: str) -> list[ReadableSpan]:
+        return [span for span in self.spans if span.name == name]
+
+    def one(self, name: str) -> ReadableSpan:
+        (span,) = self.named(name)
+        return span
+
+
+def parent_of(span: ReadableSpan) -> int | None:
+    return None if span.parent is None else span.parent.span_id
+
+
+def id_of(span: ReadableSpan) -> int:
+    assert span.context is not None
+    return int(span.context.span_id)
+
+
+def trace_of(span: ReadableSpan) -> int:
+    assert span.context is not None
+    return int(span.context.trace_id)
+
+
+@pytest.fixture
+def traced(recruiter: Recruiter) -> Iterator[Traced]:
+    made = Traced()
+    recruiter.instrument(OpenTelemetry(made.provider))
+    yield made
+    made.provider.shutdown()
+
+
+class TestFromARequestToItsJobs:
+    def test_one_trace_with_the_right_parents(self, recruiter: Recruiter, traced: Traced) -> None:
+        """Given a FastAPI application that enqueues a job, which fails once and then enqueues another, when a browser
+        asks for it, then the request, the making of both jobs and each attempt are one trace."""
+
+        @recruiter.task(retry=RetryManyTimes(2, "0s"))
+        def charge(order: int) -> str | None:
+            with trace.get_tracer("shop", tracer_provider=traced.provider).start_as_current_span("ask the bank"):
+                if current_job.attempt == 1:
+                    raise ConnectionError(f"order {order}: no answer")
+            receipt.enqueue(order)
+            return current_job.trace_id
+
+        @recruiter.task(group="mail")
+        async def receipt(order: int) -> int:
+            return order
+
+        app = FastAPI()
+
+        @app.post("/order")
+        async def order() -> str:
+            return str((await charge.aenqueue(7)).id)
+
+        FastAPIInstrumentor.instrument_app(app, tracer_provider=traced.provider)
+        with served(app) as address:
+            id = httpx.post(f"{address}order", trust_env=False).json()
+        recruiter.run_all(charge)
+        recruiter.run_all(receipt)
+
+        request = traced.one("POST /order")
+        sent, sent_on = traced.one("send charge"), traced.one("send receipt")
+        first, second = traced.named("process charge")
+        received = traced.one("process receipt")
+        assert {trace_of(span) for span in traced.spans} == {trace_of(request)}
+        assert parent_of(request) is None
+        assert parent_of(sent) == id_of(request)
+        assert parent_of(first) == parent_of(second) == id_of(sent)
+        assert [parent_of(span) for span in traced.named("ask the bank")] == [id_of(first), id_of(second)]
+        assert parent_of(sent_on) == id_of(second)
+        assert parent_of(received) == id_of(sent_on)
+        assert (sent.kind, first.kind) == (SpanKind.PRODUCER, SpanKind.CONSUMER)
+        facts = dict(first.attributes or {})
+        assert facts["messaging.message.id"] == id == dict(sent.attributes or {})["messaging.message.id"]
+        assert (facts["recruiter.job.attempt"], facts["recruiter.job.outcome"]) == (1, "retried")
+        assert facts["error.type"] == "ConnectionError"
+        assert first.status.status_code is StatusCode.ERROR
+        assert first.events[0].name == "exception"
+        assert dict(second.attributes or {})["recruiter.job.outcome"] == "succeeded"
+        assert second.status.status_code is StatusCode.UNSET
+        ended = recruiter.find(recruiter.jobs.id_of(id))
+        assert ended.result == trace.format_trace_id(trace_of(request))
+
+    def test_many_jobs_are_sent_in_one_span(self, recruiter: Recruiter, traced: Traced) -> None:
+        @recruiter.task
+        def add(a: int) -> int:
+            return a
+
+        add.enqueue_many([(1,), (2,), (3,)])
+        recruiter.run_all(add)
+        sent = traced.one("send add")
+        assert dict(sent.attributes or {})["messaging.batch.message_count"] == 3
+        assert [parent_of(span) for span in traced.named("process add")] == [id_of(sent)] * 3
+
+    def test_every_way_to_make_a_job_is_traced(self, recruiter: Recruiter, traced: Traced) -> None:
+        @recruiter.task
+        def add(a: int) -> int:
+            return a
+
+        with trace.get_tracer("test", tracer_provider=traced.provider).start_as_current_span("here"):
+            ended = add.job(0).here().execute()
+            add.enqueue(1)
+            add.create(2)
+            add.job(3).with_id("three").enqueue()
+            add.create_many([(4,)])
+            add.enqueue_many([(5,)], ids=["five"])
+            recruiter.create("add", {"a": 6})
+            recruiter.recover(ended.id)
+            with recruiter.store.client.start_session() as session:
+                add.job(7).enqueue(session=session)
+        recruiter.run_all(add)
+        here = traced.one("here")
+        assert len(traced.named("process add")) == 9
+        assert len(traced.named("send add")) == 8
+        assert {trace_of(span) for span in traced.spans} == {trace_of(here)}
+
+    def test_a_job_that_was_made_outside_of_any_trace_begins_one(self, recruiter: Recruiter, traced: Traced) -> None:
+        @recruiter.task
+        def add() -> None: ...
+
+        recruiter.store.scheduled.collection.insert_one({"task": "add"})  # as another program would
+        recruiter.flush_jobs_synchronously()
+        assert parent_of(traced.one("process add")) is None
+
+    def test_another_program_may_say_which_trace_it_belongs_to(self, recruiter: Recruiter, traced: Traced) -> None:
+        @recruiter.task
+        def add() -> str | None:
+            return current_job.trace_id
+
+        parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+        document = {"_id": "theirs", "task": "add", "trace_context": {"traceparent": parent}}
+        recruiter.store.scheduled.collection.insert_one(document)
+        recruiter.flush_jobs_synchronously()
+        assert parent_of(traced.one("process add")) == 0xB7AD6B7169203331
+        assert recruiter.find("theirs").result == "0af7651916cd43dd8448eb211c80319c"
+
+    @pytest.mark.parametrize("odd", ["text", 7, {"traceparent": 7}, {"traceparent": "00-x"}, {"a": "x" * 9000}, []])
+    def test_a_context_that_makes_no_sense_is_none(self, recruiter: Recruiter, traced: Traced, odd: object) -> None:
+        @recruiter.task
+        def add() -> int:
+            return 3
+
+        document = {"_id": "theirs", "task": "add", "trace_context": odd}
+        recruiter.store.scheduled.collection.insert_one(document)
+        recruiter.flush_jobs_synchronously()
+        assert recruiter.find("theirs").result == 3
+        assert parent_of(traced.one("process add")) is None
+
+    def test_baggage_travels_too(self, recruiter: Recruiter, traced: Traced) -> None:
+        del traced
+
+        @recruiter.task
+        def whose() -> str:
+            return str(baggage.get_baggage("tenant"))
+
+        token = context.attach(baggage.set_baggage("tenant", "acme"))
+        try:
+            job = whose.enqueue()
+        finally:
+            context.detach(token)
+        recruiter.run_all(whose)
+        assert job.result() == "acme"
+
+    def test_how_attempts_end(self, recruiter: Recruiter, traced: Traced) -> None:
+        @recruiter.task
+        def fail() -> None:
+            raise ValueError("no good")
+
+        @recruiter.task
+        def later() -> None:
+            raise RetryLater("1 hour")
+
+        fail.enqueue()
+        later.enqueue()
+        recruiter.run_all(fail)
+        recruiter.run_all(later)
+        outcomes = {span.name: dict(span.attributes or {})["recruiter.job.outcome"] for span in traced.spans[-2:]}
+        assert outcomes == {"process fail": "failed", "process later": "snoozed"}
+        assert traced.one("process later").status.status_code is StatusCode.UNSET
+
+    def test_a_call_that_fails_says_so(self, recruiter: Recruiter, traced: Traced) -> None:
+        with pytest.raises(JobNotFound):
+            recruiter.recover("nobody")
+        recruiter.job("add").with_id("one").enqueue()
+        with pytest.raises(Exception, match="exists"):
+            recruiter.job("add").with_id("one").enqueue()
+        assert [span.status.status_code for span in traced.named("send add")] == [StatusCode.UNSET, StatusCode.ERROR]
+
+
+class TestInstruments:
+    def test_without_one_nothing_is_stored(self, recruiter: Recruiter) -> None:
+        job = recruiter.job("add").enqueue()
+        assert "trace_context" not in (recruiter.store.scheduled.document(job.id) or {})
+
+    def test_one_that_raises_harms_no_job_and_is_told(self, recruiter: Recruiter) -> None:
+        class Broken(Instrument):
+            def producing(self, task: str, count: int) -> Follower:  # type: ignore[override]
+                raise RuntimeError(f"producing {task} {count}")
+
+            def stamp(self, job: Job, carrier: dict[str, str]) -> None:
+                raise RuntimeError(f"stamp {job.task} {carrier}")
+
+            def attempt(self, start: AttemptStart) -> Follower:  # type: ignore[override]
+                raise RuntimeError(f"attempt {start.number}")
+
+        told: list[str] = []
+        recruiter.instrument(Broken())
+        recruiter.listen(lambda event: told.append(str(event.fields.get("error"))))
+
+        @recruiter.task
+        def add() -> int:
+            return 3
+
+        job = add.enqueue()
+        recruiter.run_all(add)
+        assert job.result() == 3
+        assert [each for each in told if each != "None"] == [
+            "RuntimeError('producing add 1')",
+            "RuntimeError('stamp add {}')",
+            "RuntimeError('attempt 1')",
+        ]
+
+    def test_what_is_too_much_is_not_stored(self, recruiter: Recruiter) -> None:
+        class Chatty(Instrument):
+            def stamp(self, job: Job, carrier: dict[str, str]) -> None:
+                carrier |= {"traceparent": job.task, "novel": "x" * 10_000, **{f"n{n}": "x" for n in range(100)}}
+
+        recruiter.instrument(Chatty())
+        job = recruiter.job("add").enqueue()
+        stored = (recruiter.store.scheduled.document(job.id) or {})["trace_context"]
+        assert stored["traceparent"] == "add"
+        assert "novel" not in stored
+        assert len(stored) <= 20
