@@ -150,7 +150,9 @@ class TestMonitors:
         @recruiter.task(timeout="10 minutes")
         def report() -> None: ...
 
-        report.job().repeat_with_policy(Cron("0 6 * * *", tz="Europe/Rome")).with_urn("Report:daily").create()
+        report.job().repeat_with_policy(Cron("0 6 * * *", tz="Europe/Rome")).with_urn("Report:daily").when_late(
+            "latest", "7 days"
+        ).create()
         run_due(recruiter, "Report:daily")
         recruiter.run_all(report)
 
@@ -167,7 +169,7 @@ class TestMonitors:
         def report() -> None:
             raise OSError("disk full")
 
-        report.job().repeat_with_policy(Every("1 day")).with_urn("report").create()
+        report.job().repeat_with_policy(Every("1 day")).with_urn("report").when_late("latest", "7 days").create()
         run_due(recruiter, "report")
         recruiter.run_all(report)
         told = kept.of("check_in")
