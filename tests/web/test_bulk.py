@@ -98,8 +98,12 @@ def test_a_large_action_is_answered_soon_and_watched_to_its_end(
     """Given 1,200 waiting jobs and a console that waits for nobody, when all are cancelled, then the answer says that
     it goes on, the page asks again by itself, and the end says how many, also in the record of actions."""
     monkeypatch.setattr(Bulks.__init__, "__defaults__", (0.0,))
-    for _ in range(3):
-        recruiter.send_many([recruiter.job("add", {"a": number}).build() for number in range(400)])
+
+    @recruiter.task
+    def add(a: int) -> int:
+        return a
+
+    add.enqueue_many([(number,) for number in range(1_200)])
     client = console(actions=True)
     page = client.post("do", data={"what": "verb=cancel&task=add"}, headers={"hx-request": "true"})
     assert 'hx-trigger="load delay:1s"' in page.text
