@@ -47,6 +47,7 @@ MUTANTS = (
         _LEAD,
         "        self._store.roster.raise_term(mine.term)\n",
         "",
+        "tests/steps/test_lead.py",
     ),
     Mutant(
         "leads_before_raise",
@@ -61,6 +62,7 @@ MUTANTS = (
         _LEAD,
         "        self._doubted = True\n",
         "        pass\n",
+        "tests/steps/test_lead.py",
     ),
     Mutant(
         "assign_any_term",
@@ -68,6 +70,7 @@ MUTANTS = (
         _ROSTER,
         '                {"_id": worker, "ready": True, "term": {"$lte": term}},\n',
         '                {"_id": worker, "ready": True},\n',
+        "tests/store/test_roster_protocol.py",
     ),
     Mutant(
         "ready_before_term",
@@ -75,6 +78,7 @@ MUTANTS = (
         _ROSTER,
         'fresh = {"ready": False,',
         'fresh = {"ready": True,',
+        "tests/store/test_roster_protocol.py",
     ),
     Mutant(
         "holder_per_process",
@@ -90,6 +94,7 @@ MUTANTS = (
         "store/collections/leases.py",
         "        return self._touch(term, holder, session)\n",
         "        return True\n",
+        "tests/steps/test_repeat.py",
     ),
     Mutant(
         "dead_leaders_session",
@@ -106,6 +111,7 @@ MUTANTS = (
         _TRANSACTIONS,
         '                raise Superseded(f"worker {worker} is no longer on the roster; its results were dropped")\n',
         "                self._write(batch, session)\n                return Holding([], 0)\n",
+        "tests/store/test_transactions.py",
     ),
     Mutant(
         "settle_not_held",
@@ -113,6 +119,7 @@ MUTANTS = (
         _TRANSACTIONS,
         "            self._write(batch if released.held is None else batch.only(released.held), session)\n",
         "            self._write(batch, session)\n",
+        "tests/store/test_holds.py",
     ),
     Mutant(
         "delete_apart",
@@ -120,6 +127,7 @@ MUTANTS = (
         _TRANSACTIONS,
         '            scheduled.delete_many({"_id": {"$in": [*batch.archive, *batch.forget]}}, session=session)\n',
         '            scheduled.delete_many({"_id": {"$in": [*batch.archive, *batch.forget]}})\n',
+        "tests/store/test_transactions.py",
     ),
     Mutant(
         "counted_apart",
@@ -183,6 +191,7 @@ MUTANTS = (
         _SCHEDULED,
         '            {"_id": {"$in": list(ids)}, "started_by": None, "lane": {"$ne": CANCELLED_LANE}},\n',
         '            {"_id": {"$in": list(ids)}, "lane": {"$ne": CANCELLED_LANE}},\n',
+        "tests/store/test_holds.py",
     ),
     Mutant(
         "mark_stays",
@@ -198,6 +207,7 @@ MUTANTS = (
         _HELD,
         "        if holding.settled < self._settled or holding.given < self._given:\n            return []\n",
         "",
+        "tests/unit/test_held_jobs.py",
     ),
     Mutant(
         "forgotten_when_sent",
@@ -205,6 +215,7 @@ MUTANTS = (
         _HELD,
         "            self._states.update((id, HeldState.SETTLING) for id, _ in batch)\n",
         "            for id, _ in batch:\n                self._states.pop(id, None)\n",
+        "tests/unit/test_held_jobs.py",
     ),
     Mutant(
         "named_twice",
@@ -214,6 +225,7 @@ MUTANTS = (
         "        states.update(new)\n",
         "        new = [id for id in ids if id not in states]\n"
         "        states.update(dict.fromkeys(new, HeldState.ASSIGNED))\n",
+        "tests/unit/test_held_jobs.py",
     ),
     Mutant(
         "sure_of_unknown_releases",
@@ -287,6 +299,7 @@ MUTANTS = (
         _TRANSACTIONS,
         "            self._scheduled.collection.insert_many(list(by_id.values()), session=session)\n",
         "            self._scheduled.collection.insert_many(list(by_id.values()))\n",
+        "tests/steps/test_repeat.py",
     ),
     Mutant(
         "scheduler_unseen",

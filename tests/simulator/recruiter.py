@@ -17,14 +17,14 @@ from recruiter.steps.rescue import Rescue
 from recruiter.store.collections.limits import Rules
 from tests.simulator.process import Process
 
-LEASE, DEAD_AFTER = 2.0, 3.0
+DEAD_AFTER = 3.0
 
 
 class Recruiter:
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, lease: float) -> None:
         self._process = process
         self._store, self._clock, self._hub = process.store, process.clock, process.hub
-        self._leadership = Leadership(self._store, self._clock, LEASE)
+        self._leadership = Leadership(self._store, self._clock, lease)
         self._rescue = Rescue(self._store, self._clock, DEAD_AFTER, PolicyRegistry())
         self._presence = Presence(self._store, "recruiter", every=2.0)
         self._schedules = SchedulePolicyRegistry()

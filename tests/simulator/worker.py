@@ -74,7 +74,7 @@ class Worker:
             self._end_all(held)
         asked_at = self._hub.now
         runs = [{"job": job.id, "task": "?", "since": run.since} for job, run in self._running.values()]
-        facts = {"running": runs, "draining": False, "prefetch": 1}
+        facts = {"running": runs, "draining": False, "prefetch": self._prefetch()}
         beat = self._store.roster.beat(held.worker, facts, within=DEAD_AFTER / 3)
         if beat is None:
             self._lose(held)
@@ -88,6 +88,10 @@ class Worker:
             self._pass_on_flags(held, beat.holding)
             self._mark_progress(held)
         return HEARTBEAT
+
+    def _prefetch(self) -> int:
+        """Whatever it is, the plan must be right; and two leaders should not always plan the same."""
+        return self._hub.random.choice((0, 1, 3))
 
     def _mark_progress(self, held: HeldJobs) -> None:
         """For people to see; it may come at any time and must change nothing else."""
@@ -180,7 +184,8 @@ class Worker:
         if not batch:
             return 0.2
         try:
-            holding = settle(self._store, held.worker, batch, {"prefetch": 1, "draining": False}, seen=held.seen)
+            facts = {"prefetch": self._prefetch(), "draining": False}
+            holding = settle(self._store, held.worker, batch, facts, seen=held.seen)
         except Superseded:
             held.not_settled(batch)
             self._lose(held)

@@ -57,8 +57,15 @@ class World:
         self._failed: Violation | None = None
 
     def _choose_weather(self) -> Weather:
-        """Some worlds know only one kind of trouble, some all of them, some none."""
+        """Some worlds know only one kind of trouble, some all of them, some none. In some the leaders depose each other
+        all the time, in some calls go wrong all the time."""
         chance = self.hub.random
+        kind = chance.random()
+        self._lease = 0.3 if kind < 0.35 else 2.0
+        if kind < 0.35:
+            return Weather(trouble=chance.choice((0.0, 0.03)), freeze=0.015, longest_freeze=0.8)
+        if kind < 0.5:
+            return Weather(trouble=0.12, crash=0.001)
         whole = Weather(
             trouble=chance.choice((0.0, 0.02, 0.06)),
             crash=chance.choice((0.0, 0.002, 0.006)),
@@ -90,14 +97,14 @@ class World:
     def _play(self) -> None:
         chance = self.hub.random
         self._prepare()
-        for n in range(chance.randint(1, 2)):
-            self._keep(f"recruiter-{n}", lambda process: Recruiter(process).start())
-        for n in range(chance.randint(1, 3)):
+        for n in range(chance.randint(1, 2) if self._lease > 1 else 3):
+            self._keep(f"recruiter-{n}", lambda process: Recruiter(process, self._lease).start())
+        for n in range(chance.randint(1, 3) if self._lease > 1 else 3):
             self._keep(f"worker-{n}", lambda process: Worker(process, self.ledger, chance.randint(1, 2)).start())
         self._produce()
         if chance.random() < 0.3:
             self._step_clocks()
-        self.hub.run(chance.choice((3.0, 6.0)), self._over)
+        self.hub.run(chance.choice((3.0, 6.0)) if self._lease > 1 else 2.5, self._over)
         self._calm = True
         self._pause_scheduler()
         self.hub.run(self.hub.now + _LONGEST_CALM, self._settled)
