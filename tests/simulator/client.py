@@ -347,7 +347,8 @@ class Collection:
                 raise BulkWriteError({"writeErrors": failures})
             return SimpleNamespace(matched_count=matched)
 
-        return self._call("bulk_write", act, session, writes=True)
+        inserts = all(isinstance(request, InsertOne) for request in requests)
+        return self._call("insert" if inserts else "bulk_write", act, session, writes=True)
 
     def _one(self, request: Any, transaction: Transaction | None) -> int:
         if isinstance(request, InsertOne):

@@ -51,6 +51,10 @@ class Ledger:
     def note(self, what: str) -> None:
         self.lines.append(f"{self._hub.now:9.3f} {what}")
 
+    @property
+    def calm(self) -> bool:
+        return not self._child_deaths()
+
     def child_dies(self) -> bool:
         return self._hub.chance(self._child_deaths())
 

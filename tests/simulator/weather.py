@@ -28,6 +28,8 @@ T = TypeVar("T")
 _LATENCY = 0.004
 _BETWEEN_TRIES = 0.02
 _PATIENCE = 20.0
+_WORST, _WORSE = ("roster.bulk_write", "commit"), 20
+"""Calls at which a pause does most harm: what was read before is old by then."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,7 @@ class ProcessNetwork:
         if self._hub.chance(weather.crash):
             self._hit(f"killed at {what}")
             self._threads.die()
-        if self._hub.chance(weather.freeze):
+        if self._hub.chance(weather.freeze * (_WORSE if what in _WORST else 1)):
             self._hit(f"frozen at {what}")
             self._threads.freeze(self._hub.random.uniform(0.1, weather.longest_freeze))
             self._hub.sleep(0.0)

@@ -27,11 +27,13 @@ TASKS = ("flaky", "limited", "once", "plain")
 
 
 class Worker:
-    def __init__(self, process: Process, ledger: Ledger, slots: int) -> None:
+    def __init__(self, process: Process, ledger: Ledger, slots: int, restless: bool) -> None:
         self._process = process
         self._store, self._clock, self._hub = process.store, process.clock, process.hub
         self._ledger = ledger
         self._slots = slots
+        self._restless = restless
+        """Whether it leaves the roster now and then, and comes back under another id."""
         self._policies = PolicyRegistry()
         self._registrations = 0
         self._begin()
@@ -72,6 +74,10 @@ class Worker:
             return self._join(held)
         if self._hub.now - self._beaten_at > DEAD_AFTER - HEARTBEAT:
             self._end_all(held)
+        if self._restless and not self._ledger.calm and self._hub.chance(0.2):
+            self._store.roster.leave(held.worker)
+            self._lose(held)
+            return 0.0
         asked_at = self._hub.now
         runs = [{"job": job.id, "task": "?", "since": run.since} for job, run in self._running.values()]
         facts = {"running": runs, "draining": False, "prefetch": self._prefetch()}
@@ -91,7 +97,7 @@ class Worker:
 
     def _prefetch(self) -> int:
         """Whatever it is, the plan must be right; and two leaders should not always plan the same."""
-        return self._hub.random.choice((0, 1, 3))
+        return self._hub.random.choice((0, 1, 6))
 
     def _mark_progress(self, held: HeldJobs) -> None:
         """For people to see; it may come at any time and must change nothing else."""

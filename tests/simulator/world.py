@@ -100,7 +100,7 @@ class World:
         for n in range(chance.randint(1, 2) if self._lease > 1 else 3):
             self._keep(f"recruiter-{n}", lambda process: Recruiter(process, self._lease).start())
         for n in range(chance.randint(1, 3) if self._lease > 1 else 3):
-            self._keep(f"worker-{n}", lambda process: Worker(process, self.ledger, chance.randint(1, 2)).start())
+            self._keep(f"worker-{n}", self._start_worker)
         self._produce()
         if chance.random() < 0.3:
             self._step_clocks()
@@ -110,6 +110,9 @@ class World:
         self.hub.run(self.hub.now + _LONGEST_CALM, self._settled)
         if self._failed is None:
             self.ledger.check_the_end(URN)
+
+    def _start_worker(self, process: Process) -> None:
+        Worker(process, self.ledger, self.hub.random.randint(1, 3), restless=self._lease < 1).start()
 
     def _over(self) -> bool:
         return self._failed is not None
