@@ -50,13 +50,6 @@ MUTANTS = (
         "tests/steps/test_lead.py",
     ),
     Mutant(
-        "leads_before_raise",
-        "a leader assigns nothing before the term is raised",
-        _LEAD,
-        "        return self._mine is not None and self._raised and not self._doubted\n",
-        "        return self._mine is not None and not self._doubted\n",
-    ),
-    Mutant(
         "unknown_keeps_term",
         "an assignment of unknown outcome costs the term",
         _LEAD,
@@ -328,8 +321,8 @@ MUTANTS = (
         "recovered_twice",
         "a job that was recovered is not recovered again",
         _TRANSACTIONS,
-        'archived, fresh = self._archived.collection, {} if again else {"recovered_as": None}',
-        "archived, fresh = self._archived.collection, dict[str, Any]()",
+        "**({} if again else fresh)}",
+        "}",
         "tests/steps/test_controls.py",
     ),
 )
