@@ -50,6 +50,8 @@ SILENT: dict[type, set[str]] = {
     Recruiter: {
         *("task", "job", "job_of", "every", "declare", "definition_of", "repeatable_job_of", "scheduler"),
         *("handle", "listen", "point_at", "close", "on_became_master", "on_stept_back"),
+        # A flow is put together; `start` and `astart` store it.
+        *("flow", "chain", "fan_out"),
         # What the builder delegates to; its own last words have async forms.
         *("send", "send_encoded", "send_many", "send_once", "send_unused", "run_here"),
     },
