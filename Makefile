@@ -7,7 +7,7 @@ AT_ONCE ?= 4
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check reference docs bench chaos simulate mutants fuzz clean
+.PHONY: help install demo test check reference docs bench chaos simulate mutants effects fuzz clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -59,6 +59,9 @@ simulate: $(STAMP) ## run the real steps in SEEDS small worlds with a virtual cl
 
 mutants: $(STAMP) ## leave out one rule of the source at a time, and see that a check catches each
 	$(BIN)/python -m tests.mutants
+
+effects: $(STAMP) ## 2,000 jobs count in their own transactions under kills, freezes and step-downs: the sum must be exact
+	$(BIN)/python benchmarks/exactly_once.py
 
 fuzz: $(STAMP) ## put 3,000 hostile documents into every collection beside a fleet at work
 	RECRUITER_FUZZ=3000 $(BIN)/pytest -q -s tests/processes/test_hostile_documents.py

@@ -3,6 +3,7 @@
 from recruiter.app import Recruiter, current_job
 from recruiter.clock import StoppedClock
 from recruiter.current import track
+from recruiter.domain.checkpoints import Checkpoint, SignalWait
 from recruiter.domain.flow.step import FlowState
 from recruiter.domain.job import ArchivedJob, Cancellation, Execution, Job, JobId, JobReport
 from recruiter.domain.progress import LogLine, StatusEntry
@@ -39,10 +40,12 @@ from recruiter.errors import (
     InvalidTarget,
     JobBlockedOthers,
     JobCancelled,
+    JobEnded,
     JobExists,
     JobFailed,
     JobNotFound,
     JobOutOfMemory,
+    JobPauses,
     JobsRefused,
     JobTimedOut,
     JobTooLarge,
@@ -51,6 +54,7 @@ from recruiter.errors import (
     NoServerBinary,
     NotAlone,
     NotAReplicaSet,
+    PayloadSealed,
     ReadOnly,
     RecruiterError,
     ResultTimeout,
@@ -59,12 +63,14 @@ from recruiter.errors import (
     ServerDidNotStart,
     ServerTooOld,
     SettingsError,
+    SignalTimeout,
     StoreError,
     StoreRefused,
     StoreUnreachable,
     Superseded,
     TaskExists,
     TooManyViewers,
+    TransactionRepeats,
     UnknownTask,
     UnreadableDocument,
     UnsupportedValue,
@@ -74,6 +80,7 @@ from recruiter.events import Event
 from recruiter.flow import Flow, FlowHandle, Step
 from recruiter.repeatable import RepeatableJob, SchedulerHandle
 from recruiter.results import JobHandle
+from recruiter.store.payload import PayloadCodec
 from recruiter.task import Task
 from recruiter.views.flows import FlowReport, StepReport
 from recruiter.workable import Workable
@@ -83,6 +90,7 @@ __all__ = [
     "Archive",
     "ArchivedJob",
     "Cancellation",
+    "Checkpoint",
     "CommandFailed",
     "Conditions",
     "Count",
@@ -114,6 +122,7 @@ __all__ = [
     "Job",
     "JobBlockedOthers",
     "JobCancelled",
+    "JobEnded",
     "JobExists",
     "JobFailed",
     "JobFilter",
@@ -121,6 +130,7 @@ __all__ = [
     "JobId",
     "JobNotFound",
     "JobOutOfMemory",
+    "JobPauses",
     "JobReport",
     "JobSummary",
     "JobTimedOut",
@@ -135,6 +145,8 @@ __all__ = [
     "NotAlone",
     "Overlap",
     "Page",
+    "PayloadCodec",
+    "PayloadSealed",
     "ReadOnly",
     "Recruiter",
     "RecruiterError",
@@ -153,6 +165,8 @@ __all__ = [
     "ServerDidNotStart",
     "ServerTooOld",
     "SettingsError",
+    "SignalTimeout",
+    "SignalWait",
     "State",
     "StatusEntry",
     "Step",
@@ -166,6 +180,7 @@ __all__ = [
     "TaskExists",
     "TimeTable",
     "TooManyViewers",
+    "TransactionRepeats",
     "UnknownTask",
     "UnreadableDocument",
     "UnsupportedValue",

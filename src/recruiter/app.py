@@ -48,8 +48,10 @@ from recruiter.settings import Settings
 from recruiter.steps.cancel import cancel
 from recruiter.steps.recover import checked_moment, job_anew, recover
 from recruiter.steps.remove import remove
+from recruiter.steps.signal import checked_signal, not_signalled, signal
 from recruiter.store.in_session import Session, aperform, is_async, perform
 from recruiter.store.open import TargetLike
+from recruiter.store.payload import SIGNALS, PayloadCodec
 from recruiter.task import AsRepeated, AsTask, Task
 from recruiter.views.analytics import By, analyse, count
 from recruiter.views.explain import explain
@@ -72,11 +74,20 @@ class Recruiter(Producer):
     `target` is where MongoDB is: `127.0.0.1:27017`, `host/database` or a full URI; or a `MongoClient` of yours or one
     of its databases, which is used and left open. Without one, the environment variable RECRUITER_TARGET or the
     settings file says it. `server_timeout` is how long calls wait for MongoDB before they raise StoreUnreachable;
-    without one, RECRUITER_SERVER_TIMEOUT or the settings file says it, or it is 30 seconds.
+    without one, RECRUITER_SERVER_TIMEOUT or the settings file says it, or it is 30 seconds. With a `codec`, such as
+    `recruiter.crypto.AesGcm`, arguments and results are encrypted or compressed before they are stored, all but the
+    arguments with the names in `clear`.
     """
 
-    def __init__(self, target: TargetLike | None = None, *, server_timeout: DurationLike | None = None) -> None:
-        super().__init__(target, server_timeout=server_timeout)
+    def __init__(
+        self,
+        target: TargetLike | None = None,
+        *,
+        server_timeout: DurationLike | None = None,
+        codec: PayloadCodec | None = None,
+        clear: Iterable[str] = (),
+    ) -> None:
+        super().__init__(target, server_timeout=server_timeout, codec=codec, clear=clear)
         self._declared: dict[str, RepeatableJob] = {}
 
     # -- tasks ---------------------------------------------------------------------------------------------------
@@ -192,6 +203,35 @@ class Recruiter(Producer):
         cancel(self.store, self.clock, meant(self.store, id), by, reason)
 
     acancel = async_face(cancel)
+
+    def signal(self, id: JobId, name: str, data: Any = None, *, session: Session | None = None) -> None:
+        """Tells a job something: `recruiter.signal(job.id, "approved", {"by": "ada"})`. A job that waits for it
+        (`current_job.wait_for("approved")`) goes on with the data; one that will wait for it finds it there.
+
+        Returns when it is durable; with a `session` it is part of the caller's own transaction. Raises JobNotFound when
+        the job has ended, or never was, InvalidName, UnsupportedValue, JobTooLarge and InvalidSession.
+        """
+        name, stored = self._checked_signal(name, data)
+        job = meant(self.store, id)
+        if session is None:
+            signal(self.store, job, name, stored)
+            self.after_send()
+        elif not perform(self.store, session, lambda here: here.signal(job, name, stored, self.clock.now())):
+            raise not_signalled(self.store, job, name)
+
+    async def asignal(self, id: JobId, name: str, data: Any = None, *, session: Session | None = None) -> None:
+        """Like `signal`, without blocking the event loop. The session may be of an AsyncMongoClient."""
+        if session is None or not is_async(session):
+            await in_a_thread(self.signal, id, name, data, session=session)
+            return
+        name, stored = self._checked_signal(name, data)
+        job = await in_a_thread(meant, self.store, id)
+        if not await aperform(self.store, session, lambda here: here.signal(job, name, stored, self.clock.now())):
+            raise await in_a_thread(not_signalled, self.store, job, name)
+
+    def _checked_signal(self, name: str, data: Any) -> tuple[str, Any]:
+        text, stored = checked_signal(name, data)
+        return text, self.payload.seal(SIGNALS, stored)
 
     def recover(
         self, id: JobId, *, schedule_at: datetime | None = None, session: Session | None = None
@@ -464,7 +504,7 @@ class Recruiter(Producer):
 
     @property
     def _crew(self) -> InlineApplication:
-        return InlineApplication(self.registry, self.policies, self.schedules, self._executor_of)
+        return InlineApplication(self.registry, self.policies, self.schedules, self._executor_of, self.payload)
 
     @cached_property
     def _calling(self) -> Inline:

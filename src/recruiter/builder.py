@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Generic, Self, TypeVar, Unpack
+from typing import Any, Generic, Self, TypeVar, Unpack, cast
 
 from recruiter.async_face import in_a_thread, in_its_own_thread
 from recruiter.domain.duration import DurationLike, to_timedelta
@@ -17,6 +17,7 @@ from recruiter.domain.retry.decision import after
 from recruiter.domain.schedule.occurrences import SchedulePolicy
 from recruiter.domain.schedule.scheduler import Overlap
 from recruiter.domain.text import shown
+from recruiter.domain.uniqueness import Uniqueness, Until
 from recruiter.errors import InvalidArguments, InvalidJob, RecruiterError
 from recruiter.producer import JobSender
 from recruiter.repeatable import RepeatableJob
@@ -24,7 +25,7 @@ from recruiter.results import JobHandle
 from recruiter.store.codec import new_id
 from recruiter.store.collections.creations import content_id
 from recruiter.store.connection import answered_within
-from recruiter.store.in_session import Creation, InSession, Session, Steps, aperform, is_async, perform
+from recruiter.store.in_session import Creation, InSession, Session, Steps, UniqueJob, aperform, is_async, perform
 from recruiter.views.find import check_id
 
 R = TypeVar("R")
@@ -115,6 +116,33 @@ class JobBuilder(HasOptions, Generic[R]):
             )
         return self._changed(expires=None)._with(expires_at=moment.astimezone(UTC))
 
+    def unique(self, key: str | None = None, until: Until = "ended") -> Self:
+        """Not made while there is one like it: the handle's `created` says so, and its `id` is that of the job that
+        there is. It is like another if task and arguments are the same, or with a `key` task and key.
+
+        `until="ended"`: as long as the first has not ended. `until="started"`: as long as no worker has been given it,
+        so that a change after that is not missed. A duration: for so long after the first was made, whatever became of
+        it. Any number of producers may do so at once. Raises InvalidJob, InvalidName, InvalidDuration.
+        """
+        return self._changed(unique=cast(Until, Uniqueness.until(until, key)))
+
+    def debounce(self, delay: DurationLike, key: str | None = None, at_most: DurationLike | None = None) -> Self:
+        """Runs when nobody has made another for so long: each call puts it off, and the last arguments win. With
+        `at_most` it is not put off longer than that after the first call. One for each task, or with a `key` for
+        each key. The handle's `created` is false when there was one, which has these arguments now.
+
+        Raises InvalidName, InvalidDuration.
+        """
+        return self._changed(unique=cast(Until, Uniqueness.debounce(delay, key, at_most)))
+
+    def throttle(self, period: DurationLike, key: str | None = None) -> Self:
+        """Starts at most once in a period: the first at once, and of all that are made before the period is over one
+        more, at its end, with the last arguments. One for each task, or with a `key` for each key.
+
+        Raises InvalidName, InvalidDuration.
+        """
+        return self._changed(unique=cast(Until, Uniqueness.throttle(period, key)))
+
     def enqueue(self, *, session: Session | None = None, server_timeout: DurationLike | None = None) -> JobHandle[R]:
         """Makes the job in the background. Returns when it is durable.
 
@@ -123,6 +151,8 @@ class JobBuilder(HasOptions, Generic[R]):
         """
         with answered_within(server_timeout), self._producing():
             job, draft = self._in_the_background().made(), self._draft
+            if draft.options.unique is not None:
+                return self._met(self._sender.send_unique([self.unique_job(job)], session))
             if session is not None:
                 return self._handle(job, perform(self._sender.store, session, self._enqueued(job)))
             if draft.id is not None:
@@ -137,6 +167,10 @@ class JobBuilder(HasOptions, Generic[R]):
             return await in_a_thread(self.enqueue, session=session, server_timeout=server_timeout)
         with answered_within(server_timeout), self._producing():
             job = await in_a_thread(self._in_the_background().made)
+            if self._draft.options.unique is not None:
+                unique = self.unique_job(job)
+                store = self._sender.store
+                return self._met(await aperform(store, session, lambda here: here.enqueue_unique([unique])))
             return self._handle(job, await aperform(self._sender.store, session, self._enqueued(job)))
 
     def execute(self, *, session: Session | None = None, server_timeout: DurationLike | None = None) -> JobHandle[R]:
@@ -196,6 +230,38 @@ class JobBuilder(HasOptions, Generic[R]):
                 raise error
         return self._sender.handle(job.id, self._draft.returns)
 
+    @property
+    def is_unique(self) -> bool:
+        """Whether it may meet another of the same key."""
+        return self._draft.options.unique is not None
+
+    def unique_if(self, unique: bool | Until) -> Self:
+        """As the option `unique` of tasks says it."""
+        return self._changed(unique=unique)
+
+    def unique_job(self, job: Job) -> UniqueJob:
+        """This job with its key. Raises InvalidJob for one with an id of the user's own."""
+        draft, wanted = self._draft, self._draft.options.unique
+        assert wanted is not None
+        if draft.id is not None:
+            raise InvalidJob(f"{draft.task}: a job is unique by its key or by an id of your own, not by both")
+        if wanted.replaces and draft.options.at_most_once:
+            raise InvalidJob(f"{draft.task}: an at-most-once job cannot be debounced or throttled")
+        if wanted.key is not None:
+            own = f"{draft.task}/{wanted.key}"
+        elif wanted.replaces:
+            own = draft.task if draft.method == DEFAULT_METHOD else f"{draft.task}.{draft.method}"
+        else:
+            own = content_id(draft.task, draft.args, draft.method)
+        kind = wanted.manner if wanted.replaces else "unique"
+        return UniqueJob(replace(job, debounced=wanted.replaces), f"{kind}:{own}", wanted)
+
+    def _met(self, answers: list[tuple[JobId, bool] | RecruiterError]) -> JobHandle[R]:
+        (answer,) = answers
+        if isinstance(answer, RecruiterError):
+            raise answer
+        return self._created([answer])
+
     def _created(self, answers: list[tuple[JobId, bool]]) -> JobHandle[R]:
         ((id, created),) = answers
         return self._sender.handle(id, self._draft.returns, created=created)
@@ -240,7 +306,7 @@ class JobBuilder(HasOptions, Generic[R]):
         return Job(
             id=draft.id if draft.id is not None else new_id(),
             task=draft.task,
-            args=draft.args,
+            args=self._sender.payload.seal_arguments(draft.task, draft.args),
             created_at=now,
             scheduled_at=due,
             method=draft.method,

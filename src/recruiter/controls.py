@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from recruiter.async_face import async_face
 from recruiter.domain.duration import DurationLike
 from recruiter.domain.names import check_name, check_remark, check_text
+from recruiter.domain.planning.fair import FairShare
 from recruiter.domain.planning.limits import Limit
 from recruiter.domain.planning.needs import AmountLike
 from recruiter.domain.schedule.scheduler import Pause
@@ -80,6 +81,24 @@ class Controls:
         return _resume(self._store(), f"group:{check_name('group', group)}")
 
     aresume_group = async_face(resume_group)
+
+    def share_group(
+        self, group: str, by: str = "owner", *, weights: Mapping[str, float] | None = None, set_by: str | None = None
+    ) -> FairShare:
+        """Shares a group fairly: its jobs take turns by their `owner` or `key`, so that the pile of one tenant does not
+        hold up another. A tenant with weight 3 gets three turns where others get one. Raises SettingsError."""
+        check_remark(set_by, None)
+        share = FairShare.of(by, weights)
+        self._store().limits.share(check_name("group", group), share, set_by, self._now())
+        return share
+
+    ashare_group = async_face(share_group)
+
+    def unshare_group(self, group: str) -> bool:
+        """Its jobs run by priority and time again, whoever they belong to. False when it was not shared."""
+        return self._store().limits.unshare(check_name("group", group))
+
+    aunshare_group = async_face(unshare_group)
 
     def block_starts(self, *, by: str | None = None, reason: str | None = None) -> None:
         """Blocks all starts: no job starts anywhere until starts are allowed again. Running jobs continue.

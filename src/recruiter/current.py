@@ -17,26 +17,60 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from contextvars import ContextVar
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Protocol, TypeVar
 
-from recruiter.async_face import in_its_own_thread
+from recruiter.async_face import in_a_thread, in_its_own_thread
+from recruiter.domain.arguments.check import Signature
+from recruiter.domain.arguments.values import from_bson
+from recruiter.domain.checkpoints import Checkpoint, Signal, SignalWait, check_checkpoint
+from recruiter.domain.duration import DurationLike, humanize, to_timedelta
 from recruiter.domain.job import Execution, Job, JobId
-from recruiter.domain.retry.decision import Failure, RetryPolicy, is_last
+from recruiter.domain.retry.decision import Failure, RetryPolicy, after, is_last
 from recruiter.domain.trace_context import trace_id_of
-from recruiter.errors import InvalidArguments, NoCurrentJob, RecruiterError
+from recruiter.errors import InvalidArguments, JobPauses, NoCurrentJob, RecruiterError, SignalTimeout
 from recruiter.instruments import Following
 from recruiter.log import JobContext
 from recruiter.programs import LONGEST_OUTPUT, CommandResult, OnLine, Program, end_all
 from recruiter.progress import AttemptProgress, OnProgress, ignore_progress
 
+if TYPE_CHECKING:
+    from pymongo import AsyncMongoClient, MongoClient
+    from pymongo.asynchronous.client_session import AsyncClientSession
+    from pymongo.client_session import ClientSession
+
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 _making = threading.Lock()
 """For what an attempt gets only when it asks for it; seldom, so that one will do for all."""
+
+
+class Checkpoints(Protocol):
+    """What a job has done for good, in this run and before."""
+
+    def find(self, name: str) -> Checkpoint | None: ...
+
+    def begin(self) -> None: ...
+
+    def keep(self, name: str, value: Any, returns: Any = Any) -> Checkpoint: ...
+
+    def result(self, checkpoint: Checkpoint, returns: Any = Any) -> Any: ...
+
+    def next_name(self, what: str) -> str: ...
+
+    def slept(self, name: str) -> list[dict[str, Any]]: ...
+
+    def signal(self, name: str, number: int) -> Signal | None: ...
+
+    def waiting(self, checkpoint: str) -> SignalWait | None: ...
+
+    def timed_out(self, name: str) -> None: ...
 
 
 class Runner(Protocol):
@@ -55,17 +89,32 @@ class Runner(Protocol):
 
     def stop_asked(self) -> bool: ...
 
+    def now(self) -> datetime: ...
+
+    def stored_result(self, document: Mapping[str, Any], value: Any) -> Any: ...
+
+    def checkpoints(self, attempt: Attempt) -> Checkpoints: ...
+
+    def transaction(
+        self, attempt: Attempt, client: MongoClient[Any] | None
+    ) -> AbstractContextManager[ClientSession]: ...
+
+    def atransaction(
+        self, attempt: Attempt, client: AsyncMongoClient[Any]
+    ) -> AbstractAsyncContextManager[AsyncClientSession]: ...
+
 
 class Attempt:
     """One run of a job. Cheap to make: everything is found out, and made, when somebody asks."""
 
     __slots__ = (
-        *("document", "following", "log_context", "on_progress", "over", "programs", "runner", "said", "started_at"),
+        *("checkpoints", "document", "following", "log_context", "on_progress", "over", "programs", "result"),
+        *("run", "runner", "said", "started_at", "stored_result"),
     )
 
     def __init__(
         self,
-        document: Mapping[str, Any],
+        document: dict[str, Any],
         started_at: datetime,
         runner: Runner,
         on_progress: OnProgress = ignore_progress,
@@ -81,6 +130,13 @@ class Attempt:
         self.over = False
         self.following: Following | None = None
         """The instruments that follow it; None where there are none."""
+        self.run: Any = None
+        """What the runner needs to write on the job itself, from the first time on that it does."""
+        self.checkpoints: Any = None
+        """Likewise, for what it does once."""
+        self.result: Any = None
+        """What `set_result` was told, and the same as it is stored."""
+        self.stored_result: Any = None
         self.log_context: JobContext | None = None
         """What its log lines are marked with; None as long as it has logged nothing."""
 
@@ -259,6 +315,128 @@ class CurrentJob:
         """A line, or several, for the log of this job. The last 500 are kept, up to 64 KiB in all."""
         self._attempt.progress().log(str(text))
 
+    # -- what survives -------------------------------------------------------------------------------------------
+
+    def once(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Calls the function once in the life of this job, and keeps what it returns: `charge_id =
+        current_job.once("charge", charge_card, order)`.
+
+        The result is stored with the job, durably, before `once` returns. When the job runs again, after a crash or by
+        its retry policy, the stored result is returned and nothing is called. If the function raises, nothing is
+        kept. If the process dies inside the function, or before the result is stored, it is called again: only the
+        function itself can prevent that, for example with `current_job.id` as an idempotency key.
+
+        Names are unique in a job: in a loop, make each its own. Raises UnsupportedValue or JobTooLarge when the result
+        cannot be stored, in this run and in each later one; the function is not called again. Raises Superseded when
+        the job is not this worker's any more.
+        """
+        checkpoints = self._checkpoints(name)
+        returns, kept = _returns(function), checkpoints.find(name)
+        if kept is None:
+            checkpoints.begin()
+            kept = checkpoints.keep(name, function(*args, **kwargs), returns)
+        value: R = checkpoints.result(kept, returns)
+        return value
+
+    async def aonce(self, name: str, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Like `once`, for an `async def`: `await current_job.aonce("charge", charge_card, order)`."""
+        checkpoints = self._checkpoints(name)
+        returns, kept = _returns(function), checkpoints.find(name)
+        if kept is None:
+            await in_a_thread(checkpoints.begin)
+            kept = await in_a_thread(checkpoints.keep, name, await function(*args, **kwargs), returns)
+        value: R = checkpoints.result(kept, returns)
+        return value
+
+    def sleep(self, duration: DurationLike) -> None:
+        """Lets so much time pass without occupying a slot: the job leaves its worker, and is run again, from its
+        beginning, when the time is over; then this call returns at once. No attempt is counted.
+
+        The code before it runs again: do with `once` what must not be done twice. Works for days as for seconds, and
+        survives every restart. Raises InvalidDuration.
+        """
+        delay = to_timedelta(duration)
+        checkpoints = self._checkpoints()
+        name = checkpoints.next_name("sleep")
+        if checkpoints.find(name) is None:
+            raise JobPauses(f"it sleeps for {humanize(delay)}", delay=delay, checkpoints=checkpoints.slept(name))
+
+    async def asleep(self, duration: DurationLike) -> None:
+        """Like `sleep`, in an `async def`."""
+        self.sleep(duration)
+
+    def wait_for(self, signal: str, timeout: DurationLike | None = None) -> Any:
+        """Waits until somebody calls `recruiter.signal(job_id, "approved", {…})`, and returns what was given there.
+
+        The job leaves its worker meanwhile, and is run again, from its beginning, when the signal comes; then this call
+        returns at once. A signal may come before the job waits for it. The second wait for the same name takes the
+        second signal. Raises SignalTimeout when none comes within `timeout`. See `sleep` for what runs again.
+        """
+        delay = None if timeout is None else to_timedelta(timeout)
+        checkpoints = self._checkpoints(signal)
+        name = checkpoints.next_name(f"wait_for {signal}")
+        number = int(name.rpartition(" ")[2])
+        kept = checkpoints.find(name)
+        if kept is None:
+            came = checkpoints.signal(signal, number)
+            if came is None:
+                self._wait(checkpoints, name, signal, number, delay)
+            checkpoints.begin()
+            kept = checkpoints.keep(name, None if came is None else from_bson(came.data))
+        if kept.problem is not None:
+            raise SignalTimeout(f"job {self.id!r} waited for the signal {signal!r}, and none came in time")
+        return checkpoints.result(kept)
+
+    async def await_for(self, signal: str, timeout: DurationLike | None = None) -> Any:
+        """Like `wait_for`, without blocking the event loop."""
+        return await in_a_thread(self.wait_for, signal, timeout)
+
+    def _wait(self, checkpoints: Checkpoints, name: str, signal: str, number: int, delay: timedelta | None) -> NoReturn:
+        attempt = self._attempt
+        now = attempt.runner.now()
+        wait = checkpoints.waiting(name)
+        if wait is None:
+            wait = SignalWait(signal, now, None if delay is None else after(now, delay), name)
+        if wait.until is not None and wait.until <= now:
+            checkpoints.begin()
+            checkpoints.timed_out(name)
+            raise SignalTimeout(f"job {self.id!r} waited for the signal {signal!r}, and none came in time")
+        told = f"it waits for the signal {signal!r}"
+        raise JobPauses(told, until=wait.until, waits_for=wait, signal=(signal, number))
+
+    def _checkpoints(self, name: str | None = None) -> Checkpoints:
+        if name is not None:
+            check_checkpoint("the name of a checkpoint or a signal", name)
+        attempt = self._attempt
+        return attempt.runner.checkpoints(attempt)
+
+    # -- its own transaction -------------------------------------------------------------------------------------
+
+    def transaction(self, client: MongoClient[Any] | None = None) -> AbstractContextManager[ClientSession]:
+        """What the job writes with this session and the end of the job are committed together, or not at all:
+        `with current_job.transaction() as session: orders.update_one(…, session=session)`.
+
+        The session is of your `client`, or without one of the recruiter's own (`session.client`). When the block is
+        left, the job has succeeded, for good: nothing that happens after it changes that. Its result is what
+        `set_result` was told inside the block. A worker that has lost the job cannot commit. If the transaction meets
+        another one, or MongoDB changes its primary, the whole job is run again, and no attempt is counted. An error in
+        the block rolls everything back, and the attempt has failed.
+        """
+        attempt = self._attempt
+        return attempt.runner.transaction(attempt, client)
+
+    def atransaction(self, client: AsyncMongoClient[Any]) -> AbstractAsyncContextManager[AsyncClientSession]:
+        """Like `transaction`, in an `async def`: `async with current_job.atransaction(client) as session:`."""
+        attempt = self._attempt
+        return attempt.runner.atransaction(attempt, client)
+
+    def set_result(self, value: Any) -> None:
+        """The result of a job that ends in its own transaction: call it inside the block. What the function returns
+        after the commit comes too late. Raises UnsupportedValue."""
+        attempt = self._attempt
+        attempt.stored_result = attempt.runner.stored_result(attempt.document, value)
+        attempt.result = value
+
     # -- programs ------------------------------------------------------------------------------------------------
 
     def run_process(
@@ -362,6 +540,14 @@ def track(iterable: Iterable[T], total: int | None = None, stage: str | None = N
         if total:
             progress.progress(done / total)
     progress.progress(1.0)
+
+
+def _returns(function: Callable[..., Any]) -> Any:
+    """What the function says that it returns; Any where it does not."""
+    try:
+        return Signature.of(function).returns
+    except (InvalidArguments, TypeError, ValueError):  # some that are written in C say nothing
+        return Any
 
 
 def _heard(attempt: Attempt, on_line: OnLine | None, line: str) -> None:

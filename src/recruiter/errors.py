@@ -44,6 +44,11 @@ RecruiterError
 ├── NotAlone                       wanted to work alone on a database where others work
 ├── ReadOnly                       the web console was asked to act, and only shows
 ├── TooManyViewers                 the web console serves as many live pages and large actions as it can
+├── JobEnded                       a job that has ended in its own transaction wants to go on
+├── PayloadSealed                  arguments or a result that this process cannot open
+├── SignalTimeout                  a job waited for a signal; the time is over
+├── JobPauses                      raised inside a job that sleeps, or waits for a signal (a BaseException)
+├── TransactionRepeats             raised inside a job whose own transaction must run again (a BaseException)
 ├── JobCancelled                   raised inside a job that somebody has cancelled (a BaseException)
 └── Superseded                     this process lost its place: its worker was retired or its term is over
 """
@@ -222,6 +227,52 @@ class RetryLater(RecruiterError):
         super().__init__(reason or f"not before {at if at is not None else delay}")
         self.delay = delay
         self.at = at
+
+
+class JobEnded(RecruiterError):
+    """The job has ended in its own transaction (`current_job.transaction`): the commit is final, and what it does after
+    that changes nothing."""
+
+
+class TransactionRepeats(BaseException):
+    """The job's own transaction met another one, or MongoDB changed its primary: nothing was written, and the job runs
+    again from its beginning, with no attempt counted.
+
+    Not an Exception: code that catches everything must not go on as if the transaction had been committed.
+    """
+
+
+class PayloadSealed(RecruiterError):
+    """Arguments or a result were encrypted or compressed by a codec, and this process has not got it, or not the key.
+    Give it the same `codec=` as the producers have."""
+
+
+class SignalTimeout(RecruiterError, TimeoutError):
+    """No signal came within the time that `current_job.wait_for` was given. It is raised again in every later run."""
+
+
+class JobPauses(BaseException):
+    """The job sleeps, or waits for a signal: it leaves its slot, and runs again from its beginning when it is time.
+
+    Not an Exception: code that catches everything must not go on as if the pause were over.
+    """
+
+    def __init__(
+        self,
+        told: str,
+        *,
+        delay: timedelta | None = None,
+        until: datetime | None = None,
+        checkpoints: list[dict[str, Any]] | None = None,
+        waits_for: Any = None,
+        signal: tuple[str, int] | None = None,
+    ) -> None:
+        super().__init__(told)
+        self.delay = delay
+        self.until = until
+        self.checkpoints = checkpoints
+        self.waits_for = waits_for
+        self.signal = signal
 
 
 class CommandFailed(RecruiterError):

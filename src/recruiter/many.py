@@ -15,6 +15,7 @@ from recruiter.builder import JobBuilder
 from recruiter.domain.duration import DurationLike
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.text import shown
+from recruiter.domain.uniqueness import Until
 from recruiter.errors import InvalidArguments, InvalidJob, JobsRefused, RecruiterError
 from recruiter.producer import JobSender
 from recruiter.results import JobHandle
@@ -25,6 +26,7 @@ from recruiter.store.in_session import (
     InSession,
     Session,
     Steps,
+    UniqueJob,
     aperform,
     in_own_transaction,
     is_async,
@@ -48,6 +50,7 @@ class ManyOptions(TypedDict, total=False):
     priority: int | float
     schedule_at: datetime
     schedule_in: DurationLike
+    unique: bool | Until
     ids: Sequence[JobId]
     """An id of your own for each, in the same order."""
     session: Session | None
@@ -92,6 +95,9 @@ class Many(Generic[R]):
 
     def enqueue(self, errors: Errors) -> list[Any]:
         with answered_within(self._timeout), self._producing():
+            if self._is_unique:
+                self._make_unique(self._built(errors, _wanted))
+                return self._answered(errors)
             if self._session is not None:
                 jobs = self._built(errors, _job)
                 self._enqueued(jobs, perform(self._sender.store, self._session, self._steps(jobs)))
@@ -107,9 +113,23 @@ class Many(Generic[R]):
         if self._session is None or not is_async(self._session):
             return await in_a_thread(self.enqueue, errors)
         with answered_within(self._timeout), self._producing():
+            if self._is_unique:
+                wanted = await in_a_thread(self._built, errors, _wanted)
+                for some in _batches(wanted):
+                    self._met(some, await aperform(self._sender.store, self._session, _unique(some)))
+                return self._answered(errors)
             jobs = await in_a_thread(self._built, errors, _job)
             self._enqueued(jobs, await aperform(self._sender.store, self._session, self._steps(jobs)))
         return self._answered(errors)
+
+    @property
+    def _is_unique(self) -> bool:
+        """Whether they may meet others, by an option of this call or of their task."""
+        return self._told(self._builder_of({})).is_unique
+
+    def _make_unique(self, wanted: list[tuple[int, UniqueJob]]) -> None:
+        for some in _batches(wanted):
+            self._met(some, self._sender.send_unique([job for _, job in some], self._session))
 
     def create(self, errors: Errors) -> list[Any]:
         with answered_within(self._timeout), self._producing():
@@ -144,7 +164,7 @@ class Many(Generic[R]):
 
     def _encoded(self, errors: Errors) -> list[tuple[int, tuple[ObjectId, RawBSONDocument]]]:
         """The same as documents. All are made at one moment, so what they share is encoded once."""
-        arguments_of = self._arguments_of
+        arguments_of, seal, task = self._arguments_of, self._sender.payload.seal_arguments, self._task
         try:
             encode = JobEncoder(_job(self._told(self._builder_of({})))).encode
         except InvalidJob as error:  # what is wrong with one is wrong with all
@@ -153,7 +173,7 @@ class Many(Generic[R]):
 
         def one(_: int, call: Call) -> tuple[ObjectId, RawBSONDocument]:
             id = new_id()
-            return id, encode(id, arguments_of(call))
+            return id, encode(id, seal(task, arguments_of(call)))
 
         return self._each(errors, one)
 
@@ -169,6 +189,8 @@ class Many(Generic[R]):
             job = job.schedule_at(options["schedule_at"])
         if "schedule_in" in options:
             job = job.schedule_in(options["schedule_in"])
+        if "unique" in options:
+            job = job.unique_if(options["unique"])
         return job
 
     def _each(self, errors: Errors, make: Callable[[int, Call], T]) -> list[tuple[int, T]]:
@@ -199,6 +221,13 @@ class Many(Generic[R]):
         for (place, _), (id, created) in zip(wanted, answers, strict=True):
             self._answers[place] = self._sender.handle(id, self._returns, created=created)
 
+    def _met(self, jobs: list[tuple[int, UniqueJob]], answers: list[tuple[JobId, bool] | RecruiterError]) -> None:
+        for (place, _), answer in zip(jobs, answers, strict=True):
+            if isinstance(answer, RecruiterError):
+                self._answers[place] = answer
+            else:
+                self._answers[place] = self._sender.handle(answer[0], self._returns, created=answer[1])
+
     def _answered(self, errors: Errors) -> list[Any]:
         refused = {place: each for place, each in enumerate(self._answers) if isinstance(each, RecruiterError)}
         if refused and errors == "raise":
@@ -212,6 +241,16 @@ def _job(builder: JobBuilder[Any]) -> Job:
 
 def _creation(builder: JobBuilder[Any]) -> Creation:
     return builder.creation()
+
+
+def _wanted(builder: JobBuilder[Any]) -> UniqueJob:
+    return builder.unique_job(builder.in_background().made())
+
+
+def _unique(
+    jobs: list[tuple[int, UniqueJob]],
+) -> Callable[[InSession], Steps[list[tuple[JobId, bool] | RecruiterError]]]:
+    return lambda here: here.enqueue_unique([job for _, job in jobs])
 
 
 def _creations(wanted: list[tuple[int, Creation]]) -> Callable[[InSession], Steps[list[tuple[JobId, bool]]]]:

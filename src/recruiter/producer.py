@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, Self
 
 from bson.raw_bson import RawBSONDocument
@@ -23,13 +23,14 @@ from recruiter.registry import Registry, RegistryOwner
 from recruiter.results import JobHandle, Results
 from recruiter.settings import TargetSettings
 from recruiter.steps.enqueue import Enqueuer
-from recruiter.steps.execute import Executor
+from recruiter.steps.execute import HERE, Executor
 from recruiter.steps.settle import run_inline
 from recruiter.store.codec import checked_size, decode
 from recruiter.store.connection import seconds_left
 from recruiter.store.database import Store
-from recruiter.store.in_session import Creation
+from recruiter.store.in_session import Creation, Session, UniqueJob, enqueue_unique, perform
 from recruiter.store.open import TargetLike, opened, target_of
+from recruiter.store.payload import Payload, PayloadCodec
 from recruiter.store.target import Target
 from recruiter.views.find import check_id
 
@@ -42,6 +43,8 @@ class JobSender(Protocol):
 
     after_send: Callable[[], None]
     """Called when jobs have been stored."""
+    payload: Payload
+    """Seals arguments."""
     registry: Registry
     policies: PolicyRegistry
     schedules: SchedulePolicyRegistry
@@ -65,17 +68,30 @@ class JobSender(Protocol):
 
     def send_once(self, creation: Creation, returns: Any = Any) -> JobHandle[Any]: ...
 
+    def send_unique(
+        self, jobs: Sequence[UniqueJob], session: Session | None = None
+    ) -> list[tuple[JobId, bool] | RecruiterError]: ...
+
     def run_here(self, job: Job, returns: Any = Any, *, check_id: bool = False) -> JobHandle[Any]: ...
 
 
 class Producer(RegistryOwner):
     """Connects on first use, and stores jobs. One can be shared by all threads."""
 
-    def __init__(self, target: TargetLike | None = None, *, server_timeout: DurationLike | None = None) -> None:
+    def __init__(
+        self,
+        target: TargetLike | None = None,
+        *,
+        server_timeout: DurationLike | None = None,
+        codec: PayloadCodec | None = None,
+        clear: Iterable[str] = (),
+    ) -> None:
         super().__init__()
+        # Seals and opens arguments and results.
+        self.payload = Payload(codec, clear)
         self._target_given = target
         self._target: Target | None = None
-        self._results = Results(lambda: self.store)
+        self._results = Results(lambda: self.store, self.payload)
         # Called when jobs have been stored; for tests that run them at once.
         self.after_send: Callable[[], None] = lambda: None
         # Seconds to wait for a server before saying that there is none; None where nobody has said.
@@ -163,6 +179,17 @@ class Producer(RegistryOwner):
         known = None if created else self.store.creations.job_of([job.id, *formerly])
         return self.handle(job.id if known is None else known, returns, created=created)
 
+    def send_unique(
+        self, jobs: Sequence[UniqueJob], session: Session | None = None
+    ) -> list[tuple[JobId, bool] | RecruiterError]:
+        """Stores those of these jobs that meet no other of their key; of each the id that there is, and whether it is
+        new."""
+        if session is not None:
+            return perform(self.store, session, lambda here: here.enqueue_unique(jobs))
+        answers = enqueue_unique(self.store, jobs)
+        self.after_send()
+        return answers
+
     def run_here(self, job: Job, returns: Any = Any, *, check_id: bool = False) -> JobHandle[Any]:
         """Runs a job in this process, now; only its retries go to the background. With `check_id` it refuses an id that
         is taken: JobExists."""
@@ -213,7 +240,7 @@ class Producer(RegistryOwner):
 
     @cached_property
     def _executor(self) -> Executor:
-        return self._executor_of("here")
+        return self._executor_of(HERE)
 
     def _executor_of(self, worker: str) -> Executor:
         return Executor(self.registry, self.policies, self.clock, worker, owners=(self,))

@@ -61,6 +61,10 @@ class AttemptProgress:
                 self.called = False  # first: what is said from here on is told again
                 away(self._all())
 
+    def so_far(self) -> Progress:
+        """All that was said so far; the attempt goes on."""
+        return self._all()
+
     def close(self) -> Progress:
         """The attempt is over: nothing more is carried away, and nothing is on its way any more."""
         with self._carrying:

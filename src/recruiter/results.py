@@ -19,6 +19,7 @@ from recruiter.service_thread import ServiceThread
 from recruiter.store.collections.archived import Archived
 from recruiter.store.collections.scheduled import Scheduled
 from recruiter.store.database import Store
+from recruiter.store.payload import PLAIN, Payload
 
 R = TypeVar("R")
 
@@ -35,8 +36,10 @@ class Results:
     A look is one query, so a thousand who wait are hardly more work for MongoDB than one.
     """
 
-    def __init__(self, store: Callable[[], Store]) -> None:
+    def __init__(self, store: Callable[[], Store], payload: Payload = PLAIN) -> None:
         self._store = store
+        self.payload = payload
+        """Opens results."""
         self.begin_anew()
 
     def begin_anew(self) -> None:
@@ -213,7 +216,7 @@ class JobHandle(Generic[R]):
             last = ended.last_execution
             told = f": {last.exception}: {last.message}" if last is not None and last.exception else ""
             raise JobFailed(f"job {self.id!r} of task {ended.task!r} ended with {ended.why!r}{told}")
-        value: R = decode_result(ended.result, self._returns)
+        value: R = decode_result(self._results.payload.open(ended.task, ended.result), self._returns)
         return value
 
     def _too_late(self, seconds: float | None) -> ResultTimeout:

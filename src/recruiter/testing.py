@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -125,7 +126,8 @@ class Sandbox:
 
     def _matching(self, task: TaskLike, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Job]:
         definition = self.recruiter.definition_of(task)
-        return [job for job in self.jobs(task) if _contains(_given(definition, job), definition.named(args), kwargs)]
+        jobs = [replace(job, args=self.recruiter.payload.open_arguments(job.task, job.args)) for job in self.jobs(task)]
+        return [job for job in jobs if _contains(_given(definition, job), definition.named(args), kwargs)]
 
     def _told(self, task: TaskLike, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
         told = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])

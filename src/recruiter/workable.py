@@ -27,6 +27,7 @@ from recruiter.domain.options import DEFAULTS, GivenOptions, TaskOptions
 from recruiter.domain.planning.limits import Ceiling
 from recruiter.domain.planning.needs import AmountLike
 from recruiter.domain.retry.decision import RetryPolicy
+from recruiter.domain.uniqueness import Until
 from recruiter.errors import InvalidArguments, InvalidJob, TaskExists
 from recruiter.events import Event
 
@@ -89,6 +90,7 @@ class Workable:
         max_crashes: int | None = None,
         expires: DurationLike | None = None,
         keep_failed: DurationLike | None = None,
+        unique: bool | Until | None = None,
         **others: Any,
     ) -> None:
         words = locals()  # type checkers know no other way to say: these options, and those of another base class

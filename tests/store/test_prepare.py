@@ -55,6 +55,7 @@ class TestPrepare:
                 "schedulers",
                 "leases",
                 "creations",
+                "unique_keys",
                 "limits",
                 "statistics",
                 "processes",

@@ -302,6 +302,11 @@ class TestRecycling:
         assert len(worker.outcomes()) == 1
 
 
+def is_handed_back(outcome: Outcome | None) -> bool:
+    """A started job that waits again as it was; whatever its run left on it goes."""
+    return isinstance(outcome, Rescheduled) and not outcome.fields and "token" in outcome.unset
+
+
 class TestOverruns:
     def child(self, make: Make, count: int) -> tuple[FakeChild, list[int], list[HeldJob]]:
         worker = make(places=count)
@@ -324,7 +329,7 @@ class TestOverruns:
 
         outcomes = self.worker.outcomes()
         assert "JobTimedOut" in archived(outcomes[jobs[0].id])["last_execution"]["class"]
-        assert outcomes[jobs[1].id] is None
+        assert is_handed_back(outcomes[jobs[1].id])
 
     def test_who_holds_the_loop_is_to_blame_and_not_the_starved(self, make: Make) -> None:
         child, (holder, starved, _), jobs = self.child(make, 3)
@@ -339,7 +344,7 @@ class TestOverruns:
         ended = archived(outcomes[jobs[0].id])
         assert "JobBlockedOthers" in ended["last_execution"]["class"]
         assert ended["attempts"] == 1, "it is counted"
-        assert [outcomes[job.id] for job in jobs[1:]] == [None, None], "handed back, no attempt counted"
+        assert all(is_handed_back(outcomes[job.id]) for job in jobs[1:]), "no attempt counted"
 
     def test_who_holds_the_interpreter_is_to_blame(self, make: Make) -> None:
         child, numbers, _ = self.child(make, 3)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from recruiter.domain.checkpoints import Checkpoint
 from recruiter.domain.job import Execution, Job
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.state import Why
@@ -31,6 +32,8 @@ OPTIONS: dict[str, Any] = {
     "needs": Needs.of(proc=1, mem="1GiB", gpu=2),
     "key": "customer:1",
     "suspect": True,
+    "debounced": True,
+    "checkpoints": (Checkpoint("charge", NOW, {"id": 1}), Checkpoint("sleep 1", NOW, problem="none")),
     "retry_policy": {"class": "RetryForever"},
     "recovered_from": "other",
     "scheduled_at": NOW + timedelta(days=1),

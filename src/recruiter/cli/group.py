@@ -1,10 +1,11 @@
-"""`recruiter group …`: groups of jobs, paused and resumed."""
+"""`recruiter group …`: groups of jobs, paused, resumed and shared."""
 
 from __future__ import annotations
 
 import getpass
+from typing import Annotated, Literal
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from recruiter.cli import options as given
 from recruiter.cli.columns import Column
@@ -19,7 +20,7 @@ _COLUMNS = (
     Column("state", fair=40),
 )
 
-app = App(name="group", help="List groups of jobs, pause and resume them.")
+app = App(name="group", help="List groups of jobs, pause and resume them, share them fairly.")
 
 
 @app.command(name="list")
@@ -35,6 +36,7 @@ def list_(*, common: given.TargetOptions = given.TargetOptions(), output: Output
             pause = rules.pauses(group)
             serving = sum(1 for worker in workers if worker.groups is None or group in worker.groups)
             told = f"paused by {pause.by or 'somebody'}: {pause.reason or 'no reason given'}" if pause else "active"
+            told += f", shared by {rules.fair[group].by}" if group in rules.fair else ""
             rows.append({"group": group, "jobs": count, "workers": serving, "state": told})
         show(rows, _COLUMNS, output, empty="No group has jobs.")
 
@@ -85,6 +87,50 @@ def resume(
         else:
             was = recruiter.controls.resume_group(group)
             say(f"group {group} is resumed" if was else f"group {group} was not paused")
+
+
+@app.command
+def fair(
+    group: str,
+    /,
+    *,
+    by: Literal["owner", "key"] = "owner",
+    weight: Annotated[list[str] | None, Parameter(negative=())] = None,
+    off: Annotated[bool, Parameter(negative=())] = False,
+    common: given.TargetOptions = given.TargetOptions(),
+) -> None:
+    """Shares a group fairly: its jobs take turns by owner or key, so that no tenant holds up another.
+
+    Parameters
+    ----------
+    by
+        What makes a tenant.
+    weight
+        TENANT=NUMBER: a tenant that gets more turns than others, which have 1; may be given several times.
+    off
+        Not any more: by priority and time again.
+    """
+    with recruiter_on(common) as recruiter:
+        if off:
+            was = recruiter.controls.unshare_group(group)
+            say(f"group {group} is not shared any more" if was else f"group {group} was not shared")
+            return
+        with noting_new_names(recruiter, "group", group):
+            recruiter.controls.share_group(group, by, weights=_weights(weight or []), set_by=getpass.getuser())
+            say(f"the jobs of group {group} take turns by {by}. Undo it with: recruiter group fair {group} --off")
+
+
+def _weights(given: list[str]) -> dict[str, float]:
+    weights = {}
+    for each in given:
+        tenant, equals, number = each.rpartition("=")
+        try:
+            weights[tenant] = float(number)
+        except ValueError:
+            equals = ""
+        if not equals or not tenant:
+            raise SettingsError(f"--weight is {each!r}; write TENANT=NUMBER, such as ada=3")
+    return weights
 
 
 def _exactly_one(group: str | None, all: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -171,6 +172,34 @@ def cancel(
 
         action = Action("cancel", "cancelling", "being cancelled", one, JobFilter.to_cancel, many)
         return act(recruiter, action, ids, which, everything, yes)
+
+
+@app.command
+def signal(
+    id: str,
+    name: str,
+    *,
+    data: str | None = None,
+    common: given.TargetOptions = given.TargetOptions(),
+) -> None:
+    """Sends a signal to a job that waits for it, or will (current_job.wait_for).
+
+    Parameters
+    ----------
+    id
+        The id of the job.
+    name
+        The name of the signal, such as approved.
+    data
+        What wait_for returns, as JSON: '{"by": "ada"}'.
+    """
+    try:
+        value = None if data is None else json.loads(data)
+    except ValueError as error:
+        raise SettingsError(f"--data is no JSON: {error}") from None
+    with recruiter_on(common) as recruiter:
+        recruiter.signal(id, name, value)
+        say(f"job {id} was sent the signal {name!r}")
 
 
 @app.command

@@ -18,6 +18,7 @@ from recruiter.domain.duration import humanize
 from recruiter.domain.job import ArchivedJob, Execution, Job
 from recruiter.domain.names import DEFAULT_METHOD
 from recruiter.domain.state import State
+from recruiter.store.payload import shown_payload
 
 _WIDE = 130
 """From so many columns on, what it is and what happened stand side by side."""
@@ -165,9 +166,11 @@ def _exactly(moment: datetime) -> str:
 
 def _texts(job: Job, lines: int, width: int) -> Iterator[tuple[str, str]]:
     if job.args:
-        yield "arguments", _document(job.args, width)
+        yield "arguments", _document(shown_payload(job.args), width)
     if isinstance(job, ArchivedJob) and job.result is not None:
-        yield "result", _document(job.result, width)
+        yield "result", _document(shown_payload(job.result), width)
+    if job.checkpoints:
+        yield "checkpoints", "\n".join(f"{_exactly(each.at)}  {each.name}" for each in job.checkpoints)
     attempts = list(_numbered(job))
     for (number, attempt), later in zip_longest(attempts, job.executions[1:]):
         same = later is not None and later.trace == attempt.trace

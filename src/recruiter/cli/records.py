@@ -9,6 +9,7 @@ from recruiter.cli.columns import Column, seconds
 from recruiter.domain.job import ArchivedJob, Job
 from recruiter.domain.search.pages import JobSummary
 from recruiter.domain.state import State
+from recruiter.store.payload import shown_payload
 
 COLUMNS = (
     Column("id", fair=24, whole=True),
@@ -62,7 +63,7 @@ def full_record(job: Job) -> dict[str, Any]:
         "state": job.state.value,
         "task": job.task,
         "method": job.method,
-        "args": job.args,
+        "args": shown_payload(job.args),
         "group": job.group,
         "priority": job.priority,
         "tags": job.tags,
@@ -93,7 +94,7 @@ def full_record(job: Job) -> dict[str, Any]:
             "ended_at": job.archived_at,
             "why": job.why,
             "reason": job.reason,
-            "result": job.result,
+            "result": shown_payload(job.result),
             "recovered_as": job.recovered_as,
         }
     return facts

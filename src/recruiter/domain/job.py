@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from recruiter.domain.checkpoints import Checkpoint, SignalWait
 from recruiter.domain.flow.step import FlowStep
 from recruiter.domain.job_id import JobId as JobId
 from recruiter.domain.lane import Lane
@@ -72,6 +73,8 @@ class Job:
     """What it takes of its host, or of the fleet, while it runs."""
     key: str | None = None
     """What it is counted by, beside its task and group: "customer:42"."""
+    debounced: bool = False
+    """Its arguments may be replaced as long as it has not started (`debounce`, `throttle`)."""
     suspect: bool = False
     """Its worker died and it may have been the cause: it runs alone."""
     flow: FlowStep | None = None
@@ -105,6 +108,10 @@ class Job:
     """Since when it runs there, or was given to it: a heartbeat must pass before it is known that it runs."""
     cancel: Cancellation | None = None
     """Who wants it cancelled; it ends in a moment, or has."""
+    checkpoints: tuple[Checkpoint, ...] = ()
+    """What it has done for good, in all attempts (`current_job.once`)."""
+    waits_for: SignalWait | None = None
+    """The signal that it waits for (`current_job.wait_for`)."""
 
     @property
     def lane(self) -> str:

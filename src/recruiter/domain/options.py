@@ -21,6 +21,7 @@ from recruiter.domain.names import DEFAULT_GROUP, check_name, check_priority, ch
 from recruiter.domain.planning.needs import NOTHING, AmountLike, Needs
 from recruiter.domain.retry.decision import RetryPolicy, check_max_crashes, checked_names
 from recruiter.domain.text import shown
+from recruiter.domain.uniqueness import Manner, Uniqueness, Until
 from recruiter.errors import InvalidDuration, InvalidJob
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,6 +41,7 @@ class GivenOptions(TypedDict, total=False):
     max_crashes: int | None
     expires: DurationLike | None
     keep_failed: DurationLike | None
+    unique: bool | Until
 
 
 class GivenJobOptions(GivenOptions, total=False):
@@ -67,6 +69,8 @@ class TaskOptions:
     """Seconds after the time a job is scheduled for in which it may start."""
     keep_failed: float | None = None
     """Seconds to keep a job that did not succeed."""
+    unique: Uniqueness | None = None
+    """What becomes of a job that is made while there is one of the same key."""
     owner: str | None = None
     key: str | None = None
 
@@ -161,7 +165,7 @@ def accepts_options(function: F) -> F:
         inspect.Parameter(
             name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=None if name == "needs" else getattr(DEFAULTS, name),
+            default={"needs": None, "unique": False}.get(name, getattr(DEFAULTS, name)),
             annotation=annotation.__forward_arg__,
         )
         for name, annotation in GivenOptions.__annotations__.items()
@@ -207,6 +211,14 @@ def _check_flag(name: str, value: object) -> bool:
     return value
 
 
+def _check_unique(value: Any) -> Uniqueness | None:
+    if isinstance(value, Uniqueness):
+        return value
+    if value is None or isinstance(value, bool):
+        return Uniqueness(Manner.ENDED) if value else None
+    return Uniqueness.until(value)
+
+
 def _optional(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda value: None if value is None else check(value)
 
@@ -223,9 +235,10 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "max_crashes": _optional(check_max_crashes),
     "expires": _optional(partial(seconds_of, "expires")),
     "keep_failed": _optional(partial(seconds_of, "keep_failed")),
+    "unique": _check_unique,
     "owner": partial(check_text, "an owner"),
     "key": partial(check_name, "key"),
 }
 """What each option must be, and how it is kept."""
 
-_COPIED = [field.name for field in fields(TaskOptions) if field.name not in ("retry", "only", "expires")]
+_COPIED = [field.name for field in fields(TaskOptions) if field.name not in ("retry", "only", "expires", "unique")]

@@ -12,7 +12,7 @@ from recruiter.events import Events
 from recruiter.processes.loop import Loop, Presence, Stop
 from recruiter.processes.systemd import ServiceManager
 from recruiter.settings import Settings
-from recruiter.steps.clean import BATCH, clean, clean_counts, count_waiting, forget_flows
+from recruiter.steps.clean import BATCH, clean, clean_counts, clean_unique_keys, count_waiting, forget_flows
 from recruiter.steps.rescue import Rescue
 from recruiter.store.database import Store
 
@@ -90,8 +90,9 @@ class CleanerProcess:
                 settings = self._settings
                 removed += forget_flows(self._store, clock.now(), settings.clean_after, settings.keep_failed)
             counts = clean_counts(self._store, clock.now(), self._settings.clean_after)
+            keys = clean_unique_keys(self._store, clock.now())
             self._removed += removed
-            if removed >= BATCH or counts == BATCH:
+            if removed >= BATCH or BATCH in (counts, keys):
                 return _REST_BETWEEN_BATCHES
             if self._removed:
                 self._events.emit("archive.cleaned", removed=self._removed)

@@ -21,8 +21,8 @@ from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.planning.arrivals import Arrival, Vacancies
 from recruiter.domain.planning.hosts import Spot
 from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
+from recruiter.domain.repetition import LastingFacts
 from recruiter.domain.statistics import Spread
-from recruiter.domain.throttle import Debounce
 from recruiter.domain.trace_context import trace_id_of
 from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.errors import StoreError, StoreRefused, StoreUnreachable, Superseded
@@ -139,8 +139,8 @@ class RecruiterProcess:
         self._release_at = 0.0
         self._fold_at = 0.0
         self._rounds, self._assigned, self._count_at = Spread(), 0, 0.0
-        self._unserved = Debounce[tuple[str, str]](_HOPELESS_GRACE)
-        self._never_fitting = Debounce[Lane](_HOPELESS_GRACE)
+        self._unserved = LastingFacts[tuple[str, str]](_HOPELESS_GRACE)
+        self._never_fitting = LastingFacts[Lane](_HOPELESS_GRACE)
         self._bells: tuple[ChangeWaiter, ChangeWaiter] | None = None
 
     def run(self) -> None:

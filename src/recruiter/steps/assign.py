@@ -4,10 +4,15 @@ Most lanes are free: their jobs may run wherever a worker serves them. One query
 are dealt like cards (domain/planning/assign.py). Lanes are *metered* whose jobs need something of their host, or are
 under a limit, or must run alone: these are planned one by one (domain/planning/pack.py), together with the free ones
 that compete for the same slots; the buffers of the workers are then filled from the free lanes alone.
+
+Where tenants share a group (domain/planning/fair.py), each round also asks for the next jobs of each owner, and puts
+the group's jobs into turns. Without such a group, nothing more is asked.
 """
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -16,6 +21,7 @@ from recruiter.domain.job import JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import ASIDE, MARKED_LANE, group_and_task
 from recruiter.domain.planning.assign import Registration, openings
+from recruiter.domain.planning.fair import By, Tenant, take_turns
 from recruiter.domain.planning.hosts import Place, Spot, largest_of
 from recruiter.domain.planning.limits import Meter
 from recruiter.domain.planning.needs import Needs
@@ -29,6 +35,8 @@ LARGEST_HAND = 2000
 """Jobs assigned in one round at most; more would make the write slow and help nobody."""
 MOST_OF_A_LANE = 100
 """Jobs of one metered lane that are looked at in one round."""
+MOST_OWNERS = 200
+"""Owners that are asked for jobs in one round where a group is shared; of more, a random choice."""
 MOST_MALFORMED = 20
 """Jobs in lanes that cannot be read that are looked for in one round."""
 
@@ -145,7 +153,7 @@ class _Planning:
         for opening in openings(roster):
             served = opening.lanes(self._free)
             room = min(opening.room, LARGEST_HAND)
-            jobs = self._store.scheduled.due(served, self._now, room, self._held) if served else Parsed[JobId]()
+            jobs = self._due(served, room) if served else Parsed[JobId]()
             self._held.update(jobs)
             self.malformed += jobs.unreadable
             self._filled |= len(jobs) + len(jobs.unreadable) == room
@@ -153,6 +161,47 @@ class _Planning:
             for worker, dealt in opening.deal(jobs).items():
                 hands.setdefault(worker, []).extend(dealt)
         return hands
+
+    def _due(self, lanes: Sequence[str], room: int) -> Parsed[JobId]:
+        if not any(group_and_task(lane)[0] in self._rules.fair for lane in lanes):
+            return self._store.scheduled.due(lanes, self._now, room, self._held)
+        found = self._store.scheduled.candidates(lanes, self._now, room, self._held)
+        in_order = sorted(found, key=lambda candidate: candidate.rank)
+        fair = self._in_turns(in_order, lanes, room)
+        return Parsed((candidate.id for candidate in fair[:room]), found.unreadable)
+
+    def _in_turns(self, candidates: Sequence[Candidate], lanes: Iterable[str], room: int) -> list[Candidate]:
+        """The candidates, which are in order, with those of shared groups in turns, and of each owner at least one."""
+        shares = self._rules.fair
+        if not shares:
+            return list(candidates)
+        by_owner = [lane for lane in lanes if self._is_shared_by_owner(lane)]
+        known = {candidate.id: candidate for candidate in candidates}
+        if by_owner and room > 0:
+            owners = self._store.scheduled.owners()
+            some = random.sample(owners, MOST_OWNERS) if len(owners) > MOST_OWNERS else owners
+            count = max(1, 2 * room // max(1, len(some)))
+            found = self._store.scheduled.candidates_of_owners(some, by_owner, self._now, count, self._held)
+            known |= {candidate.id: candidate for candidate in found}
+        held = {id for id in self._held if id not in known}
+        facts = self._store.scheduled.owners_of({*known, *held})
+        all_ = sorted(known.values(), key=lambda candidate: candidate.rank)
+        nobody = ("", "")  # it is gone in this moment
+        return take_turns(
+            all_, shares, lambda candidate: self._tenant(*facts.get(candidate.id, nobody)), self._has(facts, held)
+        )
+
+    def _is_shared_by_owner(self, lane: str) -> bool:
+        share = self._rules.fair.get(group_and_task(lane)[0])
+        return share is not None and share.by is By.OWNER
+
+    def _tenant(self, lane: str, owner: str) -> str:
+        return owner if self._is_shared_by_owner(lane) else Lane.parse(lane).key or ""
+
+    def _has(self, facts: Mapping[JobId, tuple[str, str]], held: Iterable[JobId]) -> Counter[Tenant]:
+        """How many jobs of each tenant workers hold."""
+        known = (facts[id] for id in held if id in facts)
+        return Counter((group_and_task(lane)[0], self._tenant(lane, owner)) for lane, owner in known)
 
     def pack(self, reserved: Mapping[JobId, Spot]) -> Round:
         places = [_place(worker) for worker in self._roster if worker.ready and not worker.draining]
@@ -216,7 +265,8 @@ class _Planning:
         all_ = self._store.scheduled.candidates_of_each(rooms, self._now, of_these)
         self.malformed += all_.unreadable
         found = [candidate for candidate in all_ if candidate.id not in self._held]
-        return sorted([*found, *self._rivals(places, found)], key=lambda candidate: candidate.rank)
+        in_order = sorted([*found, *self._rivals(places, found)], key=lambda candidate: candidate.rank)
+        return self._in_turns(in_order, rooms, max(slots, 1))
 
     def _rivals(self, places: Sequence[Place], candidates: Sequence[Candidate]) -> Iterable[Candidate]:
         """The next jobs of the free lanes, wherever one of these candidates could run: as many as there are free slots,

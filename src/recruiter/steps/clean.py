@@ -72,6 +72,11 @@ def _forget(store: Store, flow: ObjectId, session: InTransaction) -> bool:
     return not store.flow_steps.goes_on(flow, session, all=True) and store.flows.forget(flow, session)
 
 
+def clean_unique_keys(store: Store, now: datetime) -> int:
+    """Removes one batch of keys of unique jobs that are no longer needed; returns how many it has looked at."""
+    return store.unique_keys.forget(now, store.scheduled.which_exist, BATCH)
+
+
 MANY = 50_000
 """Up to so many are counted in about a tenth of a second: then each reader counts for itself."""
 

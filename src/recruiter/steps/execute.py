@@ -7,13 +7,17 @@ one generator. It hands out every coroutine that user code returned, and its dri
 
 from __future__ import annotations
 
+import asyncio
 import os
+import random
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from datetime import datetime
+from dataclasses import replace
+from datetime import UTC, datetime
 from types import CoroutineType
 from typing import Any
 
@@ -35,18 +39,38 @@ from recruiter.domain.retry.decision import (
 )
 from recruiter.domain.state import Why
 from recruiter.domain.text import said_by
-from recruiter.errors import InvalidJob, JobCancelled, RecruiterError, RetryLater
+from recruiter.errors import (
+    InvalidJob,
+    JobCancelled,
+    JobEnded,
+    JobPauses,
+    NoCurrentJob,
+    RecruiterError,
+    RetryLater,
+    TransactionRepeats,
+)
 from recruiter.events import Event
 from recruiter.instruments import AttemptEnd, AttemptStart
 from recruiter.interruption import Interruptible
 from recruiter.progress import AttemptProgress, OnProgress, ignore_progress
 from recruiter.registry import Call, Registry, RegistryOwner, TaskDefinition
 from recruiter.store import outcomes
+from recruiter.store.checkpoints import Checkpoints
 from recruiter.store.codec import Document, decode, id_of, job_from, progress_fields
 from recruiter.store.job_fields import progress_from
-from recruiter.store.outcomes import Outcome
+from recruiter.store.job_transaction import AsyncJobTransaction, JobTransaction
+from recruiter.store.outcomes import Outcome, Rescheduled, Settled
+from recruiter.store.payload import PLAIN, Payload, is_sealed
+from recruiter.store.runs import Run
 
 LONGEST_TRACE = 8_000
+HERE = "here"
+"""The worker of a job that runs in the process that makes it, and was never stored."""
+_REPEATED, _REPEATED_LATER = 20.0, 1.0
+"""Seconds for which a job runs again whose own transaction meets others; then it goes back, and comes again later."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.5
+_WITHOUT_END = datetime(9999, 1, 1, tzinfo=UTC)
+"""Until when a job waits for a signal that has no timeout."""
 
 Awaiting = Generator[Coroutine[Any, Any, Any], Any, Any]
 """A computation that hands out coroutines, and is given what they returned or raised."""
@@ -162,7 +186,10 @@ class Executor:
         token = current.running.set(attempt)
         self._follow(attempt, document["task"])
         try:
-            return (yield from self._run(task, document, started_at, interruptible, hard))
+            outcome = yield from self._run(task, attempt, interruptible, hard)
+            if self.worker == HERE and isinstance(outcome, Rescheduled):  # nothing of it has been stored before
+                outcome = replace(outcome, fields={**_kept(attempt), **outcome.fields})
+            return outcome
         except Exception as error:  # of ours: a field of a kind that no job of ours has
             reason = f"cannot be run: {type(error).__name__}: {error}"
             return outcomes.unreadable(document["_id"], raw, self._clock.now(), reason)
@@ -173,7 +200,10 @@ class Executor:
     # -- for current_job -----------------------------------------------------------------------------------------
 
     def job(self, document: Mapping[str, Any]) -> Job:
-        return job_from(document)
+        job = job_from(document)
+        if not is_sealed(job.args):
+            return job
+        return replace(job, args=self._payload(document).open_arguments(job.task, job.args))
 
     def policy(self, document: Mapping[str, Any]) -> RetryPolicy | None:
         stored = document.get("retry_policy")
@@ -190,28 +220,63 @@ class Executor:
     # -- what happens --------------------------------------------------------------------------------------------
 
     def _run(
-        self, task: TaskDefinition, document: Document, started_at: datetime, interruptible: Interruptible, hard: Limit
+        self, task: TaskDefinition, attempt: current.Attempt, interruptible: Interruptible, hard: Limit
     ) -> Awaiting:
-        call: Call | None = None
+        document, started_at = attempt.document, attempt.started_at
+        calls: list[Call] = []
         timeout = document.get("timeout")
         try:
             with _NO_TIMEOUT if timeout is None else _Timed(timeout, interruptible, hard):
-                with interruptible, _OneProcess():
-                    call = task.call(_arguments(document), document.get("method") or DEFAULT_METHOD)
-                    self._tell(call, "job.started", document)
-                    result = call.run()
-                if isinstance(result, CoroutineType):
-                    result = yield interruptible.awaiting(_in_one_process(result))
-            stored = task.encode_result(result)
-        except RetryLater as later:
-            interruptible.leave()
-            return (yield from self._later(document, call, started_at, later))
+                result = yield from self._called(task, attempt, interruptible, calls)
+            stored = self.stored_result(document, result) if _committed(attempt) is None else None
         except BaseException as error:  # SystemExit and KeyboardInterrupt are the job's, not the worker's
             interruptible.leave()
+            call = calls[-1] if calls else None
+            if _committed(attempt) is not None:
+                return (yield from self._settled(attempt, call, _as_meant(error, interruptible), None))
+            if isinstance(error, RetryLater | JobPauses):
+                return (yield from self._later(document, call, started_at, error))
             if isinstance(interruptible.error, JobCancelled):  # whatever it raised on its way out
                 return (yield from self._cancelled(document, call, started_at, interruptible.error))
             return (yield from self._failed(document, call, started_at, _as_meant(error, interruptible)))
+        if _committed(attempt) is not None:
+            return (yield from self._settled(attempt, calls[-1], None, result))
         ended_at = self._clock.now()
+        notes = yield from self._succeeded(document, calls[-1], result, (ended_at - started_at).total_seconds())
+        execution = Execution(started_at, ended_at, self.worker, notes=notes)
+        return outcomes.succeeded(_with_progress(document), execution, ended_at, stored)
+
+    def _called(
+        self, task: TaskDefinition, attempt: current.Attempt, interruptible: Interruptible, calls: list[Call]
+    ) -> Awaiting:
+        """What the job returns. It is called again as long as its own transaction has to be repeated. Each `Call` is
+        added to `calls` before it runs."""
+        document, pause, until = attempt.document, _FIRST_PAUSE, time.monotonic() + _REPEATED
+        while True:
+            try:
+                with interruptible, _OneProcess():
+                    args = _arguments(document, self._payload(document))
+                    calls.append(task.call(args, document.get("method") or DEFAULT_METHOD))
+                    if len(calls) == 1:
+                        self._tell(calls[-1], "job.started", document)
+                    result = calls[-1].run()
+                if isinstance(result, CoroutineType):
+                    result = yield interruptible.awaiting(_in_one_process(result))
+                return result
+            except TransactionRepeats as again:
+                interruptible.leave()
+                if document.get("at_most_once"):
+                    raise  # what it did before the transaction must not be done twice
+                if time.monotonic() > until:
+                    raise RetryLater(_REPEATED_LATER, reason=str(again)) from again
+            attempt.result = attempt.stored_result = None
+            if attempt.checkpoints is not None:
+                attempt.checkpoints.run_again()
+            yield asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _succeeded(self, document: Document, call: Call, result: Any, seconds: float) -> Awaiting:
+        """Calls what is to be called after a success; returns what went wrong in it."""
         finalizers = call.finalizers
         notes: tuple[str, ...] = ()
         if finalizers:
@@ -220,9 +285,82 @@ class Executor:
             )
         _ended(AttemptEnd("succeeded"))
         if call.listener is not None or self._heard():
-            self._tell(call, "job.ended", document, done=True, seconds=(ended_at - started_at).total_seconds())
-        execution = Execution(started_at, ended_at, self.worker, notes=notes)
-        return outcomes.succeeded(_with_progress(document), execution, ended_at, stored)
+            self._tell(call, "job.ended", document, done=True, seconds=seconds)
+        return notes
+
+    def _settled(
+        self, attempt: current.Attempt, call: Call | None, error: BaseException | None, returned: Any
+    ) -> Awaiting:
+        """The job has ended in its own transaction. What happened after the commit changes nothing, and is noted."""
+        raw = _committed(attempt)
+        assert raw is not None
+        notes: tuple[str, ...] = ()
+        if call is not None:
+            seconds = (self._clock.now() - attempt.started_at).total_seconds()
+            notes = yield from self._succeeded(attempt.document, call, attempt.result, seconds)
+        if error is not None and not isinstance(error, JobEnded):
+            notes += (f"raised {exception_names(type(error))[0]} after its transaction: {said_by(error)}",)
+        elif returned is not None and attempt.stored_result is None:
+            notes += (
+                "returned a value after its transaction; only current_job.set_result() inside the block keeps it",
+            )
+        if attempt.said is not None:
+            attempt.said.close()
+        return Settled(raw if not notes else outcomes.noted(raw, notes))
+
+    # -- what a job writes itself --------------------------------------------------------------------------------
+
+    def now(self) -> datetime:
+        return self._clock.now()
+
+    def stored_result(self, document: Mapping[str, Any], value: Any) -> Any:
+        task = document["task"]
+        return self._payload(document).seal(task, self._registry.get(task).encode_result(value))
+
+    def _payload(self, document: Mapping[str, Any]) -> Payload:
+        payload: Payload = getattr(self.owner(document["task"]), "payload", PLAIN)
+        return payload
+
+    def checkpoints(self, attempt: current.Attempt) -> Checkpoints:
+        if attempt.checkpoints is None:
+            document = attempt.document
+            attempt.checkpoints = Checkpoints(
+                lambda: self._run_of(attempt), document, self._clock.now, self._payload(document)
+            )
+        checkpoints: Checkpoints = attempt.checkpoints
+        return checkpoints
+
+    def transaction(self, attempt: current.Attempt, client: Any) -> JobTransaction:
+        return JobTransaction(lambda: self._run_of(attempt), client)
+
+    def atransaction(self, attempt: current.Attempt, client: Any) -> AsyncJobTransaction:
+        return AsyncJobTransaction(lambda: self._run_of(attempt), client)
+
+    def _run_of(self, attempt: current.Attempt) -> Run:
+        if attempt.over:
+            raise NoCurrentJob(f"job {attempt.id!r} has ended and can write nothing more")
+        if attempt.run is None:
+            owner: Any = self.owner(attempt.document["task"])
+            if owner is None:
+                raise NoCurrentJob("this job runs without an application")
+            attempt.run = Run(
+                lambda: owner.store,
+                attempt.document,
+                self.worker,
+                attempt.started_at,
+                lambda: self._ending_now(attempt),
+                stored=self.worker != HERE,
+            )
+        run: Run = attempt.run
+        return run
+
+    def _ending_now(self, attempt: current.Attempt) -> bytes:
+        """The document for the archive, if the job succeeds at this moment."""
+        now = self._clock.now()
+        said = {} if attempt.said is None else progress_fields(attempt.said.so_far())
+        execution = Execution(attempt.started_at, now, self.worker)
+        document = {**attempt.document, **said, **_kept(attempt)}
+        return outcomes.succeeded(document, execution, now, attempt.stored_result)
 
     def _failed(self, document: Document, call: Call | None, started_at: datetime, error: BaseException) -> Awaiting:
         now = self._clock.now()
@@ -268,7 +406,9 @@ class Executor:
         execution = Execution(started_at, now, self.worker, message=str(cancelled), notes=notes)
         return outcomes.cancelled({**_with_progress(document), "cancel": flag}, now, execution)
 
-    def _later(self, document: Document, call: Call | None, started_at: datetime, later: RetryLater) -> Awaiting:
+    def _later(
+        self, document: Document, call: Call | None, started_at: datetime, later: RetryLater | JobPauses
+    ) -> Awaiting:
         """The job asked for it, and nothing has failed; unless what it asks for cannot be."""
         now = self._clock.now()
         try:
@@ -281,6 +421,8 @@ class Executor:
             yield from _all(("finalize", call.finalizers.finalize, None))
         _ended(AttemptEnd("snoozed", next_at=until))
         self._tell(call, "job.snoozed", document, next=until, reason=said_by(later))
+        if isinstance(later, JobPauses):
+            return outcomes.paused(_with_progress(document), now, until, later)
         return outcomes.snoozed(_with_progress(document), now, until, said_by(later))
 
     def _decide(self, document: Document, now: datetime, error: BaseException) -> Decision:
@@ -339,10 +481,12 @@ class Executor:
                     owner.events.emit("listener.failed", **failure)
 
 
-def _arguments(document: Document) -> Any:
-    """Its arguments as they are stored; of a step that takes results of others, with these in their places."""
-    flow = document.get("flow")
-    return document["args"] if flow is None or "takes" not in flow else filled(document["args"], flow["results"])
+def _arguments(document: Document, payload: Payload = PLAIN) -> Any:
+    """Its arguments, opened; of a step that takes results of others, with these in their places."""
+    args, flow = payload.open_arguments(document["task"], document["args"]), document.get("flow")
+    if flow is None or "takes" not in flow:
+        return args
+    return filled(args, [{**each, "value": payload.open("", each.get("value"))} for each in flow["results"]])
 
 
 def _ended(end: AttemptEnd) -> None:
@@ -356,12 +500,25 @@ def _trace_id() -> str | None:
     return None if attempt is None else attempt.trace_id
 
 
+def _committed(attempt: current.Attempt) -> bytes | None:
+    """The archived document of a job that has ended in its own transaction."""
+    committed: bytes | None = attempt.run.committed if attempt.run is not None else None
+    return committed
+
+
 def _with_progress(document: Document) -> Document:
-    """With what this attempt has said of itself. From here on it has nothing more to say."""
+    """With what this attempt has said of itself, and kept. From here on it has nothing more to say."""
     attempt = current.running.get()
-    if attempt is None or attempt.said is None:
+    if attempt is None or (attempt.said is None and attempt.checkpoints is None):
         return document
-    return {**document, **progress_fields(attempt.said.close())}
+    said = {} if attempt.said is None else progress_fields(attempt.said.close())
+    return {**document, **said, **_kept(attempt)}
+
+
+def _kept(attempt: current.Attempt) -> Document:
+    """The checkpoints, if there are new ones."""
+    kept: Document = {} if attempt.checkpoints is None else attempt.checkpoints.fields()
+    return kept
 
 
 class _Timed:
@@ -415,11 +572,11 @@ def _all(*finalizers: tuple[str, Iterable[Callable[[Any], Any]], Any]) -> Awaiti
     return tuple(notes)
 
 
-def _until(later: RetryLater, now: datetime) -> datetime:
-    if later.at is not None:
-        return Retry(later.at).at
-    assert later.delay is not None
-    return after(now, to_timedelta(later.delay))
+def _until(later: RetryLater | JobPauses, now: datetime) -> datetime:
+    at = later.at if isinstance(later, RetryLater) else later.until
+    if at is not None:
+        return Retry(at).at
+    return _WITHOUT_END if later.delay is None else after(now, to_timedelta(later.delay))
 
 
 def _as_meant(error: BaseException, interruptible: Interruptible) -> BaseException:

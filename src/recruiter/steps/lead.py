@@ -136,8 +136,9 @@ class Leadership:
         locked = [worker for worker in silent if self._store.transactions.is_locked(worker.id)]
         for worker in locked:
             self._ended_at[worker.id] = self._clock.monotonic()
-            with suppress(StoreError):
-                self._store.transactions.end_session_of(worker.session)
+            for session in worker.sessions:
+                with suppress(StoreError):
+                    self._store.transactions.end_session_of(session)
         if not locked:
             self._store.roster.patience = min(_MOST_PATIENCE, 2 * self._store.roster.patience)
         return [worker.id for worker in locked]

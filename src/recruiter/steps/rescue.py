@@ -116,8 +116,8 @@ class Rescue:
         return retired
 
     def _end_sessions(self, silent: Sequence[Silent]) -> None:
-        """A worker may have died in the middle of a settlement."""
-        sessions = [worker.session for worker in silent if isinstance(worker, Registration) and worker.session]
+        """A worker may have died in the middle of a settlement, and its children in transactions of their jobs."""
+        sessions = [session for worker in silent if isinstance(worker, Registration) for session in worker.sessions]
         for session in {repr(session): session for session in sessions}.values():
             self._store.transactions.end_session_of(session)
 

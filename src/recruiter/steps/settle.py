@@ -10,7 +10,7 @@ reduce    smaller and smaller forms of that outcome are written, until MongoDB a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from recruiter.domain.job import Job, JobId
@@ -18,7 +18,7 @@ from recruiter.errors import DocumentRefused, InvalidJob, JobExists
 from recruiter.store.codec import encode, job_document
 from recruiter.store.collections.roster import Holding, Seen
 from recruiter.store.database import Store
-from recruiter.store.outcomes import Outcome, OutcomeBatch, Rescheduled, reduced
+from recruiter.store.outcomes import Outcome, OutcomeBatch, Rescheduled, Settled, reduced, with_fields
 
 Write = Callable[[Sequence[tuple[JobId, Outcome | None]]], Holding]
 """Writes a batch, or raises with nothing written: DocumentRefused if MongoDB refuses a document in it."""
@@ -85,11 +85,26 @@ def write_first(write: Write, id: JobId, forms: Iterable[Outcome | None], refuse
     raise refused
 
 
+def with_checkpoints(
+    store: Store, outcomes: Sequence[tuple[JobId, Outcome | None]], crashed: Collection[JobId]
+) -> list[tuple[JobId, Outcome | None]]:
+    """The outcomes, with the checkpoints that are stored on crashed jobs which are to be archived: a child that died
+    has not told its worker of the last ones, and a recovered job goes on from there."""
+    ended = [id for id, outcome in outcomes if id in crashed and isinstance(outcome, bytes)]
+    kept = store.scheduled.checkpoints_of(ended) if ended else {}
+    return [
+        (id, with_fields(outcome, {"checkpoints": kept[id]}) if id in kept and isinstance(outcome, bytes) else outcome)
+        for id, outcome in outcomes
+    ]
+
+
 def run_inline(store: Store, run: Callable[[bytes], Outcome], job: Job, *, own_id: bool = False) -> None:
     """Runs the job and stores what became of it: archived, or waiting for its next attempt. With an id of the user's
     own (`own_id`) another job may have come by it meanwhile: JobExists, and that one is left as it is."""
     document = job_document(job)
     outcome = run(encode(document))
+    if isinstance(outcome, Settled):
+        return
     if isinstance(outcome, bytes):
         if not store.transactions.archive_new(job.id, outcome, own_id=own_id):
             raise _taken(job)

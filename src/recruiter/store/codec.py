@@ -21,6 +21,7 @@ from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 
 from recruiter.domain.arguments.results import WithResults
+from recruiter.domain.checkpoints import Checkpoint
 from recruiter.domain.flow.step import FlowStep
 from recruiter.domain.job import EXECUTIONS_KEPT, ArchivedJob, Execution, Job, JobId, expiry
 from recruiter.domain.lane import Lane
@@ -204,8 +205,16 @@ def anew(ended: ArchivedJob, now: datetime, at: datetime) -> Job:
     kept = {field.name: getattr(ended, field.name) for field in fields(Job) if field.name not in _HISTORY}
     if ended.done:
         kept["flow"] = None
-    own = {"id": new_id(), "created_at": now, "scheduled_at": at, "expires_at": ended.expiry(at)}
+    own: Document = {"id": new_id(), "created_at": now, "scheduled_at": at, "expires_at": ended.expiry(at)}
+    own["checkpoints"] = _checkpoints(ended)
     return Job(**{**kept, **own, "recovered_from": ended.id, "blocked": kept["flow"] is not None})
+
+
+def _checkpoints(ended: ArchivedJob) -> tuple[Checkpoint, ...]:
+    """A job that did not succeed goes on where it was; what it waited for in vain it waits for again."""
+    if ended.done:
+        return ()
+    return tuple(each for each in ended.checkpoints if each.problem is None or not each.name.startswith("wait_for "))
 
 
 _HISTORY = attributes(Use.HISTORY)

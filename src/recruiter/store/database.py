@@ -39,6 +39,7 @@ from recruiter.store.collections import (
     scheduled,
     schedulers,
     statistics,
+    unique_keys,
 )
 from recruiter.store.collections.roster import Hold
 from recruiter.store.connection import Wakers, connect, unreached
@@ -69,6 +70,7 @@ _COLLECTIONS: dict[str, tuple[list[IndexModel], Document]] = {
     actions.NAME: (actions.INDEXES, actions.VALIDATOR),
     flows.NAME: (flows.INDEXES, flows.VALIDATOR),
     flows.MARKERS: ([], flows.MARKERS_VALIDATOR),
+    unique_keys.NAME: (unique_keys.INDEXES, unique_keys.VALIDATOR),
 }
 
 
@@ -174,6 +176,10 @@ class Store:
     @cached_property
     def creations(self) -> creations.Creations:
         return creations.Creations(self._collection(creations.NAME))
+
+    @cached_property
+    def unique_keys(self) -> unique_keys.UniqueKeys:
+        return unique_keys.UniqueKeys(self._collection(unique_keys.NAME))
 
     @cached_property
     def statistics(self) -> statistics.Statistics:
@@ -299,6 +305,7 @@ class Store:
                 "leases",
                 "schedulers",
                 "creations",
+                "unique_keys",
                 "limits",
                 "statistics",
                 "processes",

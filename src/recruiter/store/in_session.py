@@ -11,8 +11,9 @@ since two clients may use two of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from bson import ObjectId
@@ -24,12 +25,23 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
 from recruiter.async_face import in_a_thread
 from recruiter.domain.flow.step import FlowStep
 from recruiter.domain.job import Job, JobId
-from recruiter.errors import FlowNotFound, InvalidJob, InvalidSession, JobExists, JobNotFound, RecruiterError
+from recruiter.domain.names import CANCELLED_LANE
+from recruiter.domain.uniqueness import KnownJob, Make, Met, Replace, Uniqueness, decide
+from recruiter.errors import (
+    FlowNotFound,
+    InvalidJob,
+    InvalidSession,
+    JobExists,
+    JobNotFound,
+    RecruiterError,
+    StoreError,
+)
 from recruiter.interruption import shielded
 from recruiter.store.codec import LARGEST_JOB, OPTIONS, Document, encode_job
-from recruiter.store.collections import archived, creations, flows, scheduled
+from recruiter.store.collections import archived, creations, flows, roster, scheduled, unique_keys
 from recruiter.store.collections.flows import Flow, Marker, flow_record, marker_document
 from recruiter.store.errors import store_call, translate
+from recruiter.store.fields import is_job_id
 from recruiter.store.sessions import DURABLE, run_transaction
 
 if TYPE_CHECKING:
@@ -42,6 +54,8 @@ Session: TypeAlias = ClientSession | AsyncClientSession
 Steps: TypeAlias = Generator[Callable[[], Any], Any, T]
 
 _TRANSIENT = "TransientTransactionError"
+_TRIES = 20
+"""How often producers of the same key may meet in one call."""
 _DUPLICATE = 11000
 
 
@@ -53,7 +67,16 @@ class Creation:
     formerly: tuple[str, ...] = ()
 
 
-class _Ours:
+@dataclass(frozen=True, slots=True)
+class UniqueJob:
+    """A job that may meet another of the same key (domain/uniqueness.py)."""
+
+    job: Job
+    key: str
+    wanted: Uniqueness
+
+
+class Ours:
     """A call on our own connection, which blocks."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
@@ -107,14 +130,29 @@ def in_own_transaction(store: Store, write: Callable[[InSession], Steps[T]]) -> 
         return run_transaction(session, lambda session: drive(write(InSession(store, session))))
 
 
+@store_call
+def enqueue_unique(store: Store, jobs: Sequence[UniqueJob]) -> list[tuple[JobId, bool] | RecruiterError]:
+    """Unique jobs in a transaction of our own. One that meets another producer's with the same key decides again."""
+    for tries in range(_TRIES, 0, -1):
+        try:
+            return in_own_transaction(store, lambda here: here.enqueue_unique(jobs))
+        except StoreError as error:
+            if tries == 1 or not isinstance(error.__cause__, DuplicateKeyError):
+                raise
+    raise AssertionError("unreachable")
+
+
 async def aperform(store: Store, session: Session, write: Callable[[InSession], Steps[T]]) -> T:
     """Makes the calls and awaits their answers, in the loop of the session's client."""
-    steps = _guarded(store, session, write)
+    return await adrive(_guarded(store, session, write))
+
+
+async def adrive(steps: Steps[T]) -> T:
     try:
         call = next(steps)
         while True:
             try:
-                answer = await (in_a_thread(call) if isinstance(call, _Ours) else call())
+                answer = await (in_a_thread(call) if isinstance(call, Ours) else call())
             except BaseException as error:
                 call = steps.throw(error)
             else:
@@ -128,7 +166,7 @@ def _guarded(store: Store, session: Session, write: Callable[[InSession], Steps[
     """What the driver raises leaves as our own error. One that ends the caller's transaction only for now leaves as it
     is: `session.with_transaction` must see it to try again."""
     try:
-        yield from _same_deployment(store, session)
+        yield from same_deployment(store, session)
         return (yield from write(InSession(store, session)))
     except (DuplicateKeyError, BulkWriteError) as error:
         taken = _taken(error)
@@ -196,6 +234,66 @@ class InSession:
         yield from self._insert(scheduled.NAME, jobs)
         return answers
 
+    def enqueue_unique(self, jobs: Sequence[UniqueJob]) -> Steps[list[tuple[JobId, bool] | RecruiterError]]:
+        """For each the id of the job that there is now, and whether it is new; or an error."""
+        self._needs_a_transaction("a unique job")
+        known = yield from self._known_jobs(jobs)
+        answers: list[tuple[JobId, bool] | RecruiterError] = []
+        new: dict[JobId, Any] = {}
+        keys: dict[str, Document] = {}
+        for each in jobs:
+            job, now = each.job, each.job.created_at
+            decision = decide(each.wanted, known.get(each.key), now)
+            if isinstance(decision, Met):
+                answers.append((decision.id, False))
+                continue
+            if isinstance(decision, Replace):
+                first = known[each.key].created_at
+                job = replace(job, id=decision.id, created_at=first, scheduled_at=decision.at)
+            elif decision.at is not None:
+                job = replace(job, scheduled_at=max(decision.at, job.scheduled_at))
+            try:
+                document = encode_job(job)
+            except InvalidJob as error:
+                answers.append(error)
+                continue
+            if isinstance(decision, Make) or job.id in new:
+                new[job.id] = document
+            else:
+                yield from self._replace(job.id, document)
+            known[each.key] = KnownJob(job.id, job.created_at, job.scheduled_at, True, True)
+            keys[each.key] = unique_keys.key_document(each.key, job.id, job.created_at, job.scheduled_at, each.wanted)
+            answers.append((job.id, isinstance(decision, Make)))
+        for key in keys.values():
+            yield from self._set_key(key)
+        yield from self._insert(scheduled.NAME, list(new.values()))
+        return answers
+
+    def _known_jobs(self, jobs: Sequence[UniqueJob]) -> Steps[dict[str, KnownJob]]:
+        """The last jobs of these keys, as they are at this moment."""
+        documents = yield from self._find(unique_keys.NAME, [each.key for each in jobs])
+        found = [key for key in map(unique_keys.key_from, documents) if key is not None]
+        ids = [key.job for key in found]
+        fields = dict.fromkeys(("attempts", "started_by", "lane", "scheduled_at"), 1)
+        there = {document["_id"]: document for document in (yield from self._find(scheduled.NAME, ids, fields))}
+        there = {id: document for id, document in there.items() if document.get("lane") != CANCELLED_LANE}
+        held: set[JobId] = set()
+        if there and any(each.wanted.needs_untouched for each in jobs):
+            roster_of = self._collection(roster.NAME).find
+            cursor = roster_of({"assigned": {"$in": list(there)}}, {"assigned": 1}, session=self._session)
+            held = {id for document in (yield cursor.to_list) for id in _ids(document.get("assigned"))}
+        return {key.key: _known_job(key, there.get(key.job), held) for key in found}
+
+    def _set_key(self, document: Document) -> Steps[None]:
+        keys = self._collection(unique_keys.NAME)
+        query = {"_id": document["_id"]}
+        yield lambda: keys.replace_one(query, document, upsert=True, session=self._session)
+
+    def _replace(self, id: JobId, document: Any) -> Steps[None]:
+        """Other contents for a job that nobody has touched: another transaction that touches it conflicts."""
+        jobs, query = self._collection(scheduled.NAME), {"_id": id}
+        yield lambda: jobs.replace_one(query, document, session=self._session)
+
     def recover(self, job: Job) -> Steps[None]:
         """Stores the job that repeats one that has ended, and marks the old one."""
         self._needs_a_transaction("recover")
@@ -246,6 +344,12 @@ class InSession:
                 raise JobExists(f"a job with id {id!r} exists already; it was left as it is")
         return documents
 
+    def signal(self, id: JobId, name: str, data: Any, at: datetime) -> Steps[bool]:
+        """Tells a job something. False when there is no such job, or it has been told too much."""
+        jobs, (query, update) = self._collection(scheduled.NAME), scheduled.signalling(id, name, data, at)
+        told = yield lambda: jobs.update_one(query, update, session=self._session)
+        return bool(told.matched_count)
+
     def _needs_a_transaction(self, what: str) -> None:
         if not self._session.in_transaction:
             raise InvalidSession(f"{what} needs a transaction in its session: call session.start_transaction() first")
@@ -267,14 +371,14 @@ class InSession:
                 yield lambda piece=piece: collection.insert_many(piece, session=self._session)  # type: ignore[misc]
 
 
-def _same_deployment(store: Store, session: Session) -> Steps[None]:
+def same_deployment(store: Store, session: Session) -> Steps[None]:
     """Raises InvalidSession when its client is connected to another deployment."""
     client: Any = session.client
     if client is store.client or client in store.compared:
         return
     for _ in range(2):  # once more, if the primary has moved in this moment
         theirs: Document = yield lambda: client.admin.command("hello")
-        ours: Document = yield _Ours(lambda: store.client.admin.command("hello"))
+        ours: Document = yield Ours(lambda: store.client.admin.command("hello"))
         if _process(theirs) == _process(ours) or "isdbgrid" in (theirs.get("msg"), ours.get("msg")):
             store.compared.add(client)
             return
@@ -283,6 +387,19 @@ def _same_deployment(store: Store, session: Session) -> Steps[None]:
         "transaction is stored where the transaction is, and no worker would look there. Use a client with the same "
         "address as the recruiter; in tests, that of the sandbox"
     )
+
+
+def _known_job(key: unique_keys.UniqueKey, waits: Document | None, held: Collection[JobId]) -> KnownJob:
+    if waits is None:
+        return KnownJob(key.job, key.created_at, key.scheduled_at, False, False)
+    untouched = key.job not in held and not waits.get("attempts") and waits.get("started_by") is None
+    due = waits.get("scheduled_at")
+    return KnownJob(key.job, key.created_at, due if isinstance(due, datetime) else key.scheduled_at, True, untouched)
+
+
+def _ids(assigned: Any) -> Iterable[JobId]:
+    """Of a worker's list; what is no id was never assigned."""
+    return [id for id in assigned if is_job_id(id)] if isinstance(assigned, list) else ()
 
 
 def _process(hello: Mapping[str, Any]) -> Any:

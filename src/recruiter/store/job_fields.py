@@ -13,6 +13,7 @@ from enum import Flag, auto
 from functools import partial
 from typing import Any, NamedTuple
 
+from recruiter.domain.checkpoints import Checkpoint, Signal, SignalWait
 from recruiter.domain.job import Cancellation, Execution, Job, JobId
 from recruiter.domain.names import BLOCKED_LANE, DEFAULT_METHOD, check_name
 from recruiter.domain.planning.needs import Needs
@@ -142,6 +143,42 @@ def executions_of(document: Mapping[str, Any]) -> tuple[Execution, ...]:
         )
         for entry in entries_of(document)
     )
+
+
+def checkpoint_document(checkpoint: Checkpoint) -> Fields:
+    document: Fields = {"name": checkpoint.name, "at": checkpoint.at}
+    if checkpoint.result is not None:
+        document["result"] = checkpoint.result
+    if checkpoint.problem is not None:
+        document["problem"] = checkpoint.problem
+    return document
+
+
+def checkpoints_of(document: Mapping[str, Any]) -> tuple[Checkpoint, ...]:
+    """What the job has done for good; values written by hand that make no sense are skipped."""
+    return tuple(
+        Checkpoint(each["name"], each["at"], each.get("result"), text_or_none(each.get("problem")))
+        for each in _documents(document.get("checkpoints"))
+        if is_text(each.get("name")) and moment_or_none(each.get("at")) is not None
+    )
+
+
+def signals_of(document: Mapping[str, Any]) -> tuple[Signal, ...]:
+    """What the job was told from outside, likewise."""
+    return tuple(
+        Signal(each["name"], each["at"], each.get("data"))
+        for each in _documents(document.get("signals"))
+        if is_text(each.get("name")) and moment_or_none(each.get("at")) is not None
+    )
+
+
+def signal_wait_from(value: Any) -> SignalWait | None:
+    """What the job waits for, likewise."""
+    since = moment_or_none(value.get("since")) if isinstance(value, dict) else None
+    if since is None or not is_text(value.get("signal")):
+        return None
+    until, checkpoint = moment_or_none(value.get("until")), text_or_none(value.get("checkpoint"))
+    return SignalWait(value["signal"], since, until, checkpoint or "")
 
 
 def read_fields(document: Mapping[str, Any]) -> Fields:
@@ -308,6 +345,8 @@ JOB_FIELDS: tuple[JobField, ...] = (
     JobField("postponed", use=_U.WAITING | _U.OWN | _U.PLANNED),
     JobField("suspect", "suspect", field.truth, False,
              use=_U.PROTOCOL | _U.OWN | _U.WAITING | _U.PLANNED | _U.HISTORY),
+    JobField("debounced", "debounced", field.truth, False,
+             use=_U.PROTOCOL | _U.OWN | _U.WAITING | _U.HISTORY),
     JobField("cancel", "cancel", lambda document, name: cancellation_from(document[name]),
              use=_U.SUMMARY | _U.HISTORY),
     # what has happened to it
@@ -320,6 +359,13 @@ JOB_FIELDS: tuple[JobField, ...] = (
              use=_U.LARGE | _U.HISTORY),
     JobField("executions", "executions", lambda document, _: executions_of(document), foreign=_check_executions,
              use=_U.LARGE | _U.HISTORY),
+    # what it has done for good, and was told
+    JobField("checkpoints", "checkpoints", lambda document, _: checkpoints_of(document), (),
+             lambda checkpoints: [checkpoint_document(each) for each in checkpoints],
+             use=_U.PROTOCOL | _U.OWN | _U.LARGE | _U.HISTORY),
+    JobField("signals", use=_U.PROTOCOL | _U.LARGE),
+    JobField("waits_for", "waits_for", lambda document, name: signal_wait_from(document[name]),
+             use=_U.PROTOCOL | _U.WAITING | _U.PLANNED | _U.HISTORY),
     # what it has reported
     JobField("status", "status", use=_REPORT | _U.LARGE),
     JobField("log", "log", use=_REPORT | _U.LARGE),
@@ -329,6 +375,8 @@ JOB_FIELDS: tuple[JobField, ...] = (
     JobField("stage", "stage", use=_REPORT | _U.SUMMARY),
     # the worker that runs it
     JobField("started_by", use=_U.PROTOCOL | _U.WAITING),
+    JobField("token", use=_U.PROTOCOL | _U.WAITING),
+    JobField("transaction", use=_U.PROTOCOL | _U.WAITING),
     JobField("locked_by", "locked_by", lambda document, name: text_or_none(document[name]),
              use=_MARK | _U.SUMMARY | _U.HISTORY),
     JobField("locked_at", "locked_at", lambda document, name: moment_or_none(document[name]),
@@ -366,7 +414,7 @@ def options() -> Iterable[str]:
 
 
 LOCK, PROGRESS, FROM_PROTOCOL = names(Use.LOCK), names(Use.PROGRESS), names(Use.PROTOCOL)
-ONLY_WAITING, UNLOCKED = names(Use.WAITING), ("started_by", *LOCK)
+ONLY_WAITING, UNLOCKED = names(Use.WAITING), ("started_by", "token", "transaction", *LOCK)
 REQUIRED = frozenset(names(Use.REQUIRED))
 _FOREIGN = {each.name: each.foreign for each in JOB_FIELDS if each.foreign is not None}
 NULLABLE = frozenset(_FOREIGN.keys() - {*_NEVER_NULL})

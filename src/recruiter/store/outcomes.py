@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from recruiter.domain.job import Execution, JobId
 from recruiter.domain.policy_registry import PolicyRegistry
@@ -25,7 +25,7 @@ from recruiter.domain.retry.decision import (
 )
 from recruiter.domain.state import State, Why
 from recruiter.domain.statistics import Again, Attempted
-from recruiter.errors import RecruiterError
+from recruiter.errors import JobPauses, RecruiterError
 from recruiter.store.codec import (
     LARGEST_JOB,
     Document,
@@ -63,9 +63,18 @@ class Rescheduled:
     """Likewise what `snoozes` must still be, where `attempts` does not move."""
     attempted: Attempted | None = None
     """The attempt that is over, to be counted; None where none is."""
+    signal: tuple[str, int] | None = None
+    """It waits for so many signals of this name: if they have come meanwhile, it is due at once."""
 
 
-Outcome = bytes | Rescheduled
+class Settled(NamedTuple):
+    """A job that has ended in its own transaction (see job_transaction.py). Nothing is left to write for it."""
+
+    document: bytes
+    """As it is in the archive."""
+
+
+Outcome = bytes | Rescheduled | Settled
 """What an attempt leads to: an archived document, or a change to a waiting one. Where None stands instead, the job is
 let go as it was."""
 
@@ -88,7 +97,7 @@ class OutcomeBatch:
         for id, outcome in outcomes:
             if isinstance(outcome, bytes):
                 archive[id] = outcome
-            elif outcome is not None:
+            elif isinstance(outcome, Rescheduled):
                 reschedule.append(outcome)
             else:
                 release.append(id)
@@ -122,6 +131,19 @@ def succeeded(document: Document, execution: Execution, at: datetime, result: An
     del fields["result"]
     fields["reason"] = f"the job succeeded; its result made {len(raw):,} bytes and was not kept"
     return encode(archived_document(document, Why.DONE, at, fields))
+
+
+def with_fields(raw: bytes, fields: Document) -> bytes:
+    """An archived document with these fields. Its end, which statistics.py reads, stays the end."""
+    document = decode(raw)
+    return encode({"_id": document.pop("_id"), **fields, **{k: v for k, v in document.items() if k not in fields}})
+
+
+def noted(raw: bytes, notes: tuple[str, ...]) -> bytes:
+    """An archived document with notes on its last execution, to be told; it is not written."""
+    document = decode(raw)
+    document["last_execution"] = {**document["last_execution"], "notes": list(notes)}
+    return encode(document)
 
 
 def failed(document: Document, execution: Execution, at: datetime, decision: Decision) -> Outcome:
@@ -206,6 +228,15 @@ def snoozed(document: Document, at: datetime, until: datetime, reason: str) -> R
     return Rescheduled(document["_id"], document["attempts"], fields, UNLOCKED, snoozes, attempted)
 
 
+def paused(document: Document, at: datetime, until: datetime, pause: JobPauses) -> Rescheduled:
+    """A job that sleeps or waits for a signal: no attempt is counted, and nothing has failed."""
+    outcome = snoozed(document, at, until, str(pause))
+    fields = {**outcome.fields, "checkpoints": pause.checkpoints} if pause.checkpoints else dict(outcome.fields)
+    if pause.waits_for is not None:
+        fields["waits_for"] = {name: value for name, value in pause.waits_for._asdict().items() if value is not None}
+    return replace(outcome, fields=fields, signal=pause.signal)
+
+
 def ended_by_force(
     document: Document,
     policies: PolicyRegistry,
@@ -232,6 +263,12 @@ def suspected(document: Document) -> Rescheduled:
 def not_started(document: Document) -> Rescheduled:
     """A job that was marked as started but did not start: it waits again, unchanged."""
     return Rescheduled(document["_id"], document["attempts"], {}, ("started_by", "started_at"))
+
+
+def interrupted(document: Document, progress: Document) -> Rescheduled:
+    """A job that was started and ended by us: it waits again, with the progress that it has reported, and no attempt is
+    counted. Its run loses its token."""
+    return Rescheduled(document["_id"], document["attempts"], progress, UNLOCKED)
 
 
 def cancelled(document: Document, at: datetime, execution: Execution | None = None) -> bytes:
@@ -293,7 +330,7 @@ def reduced(id: JobId, outcome: Outcome, original: bytes | None, at: datetime, r
         return
     ended: Document = {}
     with contextlib.suppress(Exception):
-        ended = decode(outcome)
+        ended = decode(outcome.document if isinstance(outcome, Settled) else outcome)
     for dropped in (_LARGE_FIELDS, ended.keys() - _SMALL_FIELDS):
         kept = {name: value for name, value in ended.items() if name not in dropped}
         with contextlib.suppress(*DRIVER_REFUSES):

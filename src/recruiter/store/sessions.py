@@ -120,7 +120,12 @@ class Sessions:
     def _own_uid(self) -> bytes | None:
         """The digest of the name that this connection has logged in with, if it has."""
         if not self._asked:
-            users = self._client.admin.command("connectionStatus")["authInfo"]["authenticatedUsers"]
-            self._uid = hashlib.sha256(f"{users[0]['user']}@{users[0]['db']}".encode()).digest() if users else None
+            self._uid = digest_of_user(self._client.admin.command("connectionStatus"))
             self._asked = True
         return self._uid
+
+
+def digest_of_user(status: Mapping[str, Any]) -> bytes | None:
+    """Of the name that a connection has logged in with, from its `connectionStatus`."""
+    users = status["authInfo"]["authenticatedUsers"]
+    return hashlib.sha256(f"{users[0]['user']}@{users[0]['db']}".encode()).digest() if users else None

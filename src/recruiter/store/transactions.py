@@ -1,6 +1,7 @@
 """The transactions: everything that moves a job from one place to another, all or nothing.
 
     mark      roster write  +  scheduled update                                     before an at-most-once job starts
+    begin     roster write  +  scheduled update                                     by a job that writes itself: runs.py
     settle    roster.$pull  +  archived insert  +  scheduled delete / update        by the worker that holds the jobs
     retire    roster delete +  scheduled update / archived insert                   by the leader, a silent worker
     set aside lease fence   +  archived insert  +  scheduled delete                 by the leader, jobs nobody holds
@@ -31,7 +32,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
 import pymongo
@@ -51,7 +54,7 @@ from recruiter.store.collections.creations import Creations
 from recruiter.store.collections.flows import Flows
 from recruiter.store.collections.leases import Leases
 from recruiter.store.collections.roster import Holding, LastEntry, Roster, Seen
-from recruiter.store.collections.scheduled import DUPLICATE_KEY, Marked, Scheduled
+from recruiter.store.collections.scheduled import DUPLICATE_KEY, Marked, Scheduled, signalled
 from recruiter.store.collections.schedulers import Schedulers
 from recruiter.store.collections.statistics import Statistics
 from recruiter.store.errors import our_own_documents, store_call
@@ -68,6 +71,8 @@ _PROBED_WITHIN = 1.0
 SUSPECTS = 100
 """So many jobs of a dead worker's list may have been started since its last heartbeat, near enough."""
 
+
+_NONE: Mapping[JobId, datetime] = MappingProxyType({})
 
 DecideOutcomes = Callable[[LastEntry, list[Document]], OutcomeBatch]
 """Decides the outcomes of the jobs of a worker that is retired."""
@@ -191,9 +196,12 @@ class Transactions:
         return held
 
     @store_call
-    def mark_started(self, worker: str, ids: Sequence[JobId], at: datetime) -> Marked:
-        """Writes durably that these at-most-once jobs are about to start here, and proves that the worker holds them:
-        a worker that was retired, or a write that arrives late, must not mark the job of another worker.
+    def mark_started(
+        self, worker: str, ids: Sequence[JobId], at: datetime, debounced: Mapping[JobId, datetime] = _NONE
+    ) -> Marked:
+        """Writes durably that these at-most-once jobs, and debounced ones that were due then, are about to start here;
+        and proves that the worker holds them: a worker that was retired, or a write that arrives late, must not mark
+        the job of another worker.
 
         Raises Superseded, with nothing written, when the worker is no longer on the roster.
         """
@@ -202,7 +210,27 @@ class Transactions:
             held = self._roster.show_life(worker, session)
             if held is None:
                 raise Superseded(f"worker {worker} is no longer on the roster; nothing was started")
-            return self._scheduled.mark_started([id for id in ids if id in held], worker, at, session)
+            mine = [id for id in ids if id in held]
+            marked = self._scheduled.mark_started(mine, worker, at, session) if mine else Marked()
+            due = {id: moment for id, moment in debounced.items() if id in held}
+            fresh = self._scheduled.mark_debounced(due, worker, at, session) if due else {}
+            return replace(marked, may_start=marked.may_start | fresh.keys(), fresh=fresh)
+
+        return self._transaction(write)
+
+    @store_call
+    def begin_run(self, worker: str, id: JobId, attempts: int, fields: Document) -> bool:
+        """Proves that the worker holds the job, and leaves the fields of a run on it (see `store/runs.py`); false, with
+        nothing written, when it does not."""
+
+        def write(session: ClientSession) -> bool:
+            if not self._roster.prove(worker, id, session):
+                session.abort_transaction()
+                return False
+            if not self._scheduled.begin_run(id, attempts, fields, session):
+                session.abort_transaction()
+                return False
+            return True
 
         return self._transaction(write)
 
@@ -402,7 +430,8 @@ class Transactions:
         if batch.archive or batch.forget:
             scheduled.delete_many({"_id": {"$in": [*batch.archive, *batch.forget]}}, session=session)
         if batch.reschedule:
-            scheduled.bulk_write([_update(job) for job in batch.reschedule], ordered=False, session=session)
+            writes = [write for job in batch.reschedule for write in _updates(job)]
+            scheduled.bulk_write(writes, ordered=False, session=session)
 
     def _without_archived(self, batch: OutcomeBatch, write: Callable[[ClientSession, OutcomeBatch], T]) -> T:
         """Runs the transaction; if jobs are in the archive already (settled before, with an unknown outcome then),
@@ -425,11 +454,21 @@ class Transactions:
         return self._session
 
 
-def _update(job: Rescheduled) -> UpdateOne:
+def _updates(job: Rescheduled) -> list[UpdateOne]:
+    """One, of which at most one matches: a job that waits for a signal is due at once if that has come meanwhile."""
+    if job.signal is None:
+        return [_update(job, {})]
+    come = signalled(*job.signal)
+    now = replace(job, fields={**job.fields, "scheduled_at": job.fields["waits_for"]["since"], "postponed": False})
+    return [_update(now, come), _update(job, {"$nor": [come]})]
+
+
+def _update(job: Rescheduled, condition: Document) -> UpdateOne:
     update: Document = {"$set": dict(job.fields)} if job.fields else {}
     if job.unset:
         update["$unset"] = dict.fromkeys(job.unset, "")
     query: Document = {"_id": job.id, "attempts": job.attempts}
+    query |= condition
     if job.snoozes is not None:
         query["snoozes"] = job.snoozes or {"$in": [None, 0]}
     if "lane" in job.fields:

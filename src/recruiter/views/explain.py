@@ -23,6 +23,7 @@ from recruiter.store.collections.inbox import LOCK_LASTS, is_locked
 from recruiter.store.collections.limits import Rules
 from recruiter.store.collections.roster import RosterEntry
 from recruiter.store.database import Store
+from recruiter.store.job_fields import signal_wait_from
 
 
 def explain(store: Store, id: JobId, now: datetime) -> str:
@@ -106,6 +107,10 @@ def _named(job: Job) -> str:
 def _waiting(store: Store, document: dict[str, object], now: datetime) -> str:
     scheduled_at = document["scheduled_at"]
     assert isinstance(scheduled_at, datetime)
+    wait = signal_wait_from(document.get("waits_for"))
+    if wait is not None and scheduled_at > now:
+        until = "" if wait.until is None else f"; at {wait.until:%Y-%m-%d %H:%M:%S} UTC it goes on without it"
+        return f"waits for the signal {wait.signal!r} since {wait.since:%Y-%m-%d %H:%M:%S} UTC{until}"
     if scheduled_at > now:
         left = humanize(_whole(scheduled_at, now))
         return f"postponed until {scheduled_at:%Y-%m-%d %H:%M:%S} UTC, in {left}{_since(document)}"

@@ -33,6 +33,8 @@ class Registration:
     draining: bool = False
     session: Any = None
     """Where its transactions run; only the store knows what it is."""
+    child_sessions: tuple[Any, ...] = ()
+    """Likewise those of its children whose jobs have transactions of their own."""
     host: str = ""
     resources: Needs = NOTHING
     """What its host has."""
@@ -40,6 +42,11 @@ class Registration:
     """Jobs that were given to it and that count against limits or resources, with their lanes; some have ended."""
     seen_at: datetime | None = None
     """Its last heartbeat, or when it joined."""
+
+    @property
+    def sessions(self) -> list[Any]:
+        """All sessions in which it may hold a lock."""
+        return [session for session in (self.session, *self.child_sessions) if session is not None]
 
     @property
     def free_slots(self) -> int:

@@ -10,8 +10,8 @@ import threading
 from typing import NamedTuple
 
 from recruiter.clock import Clock
+from recruiter.domain.repetition import RareReports
 from recruiter.domain.text import cut
-from recruiter.domain.throttle import Throttle
 from recruiter.events import Event
 from recruiter.processes.child import pipe
 from recruiter.store.codec import decode, encode
@@ -33,7 +33,7 @@ class ListenerErrors:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._throttle = Throttle(_SELDOM_FROM_A_CHILD)
+        self._reports = RareReports(_SELDOM_FROM_A_CHILD)
         self._lock = threading.Lock()
         self._frames: list[bytes] = []
 
@@ -41,7 +41,7 @@ class ListenerErrors:
         """Of a listener that has failed."""
         about = str(event.fields["event"])
         with self._lock:
-            times = self._throttle.due(about, self._clock.monotonic())
+            times = self._reports.due(about, self._clock.monotonic())
             if times:
                 listener, error = (cut(str(event.fields[name]), _LONGEST) for name in ("listener", "error"))
                 listener_error = ListenerError(listener, about, error, times)
@@ -60,9 +60,9 @@ class ListenerErrorLog:
     """In the worker: those of all its children."""
 
     def __init__(self) -> None:
-        self._throttle = Throttle(_SELDOM_IN_THE_LOG)
+        self._reports = RareReports(_SELDOM_IN_THE_LOG)
 
     def due(self, payload: bytes, now: float) -> ListenerError | None:
         listener_error = ListenerError(**decode(payload))
-        times = self._throttle.due(listener_error.event, now, listener_error.times)
+        times = self._reports.due(listener_error.event, now, listener_error.times)
         return listener_error._replace(times=times) if times else None

@@ -21,7 +21,7 @@ from recruiter.clock import Clock
 from recruiter.domain.statistics import Attempted
 from recruiter.store import outcomes
 from recruiter.store.codec import decode, encode, id_of
-from recruiter.store.outcomes import Outcome, Rescheduled
+from recruiter.store.outcomes import Outcome, Rescheduled, Settled
 
 _HEAD = struct.Struct("<BII")
 HEAD = _HEAD.size
@@ -34,6 +34,7 @@ RESCHEDULE = 5  # child → supervisor: to be tried again; the changes
 CANCEL = 6  # supervisor → child, on a pipe of its own: cancel this one; who wants it, and why
 PROGRESS = 7  # child → supervisor: it still runs; what it has said of itself so far
 LISTENER_ERROR = 8  # child → supervisor: a listener has failed
+SETTLED = 10  # child → supervisor: ended in its own transaction; the archived document
 CLOCK = 9  # supervisor → child, on the pipe for cancellations: what time it is
 
 READ_AT_ONCE = 1 << 16
@@ -149,6 +150,8 @@ def answer(number: int, outcome: Outcome) -> bytes:
     """What became of the job of this number."""
     if isinstance(outcome, bytes):
         return frame(ARCHIVE, number, outcome)
+    if isinstance(outcome, Settled):
+        return frame(SETTLED, number, outcome.document)
     change = {
         "_id": outcome.id,
         "attempts": outcome.attempts,
@@ -156,6 +159,7 @@ def answer(number: int, outcome: Outcome) -> bytes:
         "unset": list(outcome.unset),
         "snoozes": outcome.snoozes,
         "attempted": None if outcome.attempted is None else list(outcome.attempted),
+        "signal": outcome.signal,
     }
     return frame(RESCHEDULE, number, encode(change))
 
@@ -177,10 +181,13 @@ def tell(fd: int, number: int, progress: bytes) -> None:
 def outcome_of(kind: int, payload: bytes) -> Outcome:
     if kind == ARCHIVE:
         return payload
+    if kind == SETTLED:
+        return Settled(payload)
     change = decode(payload)
     unset = tuple(change["unset"])
     attempted = None if change["attempted"] is None else Attempted(*change["attempted"])
-    return Rescheduled(change["_id"], change["attempts"], change["fields"], unset, change["snoozes"], attempted)
+    signal = None if change["signal"] is None else (change["signal"][0], change["signal"][1])
+    return Rescheduled(change["_id"], change["attempts"], change["fields"], unset, change["snoozes"], attempted, signal)
 
 
 def write_all(fd: int, data: bytes) -> None:

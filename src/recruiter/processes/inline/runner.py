@@ -23,11 +23,12 @@ from recruiter.events import Events
 from recruiter.interruption import Interruptible
 from recruiter.processes.loop import SAME_WISH
 from recruiter.processes.progress.sender import ProgressSender
-from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, crashed
+from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, crashed, interrupted
 from recruiter.registry import Registry
 from recruiter.steps.execute import Executor
 from recruiter.store.codec import Document
 from recruiter.store.outcomes import Outcome
+from recruiter.store.payload import PLAIN, Payload
 from recruiter.views.report import report
 
 _STALE = 1.0
@@ -42,6 +43,8 @@ class InlineApplication(NamedTuple):
     schedules: SchedulePolicyRegistry
     executor: Callable[[str], Executor]
     """Makes the executor for a worker of this id."""
+    payload: Payload = PLAIN
+    """Opens results, to report them."""
 
 
 class InlineRunner:
@@ -174,7 +177,7 @@ class InlineRunner:
         finally:
             self.signals.in_job = False
             self._end()
-        told = report(self._application.registry, job.raw, ended)
+        told = report(self._application.registry, job.raw, ended, self._application.payload)
         if self.signals.interrupted and not told.done:
             return self._interrupted(job), None
         if (told.error or "").startswith(KeyboardInterrupt.__name__):
@@ -197,7 +200,9 @@ class InlineRunner:
         why = "the caller was interrupted"
         worker = self._held_jobs.worker if self._held_jobs is not None else ""
         self._events.emit("job.interrupted", **job.facts(worker), why=why)
-        return self.crash(job, self._clock.now(), why) if job.at_most_once else None
+        if job.at_most_once:
+            return self.crash(job, self._clock.now(), why)
+        return interrupted(job, self._held_jobs.progress.fields_of(job.id))
 
     def _next(self) -> HeldJob | None:
         with self._lock:

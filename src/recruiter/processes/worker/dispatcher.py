@@ -35,7 +35,7 @@ from recruiter.processes.worker import overruns
 from recruiter.processes.worker.child_handle import STUCK, Answer, ChildHandle, Run
 from recruiter.processes.worker.child_pipes import ChildPipes
 from recruiter.processes.worker.child_pool import ChildPool, Spawn
-from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, JobOutcome, crashed
+from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, JobOutcome, crashed, interrupted
 from recruiter.processes.worker.job_events import JobEvents
 from recruiter.processes.worker.overruns import ByForce, Overruns, Reason
 from recruiter.settings import Settings
@@ -294,11 +294,14 @@ class Dispatcher:
         self._pool.welcome(child, self.tasks, message["pid"], message["server"])
 
     def _drain(self, child: ChildHandle) -> None:
-        """Everything it still had to say."""
+        """Of a child that is dead: everything it still had to say."""
         with contextlib.suppress(OSError):
             self._hear(child)
             while not child.drained:
                 self._hear(child)
+        started = child.started()
+        if started:
+            self._held_jobs.child_died(child.pid, [run.job.id for run in started.values()])
 
     # -- the end of a child --------------------------------------------------------------------------------------
 
@@ -399,7 +402,7 @@ class Dispatcher:
         for job, since in runs:
             self._events.emit("job.interrupted", **job.facts(self._held_jobs.worker), why=why)
             lost = self.crash(job, now, why, self._moment(since)) if job.at_most_once else None
-            self._end([(job.id, lost)])
+            self._end([(job.id, lost or interrupted(job, self._held_jobs.progress.fields_of(job.id)))])
 
     def _recycle_large(self, limit: int) -> None:
         for child in [child for child in self._pool.handles if child.ready and child.memory() > limit]:

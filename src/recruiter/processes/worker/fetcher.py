@@ -105,20 +105,23 @@ class Fetcher:
         held_jobs.fetched(ids, jobs)
 
     def _mark_at_most_once(self, held_jobs: HeldJobs) -> bool:
-        """At-most-once jobs are marked as started, durably, before they can start, and no more of them than fit."""
+        """At-most-once and debounced jobs are marked as started, durably, before they can start, and no more of them
+        than fit. A debounced one starts as it is then."""
         jobs = held_jobs.to_mark(self._registration.settings.slots)
         if not jobs:
             return False
         try:
             now = self._clock.now()
-            marked = self._store.transactions.mark_started(held_jobs.worker, [job.id for job in jobs], now)
+            marked = mark_started(self._store, held_jobs.worker, jobs, now)
         except Superseded:
             self._registration.lose(held_jobs)
             return False
         except BaseException:
             held_jobs.not_marked(jobs)
             raise
-        held_jobs.marked(job for job in jobs if job.id in marked.may_start)
+        held_jobs.marked(
+            job._replace(raw=marked.fresh.get(job.id, job.raw)) for job in jobs if job.id in marked.may_start
+        )
         refused = (job for job in jobs if job.id not in marked.may_start)
         held_jobs.ended((job.id, self._refused(job, marked, now)) for job in refused)
         return True
@@ -183,3 +186,10 @@ class Fetcher:
             self._events.emit("change_stream.back")
         else:
             self._events.emit("change_stream.failed", error=error)
+
+
+def mark_started(store: Store, worker: str, jobs: Sequence[HeldJob], at: datetime) -> Marked:
+    """Writes that these jobs are about to start here. Raises Superseded."""
+    once = [job.id for job in jobs if job.at_most_once]
+    debounced = {job.id: due for job in jobs if (due := job.debounced_until) is not None and not job.at_most_once}
+    return store.transactions.mark_started(worker, once, at, debounced)

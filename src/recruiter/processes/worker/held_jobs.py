@@ -57,7 +57,7 @@ from recruiter.processes.progress.buffer import ProgressBuffer
 from recruiter.store import outcomes
 from recruiter.store.codec import Document, decode
 from recruiter.store.collections.roster import Assignment, Holding, Seen
-from recruiter.store.outcomes import Outcome
+from recruiter.store.outcomes import Outcome, Settled
 
 JobOutcome = tuple[JobId, Outcome | None]
 
@@ -82,6 +82,19 @@ class HeldJob(NamedTuple):
             return bool(decode(self.raw).get("at_most_once"))
         except Exception:
             return False  # it cannot be read; the child will say so
+
+    @property
+    def debounced_until(self) -> datetime | None:
+        """When it was due as it was fetched, if producers may still change it."""
+        if b"\x08debounced\x00" not in self.raw:
+            return None
+        moment = self._field("scheduled_at") if self._field("debounced") is True else None
+        return moment if isinstance(moment, datetime) else None
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether it is written down that it starts, before it does."""
+        return self.at_most_once or self.debounced_until is not None
 
     @property
     def cancelled(self) -> bool:
@@ -186,6 +199,10 @@ class HeldJobs:
         """At-most-once jobs that are marked as started, or may be: the outcome of a mark can be unknown."""
         self._outcomes: deque[JobOutcome] = deque()
         self._settling = 0
+        self._dead_children: list[int] = []
+        """Processes that may have died in a transaction of their job."""
+        self._died_with: set[JobId] = set()
+        """The jobs that ran in them."""
         self._recall: Callable[[Collection[JobId]], None] = lambda _: None
         self._may_start: Callable[[HeldJob], bool] = lambda _: True
 
@@ -308,7 +325,7 @@ class HeldJobs:
             for job in to_start:
                 self._states[job.id] = HeldState.FETCHED
                 self._jobs[job.id] = job
-                (self._to_mark if job.at_most_once else self._arrivals).append(job)
+                (self._to_mark if job.is_marked else self._arrivals).append(job)
             let_go = [id for id in mine if id not in kept]
             self._end((id, None) for id in let_go)
         self.wake_ups.runner()
@@ -320,7 +337,8 @@ class HeldJobs:
         return not job.cancelled and self._may_start(job)
 
     def to_mark(self, slots: int) -> list[HeldJob]:
-        """At-most-once jobs, as many as can start now; the fewer are marked, the fewer are lost with this process."""
+        """At-most-once and debounced jobs, as many as can start now; the fewer are marked, the fewer are lost with this
+        process."""
         with self._lock:
             count = min(len(self._to_mark), max(0, slots - len(self._marks)))
             jobs = [self._to_mark.popleft() for _ in range(count)]
@@ -426,6 +444,24 @@ class HeldJobs:
 
     # -- the settler -------------------------------------------------------------------------------------------------
 
+    def child_died(self, pid: int, jobs: Iterable[JobId] = ()) -> None:
+        """Before the outcomes of its jobs: their settlement must not wait for what it has left locked."""
+        with self._lock:
+            self._dead_children.append(pid)
+            self._died_with.update(jobs)
+
+    def died_with_children(self, ids: Iterable[JobId]) -> set[JobId]:
+        """Those of these jobs that ran in a child that died: it may have known more of them than this process."""
+        return self._died_with.intersection(ids) if self._died_with else set()
+
+    def dead_children(self) -> list[int]:
+        """Those that have died since this was last asked."""
+        if not self._dead_children:
+            return []
+        with self._lock:
+            dead, self._dead_children = self._dead_children, []
+            return dead
+
     def to_settle(self) -> list[JobOutcome]:
         """Everything that has gathered, up to a bound in number and in bytes."""
         batch: list[JobOutcome] = []
@@ -446,6 +482,7 @@ class HeldJobs:
             for id in ids:
                 self._states.pop(id, None)
             self._unsure.difference_update(ids)
+            self._died_with.difference_update(ids)
             self.progress.forget(ids)
             self._settling = 0
             new = bool(self._to_fetch)
@@ -470,7 +507,7 @@ class HeldJobs:
     def results(self) -> list[JobId]:
         """Jobs whose results have not been written."""
         with self._lock:
-            return [id for id, outcome in self._outcomes if outcome is not None]
+            return [id for id, outcome in self._outcomes if outcome is not None and not isinstance(outcome, Settled)]
 
     @property
     def all_settled(self) -> bool:
@@ -503,3 +540,11 @@ def crashed(
         return outcomes.crashed(document, policies, worker=worker, started_at=started_at, at=at, message=how)
     except Exception as error:
         return outcomes.unreadable(job.id, job.raw, at, f"{how}, and the job cannot be read: {error}")
+
+
+def interrupted(job: HeldJob, progress: Document) -> Outcome | None:
+    """A started job that is handed back, with the progress that it has reported: its run may not write any more."""
+    try:
+        return outcomes.interrupted(decode(job.raw), progress)
+    except Exception:
+        return None  # it cannot be read: whoever runs it next will say so

@@ -11,7 +11,7 @@ from recruiter.processes.child.listener_errors import ListenerErrorLog
 from recruiter.processes.worker.held_jobs import HeldJob
 from recruiter.store import outcomes
 from recruiter.store.codec import Document, decode
-from recruiter.store.outcomes import Rescheduled
+from recruiter.store.outcomes import Rescheduled, Settled
 
 Facts = dict[str, Any]
 """Which job an event is about."""
@@ -31,6 +31,8 @@ class JobEvents:
 
     def ended(self, job: HeldJob, outcome: outcomes.Outcome | None, worker: str) -> None:
         """What became of a job. Successes are only looked into when somebody wants to hear of each."""
+        if isinstance(outcome, Settled):
+            outcome = outcome.document
         if isinstance(outcome, Rescheduled):
             self._put_off(job.facts(worker), outcome)
         elif isinstance(outcome, bytes) and (self._tell_all or _NOT_DONE in outcome or _NOTES in outcome):

@@ -11,7 +11,7 @@ from recruiter.events import Events
 from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.worker.held_jobs import HeldJobs, JobOutcome
 from recruiter.processes.worker.registration import Registration
-from recruiter.steps.settle import settle
+from recruiter.steps.settle import settle, with_checkpoints
 from recruiter.store.collections.roster import Holding
 from recruiter.store.database import Store
 
@@ -52,6 +52,7 @@ class Settler:
         if not outcomes:
             return []
         try:
+            outcomes = self._after_deaths(held_jobs, outcomes)
             holding = self._write(held_jobs, outcomes)
         except BaseException as error:
             held_jobs.not_settled(outcomes)
@@ -62,6 +63,23 @@ class Settler:
         held_jobs.settled(outcomes, holding)
         self._on_settled()
         return outcomes
+
+    def _after_deaths(self, held_jobs: HeldJobs, outcomes: list[JobOutcome]) -> list[JobOutcome]:
+        """Frees what children have left locked that died in a transaction of their job; and adds to the outcomes of
+        their jobs the checkpoints that only the children knew."""
+        dead = held_jobs.dead_children()
+        try:
+            sessions = self._store.roster.sessions_of(held_jobs.worker, dead) if dead else []
+            for session in sessions:
+                self._store.transactions.end_session_of(session)
+            if sessions:
+                self._store.roster.forget_sessions(held_jobs.worker, dead)
+        except BaseException:
+            for pid in dead:
+                held_jobs.child_died(pid)
+            raise
+        crashed = held_jobs.died_with_children(id for id, _ in outcomes)
+        return with_checkpoints(self._store, outcomes, crashed) if crashed else outcomes
 
     def _step(self) -> float:
         try:

@@ -3,6 +3,7 @@
     {_id: "task:resize", at_once: 2, rate: {count, seconds}, floating, by, at}      a limit
     {_id: "declared:task:resize", at_once, rate, at}                                the same, said in the application
     {_id: "paused:group:mail", at, by, reason}   {_id: "paused:fleet", …}           what is paused
+    {_id: "fair:mail", by: "owner", weights: [{tenant, weight}], set_by, at}        a group that tenants share
     {_id: "starts:task:resize", log: [[moment, count], …], term}                    for rates; only the leader writes it
 
 There are few of them. The leader reads them all about once a second. A limit that somebody has set is in force instead
@@ -19,6 +20,7 @@ from typing import Any
 from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
 
+from recruiter.domain.planning.fair import FairShare
 from recruiter.domain.planning.limits import TASK, Limit, Rate, Start
 from recruiter.domain.schedule.scheduler import Pause
 from recruiter.domain.text import shown
@@ -44,7 +46,7 @@ VALIDATOR = {
 
 FLEET = "fleet"
 _OF_A_LEADER: Document = {"term": {"$type": ["int", "long"], "$lte": HIGHEST_TERM}}
-_PAUSED, _STARTS, _DECLARED = "paused:", "starts:", "declared:"
+_PAUSED, _STARTS, _DECLARED, _FAIR = "paused:", "starts:", "declared:", "fair:"
 LEARNT_WITHIN = 1.5
 """Seconds after which every leader that leads has read what is in force."""
 _AFTER_PAUSED = "paused;"
@@ -66,6 +68,8 @@ class Rules:
     starts: Mapping[str, Sequence[Start]] = field(default_factory=dict)
     unreadable: Sequence[Unreadable] = ()
     """Values that were written by hand and make no sense."""
+    fair: Mapping[str, FairShare] = field(default_factory=dict)
+    """The groups that tenants share."""
 
     @property
     def blocked(self) -> bool:
@@ -92,7 +96,8 @@ class Limits:
         starts = {rule.bucket: rule.log for rule in found if isinstance(rule, _Starts)}
         in_force = {**declared, **{subject: rule.limit for subject, rule in limits.items()}}
         set_by = {subject: rule.by for subject, rule in limits.items()}
-        return Rules(tuple(in_force.values()), declared, set_by, paused, starts, found.unreadable)
+        fair = {rule.group: rule.share for rule in found if isinstance(rule, _Fair)}
+        return Rules(tuple(in_force.values()), declared, set_by, paused, starts, found.unreadable, fair)
 
     @store_call
     def paused(self) -> frozenset[str]:
@@ -126,6 +131,17 @@ class Limits:
     @store_call
     def remove(self, subject: str) -> bool:
         return self.collection.delete_one({"_id": subject}).deleted_count == 1
+
+    @store_call
+    def share(self, group: str, share: FairShare, by: str | None, at: datetime) -> None:
+        """Tenants share this group from now on."""
+        weights = [{"tenant": tenant, "weight": weight} for tenant, weight in share.weights.items()]
+        changes = {"by": str(share.by), "weights": weights, "set_by": by, "at": at}
+        self.collection.update_one({"_id": f"{_FAIR}{group}"}, {"$set": changes}, upsert=True)
+
+    @store_call
+    def unshare(self, group: str) -> bool:
+        return self.collection.delete_one({"_id": f"{_FAIR}{group}"}).deleted_count == 1
 
     @store_call
     def pause(self, what: str, pause: Pause) -> None:
@@ -192,23 +208,37 @@ class _Paused:
 
 
 @dataclass(frozen=True, slots=True)
+class _Fair:
+    group: str
+    share: FairShare
+
+
+@dataclass(frozen=True, slots=True)
 class _Starts:
     bucket: str
     log: list[Start]
 
 
-def _rule(document: Document) -> _Limited | _Paused | _Starts:
+def _rule(document: Document) -> _Limited | _Paused | _Starts | _Fair:
     """The parser."""
     name = fields.text(document, "_id")
     if name.startswith(_PAUSED):
         by, reason = fields.text(document, "by", None), fields.text(document, "reason", None)
         return _Paused(name.removeprefix(_PAUSED), Pause(fields.moment(document, "at", _LONG_AGO), by, reason))
+    if name.startswith(_FAIR):
+        weights = dict(fields.array(document, "weights", _weight, []))
+        return _Fair(name.removeprefix(_FAIR), FairShare.of(document.get("by"), weights))
     if name.startswith(_STARTS):
         fields.whole(document, "term", None, most=HIGHEST_TERM)
         return _Starts(name.removeprefix(_STARTS), fields.array(document, "log", _start, []))
     declared = name.startswith(_DECLARED)
     limit = limit_of(document, name.removeprefix(_DECLARED))
     return _Limited(limit, fields.text(document, "by", None), declared)
+
+
+def _weight(place: str, value: Any) -> tuple[str, object]:
+    entry = fields.mapping({place: value}, place)
+    return fields.text(entry, "tenant"), entry.get("weight")
 
 
 def _start(place: str, value: Any) -> Start:

@@ -1,8 +1,8 @@
 """`roster`: the workers, and who holds which job. **This is the lock table.**
 
     {_id: "host:pid:1f3a", host, pid, groups, tasks, slots, prefetch, ready, draining, term, beats, settled, given,
-     given_at, pauses, session, resources, metered: [{job, lane}], joined_at, seen_at, clock_offset,
-     running: [{job, task, since}], assigned: [job ids], kept_idle: {at, by, reason}}
+     given_at, pauses, session, sessions: [{pid, session}], runs, resources, metered: [{job, lane}], joined_at,
+     seen_at, clock_offset, running: [{job, task, since}], assigned: [job ids], kept_idle: {at, by, reason}}
 
 A worker holds exactly the jobs in its own `assigned`. Only the leader adds to it, and only while no newer term has
 been written there; only the worker itself takes from it, by settling or handing back; and retiring a worker removes
@@ -13,6 +13,7 @@ cannot complete anything.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Collection as Collection_
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -35,12 +36,13 @@ from recruiter.domain.planning.arrivals import Offer
 from recruiter.domain.planning.assign import Registration
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.unreadable import Parsed, Unreadable
+from recruiter.errors import UnreadableDocument
 from recruiter.store import fields as field
 from recruiter.store.codec import RAW, Document, decode_leniently, this_document
 from recruiter.store.errors import store_call
 from recruiter.store.fields import BELIEVED_TERM, HIGHEST_TERM, MOST, is_job_id
 from recruiter.store.reading import parse_one, parsed
-from recruiter.store.sessions import cluster_time, session_id
+from recruiter.store.sessions import SessionId, cluster_time, session_id
 
 NAME = "roster"
 
@@ -82,6 +84,9 @@ VALIDATOR = {
 _MOST_SLOTS = 100_000
 """More than any host has; a worker that claims more would be given everything."""
 
+_SESSIONS_KEPT = 500
+"""More than a worker has children, and those that died and could not be cleared away."""
+
 _PLANNING_FIELDS: Document = {
     **dict.fromkeys(
         (
@@ -93,6 +98,7 @@ _PLANNING_FIELDS: Document = {
             "draining",
             "beats",
             "session",
+            "sessions",
             "host",
             "resources",
             "metered",
@@ -363,6 +369,31 @@ class Roster:
         )
         return frozenset(found["assigned"]) if found else None
 
+    def prove(self, worker: str, job: JobId, session: ClientSession) -> bool:
+        """Inside a transaction: whether the worker holds this job. It is a write, so that whatever ends the hold
+        conflicts; and no sign of life, for it may come from a child of a supervisor that is dead or frozen."""
+        held = {"_id": worker, "assigned": job}
+        return self.collection.update_one(held, {"$inc": {"runs": 1}}, session=session).matched_count == 1
+
+    @store_call
+    def note_sessions(self, worker: str, pid: int, sessions: Sequence[SessionId]) -> bool:
+        """Notes that a process of this worker is about to write in these sessions (see `store/runs.py`). False when
+        the worker is off the roster."""
+        noted = [{"pid": pid, "session": session} for session in sessions]
+        update = {"$push": {"sessions": {"$each": noted, "$slice": -_SESSIONS_KEPT}}}
+        return self.collection.update_one({"_id": worker}, update).matched_count == 1
+
+    @store_call
+    def sessions_of(self, worker: str, pids: Collection_[int]) -> list[SessionId]:
+        """The sessions in which these processes of the worker may have written."""
+        found = self.collection.find_one({"_id": worker, "sessions.pid": {"$in": list(pids)}}, {"sessions": 1}) or {}
+        return [session for pid, session in _sessions(found) if pid in pids]
+
+    @store_call
+    def forget_sessions(self, worker: str, pids: Collection_[int]) -> None:
+        """These processes are dead, and their sessions ended."""
+        self.collection.update_one({"_id": worker}, {"$pull": {"sessions": {"pid": {"$in": list(pids)}}}})
+
     @store_call
     def leave(self, worker: str) -> None:
         """Off the roster: whatever it still held is free at once."""
@@ -599,6 +630,7 @@ def _registration(document: Document) -> Registration:
         ready=field.truth(document, "ready"),
         draining=field.truth(document, "draining") or bool(idle),
         session=session_id("session", document.get("session")),
+        child_sessions=tuple(session for _, session in _sessions(document)),
         host=field.text(document, "host", ""),
         resources=_resources(field.text(document, "resources", "")),
         metered=tuple(dict(field.array({"metered": [], **document}, "metered", _metered)).items()),
@@ -631,6 +663,19 @@ def _whole_registration(document: Document) -> Registration:
 def _whole_entry(document: Document) -> RosterEntry:
     """The strictest of all: nothing in it is wrong."""
     return _entry({**document, "holds": len(field.array(document, "assigned", field.job_id))})
+
+
+def _sessions(document: Document) -> list[tuple[int, SessionId]]:
+    """Of its processes; what makes no sense is nobody's."""
+    noted = document.get("sessions")
+    found: list[tuple[int, SessionId]] = []
+    for entry in noted if isinstance(noted, list) else ():
+        with contextlib.suppress(UnreadableDocument):
+            each = field.mapping({"sessions": entry}, "sessions")
+            session = session_id("sessions", each.get("session"))
+            if session is not None:
+                found.append((field.whole(each, "pid"), session))
+    return found
 
 
 def _last_entry(raw: bytes) -> LastEntry:

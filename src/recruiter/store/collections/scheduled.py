@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Collection as Ids
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, cast
+from uuid import UUID
 
 import pymongo
 from bson import ObjectId
@@ -24,6 +25,7 @@ from pymongo.collection import Collection
 from pymongo.cursor import Cursor
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
+from recruiter.domain.checkpoints import MOST_SIGNALS
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import ASIDE, CANCELLED_LANE, MARKED_LANE
@@ -160,11 +162,13 @@ class ProgressMark:
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """Of at-most-once jobs that are to start: which may, and which were started before. The others are cancelled, or
-    not held."""
+    """Of at-most-once and debounced jobs that are to start: which may, and which at-most-once ones were started before.
+    The others are cancelled, put off, or not held."""
 
-    may_start: frozenset[JobId]
-    started_before: frozenset[JobId]
+    may_start: frozenset[JobId] = frozenset()
+    started_before: frozenset[JobId] = frozenset()
+    fresh: Mapping[JobId, bytes] = field(default_factory=dict)
+    """The documents of debounced ones, as they are from now on."""
 
 
 class Scheduled:
@@ -303,6 +307,46 @@ class Scheduled:
         return list(self._raw.aggregate([*first, *united], hint=DUE))
 
     @store_call
+    def owners(self) -> list[str]:
+        """Whoever has jobs, due or not. One index seek an owner."""
+        match: list[Document] = [{"$match": {"username": _TEXT}}, {"$group": {"_id": "$username"}}]
+        return list(parsed(NAME, self._raw.aggregate(match, hint=BY_OWNER), lambda row: text(row, "_id")))
+
+    @store_call
+    def candidates_of_owners(
+        self, owners: Sequence[str], lanes: Sequence[str], now: datetime, count: int, held: Ids[JobId]
+    ) -> Parsed[Candidate]:
+        """The next due jobs in these lanes of each owner, so that the pile of one does not hide the others."""
+        found: list[Any] = []
+        due = {"lane": {"$in": list(lanes)}, "scheduled_at": {"$lte": now}, "_id": {"$nin": list(held)}}
+        each: list[list[Document]] = [
+            [{"$match": {"username": owner, **due}}, {"$sort": dict(TURN)}, {"$limit": count}, {"$project": _PLANNED}]
+            for owner in owners
+        ]
+        for start in range(0, len(each), _UNITED):
+            first, *others = each[start : start + _UNITED]
+            united = [{"$unionWith": {"coll": NAME, "pipeline": pipeline}} for pipeline in others]
+            found.extend(self._raw.aggregate([*first, *united], hint=BY_OWNER))
+        return parsed(NAME, found, _candidate)
+
+    @store_call
+    def owners_of(self, ids: Ids[JobId]) -> dict[JobId, tuple[str, str]]:
+        """The lane and the owner of each of these jobs; an empty text for nobody."""
+        found = self._raw.find({"_id": {"$in": list(ids)}, **_HAS_LANE}, {"lane": 1, "username": 1})
+        return {
+            id: (lane, owner)
+            for id, lane, owner in parsed(
+                NAME,
+                found,
+                lambda document: (
+                    _id(document),
+                    text(document, "lane", longest=LONGEST_LANE),
+                    text(document, "username", None) or "",
+                ),
+            )
+        }
+
+    @store_call
     def lanes_of(self, ids: Ids[JobId]) -> dict[JobId, str]:
         """The lanes of these jobs, where they have one."""
         found = self._raw.find({"_id": {"$in": list(ids)}, **_HAS_LANE}, {"lane": 1})
@@ -379,6 +423,54 @@ class Scheduled:
         found = list(self.collection.find({"_id": {"$in": list(ids)}, "started_by": _TEXT}, fields, session=session))
         mine = frozenset(d["_id"] for d in found if d["started_by"] == worker)
         return Marked(mine, frozenset(d["_id"] for d in found) - mine)
+
+    def mark_debounced(
+        self, jobs: Mapping[JobId, datetime], worker: str, at: datetime, session: ClientSession
+    ) -> dict[JobId, bytes]:
+        """Inside the same transaction: writes that these debounced jobs are about to start here, unless they have been
+        put off or cancelled since they were fetched with this `scheduled_at`. From now on no producer changes them.
+        Returns what they are then."""
+        mark = {"$set": {"started_by": worker, "started_at": at}}
+        writes = [
+            UpdateOne({"_id": id, "scheduled_at": due, "lane": {"$ne": CANCELLED_LANE}}, mark)
+            for id, due in jobs.items()
+        ]
+        self.collection.bulk_write(writes, ordered=False, session=session)
+        found = self._raw.find({"_id": {"$in": list(jobs)}, "started_by": worker, "started_at": at}, session=session)
+        return {id_of(bytes(document.raw)): bytes(document.raw) for document in found}
+
+    def begin_run(self, id: JobId, attempts: int, fields: Document, session: ClientSession) -> bool:
+        """Inside a transaction that proves the hold: leaves the token of a run on its job (see `store/runs.py`)."""
+        query = {"_id": id, "attempts": attempts}
+        return self.collection.update_one(query, {"$set": fields}, session=session).matched_count == 1
+
+    @store_call
+    def add_checkpoint(self, id: JobId, token: UUID, checkpoint: Document) -> bool:
+        """Keeps a checkpoint on the job of this run, once; what the job waited for is over. False when the run has lost
+        the job."""
+        fresh = {"_id": id, "token": token, "checkpoints.name": {"$ne": checkpoint["name"]}}
+        update = {"$push": {"checkpoints": checkpoint}, "$unset": {"waits_for": ""}}
+        if self.collection.update_one(fresh, update).matched_count:
+            return True
+        return self.collection.find_one({"_id": id, "token": token}, {"_id": 1}) is not None  # kept before
+
+    @store_call
+    def checkpoints_of(self, ids: Ids[JobId]) -> dict[JobId, Any]:
+        """The checkpoints of those of these jobs that have some."""
+        found = self.collection.find({"_id": {"$in": list(ids)}, "checkpoints": {"$exists": True}}, {"checkpoints": 1})
+        return {document["_id"]: document["checkpoints"] for document in found}
+
+    @store_call
+    def signal(self, id: JobId, name: str, data: Any, at: datetime) -> bool:
+        """Tells a job something; one that waits for it is due now. False when there is no such job, or it has been told
+        too much."""
+        return self.collection.update_one(*signalling(id, name, data, at)).matched_count == 1
+
+    @store_call
+    def announce_transaction(self, id: JobId, token: UUID) -> bool:
+        """From now on no progress is written on this job: its own transaction is about to lock it."""
+        query = {"_id": id, "token": token}
+        return self.collection.update_one(query, {"$set": {"transaction": True}}).matched_count == 1
 
     @store_call
     def mark_progress(self, marks: Sequence[ProgressMark]) -> None:
@@ -566,6 +658,26 @@ class Scheduled:
         return list(parsed(NAME, found, lambda document: text(document, "lane")).unreadable)
 
 
+def signalling(id: JobId, name: str, data: Any, at: datetime) -> tuple[Document, list[Document]]:
+    """The query and the update that tell a job something: in one step, so that none is told between looking and
+    waiting."""
+    query = {"_id": id, **_HAS_LANE, f"signals.{MOST_SIGNALS - 1}": {"$exists": False}}
+    signal = {"name": {"$literal": name}, "at": at, "data": {"$literal": data}}
+    waits = {"$eq": ["$waits_for.signal", {"$literal": name}]}
+    update = {
+        "signals": {"$concatArrays": [{"$ifNull": ["$signals", []]}, [signal]]},
+        "scheduled_at": {"$cond": [waits, at, "$scheduled_at"]},
+        "postponed": {"$cond": [waits, False, "$postponed"]},
+    }
+    return query, [{"$set": update}]
+
+
+def signalled(name: str, number: int) -> Document:
+    """The condition that so many signals of this name have come."""
+    named = {"$filter": {"input": {"$ifNull": ["$signals", []]}, "cond": {"$eq": ["$$this.name", {"$literal": name}]}}}
+    return {"$expr": {"$gte": [{"$size": named}, number]}}
+
+
 def _next_of(lane: str, count: int, now: datetime, held: Ids[JobId]) -> list[Document]:
     match = {"lane": lane, "scheduled_at": {"$lte": now}, "_id": {"$nin": list(held)}}
     return [{"$match": match}, {"$sort": dict(TURN)}, {"$limit": count}, {"$project": _PLANNED}]
@@ -662,6 +774,7 @@ def _mine(mark: ProgressMark) -> Document:
         "_id": mark.id,
         "attempts": mark.attempts,
         "locked_by": {"$in": [None, mark.worker, *filter(None, [mark.was_locked_by])]},
+        "transaction": None,
     }
 
 

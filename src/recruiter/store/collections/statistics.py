@@ -87,10 +87,7 @@ class Statistics:
     ) -> None:
         """Inside the transaction that archives these documents and reschedules the jobs of these attempts: counts
         them."""
-        writes = [
-            UpdateOne({"_id": _id(key, writer)}, _increment(counts), upsert=True)
-            for key, counts in tally(documents, attempted).items()
-        ]
+        writes = counting(documents, writer, attempted)
         if writes:
             self.collection.bulk_write(writes, ordered=False, session=session)
 
@@ -186,6 +183,16 @@ class Statistics:
             idle = {**_TOTALS, "last_at": {"$lt": than}}
             old += self._raw.find(idle, {"_id": 1}, hint="_id_").limit(batch - len(old))
         return delete_these(self.collection, old)
+
+
+def counting(
+    documents: Iterable[bytes | Document], writer: UUID, attempted: Iterable[Attempted] = ()
+) -> list[UpdateOne]:
+    """The writes that count these documents and attempts."""
+    return [
+        UpdateOne({"_id": _id(key, writer)}, _increment(counts), upsert=True)
+        for key, counts in tally(documents, attempted).items()
+    ]
 
 
 def tally(documents: Iterable[bytes | Document], attempted: Iterable[Attempted] = ()) -> dict[_Key, Counts]:

@@ -1,4 +1,4 @@
-"""Events that would repeat: `Debounce` reports a fact that lasts, once; `Throttle` reports a frequent event, rarely."""
+"""Events that would repeat: `LastingFacts` tells a fact that lasts once, `RareReports` a frequent event rarely."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class _Fact:
     told: bool = False
 
 
-class Debounce(Generic[Subject]):
+class LastingFacts(Generic[Subject]):
     """Facts about subjects. A fact is reported once, when it has been true for `grace` seconds. If its text changes, or
     if it stops being true and starts again, it counts as a new fact."""
 
@@ -38,7 +38,7 @@ class Debounce(Generic[Subject]):
         return {subject: fact.text for subject, fact in lasting.items()}
 
 
-class Throttle:
+class RareReports:
     """Events that may happen a thousand times a second. The first is reported at once. After that there is one report
     in `interval` seconds at most, with the number of events since the last report."""
 

@@ -1,0 +1,107 @@
+"""Fair shares: the jobs of a group take turns by their owner or key; the pile of one tenant does not hold up another.
+
+Without it a group is a queue: by priority, then by time. With it each tenant has a queue of its own, in that order, and
+the next job is always one of the tenant that has least of the group now, by weight: what it holds already, plus what
+this plan gives it. So when a tenant with one job meets one with ten thousand, it is next.
+
+The turns are taken in the places that the group has in the order of all jobs; other groups do not notice.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from recruiter.domain.planning.pack import Candidate
+from recruiter.domain.text import shown
+from recruiter.errors import SettingsError
+
+LARGEST_WEIGHT = 1_000.0
+
+
+class By(StrEnum):
+    """What makes a tenant."""
+
+    OWNER = "owner"
+    KEY = "key"
+
+
+@dataclass(frozen=True, slots=True)
+class FairShare:
+    """How a group is shared."""
+
+    by: By
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """Of tenants that get more or less than the others, which have 1."""
+
+    @classmethod
+    def of(cls, by: object, weights: Mapping[str, object] | None = None) -> FairShare:
+        """Raises SettingsError."""
+        if by not in tuple(By):
+            raise SettingsError(f"a group is shared by owner or by key, not by {shown(by)}")
+        return cls(By(str(by)), {name: _weight(name, value) for name, value in (weights or {}).items()})
+
+    def weight(self, tenant: str) -> float:
+        return self.weights.get(tenant, 1.0)
+
+
+Tenant = tuple[str, str]
+"""Group, and owner or key; the jobs of nobody are one tenant, with an empty name."""
+
+
+def take_turns(
+    candidates: Sequence[Candidate],
+    shares: Mapping[str, FairShare],
+    tenant_of: Callable[[Candidate], str],
+    held: Mapping[Tenant, int],
+) -> list[Candidate]:
+    """The candidates, which are in order, with those of shared groups in turns. `held` is how many jobs of each tenant
+    workers hold already."""
+    queues: dict[str, dict[str, deque[Candidate]]] = {}
+    for candidate in candidates:
+        if candidate.lane.group in shares:
+            tenants = queues.setdefault(candidate.lane.group, {})
+            tenants.setdefault(tenant_of(candidate), deque()).append(candidate)
+    turns = {group: _Turns(shares[group], tenants, group, held) for group, tenants in queues.items()}
+    return [turns[c.lane.group].next() if c.lane.group in turns else c for c in candidates]
+
+
+class _Turns:
+    """The tenants of one group."""
+
+    def __init__(
+        self,
+        share: FairShare,
+        queues: Mapping[str, deque[Candidate]],
+        group: str,
+        held: Mapping[Tenant, int],
+    ) -> None:
+        self._share = share
+        self._queues = queues
+        self._has = Counter({tenant: held.get((group, tenant), 0) for tenant in queues})
+        self._order = [self._place(tenant) for tenant in queues]
+        heapq.heapify(self._order)
+
+    def next(self) -> Candidate:
+        _, _, tenant = heapq.heappop(self._order)
+        candidate = self._queues[tenant].popleft()
+        self._has[tenant] += 1
+        if self._queues[tenant]:
+            heapq.heappush(self._order, self._place(tenant))
+        return candidate
+
+    def _place(self, tenant: str) -> tuple[float, tuple[float, float], str]:
+        """Who has least by weight, and among equals who has waited longest."""
+        priority, since = self._queues[tenant][0].rank
+        return self._has[tenant] / self._share.weight(tenant), (priority, since.timestamp()), tenant
+
+
+def _weight(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LARGEST_WEIGHT:
+        raise SettingsError(
+            f"the weight of {name!r} is {shown(value)}; it must be a number from 0 to {LARGEST_WEIGHT:g}"
+        )
+    return float(value)

@@ -1,0 +1,44 @@
+"""Signal: tells a job something from outside, whether or not it waits for it already."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from recruiter.domain.arguments.values import to_bson
+from recruiter.domain.checkpoints import MOST_SIGNALS, check_checkpoint
+from recruiter.domain.job import JobId
+from recruiter.errors import InvalidJob, JobNotFound, JobTooLarge, RecruiterError
+from recruiter.store.codec import encode
+from recruiter.store.database import Store
+
+LARGEST_DATA = 1024 * 1024
+"""Bytes of what a signal carries."""
+
+
+def checked_signal(name: object, data: Any) -> tuple[str, Any]:
+    """The name, and the data as it is stored. Raises InvalidName, UnsupportedValue, JobTooLarge."""
+    text, stored = check_checkpoint("the name of a signal", name), to_bson(data, "data")
+    size = len(encode({"data": stored}))
+    if size > LARGEST_DATA:
+        raise JobTooLarge(
+            f"the signal {text!r} carries {size:,} bytes; at most {LARGEST_DATA:,} are allowed. "
+            "Keep the data elsewhere and send its key."
+        )
+    return text, stored
+
+
+def signal(store: Store, id: JobId, name: str, data: Any) -> None:
+    """Returns when it is durable. Raises JobNotFound when the job has ended, or never was."""
+    if not store.scheduled.signal(id, name, data, store.clock.now()):
+        raise not_signalled(store, id, name)
+
+
+def not_signalled(store: Store, id: JobId, name: str) -> RecruiterError:
+    """Why nobody was told."""
+    document = store.scheduled.document(id)
+    if document is None:
+        told = "it has ended" if store.archived.which_exist([id]) else "there is no such job"
+        return JobNotFound(f"job {id!r} cannot be sent the signal {name!r}: {told}")
+    if document.get("lane") is None:
+        return JobNotFound(f"job {id!r} was inserted by another program and is not adopted yet; try again in a moment")
+    return InvalidJob(f"job {id!r} has been sent {MOST_SIGNALS:,} signals already; it takes no more")

@@ -1,0 +1,270 @@
+"""A job's own transaction: what the job writes in it and the end of the job are committed together, or not at all.
+
+    begin      scheduled delete {_id, token}      the fence, first: a run that lost its job begins nothing (runs.py)
+    …          what the job writes with the session
+    commit     archived insert + statistics       as `transactions.py` does for all other jobs; and for a step of a
+                                                  flow, a marker
+
+The job is therefore in exactly one of `scheduled` and `archived` at every instant, and its effects are there if, and
+only if, it is in the archive as done. The supervisor need not know: if the child dies without a word, the supervisor
+settles a crash, which changes nothing for a job that has left `scheduled`.
+
+A conflict with another transaction, a new primary, or a commit whose outcome is unknown cannot be mended here: Python
+cannot run the block of a `with` again. So the block is left with `TransactionRepeats`, and the executor runs the job
+from its beginning, with no attempt counted. If the commit had succeeded after all, the fence finds no job, and
+the archive says that this very run has ended it.
+
+One implementation serves `MongoClient` and `AsyncMongoClient`: steps that yield the calls to make (in_session.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from bson.raw_bson import RawBSONDocument
+from pymongo import AsyncMongoClient, MongoClient, ReadPreference
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.client_session import ClientSession
+from pymongo.errors import DuplicateKeyError, PyMongoError
+from pymongo.read_concern import ReadConcern
+
+from recruiter.errors import (
+    InvalidSession,
+    JobEnded,
+    JobExists,
+    StoreUnreachable,
+    TransactionRepeats,
+)
+from recruiter.interruption import shielded
+from recruiter.store.codec import OPTIONS, encode, flow_of
+from recruiter.store.collections import archived, flows, scheduled, statistics
+from recruiter.store.collections.flows import Marker, marker_document
+from recruiter.store.errors import Meaning, meaning_of, translate
+from recruiter.store.in_session import Ours, Session, Steps, adrive, drive, same_deployment
+from recruiter.store.runs import Run
+from recruiter.store.sessions import DURABLE, SessionId, digest_of_user
+
+_LONGEST = 30.0
+"""Seconds to begin, and to hear whether a commit succeeded."""
+_PAUSE, _LONGEST_PAUSE = 0.005, 1.0
+_UNKNOWN = "UnknownTransactionCommitResult"
+
+_users: WeakKeyDictionary[Any, bytes | None] = WeakKeyDictionary()
+"""Who clients of the application have logged in as."""
+
+
+class _JobTransaction:
+    """The steps, for both kinds of client."""
+
+    def __init__(self, run: Run, session: Session, sleep: Callable[[float], Any]) -> None:
+        self._run = run
+        self._session = session
+        self._sleep = sleep
+        store = run.store
+        database = session.client.get_database(store.target.database, OPTIONS, read_preference=ReadPreference.PRIMARY)
+        self._collection: Callable[[str], Any] = database.get_collection
+
+    def begin(self) -> Steps[None]:
+        run = self._run
+        if run.committed is not None:
+            raise JobEnded(f"job {run.id!r} has ended in its own transaction already; nothing more can be written")
+        if run.in_transaction:
+            raise InvalidSession(f"job {run.id!r} is in its own transaction already: use the session that it has")
+        try:
+            yield from same_deployment(run.store, self._session)
+            session = yield from self._session_id()
+            yield Ours(lambda: run.prove(session, transaction=True))
+            yield from self._fence()
+        except StoreUnreachable as error:
+            raise TransactionRepeats(str(error)) from error
+        except PyMongoError as error:
+            raise self._translated(error) from error
+        run.in_transaction = True
+
+    def end(self, error: BaseException | None) -> Steps[None]:
+        """Commits, or after an error in the block aborts."""
+        self._run.in_transaction = False
+        if error is None:
+            try:
+                yield from self._commit()
+                return
+            except BaseException as raised:
+                error = raised
+        yield from self._abort()
+        if isinstance(error, PyMongoError):
+            raise self._translated(error) from error
+        raise error
+
+    def _fence(self) -> Steps[None]:
+        """Begins the transaction, and takes the job out of `scheduled` in it."""
+        deadline, pause = time.monotonic() + _LONGEST, _PAUSE
+        while True:
+            try:
+                yield self._start
+                if (yield from self._taken()):
+                    return
+                break
+            except PyMongoError as error:
+                yield from self._abort()
+                if not _passes(error) or time.monotonic() > deadline:
+                    raise
+            yield self._pause(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        yield from self._abort()
+        run = self._run
+        ended = yield Ours(lambda: run.store.archived.document(run.id))
+        if run.is_mine(ended):
+            run.committed = encode(ended)
+            raise JobEnded(f"job {run.id!r} has ended in its own transaction; the answer to its commit was lost")
+        raise run.lost()
+
+    def _start(self) -> Any:
+        concerns: dict[str, Any] = {"read_concern": ReadConcern("snapshot"), "write_concern": DURABLE}
+        return self._session.start_transaction(**concerns, read_preference=ReadPreference.PRIMARY)
+
+    def _taken(self) -> Steps[bool]:
+        run, jobs = self._run, self._collection(scheduled.NAME)
+        if run.stored:
+            gone = yield lambda: jobs.delete_one({"_id": run.id, "token": run.token}, session=self._session)
+            return bool(gone.deleted_count)
+        try:
+            # It waits for a moment, so that this and another insert of the same id cannot both succeed.
+            yield lambda: jobs.insert_one({"_id": run.id}, session=self._session)
+            yield lambda: jobs.delete_one({"_id": run.id}, session=self._session)
+        except DuplicateKeyError as error:
+            raise JobExists(f"a job with id {run.id!r} exists already; it was left as it is") from error
+        return True
+
+    def _commit(self) -> Steps[None]:
+        run, session = self._run, self._session
+        raw = run.succeeded()
+        ended, counts = self._collection(archived.NAME), self._collection(statistics.NAME)
+        writes = statistics.counting([raw], session.session_id["id"].as_uuid())
+        try:
+            yield lambda: ended.insert_one(RawBSONDocument(raw), session=session)
+            yield lambda: counts.bulk_write(writes, ordered=False, session=session)
+            place = flow_of(raw)
+            if place is not None:
+                marker = marker_document(Marker(place.flow, ended=frozenset([place.step])))
+                yield lambda: self._collection(flows.MARKERS).insert_one(marker, session=session)
+        except DuplicateKeyError as error:
+            raise JobExists(f"a job with id {run.id!r} is in the archive already; it was left as it is") from error
+        yield from self._until_known()
+        run.committed = raw
+
+    def _until_known(self) -> Steps[None]:
+        """Commits, again and again while nobody knows whether it is done: that is safe."""
+        deadline, pause = time.monotonic() + _LONGEST, _PAUSE
+        while True:
+            try:
+                yield self._session.commit_transaction
+                return
+            except PyMongoError as error:
+                if not error.has_error_label(_UNKNOWN) or time.monotonic() > deadline:
+                    raise
+            yield self._pause(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _abort(self) -> Steps[None]:
+        if self._session.in_transaction:
+            with suppress(PyMongoError):  # the server has ended it, or will
+                yield self._session.abort_transaction
+
+    def _pause(self, seconds: float) -> Callable[[], Any]:
+        return lambda: self._sleep(seconds * random.uniform(0.5, 1.0))
+
+    def _translated(self, error: PyMongoError) -> BaseException:
+        if _passes(error):
+            return TransactionRepeats(f"the transaction of job {self._run.id!r} runs again: {translate(error)}")
+        return translate(error)
+
+    def _session_id(self) -> Steps[SessionId]:
+        """As the roster has it: with the user, where there are users."""
+        client: Any = self._session.client
+        if client is self._run.store.client:
+            assert isinstance(self._session, ClientSession)
+            return self._run.store.transactions.sessions.id_of(self._session)
+        if client not in _users:
+            _users[client] = digest_of_user((yield lambda: client.admin.command("connectionStatus")))
+        id, uid = self._session.session_id["id"].as_uuid(), _users[client]
+        return id if uid is None else {"id": id, "uid": uid}
+
+
+class JobTransaction:
+    """`with current_job.transaction() as session:`, on a client of the application or on the recruiter's own."""
+
+    def __init__(self, run: Callable[[], Run], client: MongoClient[Any] | None = None) -> None:
+        if client is not None and not isinstance(client, MongoClient):
+            raise InvalidSession(
+                f"transaction() needs a MongoClient, not {type(client).__name__}; for an AsyncMongoClient there is "
+                "`async with current_job.atransaction(client) as session:`"
+            )
+        self._run = run
+        self._client = client
+
+    @shielded
+    def __enter__(self) -> ClientSession:
+        run = self._run()
+        self._session: ClientSession = (self._client or run.store.client).start_session()
+        self._steps = _JobTransaction(run, self._session, time.sleep)
+        try:
+            drive(self._steps.begin())
+        except BaseException:
+            self._session.end_session()
+            raise
+        return self._session
+
+    @shielded
+    def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
+        try:
+            drive(self._steps.end(error))
+        except BaseException as raised:
+            if raised is not error:
+                raise
+        finally:
+            self._session.end_session()
+
+
+class AsyncJobTransaction:
+    """`async with current_job.atransaction(client) as session:`, on an AsyncMongoClient of the application."""
+
+    def __init__(self, run: Callable[[], Run], client: AsyncMongoClient[Any]) -> None:
+        if not isinstance(client, AsyncMongoClient):
+            raise InvalidSession(
+                f"atransaction() needs an AsyncMongoClient, not {type(client).__name__}; for a MongoClient there is "
+                "`with current_job.transaction(client) as session:`"
+            )
+        self._run = run
+        self._client = client
+
+    async def __aenter__(self) -> AsyncClientSession:
+        self._session: AsyncClientSession = self._client.start_session()
+        try:
+            self._steps = _JobTransaction(self._run(), self._session, asyncio.sleep)
+            await adrive(self._steps.begin())
+        except BaseException:
+            await self._session.end_session()
+            raise
+        return self._session
+
+    async def __aexit__(
+        self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
+    ) -> None:
+        try:
+            await adrive(self._steps.end(error))
+        except BaseException as raised:
+            if raised is not error:
+                raise
+        finally:
+            await self._session.end_session()
+
+
+def _passes(error: PyMongoError) -> bool:
+    return meaning_of(error) in (Meaning.TRY_AGAIN, Meaning.RECONNECT)

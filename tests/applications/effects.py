@@ -1,0 +1,84 @@
+"""Jobs with effects in the application's own collections: in the job's own transaction, and without."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+from recruiter import Recruiter, RetryForever, current_job
+
+recruiter = Recruiter()
+
+
+def counters(session: Any = None) -> Any:
+    client = session.client if session is not None else recruiter.store.client
+    return client.get_database(recruiter.target.database).counters
+
+
+@recruiter.task(retry=RetryForever("1s"), max_crashes=1000)
+def count(name: str, seconds: float = 0.0) -> None:
+    """Adds one, in its own transaction."""
+    with current_job.transaction() as session:
+        counters(session).update_one({"_id": name}, {"$inc": {"n": 1}}, upsert=True, session=session)
+        time.sleep(seconds * random.random())
+
+
+@recruiter.task(retry=RetryForever("1s"), max_crashes=1000)
+def count_bare(name: str, seconds: float = 0.0) -> None:
+    """Adds one without it: what is done is done, also if the job then dies and runs again."""
+    counters().update_one({"_id": name}, {"$inc": {"n": 1}}, upsert=True)
+    time.sleep(seconds * random.random())
+
+
+@recruiter.task(retry=RetryForever("1s"), max_crashes=1000)
+def hold_open(name: str, folder: str) -> str:
+    """Keeps its transaction open until a file is there."""
+    with current_job.transaction() as session:
+        counters(session).update_one({"_id": name}, {"$inc": {"n": 1}}, upsert=True, session=session)
+        (Path(folder) / f"open-{os.getpid()}").touch()
+        while not (Path(folder) / "go").exists():
+            time.sleep(0.01)
+        current_job.set_result("committed")
+    return ""
+
+
+@recruiter.task(retry=RetryForever("0s"), max_crashes=1000)
+def die_after_commit(name: str) -> None:
+    with current_job.transaction() as session:
+        counters(session).update_one({"_id": name}, {"$inc": {"n": 1}}, upsert=True, session=session)
+    os._exit(9)
+
+
+@recruiter.task(retry=RetryForever("0s"), max_crashes=10_000)
+def three_steps(folder: str, name: str) -> str:
+    """Each step leaves a line; the process dies now and then between one step and the next."""
+    receipts = []
+    for step in ("charge", "pack", "ship"):
+        receipts.append(current_job.once(step, _leave_line, folder, name, step))
+        if random.random() < 0.4:
+            os.kill(os.getpid(), 9)
+    return " ".join(receipts)
+
+
+def _leave_line(folder: str, name: str, step: str) -> str:
+    with (Path(folder) / name).open("a") as file:
+        file.write(f"{step}\n")
+    return f"{step}:{name}"
+
+
+@recruiter.task
+def approved(name: str) -> str:
+    by = current_job.wait_for("approved", timeout="1 hour")
+    return f"{name} by {by}"
+
+
+@recruiter.task(max_crashes=1)
+def charge_and_die(folder: str) -> str:
+    """Dies for good after its first step, unless a file says that all is well."""
+    current_job.once("charge", _leave_line, folder, "charges", "charge")
+    if not (Path(folder) / "well").exists():
+        os.kill(os.getpid(), 9)
+    return "done"

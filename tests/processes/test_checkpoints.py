@@ -1,0 +1,73 @@
+"""Steps that survive: jobs are killed between their steps, and wait for signals without a slot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from recruiter.store.database import Store
+from tests.applications import effects
+from tests.conftest import Starter, eventually
+from tests.processes.conftest import Lead
+
+EFFECTS = effects.__file__
+
+
+@pytest.fixture(autouse=True)
+def application(target: str, store: Store) -> Iterator[None]:
+    del store  # prepared
+    effects.recruiter.point_at(target)
+    yield
+    effects.recruiter.close()
+
+
+def test_each_finished_step_is_done_once_however_often_the_job_is_killed(
+    lead: Lead, start: Starter, store: Store, tmp_path: Path
+) -> None:
+    # given jobs of three steps whose process is killed after each step with a good chance
+    lead()
+    start("start", "worker", "--bootstrap", EFFECTS, "--processes", "2").says("joined the roster")
+    names = [f"order-{number}" for number in range(20)]
+
+    sent = effects.three_steps.enqueue_many([(str(tmp_path), name) for name in names])
+
+    # then each ends with the results of all steps, and each step was done once
+    for name, job in zip(names, sent, strict=True):
+        assert job.result(timeout=90) == f"charge:{name} pack:{name} ship:{name}"
+        assert (tmp_path / name).read_text().split() == ["charge", "pack", "ship"]
+    crashes = sum(document.get("crashes", 0) for document in store.archived.collection.find({}))
+    assert crashes > 10, "nothing was shown"
+
+
+def test_a_waiting_job_occupies_no_slot_and_a_signal_brings_it_back(lead: Lead, start: Starter) -> None:
+    # given more waiting jobs than the worker has slots
+    lead()
+    start("start", "worker", "--bootstrap", EFFECTS).says("joined the roster")
+    waiting = effects.approved.enqueue_many([(f"job {number}",) for number in range(5)])
+    for job in waiting:
+        eventually(lambda job=job: "waits for the signal" in effects.recruiter.explain(job.id))  # type: ignore[misc]
+
+    # when signals are sent
+    for job in waiting:
+        effects.recruiter.signal(job.id, "approved", "ada")
+
+    # then all go on
+    assert [job.result(timeout=30) for job in waiting] == [f"job {number} by ada" for number in range(5)]
+
+
+def test_a_job_that_crashed_for_good_and_is_recovered_goes_on_where_it_was(
+    lead: Lead, start: Starter, tmp_path: Path
+) -> None:
+    lead()
+    start("start", "worker", "--bootstrap", EFFECTS).says("joined the roster")
+    job = effects.charge_and_die.enqueue(str(tmp_path))
+    ended = job.wait(timeout=60)
+    assert (ended.why, [each.name for each in ended.checkpoints]) == ("crashed-too-many-times", ["charge"])
+
+    (tmp_path / "well").touch()
+    again = effects.recruiter.recover(job.id)
+
+    assert again.result(timeout=60) == "done"
+    assert (tmp_path / "charges").read_text().split() == ["charge"]

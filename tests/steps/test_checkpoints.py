@@ -1,0 +1,513 @@
+"""`once`, `sleep` and `wait_for`: what a job has done survives its runs, and it waits without a slot."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pymongo import AsyncMongoClient, MongoClient
+
+from recruiter import Recruiter, RetryManyTimes, current_job
+from recruiter.domain.state import State
+from recruiter.errors import (
+    InvalidJob,
+    InvalidName,
+    InvalidSession,
+    JobNotFound,
+    NoCurrentJob,
+    SignalTimeout,
+    UnsupportedValue,
+)
+from recruiter.store.codec import encode, job_document
+from recruiter.store.database import Store
+from recruiter.testing import Sandbox
+from tests.samples import a_job, hold
+
+T0 = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def sandbox(recruiter: Recruiter, target: str) -> Sandbox:
+    return Sandbox(recruiter, target, now=T0)
+
+
+@dataclass
+class Receipt:
+    order: int
+    paid: bool
+
+
+class TestOnce:
+    def test_a_retry_gets_the_stored_result(self, recruiter: Recruiter) -> None:
+        charged: list[int] = []
+
+        def charge_card(order: int, *, euros: int) -> Receipt:
+            charged.append(order)
+            return Receipt(order, euros > 0)
+
+        @recruiter.task(retry=RetryManyTimes(3, 0))
+        def order(number: int) -> bool:
+            receipt = current_job.once("charge", charge_card, number, euros=12)
+            assert isinstance(receipt, Receipt)
+            if current_job.attempt < 3:
+                raise ConnectionError("the mail server is away")
+            return receipt.paid
+
+        job = order.enqueue(7)
+        recruiter.run_all(order)
+
+        assert job.result(timeout=5) is True
+        assert charged == [7]
+        ended = job.wait(timeout=5)
+        assert [checkpoint.name for checkpoint in ended.checkpoints] == ["charge"]
+
+    def test_the_same_value_in_every_run(self, recruiter: Recruiter) -> None:
+        """What BSON changes, it changes in the first run too."""
+        seen: list[Any] = []
+
+        @recruiter.task(retry=RetryManyTimes(1, 0))
+        def numbers() -> None:
+            seen.append(current_job.once("list", lambda: (1, 2, {3})))
+            if current_job.attempt == 1:
+                raise ValueError("again")
+
+        numbers.enqueue()
+        recruiter.run_all(numbers)
+
+        assert seen[0] == seen[1]
+
+    def test_none_is_a_result(self, recruiter: Recruiter) -> None:
+        calls: list[int] = []
+
+        @recruiter.task(retry=RetryManyTimes(1, 0))
+        def nothing() -> None:
+            assert current_job.once("nothing", calls.append, 1) is None
+            if current_job.attempt == 1:
+                raise ValueError("again")
+
+        nothing.enqueue()
+        recruiter.run_all(nothing)
+
+        assert calls == [1]
+
+    def test_what_raises_is_not_kept(self, recruiter: Recruiter) -> None:
+        calls: list[int] = []
+
+        def flaky() -> str:
+            calls.append(1)
+            if len(calls) < 3:
+                raise ConnectionError("no")
+            return "at last"
+
+        @recruiter.task(retry=RetryManyTimes(5, 0))
+        def order() -> str:
+            return current_job.once("flaky", flaky)
+
+        job = order.enqueue()
+        recruiter.run_all(order)
+
+        assert job.result(timeout=5) == "at last"
+        assert len(calls) == 3
+
+    def test_a_result_that_cannot_be_stored_is_a_typed_error_and_not_a_second_call(self, recruiter: Recruiter) -> None:
+        calls: list[int] = []
+        errors: list[str] = []
+
+        def unstorable() -> object:
+            calls.append(1)
+            return object()
+
+        @recruiter.task(retry=RetryManyTimes(2, 0))
+        def order() -> None:
+            try:
+                current_job.once("thing", unstorable)
+            except UnsupportedValue as error:
+                errors.append(str(error))
+                raise
+
+        order.enqueue()
+        recruiter.run_all(order)
+
+        assert len(calls) == 1
+        assert len(errors) == 3
+        assert "'thing' of job" in errors[0]
+        assert "is done, but its result could not be kept" in errors[0]
+
+    def test_a_worker_that_lost_the_job_does_nothing_more(self, recruiter: Recruiter, store: Store) -> None:
+        calls: list[int] = []
+
+        @recruiter.task(name="add")
+        def add(a: int, b: int) -> None:
+            del a, b
+            store.roster.leave("w1")
+            current_job.once("charge", calls.append, 1)
+
+        job = a_job()
+        hold(store, job)
+        outcome = recruiter._executor_of("w1").run(encode(job_document(job)))
+
+        assert isinstance(outcome, bytes)
+        assert b"Superseded" in outcome
+        assert calls == []
+
+    @pytest.mark.parametrize("name", ["", 5, "x" * 201])
+    def test_names_are_checked(self, recruiter: Recruiter, name: Any) -> None:
+        errors: list[Exception] = []
+
+        @recruiter.task
+        def order() -> None:
+            try:
+                current_job.once(name, int)
+            except InvalidName as error:
+                errors.append(error)
+
+        order.enqueue()
+        recruiter.run(order)
+
+        assert len(errors) == 1
+
+    def test_not_inside_the_jobs_own_transaction(self, recruiter: Recruiter) -> None:
+        errors: list[str] = []
+
+        @recruiter.task
+        def order() -> None:
+            with current_job.transaction():
+                try:
+                    current_job.once("charge", int)
+                except InvalidSession as error:
+                    errors.append(str(error))
+
+        order.enqueue()
+        recruiter.run(order)
+
+        assert "before the block" in errors[0]
+
+    def test_beside_the_jobs_own_transaction(self, recruiter: Recruiter) -> None:
+        @recruiter.task
+        def order() -> int:
+            number = current_job.once("number", int, "5")
+            with current_job.transaction():
+                current_job.set_result(number)
+            return 0
+
+        job = order.enqueue()
+        recruiter.run(order)
+
+        assert job.result(timeout=5) == 5
+        assert [each.name for each in job.wait(timeout=5).checkpoints] == ["number"]
+
+    def test_async(self, recruiter: Recruiter) -> None:
+        calls: list[int] = []
+
+        async def charge(order: int) -> int:
+            await asyncio.sleep(0)
+            calls.append(order)
+            return order
+
+        @recruiter.task(retry=RetryManyTimes(1, 0))
+        async def order() -> int:
+            number = await current_job.aonce("charge", charge, 7)
+            if current_job.attempt == 1:
+                raise ValueError("again")
+            return number
+
+        job = order.enqueue()
+        recruiter.run_all(order)
+
+        assert job.result(timeout=5) == 7
+        assert calls == [7]
+
+    def test_here_and_in_the_background(self, recruiter: Recruiter) -> None:
+        """An optimistic job takes along what it has done."""
+        calls: list[int] = []
+
+        @recruiter.task(retry=RetryManyTimes(1, 0))
+        def order() -> str:
+            current_job.once("charge", calls.append, 1)
+            if current_job.worker == "here":
+                raise ValueError("again, in the background")
+            return "done"
+
+        job = order.job().here().execute()
+        recruiter.run_all(order)
+
+        assert job.result(timeout=5) == "done"
+        assert calls == [1]
+
+    def test_a_recovered_job_goes_on_where_it_was(self, recruiter: Recruiter) -> None:
+        calls: list[int] = []
+        works: list[bool] = []
+
+        @recruiter.task
+        def order() -> str:
+            current_job.once("charge", calls.append, 1)
+            if not works:
+                raise ValueError("no mail server")
+            return "sent"
+
+        job = order.enqueue()
+        recruiter.run_all(order)
+        works.append(True)
+        again = recruiter.recover(job.id)
+        recruiter.run_all(order)
+
+        assert again.result(timeout=5) == "sent"
+        assert calls == [1]
+
+    def test_outside_of_a_job_there_is_nothing(self) -> None:
+        for call in (
+            lambda: current_job.once("x", int),
+            lambda: current_job.sleep(1),
+            lambda: current_job.wait_for("x"),
+        ):
+            with pytest.raises(NoCurrentJob):
+                call()
+
+
+class TestSleep:
+    def test_it_frees_the_slot_and_comes_back(self, recruiter: Recruiter, sandbox: Sandbox) -> None:
+        steps: list[str] = []
+
+        @recruiter.task
+        def order() -> str:
+            current_job.once("charge", steps.append, "charged")
+            steps.append("run")
+            current_job.sleep("3 days")
+            current_job.sleep("1 hour")
+            return "reminded"
+
+        job = order.enqueue()
+        (report,) = sandbox.run_due()
+        assert (report.done, report.next_at) == (False, T0 + timedelta(days=3))
+        assert sandbox.run_due() == []
+        assert "it sleeps for 3d" in recruiter.explain(job.id)
+
+        sandbox.move_clock("3 days")
+        (report,) = sandbox.run_due()
+        assert report.next_at == T0 + timedelta(days=3, hours=1)
+        sandbox.move_clock("1 hour")
+        (report,) = sandbox.run_due()
+
+        assert (report.done, report.result) == (True, "reminded")
+        assert steps == ["charged", "run", "run", "run"]
+        assert job.wait(timeout=5).attempts == 1
+
+    def test_a_flush_does_not_wait(self, recruiter: Recruiter, sandbox: Sandbox) -> None:
+        @recruiter.task
+        def order() -> str:
+            current_job.sleep("3 days")
+            return "done"
+
+        job = order.enqueue()
+        assert [report.done for report in sandbox.flush()] == [False]
+        assert [report.done for report in sandbox.flush()] == [True]
+        assert job.result(timeout=5) == "done"
+
+    def test_code_that_catches_everything_does_not_go_on(self, recruiter: Recruiter, sandbox: Sandbox) -> None:
+        went_on: list[int] = []
+
+        @recruiter.task
+        def order() -> None:
+            try:
+                current_job.sleep("3 days")
+            except Exception:
+                went_on.append(1)
+
+        order.enqueue()
+        sandbox.run_due()
+
+        assert went_on == []
+
+    def test_an_at_most_once_job_cannot(self, recruiter: Recruiter, sandbox: Sandbox) -> None:
+        @recruiter.task(at_most_once=True)
+        def order() -> None:
+            current_job.sleep("3 days")
+
+        order.enqueue()
+        (report,) = sandbox.run_due()
+
+        assert "cannot be run again later" in str(report.error)
+
+    def test_async_and_here(self, recruiter: Recruiter, sandbox: Sandbox) -> None:
+        @recruiter.task
+        async def order() -> str:
+            await current_job.asleep("1 minute")
+            return "done"
+
+        job = order.job().here().execute()
+        sandbox.move_clock("1 minute")
+        sandbox.run_due()
+
+        assert job.result(timeout=5) == "done"
+
+
+class TestWaitFor:
+    @pytest.fixture
+    def order(self, recruiter: Recruiter) -> Any:
+        @recruiter.task
+        def order() -> Any:
+            return current_job.wait_for("approved", timeout="7 days")
+
+        return order
+
+    def test_a_signal_brings_it_back(self, recruiter: Recruiter, sandbox: Sandbox, order: Any) -> None:
+        # given a job that waits
+        job = order.enqueue()
+        sandbox.run_due()
+        assert recruiter.explain(job.id) == (
+            "waits for the signal 'approved' since 2030-01-01 00:00:00 UTC; "
+            "at 2030-01-08 00:00:00 UTC it goes on without it"
+        )
+        waiting = recruiter.find(job.id)
+        assert waiting.state is State.WAITING
+        assert waiting.waits_for is not None
+        assert waiting.waits_for.signal == "approved"
+
+        # when another signal comes, nothing happens; when its own comes, it goes on
+        recruiter.signal(job.id, "declined")
+        assert sandbox.run_due() == []
+        sandbox.move_clock("1 hour")
+        recruiter.signal(job.id, "approved", {"by": "ada", "at": T0})
+        sandbox.run_due()
+
+        # then it has what was sent
+        assert job.result(timeout=5) == {"by": "ada", "at": T0}
+
+    def test_a_signal_may_come_before_the_wait(self, recruiter: Recruiter, sandbox: Sandbox, order: Any) -> None:
+        job = order.enqueue()
+        recruiter.signal(job.id, "approved", "early")
+        sandbox.run_due()
+
+        assert job.result(timeout=5) == "early"
+
+    def test_a_signal_may_come_while_it_runs_before_it_waits(
+        self, recruiter: Recruiter, sandbox: Sandbox, store: Store
+    ) -> None:
+        """It looks again before it waits, and the settlement looks once more."""
+
+        @recruiter.task
+        def order(when: str) -> Any:
+            if when == "before the look":
+                recruiter.signal(current_job.id, "approved", "in time")
+            elif current_job.job.snoozes == 0:
+                checkpoints = current_job._checkpoints()
+                looked = checkpoints.signal
+
+                def too_late(name: str, number: int) -> Any:
+                    found = looked(name, number)
+                    recruiter.signal(current_job.id, "approved", "in time")
+                    return found
+
+                checkpoints.signal = too_late  # type: ignore[method-assign]
+            return current_job.wait_for("approved")
+
+        for when in ("before the look", "after the look"):
+            job = order.enqueue(when)
+            sandbox.run_due()
+            if when == "after the look":
+                # it has decided to wait, and is due at once all the same
+                document = store.scheduled.document(job.id)
+                assert document is not None
+                assert document["scheduled_at"] <= T0
+                sandbox.run_due()
+            assert job.result(timeout=5) == "in time"
+
+    def test_the_second_wait_takes_the_second_signal(self, recruiter: Recruiter, sandbox: Sandbox) -> None:
+        @recruiter.task
+        def order() -> list[Any]:
+            return [current_job.wait_for("line"), current_job.wait_for("line")]
+
+        job = order.enqueue()
+        sandbox.run_due()
+        for line in ("first", "second"):
+            recruiter.signal(job.id, "line", line)
+            sandbox.run_due()
+
+        assert job.result(timeout=5) == ["first", "second"]
+
+    def test_none_in_time(self, recruiter: Recruiter, sandbox: Sandbox) -> None:
+        @recruiter.task(retry=RetryManyTimes(1, 0))
+        def order() -> str:
+            try:
+                current_job.wait_for("approved", timeout="7 days")
+            except SignalTimeout:
+                if current_job.attempt == 1:
+                    raise ValueError("something else") from None
+                return "nobody approved"
+            return "approved"
+
+        job = order.enqueue()
+        sandbox.run_due()
+        sandbox.move_clock("7 days")
+        sandbox.run_due()
+        # a signal that comes after that changes nothing for the next attempt
+        if recruiter.store.scheduled.exists(job.id):
+            recruiter.signal(job.id, "approved")
+        sandbox.run_due()
+
+        assert job.result(timeout=5) == "nobody approved"
+
+    def test_in_the_callers_transaction(self, recruiter: Recruiter, sandbox: Sandbox, order: Any, target: str) -> None:
+        job = order.enqueue()
+        sandbox.run_due()
+        with MongoClient[dict[str, Any]](target) as client, client.start_session() as session:
+            session.start_transaction()
+            recruiter.signal(job.id, "approved", "rolled back", session=session)
+            session.abort_transaction()
+            assert sandbox.run_due() == []
+            with session.start_transaction():
+                recruiter.signal(job.id, "approved", "committed", session=session)
+        sandbox.run_due()
+
+        assert job.result(timeout=5) == "committed"
+
+    def test_async(self, recruiter: Recruiter, sandbox: Sandbox, target: str) -> None:
+        @recruiter.task
+        async def order() -> list[Any]:
+            return [await current_job.await_for("a"), await current_job.await_for("b")]
+
+        job = order.enqueue()
+        sandbox.run_due()
+
+        async def tell() -> None:
+            await recruiter.asignal(job.id, "a", 1)
+            connected = AsyncMongoClient[dict[str, Any]](target)
+            async with connected as client, client.start_session() as session, await session.start_transaction():
+                await recruiter.asignal(job.id, "b", 2, session=session)
+
+        asyncio.run(tell())
+        sandbox.run_due()
+
+        assert job.result(timeout=5) == [1, 2]
+
+    def test_a_job_that_has_ended_or_never_was(self, recruiter: Recruiter, sandbox: Sandbox) -> None:
+        @recruiter.task
+        def order() -> None: ...
+
+        job = order.enqueue()
+        sandbox.run_due()
+        with pytest.raises(JobNotFound, match="it has ended"):
+            recruiter.signal(job.id, "approved")
+        with pytest.raises(JobNotFound, match="no such job"):
+            recruiter.signal("nobody", "approved")
+
+    def test_what_cannot_be_sent_is_refused(self, recruiter: Recruiter, sandbox: Sandbox, order: Any) -> None:
+        del sandbox
+        job = order.enqueue()
+        with pytest.raises(UnsupportedValue):
+            recruiter.signal(job.id, "approved", object())
+        with pytest.raises(InvalidName):
+            recruiter.signal(job.id, "")
+        with pytest.raises(InvalidJob, match="at most"):
+            recruiter.signal(job.id, "approved", "x" * 1_100_000)
+
+    def test_data_is_data(self, recruiter: Recruiter, sandbox: Sandbox, order: Any) -> None:
+        """An expression of MongoDB in it is not computed."""
+        job = order.enqueue()
+        recruiter.signal(job.id, "approved", {"$literal": "$_id", "a.b": "$scheduled_at"})
+        sandbox.run_due()
+
+        assert job.result(timeout=5) == {"$literal": "$_id", "a.b": "$scheduled_at"}

@@ -1,0 +1,180 @@
+"""Groups that tenants share: the leader takes turns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pymongo import MongoClient
+
+from recruiter import Recruiter
+from recruiter.clock import SystemClock
+from recruiter.errors import SettingsError
+from recruiter.steps.assign import assign
+from recruiter.store.database import Store
+from recruiter.store.target import Target
+from tests.commands import Recorder
+from tests.samples import on_the_roster
+
+
+@pytest.fixture
+def send(recruiter: Recruiter) -> Any:
+    @recruiter.task(name="add", group="mail")
+    def send(number: int) -> int:
+        return number
+
+    return send
+
+
+def given(store: Store, worker: str = "w1") -> list[Any]:
+    """The owner, or the key, of each job that the worker holds, in order."""
+    documents = {document["_id"]: document for document in store.scheduled.collection.find({})}
+    ids = store.roster.holders()[worker]
+    return [documents[id].get("username") or documents[id].get("key") for id in ids]
+
+
+def round_of(store: Store, recruiter: Recruiter) -> None:
+    assign(store, 1, SystemClock().now(), recruiter.controls.rules())
+
+
+def test_a_tenant_with_a_pile_does_not_hold_up_another(recruiter: Recruiter, store: Store, send: Any) -> None:
+    # given a pile of one, and then one job of another
+    for number in range(50):
+        send.job(number).owned_by("ada").enqueue()
+    send.job(1).owned_by("bob").enqueue()
+    recruiter.controls.share_group("mail", "owner")
+    on_the_roster(store, slots=4, prefetch=0)
+
+    round_of(store, recruiter)
+
+    assert given(store) == ["ada", "bob", "ada", "ada"]
+
+
+def test_without_it_nothing_changes(recruiter: Recruiter, store: Store, send: Any) -> None:
+    for number in range(10):
+        send.job(number).owned_by("ada").enqueue()
+    send.job(1).owned_by("bob").enqueue()
+    on_the_roster(store, slots=4, prefetch=0)
+
+    round_of(store, recruiter)
+
+    assert given(store) == ["ada", "ada", "ada", "ada"]
+
+
+def test_without_it_nothing_more_is_asked(recruiter: Recruiter, send: Any, target: str) -> None:
+    recorder = Recorder()
+    for number in range(10):
+        send.job(number).owned_by("ada").enqueue()
+    on_the_roster(recruiter.store, slots=4, prefetch=0)
+    client: Any = MongoClient(target, event_listeners=[recorder])
+    watched = Store(Target.parse(target), application_client=client)
+    rules = watched.limits.read()
+    recorder.commands.clear()
+    assign(watched, 1, SystemClock().now(), rules)
+
+    assert not [command for command in recorder.commands if "turn_by_owner" in str(command)]
+    client.close()
+
+
+def test_what_they_hold_already_counts(recruiter: Recruiter, store: Store, send: Any) -> None:
+    recruiter.controls.share_group("mail", "owner")
+    on_the_roster(store, slots=4, prefetch=0)
+    for number in range(10):
+        send.job(number).owned_by("ada").enqueue()
+    round_of(store, recruiter)
+    for number in range(10):
+        send.job(number).owned_by("bob").enqueue()
+    on_the_roster(store, "w2", slots=4, prefetch=0)
+
+    round_of(store, recruiter)
+
+    assert given(store, "w1") == ["ada"] * 4
+    assert given(store, "w2") == ["bob"] * 4
+
+
+def test_by_weight(recruiter: Recruiter, store: Store, send: Any) -> None:
+    recruiter.controls.share_group("mail", "owner", weights={"ada": 3})
+    for owner in ("ada", "bob"):
+        for number in range(20):
+            send.job(number).owned_by(owner).enqueue()
+    on_the_roster(store, slots=8, prefetch=0)
+
+    round_of(store, recruiter)
+
+    assert sorted(given(store)) == ["ada"] * 6 + ["bob"] * 2
+
+
+def test_by_key(recruiter: Recruiter, store: Store, send: Any) -> None:
+    recruiter.controls.share_group("mail", "key")
+    for number in range(20):
+        send.job(number).limited_by("customer:1").enqueue()
+    send.job(1).limited_by("customer:2").enqueue()
+    on_the_roster(store, slots=4, prefetch=0)
+
+    round_of(store, recruiter)
+
+    assert given(store).count("customer:2") == 1
+
+
+def test_with_limits(recruiter: Recruiter, store: Store, send: Any) -> None:
+    """A task under a limit is planned in another way; turns are taken all the same."""
+    recruiter.controls.share_group("mail", "owner")
+    recruiter.controls.set_limit("task:add", 3)
+    for number in range(200):
+        send.job(number).owned_by("ada").enqueue()
+    for owner in ("bob", "eve"):
+        send.job(1).owned_by(owner).enqueue()
+    on_the_roster(store, slots=8, prefetch=0)
+
+    round_of(store, recruiter)
+
+    assert sorted(given(store)) == ["ada", "bob", "eve"]
+
+
+def test_jobs_of_nobody_come_in_the_order_of_their_time(recruiter: Recruiter, store: Store, send: Any) -> None:
+    recruiter.controls.share_group("mail", "owner")
+    send.enqueue(1)
+    send.job(2).owned_by("ada").enqueue()
+    on_the_roster(store, slots=4, prefetch=0)
+
+    round_of(store, recruiter)
+
+    assert len(given(store)) == 2
+
+
+def test_every_job_gets_its_turn(recruiter: Recruiter) -> None:
+    @recruiter.task(group="mail")
+    def deliver(number: int) -> int:
+        return number
+
+    recruiter.controls.share_group("mail", "owner")
+    for number in range(40):
+        deliver.job(number).owned_by("ada" if number % 4 else "bob").enqueue()
+
+    reports = recruiter.run_all(deliver)
+
+    assert sorted(report.result for report in reports) == list(range(40))
+
+
+def test_it_can_be_undone(recruiter: Recruiter) -> None:
+    recruiter.controls.share_group("mail", "owner", weights={"ada": 2})
+    assert recruiter.controls.rules().fair["mail"].weight("ada") == 2
+    assert recruiter.controls.unshare_group("mail")
+    assert not recruiter.controls.unshare_group("mail")
+    assert recruiter.controls.rules().fair == {}
+
+
+def test_what_cannot_be_is_refused(recruiter: Recruiter) -> None:
+    with pytest.raises(SettingsError):
+        recruiter.controls.share_group("mail", "tag")
+
+
+def test_a_share_that_was_written_by_hand_and_makes_no_sense_is_not_in_force(
+    recruiter: Recruiter, store: Store
+) -> None:
+    store.limits.collection.insert_one({"_id": "fair:mail", "by": "nobody", "weights": [{"tenant": 5}]})
+
+    rules = recruiter.controls.rules()
+
+    assert rules.fair == {}
+    assert len(rules.unreadable) == 1

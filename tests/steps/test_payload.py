@@ -1,0 +1,244 @@
+"""Arguments and results through a codec of the application: encrypted, compressed, and clear where it is said."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from typing import Any
+
+import pytest
+
+from recruiter import JobFailed, PayloadSealed, Recruiter, RetryManyTimes, SettingsError, current_job
+from recruiter.crypto import AesGcm, Zlib
+from recruiter.store.database import Store
+from recruiter.testing import Sandbox
+
+pytest.importorskip("cryptography")
+
+OLD, NEW = os.urandom(32), os.urandom(32)
+SECRET = "4111 1111 1111 1111"
+
+
+def charge(order: int, card: str) -> str:
+    assert current_job.args == {"order": order, "card": card}
+    return f"{order} paid with {card}"
+
+
+@pytest.fixture
+def recruiter(target: str, store: Store) -> Any:
+    del store
+    with Recruiter(target, codec=AesGcm({"old": OLD, "new": NEW}, "new"), clear=["order"]) as recruiter:
+        yield recruiter
+
+
+def everything_stored(store: Store) -> str:
+    """As text, with whatever is binary left as it is."""
+    return repr([list(store.database[name].find({})) for name in store.database.list_collection_names()])
+
+
+class TestSealed:
+    def test_nothing_of_it_can_be_read_in_the_database(self, recruiter: Recruiter, store: Store) -> None:
+        task = recruiter.task(charge)
+        job = task.enqueue(7, SECRET)
+        assert "4111" not in everything_stored(store)
+
+        recruiter.run(task)
+
+        assert job.result(timeout=5) == f"7 paid with {SECRET}"
+        assert "4111" not in everything_stored(store)
+
+    def test_what_is_clear_can_be_searched(self, recruiter: Recruiter) -> None:
+        task = recruiter.task(charge)
+        for order in range(5):
+            task.enqueue(order, SECRET)
+
+        found = recruiter.jobs.list(args={"order": 3}).jobs
+
+        assert len(found) == 1
+
+    def test_a_report_has_the_result(self, recruiter: Recruiter) -> None:
+        task = recruiter.task(charge)
+        task.enqueue(7, SECRET)
+
+        report = recruiter.run(task)
+
+        assert report is not None
+        assert report.result == f"7 paid with {SECRET}"
+
+    def test_what_survives_is_sealed_too(self, recruiter: Recruiter, target: str, store: Store) -> None:
+        sandbox = Sandbox(recruiter, target)
+
+        @recruiter.task
+        def order() -> str:
+            receipt = current_job.once("charge", lambda: f"receipt {SECRET}")
+            return f"{receipt}, {current_job.wait_for('approved')}"
+
+        job = order.enqueue()
+        sandbox.run_due()
+        recruiter.signal(job.id, "approved", f"by {SECRET}")
+        assert "4111" not in everything_stored(store)
+        sandbox.run_due()
+
+        assert job.result(timeout=5) == f"receipt {SECRET}, by {SECRET}"
+        assert "4111" not in everything_stored(store)
+
+    def test_in_the_jobs_own_transaction(self, recruiter: Recruiter, store: Store) -> None:
+        @recruiter.task
+        def order(card: str) -> str:
+            with current_job.transaction():
+                current_job.set_result(f"paid with {card}")
+            return ""
+
+        job = order.enqueue(SECRET)
+        recruiter.run(order)
+
+        assert job.result(timeout=5) == f"paid with {SECRET}"
+        assert "4111" not in everything_stored(store)
+
+    def test_retried_recovered_and_repeated(self, recruiter: Recruiter) -> None:
+        @recruiter.task(retry=RetryManyTimes(1, 0))
+        def flaky(card: str) -> str:
+            if current_job.attempt < 2:
+                raise ConnectionError("no")
+            return card
+
+        job = flaky.enqueue(SECRET)
+        recruiter.run_all(flaky)
+        again = recruiter.recover(job.id)
+        recruiter.run_all(flaky)
+
+        assert job.result(timeout=5) == again.result(timeout=5) == SECRET
+
+    def test_by_name_and_made_once(self, recruiter: Recruiter) -> None:
+        recruiter.task(charge)
+        data = {"order": 7, "card": SECRET}
+
+        assert [recruiter.create("charge", data).created for _ in range(2)] == [True, False]
+        assert [recruiter.job("charge", data).unique().enqueue().created for _ in range(2)] == [True, False]
+
+    def test_assertions_of_tests_see_through_it(self, recruiter: Recruiter, target: str) -> None:
+        task = recruiter.task(charge)
+        sandbox = Sandbox(recruiter, target)
+        task.enqueue(7, SECRET)
+
+        sandbox.assert_enqueued(task, card=SECRET)
+
+    def test_what_another_program_inserts_is_not_sealed_and_runs(self, recruiter: Recruiter, store: Store) -> None:
+        task = recruiter.task(charge)
+        store.scheduled.collection.insert_one({"task": "charge", "args": {"order": 1, "card": "x"}})
+
+        (report,) = recruiter.flush_jobs_synchronously()
+
+        assert report.result == "1 paid with x"
+        del task
+
+
+class TestKeys:
+    def test_after_a_rotation_old_payloads_are_opened(self, recruiter: Recruiter, target: str) -> None:
+        before = Recruiter(target, codec=AesGcm({"old": OLD}, "old"))
+        job = before.task(charge).enqueue(7, SECRET)
+
+        recruiter.run(recruiter.task(charge))
+
+        assert recruiter.handle(job.id).result(timeout=5) == f"7 paid with {SECRET}"
+        with pytest.raises(PayloadSealed, match="the key 'new', which this process has not got"):
+            before.handle(job.id).result(timeout=5)
+        before.close()
+
+    def test_a_job_that_cannot_be_opened_fails_and_says_why(self, recruiter: Recruiter, target: str) -> None:
+        job = recruiter.task(charge).enqueue(7, SECRET)
+        for other in (Recruiter(target), Recruiter(target, codec=Zlib())):
+            task = other.task(charge)
+            other.run(task)
+            with pytest.raises(JobFailed, match="has no such codec"):
+                other.handle(job.id).result(timeout=5)
+            job = recruiter.recover(job.id)
+            other.close()
+
+    def test_what_was_changed_is_refused(self, recruiter: Recruiter, store: Store) -> None:
+        task = recruiter.task(charge)
+        job = task.enqueue(7, SECRET)
+        payload = bytearray(store.scheduled.document(job.id)["args"]["payload"])  # type: ignore[index]
+        payload[-1] ^= 1
+        store.scheduled.collection.update_one({"_id": job.id}, {"$set": {"args.payload": bytes(payload)}})
+
+        recruiter.run(task)
+
+        with pytest.raises(JobFailed, match="it was changed"):
+            job.result(timeout=5)
+
+    def test_what_was_moved_to_another_task_is_refused(self, recruiter: Recruiter, store: Store) -> None:
+        recruiter.task(charge)
+
+        @recruiter.task
+        def refund(order: int, card: str) -> str:
+            return f"{order} {card}"
+
+        job = recruiter.job("charge", {"order": 7, "card": SECRET}).enqueue()
+        change = {"$set": {"task": "refund", "lane": "generic/refund"}}
+        store.scheduled.collection.update_one({"_id": job.id}, change)
+        recruiter.run(refund)
+
+        with pytest.raises(JobFailed, match="it was changed"):
+            job.result(timeout=5)
+
+    @pytest.mark.parametrize(
+        ("keys", "current"),
+        [({}, "a"), ({"a": b"short"}, "a"), ({"a": "no base64!"}, "a"), ({"a": OLD}, "b"), ({"": OLD}, "")],
+    )
+    def test_keys_are_checked(self, keys: dict[str, Any], current: str) -> None:
+        with pytest.raises(SettingsError):
+            AesGcm(keys, current)
+
+    def test_keys_are_not_shown(self) -> None:
+        assert OLD.hex() not in repr(AesGcm({"old": OLD}, "old"))
+        assert repr(AesGcm({"old": OLD}, "old")) == "AesGcm(keys=['old'], current='old')"
+
+
+class TestOthers:
+    def test_compressed(self, target: str, store: Store) -> None:
+        with Recruiter(target, codec=Zlib()) as recruiter:
+            task = recruiter.task(charge)
+            job = task.enqueue(7, "x" * 100_000)
+            stored = store.scheduled.document(job.id)
+            assert stored is not None
+            assert len(stored["args"]["payload"]) < 1_000
+            recruiter.run(task)
+            assert job.result(timeout=5) == "7 paid with " + "x" * 100_000
+
+    def test_encrypted_and_compressed(self) -> None:
+        codec = AesGcm({"a": OLD}, "a", compress=True)
+        sealed = codec.encode(b"x" * 100_000, b"context")
+
+        assert len(sealed) < 1_000
+        assert codec.decode(sealed, b"context") == b"x" * 100_000
+
+    def test_one_of_the_application(self, target: str) -> None:
+        class Reversed:
+            name = "reversed"
+
+            def encode(self, payload: bytes, context: bytes) -> bytes:
+                return zlib.compress(payload[::-1] + context)
+
+            def decode(self, payload: bytes, context: bytes) -> bytes:
+                return zlib.decompress(payload).removesuffix(context)[::-1]
+
+        with Recruiter(target, codec=Reversed()) as recruiter:
+            task = recruiter.task(charge)
+            job = task.enqueue(7, SECRET)
+            recruiter.run(task)
+            assert job.result(timeout=5) == f"7 paid with {SECRET}"
+
+    def test_what_is_no_codec_is_refused(self, target: str) -> None:
+        with pytest.raises(SettingsError, match="encode"):
+            Recruiter(target, codec=object())  # type: ignore[arg-type]
+        with pytest.raises(SettingsError, match="list of argument names"):
+            Recruiter(target, clear="order")
+
+    def test_without_a_codec_everything_is_as_it_was(self, target: str, store: Store) -> None:
+        with Recruiter(target) as recruiter:
+            job = recruiter.task(charge).enqueue(7, SECRET)
+
+            stored = store.scheduled.document(job.id)
+            assert stored is not None
+            assert stored["args"] == {"order": 7, "card": SECRET}

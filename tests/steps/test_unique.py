@@ -1,0 +1,368 @@
+"""Unique, debounced and throttled jobs: any number of producers, one job."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pymongo import AsyncMongoClient, MongoClient
+
+from recruiter import Recruiter, RetryManyTimes, Workable
+from recruiter.errors import InvalidJob
+from recruiter.steps.clean import clean_unique_keys
+from recruiter.store.database import Store
+from recruiter.testing import Sandbox
+
+T0 = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def sandbox(recruiter: Recruiter, target: str) -> Sandbox:
+    return Sandbox(recruiter, target, now=T0)
+
+
+class Thumbnail(Workable, name="unique.Thumbnail"):
+    def __init__(self, picture: int) -> None:
+        self.picture = picture
+
+    def execute(self) -> int:
+        return self.picture
+
+
+@pytest.fixture
+def resize(recruiter: Recruiter) -> Any:
+    @recruiter.task
+    def resize(picture: int, width: int = 64) -> str:
+        return f"{picture} at {width}"
+
+    return resize
+
+
+class TestUnique:
+    def test_the_second_meets_the_first(self, resize: Any, store: Store) -> None:
+        first, second, other = (resize.job(number).unique().enqueue() for number in (1, 1, 2))
+
+        assert (first.created, second.created, other.created) == (True, False, True)
+        assert first.id == second.id != other.id
+        assert store.scheduled.collection.count_documents({}) == 2
+
+    def test_by_a_key_of_ones_own(self, resize: Any) -> None:
+        first = resize.job(1).unique("picture").enqueue()
+        second = resize.job(2).unique(key="picture").enqueue()
+
+        assert (second.created, second.id) == (False, first.id)
+
+    def test_until_it_has_ended(self, recruiter: Recruiter, resize: Any) -> None:
+        first = resize.job(1).unique().enqueue()
+        recruiter.run(resize)
+        second = resize.job(1).unique().enqueue()
+
+        assert second.created
+        assert second.id != first.id
+
+    def test_one_that_failed_and_waits_for_its_retry_has_not_ended(self, recruiter: Recruiter) -> None:
+        @recruiter.task(retry=RetryManyTimes(1, "1 hour"))
+        def fail() -> None:
+            raise ValueError("no")
+
+        first = fail.job().unique().enqueue()
+        recruiter.run(fail)
+
+        assert not fail.job().unique().enqueue().created
+        assert fail.job().unique(until="started").enqueue().created
+        del first
+
+    def test_until_a_worker_has_it(self, recruiter: Recruiter) -> None:
+        seen: list[bool] = []
+
+        @recruiter.task
+        def index() -> None:
+            seen.append(index.job().unique(until="started").enqueue().created)
+
+        index.job().unique(until="started").enqueue()
+        assert not index.job().unique(until="started").enqueue().created
+        recruiter.run(index)
+
+        assert seen == [True]
+
+    def test_until_a_time_is_over(self, recruiter: Recruiter, sandbox: Sandbox, resize: Any) -> None:
+        first = resize.job(1).unique(until="1 hour").enqueue()
+        recruiter.run(resize)
+        again = resize.job(1).unique(until="1 hour").enqueue()
+        assert (again.created, again.id) == (False, first.id)
+
+        sandbox.move_clock("1 hour")
+        assert resize.job(1).unique(until="1 hour").enqueue().created
+
+    def test_a_cancelled_one_is_not_met(self, recruiter: Recruiter, resize: Any) -> None:
+        first = resize.job(1).unique().enqueue()
+        recruiter.cancel(first.id)
+
+        assert resize.job(1).unique().enqueue().created
+
+    def test_one_that_somebody_deleted_is_not_met(self, resize: Any, store: Store) -> None:
+        first = resize.job(1).unique().enqueue()
+        store.scheduled.collection.delete_one({"_id": first.id})
+
+        assert resize.job(1).unique().enqueue().created
+
+    def test_as_an_option_of_the_task(self, recruiter: Recruiter) -> None:
+        @recruiter.task(unique=True)
+        def index(shop: str) -> None: ...
+
+        handles = [index.enqueue("a"), index.enqueue("a"), *index.enqueue_many([("a",), ("b",), ("b",)])]
+
+        assert [handle.created for handle in handles] == [True, False, False, True, False]
+
+    def test_in_bulk(self, resize: Any, store: Store) -> None:
+        resize.job(3).unique().enqueue()
+        handles = resize.enqueue_many([(number % 5,) for number in range(1200)], unique=True)
+
+        assert [number for number, handle in enumerate(handles) if handle.created] == [0, 1, 2, 4]
+        assert handles[5].id == handles[0].id
+        assert store.scheduled.collection.count_documents({}) == 5
+
+    def test_of_a_workable(self, recruiter: Recruiter) -> None:
+        jobs = [Thumbnail(1).as_job_of(recruiter).in_background().unique() for _ in range(2)]
+
+        assert [job.execute().created for job in jobs] == [True, False]
+
+    def test_in_the_callers_transaction(self, resize: Any, target: str, store: Store) -> None:
+        with MongoClient[dict[str, Any]](target) as client, client.start_session() as session:
+            session.start_transaction()
+            resize.job(1).unique().enqueue(session=session)
+            session.abort_transaction()
+            with session.start_transaction():
+                first = resize.job(1).unique().enqueue(session=session)
+                second = resize.job(1).unique().enqueue(session=session)
+                many = resize.enqueue_many([(1,), (2,)], unique="ended", session=session)
+
+        assert [job.created for job in (first, second, *many)] == [True, False, False, True]
+        assert store.scheduled.collection.count_documents({}) == 2
+
+    def test_async(self, resize: Any, target: str) -> None:
+        async def make() -> list[bool]:
+            created = [(await resize.job(1).unique().aenqueue()).created]
+            connected = AsyncMongoClient[dict[str, Any]](target)
+            async with connected as client, client.start_session() as session, await session.start_transaction():
+                created.append((await resize.job(1).unique().aenqueue(session=session)).created)
+                many = await resize.aenqueue_many([(1,), (2,)], unique=True, session=session)
+                created += [handle.created for handle in many]
+            return created
+
+        assert asyncio.run(make()) == [True, False, False, True]
+
+    def test_not_with_an_id_of_ones_own(self, resize: Any) -> None:
+        with pytest.raises(InvalidJob, match="not by both"):
+            resize.job(1).with_id("mine").unique().enqueue()
+
+    def test_an_at_most_once_job_is_not_debounced(self, resize: Any) -> None:
+        with pytest.raises(InvalidJob, match="at-most-once"):
+            resize.job(1).at_most_once().debounce("10s").enqueue()
+
+    def test_jobs_that_are_not_unique_write_no_key(self, resize: Any, store: Store) -> None:
+        resize.enqueue(1)
+        resize.enqueue_many([(1,)])
+
+        assert store.unique_keys.collection.count_documents({}) == 0
+
+
+def at_once(count: int, call: Callable[[int], Any]) -> list[Any]:
+    """All begin at the same moment."""
+    barrier = threading.Barrier(count)
+
+    def one(number: int) -> Any:
+        barrier.wait()
+        return call(number)
+
+    with ThreadPoolExecutor(count) as threads:
+        return list(threads.map(one, range(count)))
+
+
+class TestTogether:
+    def test_fifty_producers_make_one(self, target: str, resize: Any, store: Store) -> None:
+        """Each with a connection of its own."""
+        producers = [Recruiter(target) for _ in range(50)]
+        for producer in producers:
+            producer.task(name="resize")(resize._function)
+
+        def make(number: int) -> Any:
+            return producers[number].job("resize", {"picture": 7}).unique().enqueue()
+
+        handles = at_once(50, make)
+
+        assert [handle.created for handle in handles].count(True) == 1
+        assert len({handle.id for handle in handles}) == 1
+        assert store.scheduled.collection.count_documents({}) == 1
+        for producer in producers:
+            producer.close()
+
+    def test_while_workers_run_them_no_change_is_missed(self, recruiter: Recruiter) -> None:
+        """Given producers that change something and then ask for a job that reads it, unique until it is started: the
+        last change is always seen."""
+        changed = seen = 0
+
+        @recruiter.task
+        def index() -> None:
+            nonlocal seen
+            seen = changed
+
+        stop = threading.Event()
+        watcher = threading.Thread(target=recruiter.watch, args=(index,), kwargs={"stop": stop})
+        watcher.start()
+        try:
+            for number in range(1, 60):
+                changed = number
+                index.job().unique(until="started").enqueue()
+            deadline = time.monotonic() + 30
+            while seen != 59 and time.monotonic() < deadline:
+                time.sleep(0.01)
+        finally:
+            stop.set()
+            watcher.join(timeout=30)
+
+        assert seen == 59
+
+
+class TestDebounce:
+    def test_the_last_arguments_win(self, resize: Any, sandbox: Sandbox) -> None:
+        first = resize.job(1, width=64).debounce("10s").enqueue()
+        sandbox.move_clock("7s")
+        second = resize.job(2, width=128).with_priority(5).debounce("10s").enqueue()
+
+        assert (second.created, second.id) == (False, first.id)
+        (job,) = sandbox.jobs(resize)
+        assert (job.args, job.priority) == ({"picture": 2, "width": 128}, 5)
+        assert job.scheduled_at == T0 + timedelta(seconds=17)
+        sandbox.move_clock("9s")
+        assert sandbox.run_due() == []
+        sandbox.move_clock("1s")
+        assert [report.result for report in sandbox.run_due()] == ["2 at 128"]
+
+    def test_not_longer_than_said(self, resize: Any, sandbox: Sandbox) -> None:
+        for number in range(30):
+            resize.job(number).debounce("10s", at_most="1m").enqueue()
+            sandbox.move_clock("5s")
+
+        (job,) = sandbox.jobs(resize)
+        assert job.scheduled_at == T0 + timedelta(minutes=1)
+
+    def test_one_for_each_key(self, resize: Any, sandbox: Sandbox) -> None:
+        for picture in (1, 2, 1):
+            resize.job(picture).debounce("10s", key=f"picture:{picture}").enqueue()
+
+        assert [job.args for job in sandbox.jobs(resize)] == [{"picture": 1}, {"picture": 2}]
+
+    def test_one_that_has_started_is_not_changed(self, recruiter: Recruiter, sandbox: Sandbox) -> None:
+        ran: list[int] = []
+
+        @recruiter.task
+        def index(number: int) -> None:
+            ran.append(number)
+            if number == 1:
+                assert index.job(2).debounce("10s").enqueue().created
+
+        index.job(1).debounce("10s").enqueue()
+        sandbox.move_clock("10s")
+        sandbox.run_due()
+        sandbox.move_clock("10s")
+        sandbox.run_due()
+
+        assert ran == [1, 2]
+
+    def test_what_changes_between_the_assignment_and_the_start_is_not_lost(
+        self, recruiter: Recruiter, store: Store
+    ) -> None:
+        """Given a job that a worker was given and has fetched, when its arguments are replaced before it starts, then
+        the worker runs it with the new ones, or somebody else does."""
+        ran: list[int] = []
+
+        @recruiter.task
+        def index(number: int) -> None:
+            ran.append(number)
+
+        fetch, again = store.scheduled.fetch, list[int]()
+
+        def fetch_late(ids: Any) -> Any:
+            found = fetch(ids)
+            if not again:
+                again.append(1)
+                document = dict(store.scheduled.document(ids[0]) or {})
+                store.scheduled.collection.update_one({"_id": document["_id"]}, {"$set": {"args": {"number": 2}}})
+            return found
+
+        index.job(1).debounce(0.001).enqueue()
+        recruiter.store.scheduled.fetch = fetch_late  # type: ignore[method-assign]
+        recruiter.run_all(index)
+
+        assert ran == [2]
+
+    def test_under_a_hundred_calls_a_second_one_runs_with_the_last_arguments(self, recruiter: Recruiter) -> None:
+        ran: list[int] = []
+
+        @recruiter.task
+        def index(number: int) -> None:
+            ran.append(number)
+
+        stop = threading.Event()
+        watcher = threading.Thread(target=recruiter.watch, args=(index,), kwargs={"stop": stop})
+        watcher.start()
+        try:
+            began = time.monotonic()
+            for number in range(150):
+                index.job(number).debounce("2s").enqueue()
+                time.sleep(max(0.0, began + (number + 1) / 100 - time.monotonic()))
+            deadline = time.monotonic() + 30
+            while not ran and time.monotonic() < deadline:
+                time.sleep(0.01)
+        finally:
+            stop.set()
+            watcher.join(timeout=30)
+
+        assert ran == [149]
+
+
+class TestThrottle:
+    def test_one_at_once_and_one_at_the_end_of_the_period(self, resize: Any, sandbox: Sandbox) -> None:
+        ran: list[str] = []
+        for number in range(25):
+            resize.job(number).throttle("10s").enqueue()
+            ran += [report.result for report in sandbox.run_due()]
+            sandbox.move_clock("1s")
+        sandbox.move_clock("1m")
+        ran += [report.result for report in sandbox.run_due()]
+
+        assert ran == ["0 at 64", "10 at 64", "20 at 64", "24 at 64"]
+
+
+class TestKeys:
+    def test_one_that_was_written_by_hand_and_makes_no_sense_is_written_anew(self, resize: Any, store: Store) -> None:
+        first = resize.job(1).unique().enqueue()
+        store.unique_keys.collection.update_one(
+            {"job": first.id}, {"$set": {"job": ["no id"], "created_at": "yesterday"}}, bypass_document_validation=True
+        )
+
+        assert resize.job(1).unique().enqueue().created
+        assert not resize.job(1).unique().enqueue().created
+
+    def test_old_ones_of_jobs_that_are_gone_are_removed(
+        self, recruiter: Recruiter, resize: Any, sandbox: Sandbox
+    ) -> None:
+        resize.job(1).unique().enqueue()
+        sandbox.run_due()
+        resize.job(2).unique().enqueue()
+        keys = recruiter.store.unique_keys.collection
+        assert keys.count_documents({}) == 2
+
+        assert clean_unique_keys(recruiter.store, T0 + timedelta(hours=23)) == 0
+        assert clean_unique_keys(recruiter.store, T0 + timedelta(hours=25)) == 2
+
+        # that of the job that still waits is kept
+        assert keys.count_documents({}) == 1
+        assert not resize.job(2).unique().enqueue().created

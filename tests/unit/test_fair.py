@@ -1,0 +1,77 @@
+"""Fair shares: whose turn it is."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from recruiter.domain.lane import Lane
+from recruiter.domain.planning.fair import By, FairShare, take_turns
+from recruiter.domain.planning.pack import Candidate
+from recruiter.errors import SettingsError
+
+T0 = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def queue(*ids: str, group: str = "mail", priority: float = 0.0) -> list[Candidate]:
+    """Jobs in order; the first letter of an id is its tenant."""
+    return [Candidate(id, Lane(group, "send"), priority, T0 + timedelta(seconds=place)) for place, id in enumerate(ids)]
+
+
+def order(candidates: list[Candidate], held: dict[str, int] | None = None, **weights: float) -> list[str]:
+    share = FairShare.of("owner", weights)
+    has = {("mail", tenant): count for tenant, count in (held or {}).items()}
+    return [str(each.id) for each in take_turns(candidates, {"mail": share}, lambda c: str(c.id)[0], has)]
+
+
+def test_one_after_the_other() -> None:
+    assert order(queue("a1", "a2", "a3", "a4", "b1", "b2", "c1")) == ["a1", "b1", "c1", "a2", "b2", "a3", "a4"]
+
+
+def test_who_holds_less_is_next() -> None:
+    assert order(queue("a1", "a2", "b1", "b2"), {"a": 2}) == ["b1", "b2", "a1", "a2"]
+
+
+def test_by_weight() -> None:
+    turns = order(queue(*(f"a{n}" for n in range(12)), *(f"b{n}" for n in range(12))), a=3)
+
+    assert [each[0] for each in turns[:8]].count("a") == 6
+
+
+def test_within_a_tenant_priority_and_time_decide() -> None:
+    candidates = sorted([*queue("a1", "b1"), *queue("a2", priority=9)], key=lambda candidate: candidate.rank)
+
+    assert order(candidates) == ["a2", "b1", "a1"]
+
+
+def test_other_groups_do_not_notice() -> None:
+    candidates = sorted(
+        [*queue("a1", "a2", "a3", "b1"), *queue("x1", "x2", group="other")], key=lambda candidate: candidate.rank
+    )
+    before = [candidate.id for candidate in candidates]
+
+    after = order(candidates)
+
+    assert [place for place, id in enumerate(before) if str(id)[0] == "x"] == [
+        place for place, id in enumerate(after) if id[0] == "x"
+    ]
+    assert [id for id in after if id[0] != "x"] == ["a1", "b1", "a2", "a3"]
+
+
+def test_nothing_is_lost_or_doubled() -> None:
+    ids = [f"{tenant}{number}" for tenant in "abcde" for number in range(20)]
+
+    assert sorted(order(queue(*ids), {"a": 3, "z": 9}, b=2, c=0.5)) == sorted(ids)
+
+
+@pytest.mark.parametrize(
+    ("by", "weights"), [("tag", {}), (None, {}), ("owner", {"a": 0}), ("owner", {"a": True}), ("key", {"a": 1e9})]
+)
+def test_what_cannot_be_is_refused(by: object, weights: dict[str, object]) -> None:
+    with pytest.raises(SettingsError):
+        FairShare.of(by, weights)
+
+
+def test_by_what() -> None:
+    assert FairShare.of("key").by is By.KEY

@@ -1,0 +1,93 @@
+"""What becomes of a job that is made while there is one of the same key."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from recruiter.domain.uniqueness import KnownJob, Make, Manner, Met, Replace, Uniqueness, decide
+from recruiter.errors import InvalidDuration, InvalidJob, InvalidName
+
+T0 = datetime(2030, 1, 1, tzinfo=UTC)
+WAITS = KnownJob("first", T0, T0, exists=True, untouched=True)
+RUNS = replace(WAITS, untouched=False)
+GONE = replace(WAITS, exists=False, untouched=False)
+
+
+def after(seconds: float) -> datetime:
+    return T0 + timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("manner", "known", "decision"),
+    [
+        (Manner.ENDED, None, Make()),
+        (Manner.ENDED, WAITS, Met("first")),
+        (Manner.ENDED, RUNS, Met("first")),
+        (Manner.ENDED, GONE, Make()),
+        (Manner.STARTED, None, Make()),
+        (Manner.STARTED, WAITS, Met("first")),
+        (Manner.STARTED, RUNS, Make()),
+        (Manner.STARTED, GONE, Make()),
+    ],
+)
+def test_unique_by_its_state(manner: Manner, known: KnownJob | None, decision: Any) -> None:
+    assert decide(Uniqueness(manner), known, after(5)) == decision
+
+
+@pytest.mark.parametrize("known", [WAITS, RUNS, GONE])
+def test_unique_for_a_time_whatever_became_of_it(known: KnownJob) -> None:
+    wanted = Uniqueness.until("10s")
+
+    assert decide(wanted, known, after(9.9)) == Met("first")
+    assert decide(wanted, known, after(10)) == Make()
+
+
+class TestDebounce:
+    def test_the_first_waits(self) -> None:
+        assert decide(Uniqueness.debounce("10s", None, None), None, T0) == Make(after(10))
+
+    def test_each_puts_it_off(self) -> None:
+        known = replace(WAITS, scheduled_at=after(10))
+        assert decide(Uniqueness.debounce("10s", None, None), known, after(7)) == Replace("first", after(17))
+
+    def test_but_not_longer_than_said(self) -> None:
+        known = replace(WAITS, scheduled_at=after(55))
+        assert decide(Uniqueness.debounce("10s", None, "1m"), known, after(54)) == Replace("first", after(60))
+
+    @pytest.mark.parametrize("known", [RUNS, GONE])
+    def test_one_that_has_started_is_left_alone(self, known: KnownJob) -> None:
+        assert decide(Uniqueness.debounce("10s", None, "1m"), known, after(100)) == Make(after(110))
+
+
+class TestThrottle:
+    def test_the_first_runs_at_once(self) -> None:
+        assert decide(Uniqueness.throttle("10s", None), None, T0) == Make(T0)
+
+    def test_one_that_waits_gets_the_arguments_and_keeps_its_time(self) -> None:
+        assert decide(Uniqueness.throttle("10s", None), WAITS, after(3)) == Replace("first", T0)
+
+    @pytest.mark.parametrize("known", [RUNS, GONE])
+    def test_the_next_waits_for_the_end_of_the_period(self, known: KnownJob) -> None:
+        assert decide(Uniqueness.throttle("10s", None), known, after(3)) == Make(after(10))
+        assert decide(Uniqueness.throttle("10s", None), known, after(30)) == Make(after(30))
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda: Uniqueness.until("soon"), InvalidDuration),
+        (lambda: Uniqueness.until(True), InvalidJob),
+        (lambda: Uniqueness.until(0), InvalidDuration),
+        (lambda: Uniqueness.until("ended", 5), InvalidName),
+        (lambda: Uniqueness.until("ended", "x" * 501), InvalidName),
+        (lambda: Uniqueness.debounce("1m", None, "10s"), InvalidDuration),
+        (lambda: Uniqueness.throttle("0s", None), InvalidDuration),
+    ],
+)
+def test_what_cannot_be_is_refused(make: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        make()
