@@ -64,9 +64,10 @@ def test_of_one_that_was_cancelled(recruiter: Recruiter) -> None:
 
 
 def test_of_one_that_crashed(recruiter: Recruiter) -> None:
-    job = a_job(crashes=2, attempts=2)
+    job = a_job(attempts=2)
+    document = {**job_document(job), "crashes": 2}
     raw = outcomes.crashed(
-        job_document(job), recruiter.policies, worker="w1", started_at=NOW, at=AT, message="killed by SIGKILL"
+        document, recruiter.policies, worker="w1", started_at=NOW, at=AT, message="killed by SIGKILL"
     )
     sentence = told(recruiter, job, raw)
     wanted = "failed at 2030-01-01 13:00:00 UTC, after its process died 3 times under it: killed by SIGKILL"
