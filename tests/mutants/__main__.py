@@ -63,7 +63,10 @@ def attempt(mutant: Mutant) -> Outcome:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         root = copied(Path(folder))
-        mutant.apply(root)
+        try:
+            mutant.apply(root)
+        except LookupError as error:
+            return Outcome(mutant, False, str(error), 0.0)
         passes, told = run(mutant.check, root)
     return Outcome(mutant, not passes, told, time.monotonic() - began)
 
@@ -81,7 +84,7 @@ def main(names: list[str]) -> int:
     for mutant in chosen:
         outcome = attempt(mutant)
         wrong += not outcome.caught
-        told = outcome.told if outcome.caught else "**NOT CAUGHT**"
+        told = outcome.told if outcome.caught else f"**NOT CAUGHT** {outcome.told.splitlines()[0]}"
         print(f"| {mutant.name} | {mutant.rule} | {mutant.check} | {told} ({outcome.seconds:.0f} s) |", flush=True)
     print(f"\n{len(chosen) - wrong} of {len(chosen)} as they should be")
     return 1 if wrong else 0

@@ -34,7 +34,8 @@ class SimulatedRun:
 
     @property
     def excused(self) -> bool:
-        return self.excuse is not None or self.process.dead
+        """Also of a process that was hit since, and may not have come to know what it lost."""
+        return self.excuse is not None or self.process.dead or self.process.was_hit_since(self.began)
 
 
 class Ledger:
