@@ -120,7 +120,6 @@ MUTANTS = (
         _TRANSACTIONS,
         '            scheduled.delete_many({"_id": {"$in": [*batch.archive, *batch.forget]}}, session=session)\n',
         '            scheduled.delete_many({"_id": {"$in": [*batch.archive, *batch.forget]}})\n',
-        "tests/store/test_transactions.py",
     ),
     Mutant(
         "counted_apart",
