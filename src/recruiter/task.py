@@ -52,9 +52,10 @@ class Task(Generic[P, C, R]):
         UnsupportedValue, JobTooLarge; nothing is stored then.
         """
         session = self._session_of(kwargs)
-        if session is not None or self._definition.options.expires is not None or self._sender.instruments:
+        options = self._definition.options
+        if session is not None or options.expires is not None or options.unique is not None or self._sender.instruments:
             return self.job(*args, **kwargs).enqueue(session=session)
-        id, arguments = new_id(), self._definition.bind(args, kwargs)
+        id, arguments = new_id(), self._sender.payload.seal_arguments(self.name, self._definition.bind(args, kwargs))
         document = self._encoder.encode(id, arguments, self._sender.clock.now())
         return self._sender.send_encoded(id, self.name, document, self._definition.signature.returns)
 

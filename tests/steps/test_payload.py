@@ -47,6 +47,15 @@ class TestSealed:
         assert job.result(timeout=5) == f"7 paid with {SECRET}"
         assert "4111" not in everything_stored(store)
 
+    def test_nor_of_many(self, recruiter: Recruiter, store: Store) -> None:
+        task = recruiter.task(charge)
+        handles = task.enqueue_many([(7, SECRET), (8, SECRET)])
+        handles += task.enqueue_many([(9, SECRET)], unique=True)
+        assert "4111" not in everything_stored(store)
+
+        assert len(recruiter.run_all(task)) == 3
+        assert [handle.result(timeout=5)[:1] for handle in handles] == ["7", "8", "9"]
+
     def test_what_is_clear_can_be_searched(self, recruiter: Recruiter) -> None:
         task = recruiter.task(charge)
         for order in range(5):
