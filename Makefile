@@ -7,7 +7,7 @@ AT_ONCE ?= 4
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check reference docs bench chaos simulate mutants effects fuzz clean
+.PHONY: help install demo test check reference docs bench chaos simulate mutants effects fuzz dist sbom versions clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -65,6 +65,20 @@ effects: $(STAMP) ## 2,000 jobs count in their own transactions under kills, fre
 
 fuzz: $(STAMP) ## put 3,000 hostile documents into every collection beside a fleet at work
 	RECRUITER_FUZZ=3000 $(BIN)/pytest -q -s tests/processes/test_hostile_documents.py
+
+dist: $(STAMP) ## build wheel and sdist, check them, and run the README from the wheel in an empty environment
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
+	RECRUITER_WHEEL=1 $(BIN)/pytest tests/acceptance/test_wheel.py
+
+sbom: $(STAMP) ## write build/sbom.cdx.json and build/licences.md for the wheel in dist
+	$(BIN)/pip install --quiet --disable-pip-version-check cyclonedx-bom pip-licenses
+	test -d dist || $(BIN)/python -m build --no-isolation
+	$(BIN)/python packaging/licences.py dist/*.whl build
+
+versions: $(STAMP) ## run a part of the suite with every Python that is here, and with the oldest and newest pymongo
+	$(BIN)/python packaging/versions.py
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache build dist

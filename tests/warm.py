@@ -14,6 +14,7 @@ import atexit
 import contextlib
 import functools
 import gc
+import importlib
 import json
 import os
 import queue
@@ -29,6 +30,11 @@ from typing import Any
 from pymongo.synchronous import monitor
 
 import recruiter.cli.main
+import recruiter.processes.child.main
+import recruiter.processes.inline.flush
+import recruiter.processes.inline.worker
+from recruiter.cli.main import COMMANDS
+from recruiter.domain.arguments import models
 
 
 class Forked:
@@ -190,6 +196,9 @@ def leave(code: object) -> None:
 
 
 if __name__ == "__main__":
+    models.load()
+    for place, _ in COMMANDS.values():
+        importlib.import_module(f"recruiter.cli.{place.partition(':')[0]}")
     become(serve(socket.socket(fileno=int(sys.argv[1]))))
     try:
         recruiter.cli.main.main()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
+from importlib import import_module
 from types import MappingProxyType
-from typing import Any, ParamSpec, TypeVar, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, get_args, overload
 
 from recruiter.async_face import async_face, finishing_first, in_a_thread
 from recruiter.builder import JobBuilder, JobDraft, WorkableJob
@@ -37,14 +38,11 @@ from recruiter.flow import Flow, FlowHandle, Flows, TaskOrJob, chain, fan_out
 from recruiter.instruments import Instrument
 from recruiter.jobs import Jobs
 from recruiter.many import Call
-from recruiter.processes.inline.flush import MOST_FLUSHED, Flush
-from recruiter.processes.inline.runner import InlineApplication
-from recruiter.processes.inline.worker import Inline, StopEvent
+from recruiter.processes import inline
 from recruiter.producer import Producer
 from recruiter.registry import BECAME_MASTER, STEPT_BACK, TaskDefinition
 from recruiter.repeatable import RepeatableJob, SchedulerHandle
 from recruiter.results import JobHandle
-from recruiter.settings import Settings
 from recruiter.steps.cancel import cancel
 from recruiter.steps.recover import checked_moment, job_anew, recover
 from recruiter.steps.remove import remove
@@ -58,6 +56,10 @@ from recruiter.views.explain import explain
 from recruiter.views.find import find, meant
 from recruiter.workable import Workable, stored, tags_of
 
+if TYPE_CHECKING:
+    from recruiter.processes.inline import Inline, InlineApplication, StopEvent
+    from recruiter.settings import Settings
+
 P = ParamSpec("P")
 R = TypeVar("R")
 W = TypeVar("W", bound=Workable)
@@ -66,6 +68,8 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 TaskLike = str | Task[..., Any, Any] | type[Workable]
 """A task by its name, itself, or a workable class."""
+
+MOST_FLUSHED = 10_000
 
 
 class Recruiter(Producer):
@@ -445,7 +449,7 @@ class Recruiter(Producer):
         waiting. With `due_only`, jobs whose time has not come stay waiting too. Raises NotAlone where a recruiter or a
         worker is running.
         """
-        return Flush(self.store, self.events, self._crew, self._caller_settings).run(most, due_only)
+        return inline.Flush(self.store, self.events, self._crew, self._caller_settings).run(most, due_only)
 
     aflush_jobs_synchronously = async_face(flush_jobs_synchronously, runs_user_code=True)
 
@@ -504,17 +508,18 @@ class Recruiter(Producer):
 
     @property
     def _crew(self) -> InlineApplication:
-        return InlineApplication(self.registry, self.policies, self.schedules, self._executor_of, self.payload)
+        return inline.InlineApplication(self.registry, self.policies, self.schedules, self._executor_of, self.payload)
 
     @cached_property
     def _calling(self) -> Inline:
         self.store.prepare()
-        return Inline(self.store, self.events, self._crew, self._caller_settings)
+        return inline.Inline(self.store, self.events, self._crew, self._caller_settings)
 
     @property
     def _caller_settings(self) -> Settings:
-        """The same as of the processes on this database, as far as settings say."""
-        return Settings.load().of_caller()
+        """The same as of the processes on this database, as far as settings say. Imported when a job is run here."""
+        settings: Settings = import_module("recruiter.settings").Settings.load().of_caller()
+        return settings
 
 
 class RecruiterJob(CurrentJob):

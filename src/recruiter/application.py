@@ -28,6 +28,8 @@ class Application:
     schedules: SchedulePolicyRegistry = field(default_factory=SchedulePolicyRegistry)
     owners: tuple[RegistryOwner, ...] = ()
     hooks: dict[str, Callable[[Any], None]] = field(default_factory=dict)
+    module: ModuleType | None = None
+    """The module itself."""
 
     @property
     def address(self) -> str | None:
@@ -58,7 +60,7 @@ def load_application(bootstrap: str | None) -> Application:
     except (TaskExists, InvalidName) as error:
         raise ApplicationError(f"{place}: {error}") from None
     hooks = {name: getattr(module, name) for name in HOOKS if callable(getattr(module, name, None))}
-    return Application(registry, policies, schedules, owners, hooks)
+    return Application(registry, policies, schedules, owners, hooks, module)
 
 
 def _named(module: ModuleType, place: str, attribute: str) -> tuple[RegistryOwner, ...]:

@@ -1,12 +1,13 @@
-"""`cached_property` without a lock.
+"""What is made, or imported, on first use.
 
-The one of functools has, before Python 3.12, one lock for all instances of a class. A process that forks while some
-thread holds it leaves its child with a lock that nobody will ever release.
+`cached_property` has no lock. The one of functools has, before Python 3.12, one lock for all instances of a class. A
+process that forks while some thread holds it leaves its child with a lock that nobody will ever release.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any, Generic, Self, TypeVar, overload
 
 T = TypeVar("T")
@@ -31,3 +32,20 @@ class cached_property(Generic[T]):
             return self
         made: T = instance.__dict__.setdefault(self._name, self.func(instance))
         return made
+
+
+def imports_on_first_use(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
+    """The `__getattr__` of a package whose names come from these modules, each imported when its name is used.
+
+    `from package import Name` is a use. Type checkers see the names because the package imports them under
+    `if TYPE_CHECKING`.
+    """
+
+    def __getattr__(name: str) -> Any:
+        if name not in places:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        found = getattr(import_module(places[name]), name)
+        vars(import_module(package))[name] = found
+        return found
+
+    return __getattr__

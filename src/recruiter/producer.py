@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, Self
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from bson.raw_bson import RawBSONDocument
 
@@ -21,7 +22,6 @@ from recruiter.interruption import shielded
 from recruiter.log import log_events
 from recruiter.registry import Registry, RegistryOwner
 from recruiter.results import JobHandle, Results
-from recruiter.settings import TargetSettings
 from recruiter.steps.enqueue import Enqueuer
 from recruiter.steps.execute import HERE, Executor
 from recruiter.steps.settle import run_inline
@@ -34,8 +34,18 @@ from recruiter.store.payload import Payload, PayloadCodec
 from recruiter.store.target import Target
 from recruiter.views.find import check_id
 
+if TYPE_CHECKING:
+    from recruiter.settings import TargetSettings
+
 PATIENCE = 30.0
 _ON_THIS_CONNECTION = ("store", "_enqueuer", "_executor", "_calling", "_configured_patience")
+
+
+def _settings() -> type[TargetSettings]:
+    """Imported when they are needed: an application that names its target does without them, and they take long to
+    import."""
+    settings: type[TargetSettings] = import_module("recruiter.settings").TargetSettings
+    return settings
 
 
 class JobSender(Protocol):
@@ -107,7 +117,7 @@ class Producer(RegistryOwner):
         """Where it keeps its jobs; prints without the password. Raises InvalidTarget if it cannot be understood."""
         if self._target is None:
             given = self._target_given
-            self._target, _ = target_of(TargetSettings().target if given is None else given)
+            self._target, _ = target_of(_settings()().target if given is None else given)
         return self._target
 
     @property
@@ -225,7 +235,7 @@ class Producer(RegistryOwner):
     @cached_property
     def _configured_patience(self) -> float | None:
         """As the environment or the settings file says, which are read once for a connection."""
-        timeout = TargetSettings.load().server_timeout
+        timeout = _settings().load().server_timeout
         return None if timeout is None else timeout.total_seconds()
 
     def _tell_silence(self, waiting: str) -> None:

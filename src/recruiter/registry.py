@@ -10,8 +10,6 @@ from itertools import count
 from typing import Any, ClassVar, NamedTuple, Protocol
 from weakref import WeakSet
 
-from pydantic import BaseModel
-
 from recruiter.domain.arguments.check import Signature
 from recruiter.domain.arguments.typed import encode_result
 from recruiter.domain.arguments.values import from_bson
@@ -191,7 +189,8 @@ class WorkableTask:
         if (
             method.startswith("_")
             or hasattr(Workable, method)
-            or owner in (object, BaseModel)
+            or owner is object
+            or owner.__module__.partition(".")[0] == "pydantic"
             or not inspect.isfunction(vars(owner)[method])
         ):
             raise InvalidArguments(f"{self.name} has no method {method!r} that can be run as a job")

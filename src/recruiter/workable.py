@@ -15,9 +15,8 @@ from dataclasses import fields as dataclass_fields
 from typing import Any, ClassVar, Protocol, Self, TypeVar
 from weakref import WeakKeyDictionary
 
-from pydantic import BaseModel, RootModel
-
 from recruiter.domain.arguments.check import Signature
+from recruiter.domain.arguments.models import is_model, is_root_model
 from recruiter.domain.arguments.typed import Mismatch, slot_of
 from recruiter.domain.arguments.values import Refused, from_bson, to_bson
 from recruiter.domain.definitions import note, same_definition
@@ -186,11 +185,6 @@ def _init_only(cls: type, name: str) -> bool:
     )
 
 
-def _has_root(cls: type) -> bool:
-    """A model that is one value and not a document of several."""
-    return issubclass(cls, RootModel)
-
-
 def _fields(cls: type) -> tuple[Any, ...]:
     return dataclass_fields(cls) if is_dataclass(cls) else ()
 
@@ -216,9 +210,9 @@ def stored(workable: Workable) -> dict[str, Any]:
     try:
         if cls.export is not Workable.export:
             return _document(cls, workable.export())
-        if isinstance(workable, BaseModel):
+        if is_model(cls):
             document = slot_of(cls).store(workable)
-            return {_ROOT: document} if _has_root(cls) else dict(document)
+            return {_ROOT: document} if is_root_model(cls) else dict(document)
         constructor = _constructor(cls)
         return constructor.bind_kept(workable.export()) if constructor is not None else {}
     except InvalidJob:
@@ -233,7 +227,7 @@ def stored(workable: Workable) -> dict[str, Any]:
 
 def parameters_of(cls: type[Workable]) -> tuple[str, ...]:
     """What it is made of, by name."""
-    if issubclass(cls, BaseModel):
+    if is_model(cls):
         return tuple(cls.model_fields)
     constructor = _constructor(cls)
     return constructor.names if constructor is not None else ()
@@ -254,9 +248,9 @@ def rebuilt(cls: type[Workable], parameters: Mapping[str, Any]) -> Workable:
     """The workable that `stored` described. Raises what its own code raises, or InvalidArguments."""
     if _has_own_import(cls):
         return cls.import_(from_bson(dict(parameters)))
-    if issubclass(cls, BaseModel):
+    if is_model(cls):
         try:
-            plain = parameters.get(_ROOT) if _has_root(cls) else dict(parameters)
+            plain = parameters.get(_ROOT) if is_root_model(cls) else dict(parameters)
             model: Workable = slot_of(cls).restore(plain)
         except Mismatch as mismatch:
             raise InvalidArguments(f"{cls.__name__}: {mismatch}") from None
@@ -269,7 +263,7 @@ def rebuilt(cls: type[Workable], parameters: Mapping[str, Any]) -> Workable:
 def checked(cls: type[Workable], parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The document of parameters that were not taken from a workable; they must fit its constructor."""
     constructor = _constructor(cls)
-    if _has_own_import(cls) or issubclass(cls, BaseModel) or constructor is None:
+    if _has_own_import(cls) or is_model(cls) or constructor is None:
         document = _document(cls, parameters)
         if not _has_own_import(cls):
             rebuilt(cls, document)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -13,10 +15,12 @@ from rich.text import Text
 
 from recruiter.cli.options import settings_from
 from recruiter.cli.output import console, write
+from recruiter.cli.reload import MISSING, Reloader, folder_of, is_installed
 from recruiter.cli.start import run_fleet
 from recruiter.cli.web import beside
 from recruiter.domain.text import plural
 from recruiter.embedded import EmbeddedServer
+from recruiter.processes.fleet import Fleet
 from recruiter.processes.loop import Stop
 from recruiter.processes.worker.child_pool import ForkServer
 from recruiter.settings import Settings
@@ -34,11 +38,14 @@ def dev(
     processes: int = 2,
     mongod: str | None = None,
     web: bool = True,
+    reload: bool = True,
+    watch: Annotated[list[Path] | None, Parameter(negative=())] = None,
     folder: Annotated[Path, Parameter(help="Where the private MongoDB keeps its data.")] = _FOLDER,
 ) -> int:
     """Starts a private MongoDB, a recruiter, a worker, a cleaner and the web console, with your FILE loaded.
 
-    For development.
+    For development. When a Python file changes, the application is loaded again. Ctrl-C ends everything when the
+    running jobs have finished; a second Ctrl-C ends everything at once.
 
     Parameters
     ----------
@@ -52,11 +59,17 @@ def dev(
         The mongod to use, instead of the one on the PATH or in the package.
     web
         Serve the web console too, on this machine only.
+    reload
+        Load the application again when a Python file beside it changes. Needs the extra `reload`.
+    watch
+        Another folder to watch; may be repeated.
     """
     stop = Stop()
     stop.listen_to_signals()
+    file = file or settings_from().bootstrap
+    watched = _Watched(reload and file is not None, watch or [])
     if target is not None:
-        return _run(_Said(target, file, processes), stop, web)
+        return _run(_Said(target, file, processes), stop, web, watched)
     port = _USUAL_PORT if _is_free(_USUAL_PORT) else None
     database = _database_of(file)
     server = EmbeddedServer(folder.absolute(), port=port, binary=mongod)
@@ -65,7 +78,7 @@ def dev(
     if f":{_USUAL_PORT}" not in uri:
         _say(f"port {_USUAL_PORT} is taken; in other terminals:  export RECRUITER_TARGET='{uri}'")
     try:
-        return _run(_Said(uri, file, processes), stop, web)
+        return _run(_Said(uri, file, processes), stop, web, watched)
     finally:
         server.stop()
 
@@ -76,14 +89,35 @@ def _database_of(file: str | None) -> str:
     return Target.parse(address).database if address is not None else DEFAULT_DATABASE
 
 
-def _run(wanted: _Said, stop: Stop, web: bool) -> int:
+def _run(wanted: _Said, stop: Stop, web: bool, watched: _Watched) -> int:
     os.environ["RECRUITER_TARGET"] = wanted.target
     settings: Settings = settings_from(wanted)
     ready = f", for {plural(wanted.processes, 'job')} at once: enqueue from another terminal. Ctrl-C ends everything"
-    with beside(wanted.target) if web else nullcontext() as address:
+    with beside(wanted.target) if web else nullcontext() as address, watched.by(wanted.bootstrap) as each_round:
         if address is not None:
             _say("web console at ", (address, "bold"))
-        return run_fleet(settings, stop, lambda: _say(("ready", "bold"), ready))
+        return run_fleet(settings, stop, lambda: _say(("ready", "bold"), ready), each_round)
+
+
+@dataclass(frozen=True)
+class _Watched:
+    """Whether files are watched, and in which folders beside the application's own."""
+
+    wanted: bool
+    folders: Sequence[Path]
+
+    @contextmanager
+    def by(self, bootstrap: str | None) -> Iterator[Callable[[Fleet], None]]:
+        """Gives what the fleet is to call in every round."""
+        if not self.wanted or bootstrap is None:
+            yield lambda _fleet: None
+        elif not is_installed():
+            _say(MISSING)
+            yield lambda _fleet: None
+        else:
+            reloader = Reloader(bootstrap, [folder_of(bootstrap), *self.folders], _say)
+            with reloader.watching():
+                yield reloader.reload
 
 
 def _say(*parts: str | tuple[str, str]) -> None:

@@ -1,65 +1,107 @@
-"""`recruiter`: the command, its groups, and what an error looks like to a person."""
+"""`recruiter`: the command, its groups, and what an error looks like to a person.
+
+A command's module is imported when the command is used, so that `recruiter --help` and shell completion are quick. That
+is why each command has its help here too; a test checks that it is the one of the module.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from typing import Final
 
 from cyclopts import App, CycloptsError
 
-import recruiter
-from recruiter.cli import (
-    analytics,
-    dev,
-    doctor,
-    flow,
-    group,
-    health,
-    job,
-    limit,
-    metrics,
-    scheduler,
-    start,
-    top,
-    web,
-    worker,
-)
 from recruiter.cli.output import console, exit_code, print_error, say, write_anything
 from recruiter.domain.text import mask, said_by
 from recruiter.errors import RecruiterError
+from recruiter.version import VERSION
 
 app = App(
     name="recruiter",
     help="The job queue and scheduler for Python people who already run MongoDB.",
     help_epilogue="With `--debug`, or RECRUITER_LOG_LEVEL=debug, an unexpected error shows its traceback.",
-    version=recruiter.__version__,
+    version=VERSION,
 )
-app.command(start.app)
-app.command(job.app)
-app.command(scheduler.app)
-app.command(flow.app)
-app.command(worker.app)
-app.command(group.app)
-app.command(limit.app)
-app.command(analytics.analytics)
-app.command(top.top)
-app.command(web.web)
-app.command(metrics.metrics)
-app.command(dev.dev)
-app.command(doctor.doctor)
-app.command(health.health_, name="health")
-app.command(doctor.prepare)
+
+COMMANDS: Final = {
+    "start": ("start:app", "Start one of the processes, or all of them."),
+    "job": ("job:app", "Find jobs, look at them, cancel, recover and remove them."),
+    "scheduler": ("scheduler:app", "List and control repeatable jobs."),
+    "flow": ("flow:app", "List and control flows: jobs that wait for others."),
+    "worker": ("worker:app", "List workers, drain them, resume them."),
+    "group": ("group:app", "List groups of jobs, pause and resume them, share them fairly."),
+    "limit": ("limit:app", "Limit how many jobs run at once, or start per time."),
+    "analytics": (
+        "analytics:analytics",
+        "Counts waiting, running and recently ended jobs, with how late they started and how long they took.",
+    ),
+    "top": (
+        "top:top",
+        "A live screen of throughput, queues, workers, running jobs and the last failures. Ends with q or Ctrl-C.",
+    ),
+    "web": (
+        "web:web",
+        "The web console: overview, jobs, workers, groups and limits, schedules and problems, live; and a JSON API.\n\n"
+        "It listens on this machine only and is read-only. RECRUITER_WEB_USERS=ada:secret,bob:other sets the users.",
+    ),
+    "metrics": (
+        "metrics:metrics",
+        "Metrics for Prometheus at /metrics: jobs, workers, leader, limits and schedules of the whole fleet.\n\n"
+        "MongoDB is read when somebody scrapes, and at most every five seconds. Run one for a database. With "
+        "RECRUITER_METRICS_TOKEN set, a scraper must say it (`Authorization: Bearer`).",
+    ),
+    "dev": (
+        "dev:dev",
+        "Starts a private MongoDB, a recruiter, a worker, a cleaner and the web console, with your FILE loaded.\n\n"
+        "For development. When a Python file changes, the application is loaded again. Ctrl-C ends everything when the "
+        "running jobs have finished; a second Ctrl-C ends everything at once.",
+    ),
+    "doctor": (
+        "doctor:doctor",
+        "Checks MongoDB, the fleet and the waiting jobs, and says what to do. Exit code 1 if there is a problem.",
+    ),
+    "health": (
+        "health:health_",
+        "Whether MongoDB can be written to, and processes of this host are at work. Exit code 0, or 1, or 4: no "
+        "MongoDB.",
+    ),
+    "init": ("init:init", "Writes a small project that works: an application, its test, and files to deploy it."),
+    "shell": (
+        "shell:shell",
+        "A Python shell with the application loaded: its names, and `recruiter`, on the MongoDB that you name.",
+    ),
+    "import": (
+        "import_:import_",
+        "Copies waiting jobs and schedules of Agenda, Recruiter for PHP or APScheduler 3 into this database.\n\n"
+        "Stop the other program first. Its documents are left as they are. Importing again makes nothing twice.",
+    ),
+    "completion": ("completion:completion", "Prints the completion script for a shell."),
+    "prepare": (
+        "doctor:prepare",
+        "Creates the collections, indexes and validators. Processes do it too when they start, with enough rights.",
+    ),
+}
+"""Each command: where its function or group is, and the help it has there."""
+
+for _name, (_place, _help) in COMMANDS.items():
+    app.command(f"recruiter.cli.{_place}", name=_name, help=_help)
 
 
 _AS_EXIT_CODE: Final = "return_int_as_exit_code_else_zero"
 
 
 def main() -> None:
-    """Exit codes: 0 fine, 1 error, 2 usage, 3 the application cannot be loaded, 4 MongoDB cannot be used."""
+    """The command `recruiter`."""
+    run(sys.argv[1:])
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Ends the process. Exit codes: 0 fine, 1 error, 2 usage, 3 the application cannot be loaded, 4 MongoDB cannot be
+    used."""
     write_anything()
-    arguments = sys.argv[1:]
     debug = "--debug" in arguments or os.environ.get("RECRUITER_LOG_LEVEL") == "debug"
     arguments = [argument for argument in arguments if argument != "--debug"]
     try:

@@ -65,6 +65,11 @@ def say(text: object, *, stderr: bool = False) -> None:
     print(_CONTINUED.join(printable(str(text)).splitlines()), file=sys.stderr if stderr else sys.stdout)
 
 
+def write_script(text: str) -> None:
+    """A text of ours for a program to read, as it is."""
+    print(text)
+
+
 def say_json(value: Any, output: Output) -> None:
     """One thing as JSON."""
     print(as_json(value, output))

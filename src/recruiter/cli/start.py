@@ -127,7 +127,12 @@ def start_all(
     return run_fleet(settings, stop)
 
 
-def run_fleet(settings: Settings, stop: Stop, when_ready: Callable[[], None] | None = None) -> int:
+def run_fleet(
+    settings: Settings,
+    stop: Stop,
+    when_ready: Callable[[], None] | None = None,
+    each_round: Callable[[Fleet], None] = lambda _fleet: None,
+) -> int:
     """The three processes as children, told everything through the environment."""
     configure(_log_options("fleet", settings))
     events = Events()
@@ -136,7 +141,7 @@ def run_fleet(settings: Settings, stop: Stop, when_ready: Callable[[], None] | N
     stop.when_at_once(fleet.kill)
     for name in ("recruiter", "worker", "cleaner"):
         fleet.add(name, "start", name)
-    return fleet.run()
+    return fleet.run(lambda: each_round(fleet))
 
 
 class _Process:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import logging
-import logging.config
 import os
 import sys
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from recruiter.errors import SettingsError
 from recruiter.events import Event
@@ -23,7 +23,9 @@ from recruiter.log.context import FindContext, JobContext, mark_records
 from recruiter.log.lines import JsonLines, PlainLines, sentence
 from recruiter.log.printed import capture_prints
 from recruiter.log.sentences import SENTENCES, UNKNOWN
-from recruiter.settings import LogFormat, LogLevel
+
+if TYPE_CHECKING:
+    from recruiter.settings import LogFormat, LogLevel
 
 __all__ = ["JobContext", "JsonLines", "LogOptions", "PlainLines", "configure", "configure_child", "log_events"]
 
@@ -102,6 +104,6 @@ def _configure_from(file: str) -> None:
     try:
         text = Path(file).read_text()
         config = tomllib.loads(text) if file.endswith(".toml") else json.loads(text)
-        logging.config.dictConfig({"version": 1, "disable_existing_loggers": False, **config})
+        import_module("logging.config").dictConfig({"version": 1, "disable_existing_loggers": False, **config})
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise SettingsError(f"the log cannot be configured from {file!r} (log_config): {error}") from None

@@ -1,4 +1,8 @@
-"""Several of our processes together, as children of this one: all start, and all stop when one does or when asked."""
+"""Several of our processes together, as children of this one: all start, and all stop when one does or when asked.
+
+A fleet can be reloaded: each member is asked to stop and another one takes its place at once. The old worker takes no
+more jobs and finishes those that it runs, while the new one, with the new code, takes the next.
+"""
 
 from __future__ import annotations
 
@@ -33,20 +37,35 @@ class Fleet:
         self._environment = {**os.environ, **environment, PARENT_VARIABLE: str(os.getpid())}
         self._events = events
         self._members: dict[str, subprocess.Popen[bytes]] = {}
+        self._arguments: dict[str, tuple[str, ...]] = {}
+        self._leaving: list[subprocess.Popen[bytes]] = []
+        """Those that others have taken the place of; they finish what they run."""
 
     def add(self, name: str, *arguments: str) -> None:
         """Starts `recruiter ARGUMENTS…`, in a group of its own: the terminal's Ctrl-C is for us to pass on."""
+        self._arguments[name] = arguments
         self._members[name] = subprocess.Popen(
             [sys.executable, "-m", "recruiter.cli.main", *arguments],
             env={**self._environment, **self._relay.environment(name)},
             process_group=0,
         )
 
-    def run(self) -> int:
+    def reload(self, when_ready: Callable[[], None]) -> None:
+        """Replaces every member. Calls back when all the new ones are at work."""
+        self._relay.expect(when_ready)
+        for name, arguments in list(self._arguments.items()):
+            leaving = self._members[name]
+            leaving.terminate()
+            self._leaving.append(leaving)
+            self.add(name, *arguments)
+
+    def run(self, each_round: Callable[[], None] = lambda: None) -> int:
         """Waits until one ends or a stop is asked for, then stops the rest; returns the code to exit with."""
         try:
             while not self._stop.asked and all(member.poll() is None for member in self._members.values()):
                 self._relay.pass_on()
+                self._leaving = [member for member in self._leaving if member.poll() is None]
+                each_round()
                 time.sleep(0.05)
             self._say_who_ended()
         finally:
@@ -67,11 +86,11 @@ class Fleet:
         for member in self._members.values():
             if member.poll() is None:
                 member.terminate()
-        for member in self._members.values():
+        for member in (*self._members.values(), *self._leaving):
             member.wait()
 
     def kill(self) -> None:
-        for member in self._members.values():
+        for member in (*self._members.values(), *self._leaving):
             if member.poll() is None:
                 member.terminate()  # the second signal: at once, but with their own children
 

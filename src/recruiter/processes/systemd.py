@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, MutableMapping
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 from recruiter.events import Event
@@ -118,12 +119,19 @@ class Relay:
         self._alive: set[str] = set()
         self._statuses: dict[str, str] = {}
         self._stopping = False
+        self._numbers = count()
+        """A member that takes the place of another has a socket of its own."""
+
+    def expect(self, when_ready: Callable[[], None]) -> None:
+        """Call this too when all members are ready, those that are started from now on included."""
+        self._when_ready = when_ready
 
     def environment(self, member: str) -> dict[str, str]:
         """What this member must be told, so that it tells us."""
         if self._folder is None:
             return {}
-        place = self._folder / member
+        place = self._folder / f"{member}-{next(self._numbers)}"
+        self._forget(member)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         listener.setblocking(False)
         listener.bind(str(place))
@@ -132,6 +140,15 @@ class Relay:
         if math.isfinite(self._manager.every) and self._manager.watchdog is not None:
             told[WATCHDOG_VARIABLE] = str(int(self._manager.watchdog * 1e6))
         return told
+
+    def _forget(self, member: str) -> None:
+        """What was heard of the one before."""
+        before = self._sockets.pop(member, None)
+        if before is not None:
+            before.close()
+        for heard in (self._ready, self._alive):
+            heard.discard(member)
+        self._statuses.pop(member, None)
 
     def pass_on(self) -> None:
         """To be called again and again."""

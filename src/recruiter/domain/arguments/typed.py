@@ -22,16 +22,18 @@ from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, NewType, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, NewType, Union, get_args, get_origin
 from uuid import UUID
 
 from bson import ObjectId
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
-from pydantic.errors import PydanticUserError
 
 from recruiter.domain.arguments.dict_types import checkable
+from recruiter.domain.arguments.models import adapter_of, is_model, is_validation_error
 from recruiter.domain.arguments.values import PLAIN, Refused, encode, from_bson, tagged
 from recruiter.errors import UnsupportedValue
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 _CONTAINERS = frozenset({list, tuple, set, frozenset, collections.abc.Sequence})
 _MAPPINGS = frozenset({dict, collections.abc.Mapping})
@@ -85,7 +87,7 @@ class Slot:
         """None where there is nothing to check: no annotation, or one that makes no sense (see `note`)."""
         if self._adapter is None and self.annotation is not Any:
             try:
-                self._adapter = _adapter(checkable(self.annotation))
+                self._adapter = adapter_of(checkable(self.annotation))
             except Exception as error:  # pydantic refuses it, or user code in a metaclass raised
                 if "TypedDict" in str(error):  # it can be checked, if it is written in another way
                     raise Mismatch(f"{spelled(self.annotation)} cannot be checked: {_first_line(error)}") from None
@@ -111,7 +113,7 @@ class Slot:
 
     def _mismatch(self, error: Exception, value: Any) -> Mismatch:
         place, got, message = "", value, f"{type(error).__name__}: {error}"
-        if isinstance(error, ValidationError):
+        if is_validation_error(error):
             first = error.errors(include_url=False)[0]
             got, message = first["input"], first["msg"]
             if got is not value or first["type"] == "missing":
@@ -182,7 +184,7 @@ def same(one: Any, other: Any) -> bool:
         return _same_but_for_the_class(one, other)
     if isinstance(one, list | tuple):
         return len(one) == len(other) and all(map(same, one, other))
-    if isinstance(one, BaseModel):
+    if is_model(type(one)):
         return all(same(getattr(one, part), getattr(other, part)) for part in _MODEL_PARTS)
     if is_dataclass(one) and not isinstance(one, type):
         return all(same(getattr(one, f.name), getattr(other, f.name)) for f in fields(one))
@@ -226,13 +228,6 @@ def _describes_itself(annotation: Any) -> bool:
     if origin in _MAPPINGS:
         return inner[0] is str and _describes_itself(inner[1])
     return origin is None and isinstance(annotation, collections.abc.Hashable) and annotation in _SELF_DESCRIBING
-
-
-def _adapter(annotation: Any) -> TypeAdapter[Any]:
-    try:
-        return TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))
-    except PydanticUserError:  # a dataclass or model, which has a configuration of its own
-        return TypeAdapter(annotation)
 
 
 def _stored_as_json(value: Any, adapter: TypeAdapter[Any], refused: Refused) -> Any:

@@ -31,7 +31,6 @@ from recruiter.store.collections.leases import Lease
 from recruiter.store.database import Store
 from recruiter.views.report import report
 
-MOST_FLUSHED = 10_000
 _BETWEEN_LOOKS = 0.1
 
 

@@ -1,0 +1,9 @@
+"""Where requests go."""
+
+from django.urls import path
+from orders import views
+
+urlpatterns = [
+    path("orders", views.create_order),
+    path("receipts/<str:result_id>", views.receipt),
+]

@@ -1,0 +1,139 @@
+"""`recruiter import`: waiting jobs and schedules of other schedulers become ours."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from recruiter.app import Recruiter
+from recruiter.cli import options as given
+from recruiter.cli.options import recruiter_on
+from recruiter.cli.output import Output, say, say_json, show
+from recruiter.domain.migration import agenda, apscheduler, recruiter_php
+from recruiter.domain.migration.moved import Moved, MovedJob, MovedScheduler, NotMoved
+from recruiter.domain.text import plural
+from recruiter.errors import JobExists, RecruiterError, SettingsError, StoreError
+from recruiter.store.foreign import documents
+from recruiter.store.target import Target
+
+Source = Literal["agenda", "recruiter-php", "apscheduler"]
+Translate = Callable[[Mapping[str, Any], Mapping[str, str], str], Moved]
+
+_SOURCES: Mapping[str, tuple[Translate, tuple[str, ...]]] = {
+    "agenda": (agenda.moved, agenda.COLLECTIONS),
+    "recruiter-php": (recruiter_php.moved, recruiter_php.COLLECTIONS),
+    "apscheduler": (apscheduler.moved, apscheduler.COLLECTIONS),
+}
+
+
+@dataclass(frozen=True)
+class _Line:
+    """What became of one document."""
+
+    id: str
+    what: str
+    task: str | None
+    told: str
+
+
+def import_(
+    source: Source,
+    origin: str,
+    /,
+    *,
+    dry_run: Annotated[bool, Parameter(negative=())] = False,
+    rename: Annotated[list[str] | None, Parameter(negative=())] = None,
+    collection: Annotated[list[str] | None, Parameter(negative=())] = None,
+    common: given.TargetOptions = given.TargetOptions(),
+    output: Output = "table",
+) -> int:
+    """Copies waiting jobs and schedules of Agenda, Recruiter for PHP or APScheduler 3 into this database.
+
+    Stop the other program first. Its documents are left as they are. Importing again makes nothing twice.
+
+    Parameters
+    ----------
+    source
+        The program that they are of.
+    origin
+        Where its documents are: mongodb://host/database.
+    dry_run
+        Say what would be done, and store nothing.
+    rename
+        The task of ours for a name there, as OLD=NEW; may be repeated.
+    collection
+        Its collection, if it is not the usual one; may be repeated.
+    """
+    translate, usual = _SOURCES[source]
+    renamed, target = _renamed(rename or []), Target.parse(origin)
+    with recruiter_on(common) as recruiter:
+        recruiter.prepares = not dry_run
+        if target.uri == recruiter.target.uri:
+            raise SettingsError("the jobs to import and --target are one database; import into another one")
+        lines = []
+        for name in collection or usual:
+            for document in documents(target, name):
+                lines.append(_done(recruiter, translate(document, renamed, name), dry_run))
+    return _report(lines, dry_run, output)
+
+
+def _renamed(given: list[str]) -> dict[str, str]:
+    pairs = [text.rpartition("=") for text in given]
+    if any(not old or not new for old, _, new in pairs):
+        raise SettingsError("--rename is OLD=NEW, as in 'send welcome=send_welcome'")
+    return {old: new for old, _, new in pairs}
+
+
+def _done(recruiter: Recruiter, moved: Moved, dry_run: bool) -> _Line:
+    if isinstance(moved, NotMoved):
+        return _Line(moved.id, "left", None, moved.reason)
+    what = "job" if isinstance(moved, MovedJob) else "scheduler"
+    told = "; ".join(moved.notes)
+    try:
+        if isinstance(moved, MovedJob):
+            _store_job(recruiter, moved, dry_run)
+        else:
+            _store_scheduler(recruiter, moved, dry_run)
+    except JobExists:
+        return _Line(moved.id, "left", moved.task, "it was imported before")
+    except StoreError:
+        raise
+    except RecruiterError as error:
+        return _Line(moved.id, "left", moved.task, str(error))
+    return _Line(moved.id, what, moved.task, told)
+
+
+def _store_job(recruiter: Recruiter, moved: MovedJob, dry_run: bool) -> None:
+    builder = recruiter.job(moved.task, moved.args).with_id(moved.id).in_group(moved.group)
+    builder = builder.with_priority(moved.priority).tagged_as(*moved.tags).with_urn(moved.id)
+    builder = builder if moved.at is None else builder.schedule_at(moved.at)
+    builder = builder if moved.retry is None else builder.retry_with_policy(moved.retry)
+    job = replace(builder.build(), method=moved.method)
+    if not dry_run:
+        recruiter.send_unused(job)
+
+
+def _store_scheduler(recruiter: Recruiter, moved: MovedScheduler, dry_run: bool) -> None:
+    builder = recruiter.job(moved.task, moved.args)
+    builder = builder if moved.retry is None else builder.retry_with_policy(moved.retry)
+    repeated = builder.repeat_with_policy(moved.policy).with_urn(moved.urn)
+    repeated = repeated.unique() if moved.unique else repeated
+    if not dry_run:
+        repeated.create()
+
+
+def _report(lines: list[_Line], dry_run: bool, output: Output) -> int:
+    counts = Counter(line.what for line in lines)
+    rows: Iterator[dict[str, Any]] = (vars(line) for line in lines)
+    if output != "table":
+        say_json({"dry_run": dry_run, "counts": counts, "documents": list(rows)}, output)
+        return 0
+    show(list(rows), ["id", "what", "task", "told"], output, empty="There is no document to import.")
+    told = [plural(counts["job"], "job"), plural(counts["scheduler"], "scheduler")]
+    verb = "would be imported" if dry_run else "imported"
+    say(f"{' and '.join(told)} {verb}; {plural(counts['left'], 'document')} left")
+    return 0

@@ -1,0 +1,242 @@
+"""The development loop, with real processes: `recruiter dev` reloads, `init` writes a project that works, `shell`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from recruiter import Recruiter
+from recruiter.cli.reload import Reloader, folder_of
+from recruiter.domain.job import Job
+from recruiter.store.database import Store
+from tests.cli_here import here
+from tests.conftest import Process, Starter, eventually
+
+CODE = """
+import time
+from pathlib import Path
+from recruiter import Recruiter
+
+recruiter = Recruiter()
+
+@recruiter.task
+def color() -> str:
+    return "red"
+
+@recruiter.task
+def slow(gate: str) -> str:
+    Path(gate + ".begun").touch()
+    while not Path(gate).exists():
+        time.sleep(0.01)
+    return "red"
+"""
+
+
+def result_of(recruiter: Recruiter, task: str, **data: str) -> str:
+    return str(recruiter.job(task, data).enqueue().result(timeout="60s"))
+
+
+def dev(start: Starter, target: str, application: Path) -> Process:
+    process = start("dev", str(application), "--target", target, "--no-web")
+    process.says("ready, for 2 jobs at once")
+    return process
+
+
+def test_a_changed_file_is_reloaded_and_what_runs_finishes(
+    start: Starter, recruiter: Recruiter, target: str, tmp_path: Path
+) -> None:
+    # given `recruiter dev`, and a job that runs
+    application, gate = tmp_path / "paint.py", tmp_path / "gate"
+    application.write_text(CODE)
+    process = dev(start, target, application)
+    assert result_of(recruiter, "color") == "red"
+    running = recruiter.job("slow", {"gate": str(gate)}).enqueue()
+    eventually(Path(f"{gate}.begun").exists)
+
+    # when the file changes
+    application.write_text(CODE.replace('"red"', '"blue"'))
+
+    # then dev says so, the next job runs the new code, and the one that ran finishes with the old
+    process.says("paint.py changed: reloading; jobs that run finish with the old code")
+    process.says("paint.py; the next jobs run the new code")
+    assert result_of(recruiter, "color") == "blue"
+    gate.touch()
+    assert running.result(timeout="30s") == "red"
+    assert recruiter.find(running.id).attempts == 1
+
+    # when it changes into what cannot be loaded, then the old code goes on
+    application.write_text("import nothing_of_this_name")
+    process.says("the application cannot be loaded; the old code goes on")
+    process.says("No module named 'nothing_of_this_name'")
+    assert result_of(recruiter, "color") == "blue"
+    process.signal(signal.SIGINT)
+    assert process.wait() == 0
+
+
+def test_a_second_ctrl_c_ends_everything_at_once(
+    start: Starter, recruiter: Recruiter, target: str, tmp_path: Path
+) -> None:
+    # given a job that would run for ever
+    application, gate = tmp_path / "paint.py", tmp_path / "gate"
+    application.write_text(CODE)
+    process = dev(start, target, application)
+    recruiter.job("slow", {"gate": str(gate)}).enqueue()
+    eventually(Path(f"{gate}.begun").exists)
+    family = process.descendants()
+    process.signal(signal.SIGINT)
+    process.says("asked to stop")
+    asked = time.monotonic()
+    eventually(lambda: time.monotonic() - asked > 0.6)  # further signals within half a second mean the same stop
+
+    process.signal(signal.SIGINT)
+
+    assert process.wait(10) == 128 + signal.SIGINT
+    eventually(lambda: not [each for each in family if _lives(each)], within=20)
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
+def test_which_folder_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shop.py").touch()
+
+    assert folder_of("shop.py") == folder_of("shop.py:recruiter") == tmp_path
+    assert folder_of("/srv/shop/jobs.py") == Path("/srv/shop")
+    assert folder_of("shop.jobs") == tmp_path
+
+
+def test_only_python_files_count_and_a_change_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    reloader = Reloader("shop.py", [tmp_path], print)
+    with reloader.watching():
+        (tmp_path / "notes.txt").touch()
+        found: list[str] = []
+
+        def changed() -> list[str]:
+            (tmp_path / "shop.py").write_text(str(time.monotonic()))  # the watcher may not look yet
+            found.extend(reloader.take())
+            return found
+
+        assert set(eventually(changed)) == {"shop.py"}
+
+
+# -- init ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def project(tmp_path: Path, target: str) -> Path:
+    folder = tmp_path / "My Shop"
+    code, said = here(target, "init", str(folder))
+    assert code == 0, said
+    return folder
+
+
+def test_a_new_project_passes_its_own_tests(project: Path, target: str) -> None:
+    passed = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=project,
+        env={**os.environ, "RECRUITER_TEST_TARGET": target},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (passed.returncode, "2 passed" in passed.stdout) == (0, True), passed.stdout + passed.stderr
+
+
+def test_a_new_project_runs_its_jobs(
+    project: Path, target: str, start: Starter, recruiter: Recruiter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given `recruiter dev` in its folder: recruiter.toml names the application
+    monkeypatch.chdir(project)
+    start("dev", "--target", target, "--no-web").says("ready")
+
+    assert result_of(recruiter, "send_welcome", to="ada@example.org", name="Ada") == "Dear Ada, welcome!"
+    eventually(lambda: [each.urn for each in recruiter.schedulers()] == ["report:daily"])
+
+
+def test_a_new_project_can_be_deployed(project: Path, tmp_path: Path) -> None:
+    compose = yaml.safe_load((project / "compose.yaml").read_text())
+    assert compose["services"].keys() == {"mongodb", "recruiter", "worker", "cleaner"}
+    assert compose["services"]["worker"]["environment"]["RECRUITER_TARGET"].startswith(
+        "mongodb://mongodb:27017/my_shop"
+    )
+    units = sorted((project / "deploy").iterdir())
+    assert [unit.name for unit in units] == [f"my_shop-{name}.service" for name in ("cleaner", "recruiter", "worker")]
+    texts = {path: path.read_text() for path in project.rglob("*") if path.is_file()}
+    assert [path for path, text in texts.items() if "PROJECT" in text] == []
+    if shutil.which("systemd-analyze") is None:
+        return
+    for unit in units:
+        text = unit.read_text().replace("/srv/my_shop/.venv/bin/recruiter", sys.executable)
+        (tmp_path / unit.name).write_text(text)
+    places = [str(tmp_path / unit.name) for unit in units]
+    checked = subprocess.run(["systemd-analyze", "verify", *places], capture_output=True, text=True, check=False)
+    assert [line for line in checked.stderr.splitlines() if str(tmp_path) in line] == []
+
+
+def test_init_overwrites_nothing_and_wants_a_name_that_can_be_stored(tmp_path: Path, target: str) -> None:
+    (tmp_path / "jobs.py").write_text("mine")
+
+    code, said = here(target, "init", str(tmp_path), "--name", "shop")
+    assert (code, "these files exist already, and nothing was written" in said) == (2, True)
+    assert [path.name for path in tmp_path.iterdir()] == ["jobs.py"]
+    assert (tmp_path / "jobs.py").read_text() == "mine"
+
+    code, said = here(target, "init", str(tmp_path / "new"), "--name", "a/b")
+    assert (code, "say --name" in said) == (2, True)
+
+
+# -- shell, completion -----------------------------------------------------------------------------------------------
+
+
+def shell(target: str, application: Path, *arguments: str, typed: str = "") -> tuple[int, str]:
+    ended = subprocess.run(
+        [sys.executable, "-m", "recruiter.cli.main", "shell", str(application), "--target", target, *arguments],
+        input=typed,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return ended.returncode, ended.stdout + ended.stderr
+
+
+def test_a_shell_has_the_application_loaded(store: Store, target: str, tmp_path: Path) -> None:
+    application = tmp_path / "paint.py"
+    application.write_text(CODE)
+
+    code, said = shell(target, application, typed="job = color.enqueue()\nrecruiter.run(color).result\n")
+    assert (code, "Tasks: color, slow" in said, "'red'" in said) == (0, True, True), said
+    assert store.scheduled.waiting() == list[Job]()
+
+    # or runs one statement
+    assert shell(target, application, "--execute", "slow.enqueue('x').created") == (0, "True\n")
+    assert [job.task for job in store.scheduled.waiting()] == ["slow"]
+    code, said = shell(target, application, "--execute", "1 / 0")
+    assert (code, "ZeroDivisionError" in said) == (1, True)
+
+
+@pytest.mark.parametrize("shell_name", ["bash", "zsh", "fish"])
+def test_completion_knows_the_commands_and_its_shell_reads_it(shell_name: str, target: str, tmp_path: Path) -> None:
+    code, script = here(target, "completion", shell_name)
+
+    assert code == 0
+    assert all(name in script for name in ("scheduler", "considered-dead-after", "init"))
+    program = shutil.which(shell_name)
+    if program is not None:
+        (tmp_path / "script").write_text(script)
+        subprocess.run([program, "-n", str(tmp_path / "script")], check=True)

@@ -1,0 +1,214 @@
+"""`recruiter import`: documents as Agenda, Recruiter for PHP and APScheduler write them become jobs and schedulers."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pickle
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bson import ObjectId
+
+from recruiter import Cron, Every, EveryMinutes, Recruiter, RetryManyTimes
+from recruiter.domain.migration import apscheduler
+from recruiter.domain.migration.moved import NotMoved
+from recruiter.store.database import Store
+from recruiter.store.target import Target
+from tests.cli_here import here
+
+ROME = "Europe/Rome"
+THEN = datetime(2038, 1, 19, tzinfo=UTC)
+
+# Written by APScheduler 3.11: `pickle.dumps(job.__getstate__(), 5)`.
+CRON = (
+    "fCZIQ1ONa40001elqie`c4cyNX>V?nO96}mX=Id)1Y>e<Zj_7!W_503l#CH`Xm4;jWMOG+d0%p6aBp&Sl#B;-a%pF0Wpb2^8DVg9"
+    "V`yb$b!=sFE_8BfXJ=({b1q|YZ*G)~3qx{mZd7t<XJ=({l#`Sxfs}oeC};so0*nZBX>DbCZ*FCjj0j?NX>4?9ZgZ532WMq;VRUqI"
+    "l#`T<2zqaBWod3^Z<LG(T5oP;Np5Cul#`T<314+?aA{*}Y-N;&lv0$83q^HuZ*XNVQg3Z#luH4Ilv0$83UhQ}a&%v0VRU7bPK*d;"
+    "Ze(9%VRU7bPK*X-X=Q9=bCg|_D2yOsaC2j5Wn^`1WpXZba%pF0WpZ;aV{&h9E@o+EY-Dqkj0r+vb7e+pWo%@Wlawielzo&aj0A3B"
+    "ZDo{<1bJm)a+Hh;X>(s>WoBV@Y;=@}j0<IWaB^jHb7^mGbCg|_j3r@kb7N>_WOZz1axQdoX=i6;a&s<Ya&K-fWq5FMWpi_BZ*Fsx"
+    "j156-Y(;o*a%FRKX>V?nlawielzo(p1aov{aFkASVqtY+XdR3SO>b^=XhvyeY-E&^lqrFfeUvC@B8&xXZ*FvGlxQS~XeC{gXelXy"
+    "lzo(FEKYM`VRd3?9gGh|VR=txO>b^=XhvyeY-E&^lqrFfeUvC@B8&rMVR@8jB#3AwU6g1kDS?!IlxQqYb7En2VrU(V30GxhYes2h"
+    "Y-E&^lqrFfeUvC@B8&ugWo2uWXe5YeC0&$gDJg-JeUxY{PIF>mbz*28j1EL$c~53nWo2tdX=Q9=l#`Sxfs}oeC}<*#3uIw=UvFk#"
+    "cV%U3lxQT0XeC{gXeW#oS7l{uWMO$yVQyz-MR;&>Wpi_BZ*G*6lqrFfeUvC@EKZCCW@&PBbd*Z~j09|9b99tT1a)Fzbz*2ADS?!I"
+    "lqhH-j09+Jb#jzwB#CGxU6d$jCyWnLVQyz-MR;&>Wpi_BZ*G*6lqrFfeUvC@EKX=oO9p6AO9pjfXjUnKlzo&aXe>(tXirNLXi!TO"
+    "bz)_8VrU;Jfs}oeC}<*#25o6>b#!HvXe5YeC0&$gRw;p$eUvC@EKX=oO8{t4O8|9ZVRd3?A1Q&9eUvC@B8&!eWn*t{WRz$mh-f8U"
+    "lxS8dfs}oeC}=EBXirN3Xi!T4bz)(4Vr7g5YH4(IWpb2Gbz+PNWq4&{b#!lXl#B;tWoBV@Y;=^21YvS#bCfBJ25Wa=a%XdteUxY-"
+    "XakHAZE166X>w&>XL4a<WnXk@ZDo{80gMP^Z((d@b7N(ch>Q(wVR&C@ZgX^DZewM0luH4O4Q^$4bYF6HZeMh1ZDo{<2xMV&Wprt6"
+    "Wt5BvWMOn=bZKp6l#`T03J3N96951J0001#XmN}PbZKp6dT(xJl#`Tbaf}IcX>Da>Wo&d|l#`T8080Q%0Ed)Pl!cU1l!la2lyxo"
+)
+INTERVAL = (
+    "fCZJN0RR910001elqie`c4cyNX>V?nO96}mX=Id)2x)F~WpZ|5Y?O=yW_503l#CH`Xm4;jWMOG+d0%p6aBp&Sl#B;-a%pF0Wpb2^"
+    "9bs^DV`yb$b!=sFE_8BfXJ=({b1rFabY*gOVQiF)4@quxWpZ|5Y*cb-XJ=({l#`Sxfs}oeC};so0*nZBX>DbCZ*FCjj0j|5bY*mD"
+    "ZDo{<2y|&}WqNOJWt5YYXbp@BbZKp6WMyo0VU&}UO8`p%O8|$IQj~?1Qk0Aeb97;HbYEm)bY+xi4U7n6VRU75X>DbclaxaW2kHwE"
+    "1~3o=3^9~w6^4{jl#B>vZe(9%VRU7bPG|#Y5la9~ECEXZhm=y3j0S3HbaZ8MlumVGj0k0TWn*=8Z*r832V`YtVRdYDl#B#na%Xdt"
+    "DU1edcVTj8bCi9Qj0A3BZDo{b1B?=FX>(?2a%Ep<a$#d-Uvz10Wt2++j0j_IVQgh{V`Y?xj16sJcwcF5b97;DV`X!cO96}xZe@6M"
+    "UvhPBUvz10Wt3<bLkb7>0TTcK00000lxP)(lv0#+E&"
+)
+DATE = (
+    "fCZIp0RR910001elqie`c4cyNX>V?nO96}mX=Id)1Y}`!Wt5BrW_503l#CH`Xm4;jWMOG+d0%p6aBp&Sl#B;-a%pF0Wpb2^8DVg9"
+    "V`yb$b!=sFE_8BfXJ=({b1r0IbY+x`3q)abWmIx$XJ=({l#`Sxfs}oeC};so0gMQ8b#7l|VRU7bj0j|5bY*mDZDo{<2xMV&Wprt6"
+    "Wt5YYLkb7>0TTcK00000lxPi%2y|&}WqNOJWt5YYXbp@BbZKp6WMyo0VU&}UO8`p%O8|$IQj~?1Qj~_2Qj~RKj0k0TWn*=8Z*r83"
+    "2V`YtVRdYDl#B#na%XdtDU1edcVTj8bCi9Qi~(VkO969?1a4t%Wt3<Gj1p~Wb7pCBWnX7<VPj=qbZKp6luH4O2xD(yY-Mv}Wt51F"
+    "4Q*j~UukZ0bYX5|Wpk8E0gMf9Wq5R7a&>NBbZKp6lxPn_3J3N96951J0001#Xc&f+Qj~Qr"
+)
+
+
+@pytest.fixture
+def origin(target: str) -> Iterator[Any]:
+    """The database of the other program."""
+    place = Target.parse(target).in_database(f"{Target.parse(target).database}_origin")
+    with closing(Store(place)) as store:
+        yield store.client[place.database]
+        store.client.drop_database(place.database)
+
+
+def address(target: str) -> str:
+    parsed = Target.parse(target)
+    return parsed.in_database(f"{parsed.database}_origin").uri
+
+
+def imported(target: str, source: str, *options: str) -> dict[str, Any]:
+    code, said = here(target, "import", source, address(target), "--output", "json", *options)
+    assert code == 0, said
+    return dict(json.loads(said))
+
+
+def left(report: dict[str, Any]) -> dict[str, str]:
+    return {line["id"].partition(":")[2]: line["told"] for line in report["documents"] if line["what"] == "left"}
+
+
+def test_agenda(origin: Any, target: str, recruiter: Recruiter) -> None:
+    # given what Agenda has: jobs that wait, repeat, run, have ended, and one that cannot be
+    waiting, repeating, running, ended = (ObjectId() for _ in range(4))
+    base = {"type": "normal", "priority": 0, "lockedAt": None, "data": None, "nextRunAt": THEN}
+    origin.agendaJobs.insert_many(
+        [
+            {**base, "_id": waiting, "name": "send welcome", "data": {"to": "ada@example.org"}, "priority": 10},
+            {
+                **base,
+                "_id": repeating,
+                "name": "report",
+                "repeatInterval": "0 6 * * *",
+                "repeatTimezone": "Europe/Rome",
+            },
+            {**base, "_id": running, "name": "report", "lockedAt": THEN},
+            {**base, "_id": ended, "name": "report", "nextRunAt": None, "lastFinishedAt": THEN},
+            {**base, "_id": "odd", "name": "odd", "repeatInterval": "on tuesdays"},
+            {**base, "_id": "ms", "name": "tick", "repeatInterval": 300_000},
+        ]
+    )
+
+    # when a dry run says what would be done, then nothing is stored
+    dry = imported(target, "agenda", "--dry-run")
+    assert (dry["dry_run"], dry["counts"]) == (True, {"job": 1, "scheduler": 2, "left": 3})
+    assert (recruiter.store.scheduled.waiting(), recruiter.schedulers()) == ([], [])
+
+    # when it is imported, then the jobs and schedulers are there, and what is left has its reason
+    report = imported(target, "agenda", "--rename", "send welcome=send_welcome")
+    assert report["counts"] == dry["counts"]
+    (job,) = recruiter.store.scheduled.waiting()
+    assert (job.id, job.task, job.args) == (f"agenda:{waiting}", "send_welcome", {"to": "ada@example.org"})
+    assert (job.scheduled_at, job.priority) == (THEN, 10)
+    policies = {each.urn: each.schedule for each in recruiter.schedulers()}
+    assert policies["agenda:report"] == recruiter.schedules.dump(Cron("0 6 * * *", tz=ROME))
+    assert policies["agenda:tick"] == recruiter.schedules.dump(Every("5 minutes"))
+    assert left(report)[str(running)] == "it runs there: stop Agenda, and import again"
+    assert left(report)[str(ended)] == "it has ended"
+    assert left(report)["odd"].startswith("its interval is not understood")
+
+    # when it is imported again, then nothing is made twice, and its own documents are as they were
+    again = imported(target, "agenda", "--rename", "send welcome=send_welcome")
+    assert left(again)[str(waiting)] == "it was imported before"
+    assert (len(recruiter.store.scheduled.waiting()), len(recruiter.schedulers())) == (1, 2)
+    assert origin.agendaJobs.count_documents({}) == 6
+
+
+def test_recruiter_for_php(origin: Any, target: str, recruiter: Recruiter) -> None:
+    policy = {"retry_how_many_times": 3, "seconds_to_wait_before_retry": 60}
+    retry = {"class": "Recruiter\\RetryPolicy\\RetryManyTimes", "parameters": policy}
+    filtered = {"retriable_exceptions": ["App\\Gone"], "filtered_retry_policy": retry}
+    workable = {"class": "App\\HttpRequestCommand", "parameters": {"url": "https://example.org"}, "method": "ping"}
+    job = {"done": False, "locked": False, "attempts": 0, "group": "http", "tags": ["user:42"], "workable": workable}
+    origin.scheduled.insert_many(
+        [
+            {**job, "_id": "waits", "scheduled_at": THEN, "retry_policy": retry},
+            {**job, "_id": "runs", "scheduled_at": THEN, "locked": True},
+            {
+                **job,
+                "_id": "filtered",
+                "scheduled_at": THEN,
+                "retry_policy": {"class": "Recruiter\\RetryPolicy\\RetriableExceptionFilter", "parameters": filtered},
+            },
+            {"_id": "broken", "workable": 5},
+        ]
+    )
+    schedule = {"class": "Recruiter\\SchedulePolicy\\EveryMinutes", "parameters": {}}
+    repeated = {"workable": {**workable, "method": "execute"}, "retry_policy": retry}
+    origin.schedulers.insert_many(
+        [
+            {"_id": 1, "urn": "report:daily", "unique": True, "schedule_policy": schedule, "job": repeated},
+            {"_id": 2, "urn": "own", "schedule_policy": {"class": "App\\Moon", "parameters": {}}, "job": repeated},
+        ]
+    )
+
+    report = imported(target, "recruiter-php")
+
+    assert report["counts"] == {"job": 2, "scheduler": 1, "left": 3}
+    found = recruiter.find("recruiter-php:waits")
+    assert (found.task, found.args, found.method) == ("HttpRequestCommand", {"url": "https://example.org"}, "ping")
+    assert (found.group, found.tags, found.scheduled_at) == ("http", ("user:42",), THEN)
+    assert found.retry_policy == recruiter.policies.dump(RetryManyTimes(3, "1 minute"), ())
+    (scheduler,) = recruiter.schedulers()
+    assert (scheduler.urn, scheduler.schedule) == ("report:daily", recruiter.schedules.dump(EveryMinutes(1)))
+    told = {line["id"]: line["told"] for line in report["documents"]}
+    assert told["recruiter-php:filtered"] == "it was retried only after App\\Gone; now it is after every exception"
+    assert told["recruiter-php:2"] == "its schedule policy App\\Moon is its author's own"
+    assert told["recruiter-php:broken"].startswith("it cannot be read")
+
+
+def test_apscheduler(origin: Any, target: str, recruiter: Recruiter) -> None:
+    pickles = {"cron": CRON, "interval": INTERVAL, "date": DATE}
+    origin.jobs.insert_many([{"_id": id, "job_state": base64.b85decode(text)} for id, text in pickles.items()])
+
+    report = imported(target, "apscheduler", "--rename", "shop:daily_report=report")
+
+    assert report["counts"] == {"job": 1, "scheduler": 2}
+    (job,) = recruiter.store.scheduled.waiting()
+    assert (job.id, job.task, job.args, job.scheduled_at) == ("apscheduler:date", "report", {"a": 1}, THEN)
+    policies = {each.urn: each.schedule for each in recruiter.schedulers()}
+    assert policies["cron"] == recruiter.schedules.dump(Cron("0 6,18-20/2 * * mon-fri", tz=ROME))
+    assert policies["interval"] == recruiter.schedules.dump(Every("5 minutes"))
+
+
+class Evil:
+    def __init__(self, file: str) -> None:
+        self.file = file
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (self.file,)
+
+
+def test_a_pickle_can_do_nothing(tmp_path: Path) -> None:
+    # given a pickle that makes a folder when it is loaded, and does
+    state = pickle.dumps({"func": "shop:report", "trigger": Evil(str(tmp_path / "evil")), "args": ()})
+    pickle.loads(state)
+    assert (tmp_path / "evil").exists()
+    (tmp_path / "evil").rmdir()
+
+    moved = apscheduler.moved({"_id": "evil", "job_state": state}, {}, "jobs")
+
+    assert isinstance(moved, NotMoved)
+    assert not (tmp_path / "evil").exists()
+
+
+def test_wrong_calls_are_told(target: str) -> None:
+    code, said = here(target, "import", "agenda", target)
+    assert (code, "are one database" in said) == (2, True)
+    code, said = here(target, "import", "agenda", address(target), "--rename", "x")
+    assert (code, "--rename is OLD=NEW" in said) == (2, True)

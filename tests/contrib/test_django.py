@@ -1,0 +1,70 @@
+"""Django: the backend, and the example project with its own tests, with its own command and a real worker."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Starter
+
+pytestmark = pytest.mark.skipif(
+    find_spec("django") is None or not (find_spec("django.tasks") or find_spec("django_tasks")),
+    reason="no Django with tasks: pip install 'Django>=6', or django-tasks for an older one",
+)
+
+HERE = Path(__file__).parent
+ORDERS = HERE.parents[1] / "examples" / "django_orders"
+
+
+def run(target: str, tmp_path: Path, *arguments: str | Path, **environment: str) -> str:
+    """Runs a program that uses Django to its end; returns what it printed."""
+    settings = {name: value for name, value in os.environ.items() if not name.startswith("RECRUITER_")}
+    settings |= {"PETS_TARGET": target, "RECRUITER_TARGET": target, "RECRUITER_TEST_TARGET": target, **environment}
+    settings |= {"ORDERS_DATABASE": str(tmp_path / "orders.sqlite3")}
+    ended = subprocess.run(
+        [sys.executable, "-W", "error::DeprecationWarning", *map(str, arguments)],
+        env=settings,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout + ended.stderr
+
+
+def test_the_backend_does_what_django_says_of_backends(target: str, tmp_path: Path) -> None:
+    # 22 tests, by Django's own runner
+    said = run(target, tmp_path, HERE / "django_site" / "manage_pets.py", "test", "pets")
+
+    assert "\nOK" in said
+
+
+def test_the_example_project_passes_its_checks_and_tests(target: str, tmp_path: Path) -> None:
+    said = run(target, tmp_path, ORDERS / "manage.py", "test", "orders")
+
+    assert "System check identified no issues" in said
+    assert "\nOK" in said
+
+
+def test_an_order_comes_in_a_worker_sends_the_receipt_and_it_is_read(
+    target: str, tmp_path: Path, start: Starter
+) -> None:
+    # given the example project, its database, and the processes that its own command starts
+    database = str(tmp_path / "orders.sqlite3")
+    run(target, tmp_path, ORDERS / "manage.py", "migrate", "--run-syncdb")
+    fleet = start("recruiter", "start", "all", script=str(ORDERS / "manage.py"), ORDERS_DATABASE=database)
+    fleet.says("joined the roster")
+
+    # when an order is posted with Django's test client
+    where = {"DJANGO_SETTINGS_MODULE": "project.settings", "PYTHONPATH": str(ORDERS)}
+    answer = json.loads(run(target, tmp_path, HERE / "django_client.py", **where))
+
+    # then a child of the worker, another process, has read the order and sent the receipt
+    assert answer == {"status": "SUCCESSFUL", "receipt": "Receipt for one cat: 7 euros"}
+    assert fleet.stop() == 0

@@ -1,0 +1,99 @@
+"""Flask: the example application with its own command and a real worker, and the extension."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import flask_orders as orders
+import pytest
+from flask import Flask, current_app
+from flask.testing import FlaskClient
+
+from recruiter import ApplicationError, JobFailed
+from recruiter.contrib.flask import FlaskRecruiter
+from recruiter.store.database import Store
+from tests.conftest import Starter, eventually
+
+EXAMPLE = str(Path(orders.__file__))
+FLASK = str(Path(sys.executable).parent / "flask")
+
+
+@pytest.fixture
+def shop(target: str, store: Store) -> Iterator[FlaskClient]:
+    del store
+    app = orders.create_app(target)
+    yield app.test_client()
+    orders.recruiter.close()
+    orders.recruiter.point_at(None)
+
+
+def test_an_order_comes_in_a_worker_sends_the_receipt_and_it_is_read(shop: FlaskClient, start: Starter) -> None:
+    # given the processes that the application's own command starts
+    fleet = start("--app", EXAMPLE, "recruiter", "start", "all", script=FLASK)
+    fleet.says("joined the roster")
+
+    # when a request comes in
+    made = shop.post("/orders?item=cat&price=7")
+    assert made.status_code == 201
+
+    # then another process has run the job, inside the application's context, and its result goes out
+    place = f"/receipts/{made.json['receipt']}"  # type: ignore[index]
+    ended = eventually(lambda: (answer := shop.get(place).json) and answer["receipt"] and answer)
+    assert ended == {"state": "succeeded", "receipt": "Receipt for one cat: 7 euros"}
+    assert fleet.stop() == 0
+
+
+def test_the_command_works_on_the_mongodb_of_the_application(shop: FlaskClient, target: str) -> None:
+    shop.post("/orders?item=cat&price=7")
+
+    listed = subprocess.run(
+        [FLASK, "--app", EXAMPLE, "recruiter", "job", "list", "--output", "json"],
+        env={**os.environ, "RECRUITER_TARGET": target},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    (job,) = json.loads(listed.stdout)
+    assert (job["task"], job["group"]) == ("send_receipt", "mail")
+
+
+def test_async_functions_run_in_the_context_too_and_plain_calls_stay_plain(target: str, store: Store) -> None:
+    del store
+    app = Flask("kennel")
+    recruiter = FlaskRecruiter(app, target)
+
+    @recruiter.task
+    async def bark(times: int = 1) -> str:
+        return f"{current_app.name} barks {times} times"
+
+    job = bark.enqueue(2)
+    recruiter.run(bark)
+    assert job.result(timeout="10s") == "kennel barks 2 times"
+    with pytest.raises(RuntimeError, match="outside of application context"):
+        asyncio.run(bark())
+    assert app.extensions["recruiter"] is recruiter
+    recruiter.close()
+
+
+def test_a_job_without_an_application_says_what_is_missing(target: str, store: Store) -> None:
+    del store
+    recruiter = FlaskRecruiter(None, target)
+
+    @recruiter.task
+    def bark() -> None: ...
+
+    job = bark.enqueue()
+    recruiter.run(bark)
+
+    with pytest.raises(JobFailed, match=r"call init_app\(app\)"):
+        job.result(timeout="10s")
+    with pytest.raises(ApplicationError):
+        _ = recruiter.app
+    recruiter.close()

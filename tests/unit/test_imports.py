@@ -1,0 +1,76 @@
+"""What is imported when, and that names which are imported on first use are the ones that type checkers see."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import recruiter
+from recruiter.cli.main import COMMANDS, app
+
+ROOT = Path(__file__).parents[2]
+
+HEAVY = {"pymongo", "bson", "pydantic", "pydantic_settings", "psutil", "rich", "cyclopts", "fastapi", "asyncio", "yaml"}
+"""Modules that take long to import, or that not everybody has."""
+
+
+def imported_by(statement: str) -> set[str]:
+    """The top-level modules that a fresh Python has after this statement, besides what it starts with."""
+    script = f"import sys; before = set(sys.modules); {statement}; print(*(set(sys.modules) - before))"
+    printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    return set(printed.split())
+
+
+@pytest.mark.parametrize(
+    ("statement", "not_imported"),
+    [
+        ("import recruiter", HEAVY),
+        ("import recruiter.pytest_plugin", HEAVY - {"rich", "asyncio"}),  # which pytest may have imported
+        ("import recruiter.cli.main", HEAVY - {"rich", "cyclopts", "asyncio"}),
+        ("from recruiter import Recruiter", HEAVY - {"pymongo", "bson", "asyncio", "psutil"}),
+        ("from recruiter import Recruiter, Workable", {"recruiter.settings", "recruiter.processes.recruiter"}),
+        ("from recruiter import Recruiter; Recruiter('x').task(print, name='p')", {"pydantic", "recruiter.settings"}),
+    ],
+)
+def test_what_an_import_does_not_bring_along(statement: str, not_imported: set[str]) -> None:
+    assert imported_by(statement) & not_imported == set()
+
+
+def test_every_public_name_is_there_and_is_what_it_says() -> None:
+    for name in recruiter.__all__:
+        found = getattr(recruiter, name)
+        assert getattr(found, "__name__", name) == name
+        assert name in dir(recruiter)
+    with pytest.raises(AttributeError, match="has no attribute 'Recruter'"):
+        _ = recruiter.Recruter
+
+
+def test_the_names_of_packages_are_imported_under_type_checking_too() -> None:
+    for package in (recruiter, import_module("recruiter.processes.inline")):
+        source = inspect.getsource(package)
+        block = source[source.index("if TYPE_CHECKING:") : source.index("__all__ = [")]
+        assert [name for name in package.__all__ if name not in block] == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_a_command_is_the_one_of_its_module(name: str) -> None:
+    place, help = COMMANDS[name]
+    module, _, attribute = place.partition(":")
+    found = getattr(import_module(f"recruiter.cli.{module}"), attribute)
+    told = inspect.getdoc(found) or "" if inspect.isfunction(found) else found.help
+    described = told.partition("\nParameters\n")[0].strip()
+
+    assert " ".join(help.split()) == " ".join(described.split())
+    assert name in list(app)
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    assert recruiter.__version__ == project["version"]
