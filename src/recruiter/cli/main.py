@@ -40,7 +40,7 @@ COMMANDS: Final = {
     ),
     "top": (
         "top:top",
-        "A live screen of throughput, queues, workers, running jobs and the last failures. Ends with q or Ctrl-C.",
+        "Shows throughput, queues, workers, running jobs and the last failures, live. Press q or Ctrl-C to end.",
     ),
     "web": (
         "web:web",
@@ -65,7 +65,7 @@ COMMANDS: Final = {
     ),
     "health": (
         "health:health_",
-        "Whether MongoDB can be written to, and processes of this host are at work. Exit code 0, or 1, or 4: no "
+        "Checks that MongoDB accepts writes and processes of this host are alive. Exit code 0, 1, or 4 without "
         "MongoDB.",
     ),
     "init": ("init:init", "Writes a small project that works: an application, its test, and files to deploy it."),
