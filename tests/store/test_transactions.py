@@ -124,6 +124,16 @@ class TestSettle:
         assert document(store, job.id)["lane"] == "/cancelled"
         assert store.roster.held() == set()
 
+    def test_an_outcome_of_an_earlier_attempt_changes_nothing(self, store: Store) -> None:
+        """Given a job whose attempt was counted meanwhile, when the outcome of that attempt comes late."""
+        job = a_job(attempts=1)
+        hold(store, job)
+
+        late = Rescheduled(job.id, 0, {"attempts": 1, "scheduled_at": NOW.replace(year=2040)})
+        store.transactions.settle("w1", OutcomeBatch(reschedule=[late]), {})
+
+        assert document(store, job.id)["scheduled_at"] != NOW.replace(year=2040)
+
     def test_two_settlements_of_one_job_leave_one_record(self, store: Store) -> None:
         """Given the same outcome settled by eight threads at once, then the job is archived once."""
         jobs = [a_job() for _ in range(10)]
