@@ -149,6 +149,9 @@ def _ended(ended: ArchivedJob) -> str:
             return f"never started, and expired: {ended.reason or at}"
         case Why.LOST:
             return f"was lost {at}: it must not run twice, and its process died under it ({error or 'nobody saw how'})"
+        case Why.DEPENDENCY_FAILED:
+            reason = ended.reason or "a step that it waits for has failed"
+            return f"was given up {at} before it started: {reason}. Recover that step to resume the flow"
         case Why.MALFORMED:
             return f"was set aside {at}: {ended.reason or 'it cannot be a job'}"
     reason = f" ({ended.reason})" if ended.reason else ""
