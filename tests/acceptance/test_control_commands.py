@@ -111,7 +111,7 @@ class TestWorkers:
     def test_a_real_one_in_every_phase(self, start: Starter, store: Store, target: str, tmp_path: Path) -> None:
         """Given a fleet, when its worker runs a job, is drained and stops, then the listing says so each time."""
         # idle
-        start("start", "recruiter").says("leads")
+        start("start", "recruiter").says("is the leader now")
         worker = start("start", "worker", "--bootstrap", jobs.__file__, "--work-on", "generic", "--processes", "3")
         worker.says("joined the roster")
         (row,) = _workers(target)

@@ -171,7 +171,7 @@ def test_very_many_end_without_a_pause(start: Starter, store: Store) -> None:
     assert stubborn.recruiter.jobs.cancel(task="add") == 6_000
 
     rests = ("--backoff-from", "30s", "--backoff-to", "30s")
-    start("start", "recruiter", "--bootstrap", APPLICATION, *rests).says("leads")
+    start("start", "recruiter", "--bootstrap", APPLICATION, *rests).says("is the leader now")
 
     eventually(lambda: not store.scheduled.flags(1), within=100)  # in twelve batches: with rests, six minutes
     assert stubborn.recruiter.jobs.count(state="cancelled") == (6_000, True)
