@@ -88,7 +88,8 @@ class Fleet:
 
     def kill_child(self) -> None:
         members = self._family(self.chance.choice(self.workers))[1:]
-        os.kill(self.chance.choice(members).pid, signal.SIGKILL)
+        if members:  # one that has just been replaced has none yet
+            os.kill(self.chance.choice(members).pid, signal.SIGKILL)
 
     def kill_worker(self) -> None:
         place = self.chance.randrange(len(self.workers))

@@ -39,6 +39,7 @@ class AesGcm:
         self._compress = compress
 
     def encode(self, payload: bytes, context: bytes) -> bytes:
+        """Encrypts with the current key."""
         key, nonce = self._current.encode(), os.urandom(_NONCE)
         head = bytes([_VERSION, self._compress, len(key)]) + key
         plain = zlib.compress(payload) if self._compress else payload
@@ -46,6 +47,7 @@ class AesGcm:
         return head + nonce + sealed
 
     def decode(self, payload: bytes, context: bytes) -> bytes:
+        """Decrypts with the key that the payload names. Raises ValueError."""
         version, compressed, length = payload[0], payload[1], payload[2]
         if version != _VERSION:
             raise ValueError(f"it is of version {version}, and this process knows {_VERSION}")
@@ -69,9 +71,11 @@ class Zlib:
     name = "zlib"
 
     def encode(self, payload: bytes, context: bytes) -> bytes:  # noqa: ARG002
+        """Compresses."""
         return zlib.compress(payload)
 
     def decode(self, payload: bytes, context: bytes) -> bytes:  # noqa: ARG002
+        """Decompresses."""
         return zlib.decompress(payload)
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from recruiter.domain.lane import Lane
-from recruiter.domain.planning.fair import By, FairShare, take_turns
+from recruiter.domain.planning.fair import By, FairShare, TurnsTaken, take_turns
 from recruiter.domain.planning.pack import Candidate
 from recruiter.errors import SettingsError
 
@@ -57,6 +57,33 @@ def test_other_groups_do_not_notice() -> None:
         place for place, id in enumerate(after) if id[0] == "x"
     ]
     assert [id for id in after if id[0] != "x"] == ["a1", "b1", "a2", "a3"]
+
+
+class TestOfLate:
+    """Quick jobs are held for a moment only: what tenants were given before counts, too."""
+
+    def turns(self, rounds: int, queues: dict[str, int], taken: TurnsTaken, **weights: float) -> str:
+        """One job a round, with nothing held; each tenant has as many jobs as it says."""
+        share, given = FairShare.of("owner", weights), ""
+        for _ in range(rounds):
+            ids = [f"{tenant}{number}" for tenant, count in queues.items() for number in range(count)]
+            first = str(take_turns(queue(*ids), {"mail": share}, lambda c: str(c.id)[0], {}, taken)[0].id)[0]
+            taken.count("mail", first, share.weight(first))
+            queues[first] -= 1
+            given += first
+        return given
+
+    def test_one_after_the_other(self) -> None:
+        assert self.turns(6, {"a": 100, "b": 100}, TurnsTaken()) == "ababab"
+
+    def test_by_weight(self) -> None:
+        assert self.turns(40, {"a": 100, "b": 100}, TurnsTaken(), a=3).count("a") == 30
+
+    def test_who_comes_later_is_next_and_does_not_make_up_for_the_time_before(self) -> None:
+        taken = TurnsTaken()
+        self.turns(50, {"a": 100}, taken)
+
+        assert self.turns(6, {"a": 100, "b": 100}, taken) in ("ababab", "bababa")
 
 
 def test_nothing_is_lost_or_doubled() -> None:

@@ -19,6 +19,7 @@ from recruiter.domain.job import JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.planning.arrivals import Arrival, Vacancies
+from recruiter.domain.planning.fair import TurnsTaken
 from recruiter.domain.planning.hosts import Spot
 from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
 from recruiter.domain.repetition import LastingFacts
@@ -117,6 +118,7 @@ class RecruiterProcess:
         self._rules = Rules()
         self._rules_at = 0.0
         self._reserved: Mapping[JobId, Spot] = {}
+        self._turns = TurnsTaken()
         self._hooks = Hooks(events, became_master, stept_back)
         self._presence = presence
         self._loop = Loop("recruiter", self._step, stop, events, manager=manager)
@@ -241,6 +243,7 @@ class RecruiterProcess:
                 self._rules,
                 look=look,
                 reserved=self._reserved,
+                turns=self._turns,
                 is_quiet=self._rescue.is_quiet,
             )
             self._rounds.add(self._clock.monotonic() - began)

@@ -21,7 +21,7 @@ from recruiter.domain.job import JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import ASIDE, MARKED_LANE, group_and_task
 from recruiter.domain.planning.assign import Registration, openings
-from recruiter.domain.planning.fair import By, Tenant, take_turns
+from recruiter.domain.planning.fair import By, Tenant, TurnsTaken, take_turns
 from recruiter.domain.planning.hosts import Place, Spot, largest_of
 from recruiter.domain.planning.limits import Meter
 from recruiter.domain.planning.needs import Needs
@@ -78,6 +78,7 @@ def assign(
     look: bool = True,
     reserved: Mapping[JobId, Spot] | None = None,
     is_quiet: Callable[[Registration], bool] = lambda _: False,
+    turns: TurnsTaken | None = None,
 ) -> Round:
     """Reads the roster, finds due jobs that nobody holds, and gives them to workers that have room.
 
@@ -97,7 +98,7 @@ def assign(
     held = store.roster.held() if entries.unreadable or any(w.holds for w in roster) else set[JobId]()
     found = store.scheduled.lanes_to_plan()
     lanes, marked = _lanes(found)
-    planning = _Planning(store, term, now, rules, roster, held, lanes)
+    planning = _Planning(store, term, now, rules, roster, held, lanes, turns)
     if found.unreadable:
         planning.malformed += store.scheduled.in_lanes(found.unreadable, MOST_MALFORMED)
     if planning.metered:
@@ -105,6 +106,7 @@ def assign(
     else:
         hands = planning.deal(roster, {})
         refused = bool(hands) and not store.roster.assign(hands, term)
+        planning.count_turns(hands)
         given = sum(map(len, hands.values()))
         round = Round(now, roster, lanes, given, refused, planning.more, exhausted=not planning.more)
     return replace(round, unreadable=entries.unreadable, malformed=planning.malformed, marked=marked)
@@ -128,8 +130,12 @@ class _Planning:
         roster: Sequence[Registration],
         held: set[JobId],
         lanes: tuple[str, ...],
+        turns: TurnsTaken | None = None,
     ) -> None:
         self._store = store
+        self._turns = turns or TurnsTaken()
+        self._tenants: dict[JobId, Tenant] = {}
+        """Of the jobs of shared groups that were looked at."""
         self._term = term
         self._now = now
         self._rules = rules
@@ -187,9 +193,16 @@ class _Planning:
         facts = self._store.scheduled.owners_of({*known, *held})
         all_ = sorted(known.values(), key=lambda candidate: candidate.rank)
         nobody = ("", "")  # it is gone in this moment
-        return take_turns(
-            all_, shares, lambda candidate: self._tenant(*facts.get(candidate.id, nobody)), self._has(facts, held)
-        )
+        tenants = {candidate.id: self._tenant(*facts.get(candidate.id, nobody)) for candidate in all_}
+        self._tenants |= {c.id: (c.lane.group, tenants[c.id]) for c in all_ if c.lane.group in shares}
+        return take_turns(all_, shares, lambda candidate: tenants[candidate.id], self._has(facts, held), self._turns)
+
+    def count_turns(self, hands: Mapping[str, Sequence[JobId]]) -> None:
+        """Remembers who has been given something, for the next rounds."""
+        for id in (id for jobs in hands.values() for id in jobs) if self._tenants else ():
+            if id in self._tenants:
+                group, tenant = self._tenants[id]
+                self._turns.count(group, tenant, self._rules.fair[group].weight(tenant))
 
     def _is_shared_by_owner(self, lane: str) -> bool:
         share = self._rules.fair.get(group_and_task(lane)[0])
@@ -225,6 +238,7 @@ class _Planning:
         rest = [_after(worker, packing) for worker in self._roster if worker.id not in packing.drained]
         self.deal(rest, hands)
         refused = bool(hands) and not self._store.roster.assign(hands, self._term, counted)
+        self.count_turns(hands)
         total, reserved = sum(map(len, hands.values())), dict(packing.reserved)
         waits = self._filled or candidates or reserved or packing.kept or packing.drained
         return Round(

@@ -2,7 +2,8 @@
 
 Without it a group is a queue: by priority, then by time. With it each tenant has a queue of its own, in that order, and
 the next job is always one of the tenant that has least of the group now, by weight: what it holds already, plus what
-this plan gives it. So when a tenant with one job meets one with ten thousand, it is next.
+this plan gives it, plus what it was given of late (`TurnsTaken`), for quick jobs are held for a moment only. So when a
+tenant with one job meets one with ten thousand, it is next.
 
 The turns are taken in the places that the group has in the order of all jobs; other groups do not notice.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -20,6 +21,8 @@ from recruiter.domain.text import shown
 from recruiter.errors import SettingsError
 
 LARGEST_WEIGHT = 1_000.0
+_REMEMBERED = 10_000
+"""Tenants whose turns are remembered."""
 
 
 class By(StrEnum):
@@ -52,20 +55,49 @@ Tenant = tuple[str, str]
 """Group, and owner or key; the jobs of nobody are one tenant, with an empty name."""
 
 
+class TurnsTaken:
+    """What tenants have been given of late, by weight. A hint of the leader's for its next rounds: if it is forgotten,
+    everybody begins equal. Who was away comes back as the one that has had least of those that were there."""
+
+    def __init__(self) -> None:
+        self._taken: dict[Tenant, float] = {}
+        self._there: dict[str, frozenset[str]] = {}
+
+    def count(self, group: str, tenant: str, weight: float) -> None:
+        if len(self._taken) > _REMEMBERED:
+            self._taken.clear()
+        self._taken[group, tenant] = self._taken.get((group, tenant), 0.0) + 1 / weight
+
+    def among(self, group: str, tenants: Collection[str]) -> dict[str, float]:
+        """What each of these has had more than the one that has had least."""
+        there = self._there.get(group, frozenset()).intersection(tenants)
+        least = min((self._taken.get((group, tenant), 0.0) for tenant in there), default=0.0)
+        for tenant in tenants:
+            if tenant not in there:
+                self._taken[group, tenant] = max(least, self._taken.get((group, tenant), 0.0))
+        self._there[group] = frozenset(tenants)
+        return {tenant: self._taken.get((group, tenant), 0.0) - least for tenant in tenants}
+
+
 def take_turns(
     candidates: Sequence[Candidate],
     shares: Mapping[str, FairShare],
     tenant_of: Callable[[Candidate], str],
     held: Mapping[Tenant, int],
+    taken: TurnsTaken | None = None,
 ) -> list[Candidate]:
     """The candidates, which are in order, with those of shared groups in turns. `held` is how many jobs of each tenant
-    workers hold already."""
+    workers hold already, `taken` what tenants were given of late."""
     queues: dict[str, dict[str, deque[Candidate]]] = {}
     for candidate in candidates:
         if candidate.lane.group in shares:
             tenants = queues.setdefault(candidate.lane.group, {})
             tenants.setdefault(tenant_of(candidate), deque()).append(candidate)
-    turns = {group: _Turns(shares[group], tenants, group, held) for group, tenants in queues.items()}
+    taken = taken or TurnsTaken()
+    turns = {
+        group: _Turns(shares[group], tenants, group, held, taken.among(group, tenants))
+        for group, tenants in queues.items()
+    }
     return [turns[c.lane.group].next() if c.lane.group in turns else c for c in candidates]
 
 
@@ -78,8 +110,10 @@ class _Turns:
         queues: Mapping[str, deque[Candidate]],
         group: str,
         held: Mapping[Tenant, int],
+        taken: Mapping[str, float],
     ) -> None:
         self._share = share
+        self._taken = taken
         self._queues = queues
         self._has = Counter({tenant: held.get((group, tenant), 0) for tenant in queues})
         self._order = [self._place(tenant) for tenant in queues]
@@ -96,7 +130,8 @@ class _Turns:
     def _place(self, tenant: str) -> tuple[float, tuple[float, float], str]:
         """Who has least by weight, and among equals who has waited longest."""
         priority, since = self._queues[tenant][0].rank
-        return self._has[tenant] / self._share.weight(tenant), (priority, since.timestamp()), tenant
+        has = self._has[tenant] / self._share.weight(tenant) + self._taken[tenant]
+        return has, (priority, since.timestamp()), tenant
 
 
 def _weight(name: str, value: object) -> float:
