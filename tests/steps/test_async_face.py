@@ -29,7 +29,7 @@ from tests.samples import Parcel, a_job, done, insert
 
 TALKING: dict[type, set[str]] = {
     Recruiter: {
-        *("create", "find", "cancel", "schedulers", "create_schedulers", "explain", "recover", "remove"),
+        *("create", "find", "cancel", "schedulers", "create_schedulers", "explain", "recover", "remove", "signal"),
         *("analytics", "counts"),
         *("run", "run_all", "watch", "flush_jobs_synchronously"),
     },
@@ -44,16 +44,17 @@ TALKING: dict[type, set[str]] = {
 _SAYING = {
     *("at_most_once", "in_background", "in_group", "owned_by", "repeat_with_policy", "retry_with_policy"),
     *("needing", "limited_by", "here", "creation", "max_crashes", "expires_at", "expires_in", "keep_failed"),
+    *("unique", "unique_if", "unique_job", "made", "debounce", "throttle"),
     *("schedule_at", "schedule_in", "tagged_as", "timeout", "with_id", "with_priority", "with_urn"),
 }
 SILENT: dict[type, set[str]] = {
     Recruiter: {
         *("task", "job", "job_of", "every", "declare", "definition_of", "repeatable_job_of", "scheduler"),
-        *("handle", "listen", "point_at", "close", "on_became_master", "on_stept_back"),
+        *("handle", "listen", "point_at", "close", "on_became_master", "on_stept_back", "instrument"),
         # A flow is put together; `start` and `astart` store it.
         *("flow", "chain", "fan_out"),
         # What the builder delegates to; its own last words have async forms.
-        *("send", "send_encoded", "send_many", "send_once", "send_unused", "run_here"),
+        *("send", "send_encoded", "send_many", "send_once", "send_unused", "send_unique", "run_here"),
     },
     Task: {"job", "after_success", "after_failure", "after_last_failure", "finalize", "repeat", "repeat_with_policy"},
     JobBuilder: {*_SAYING, "build"},

@@ -263,6 +263,8 @@ class Executor:
                 if isinstance(result, CoroutineType):
                     result = yield interruptible.awaiting(_in_one_process(result))
                 return result
+            except StopIteration as error:
+                raise _Stopped(error) from None
             except TransactionRepeats as again:
                 interruptible.leave()
                 if document.get("at_most_once"):
@@ -579,8 +581,17 @@ def _until(later: RetryLater | JobPauses, now: datetime) -> datetime:
     return _WITHOUT_END if later.delay is None else after(now, to_timedelta(later.delay))
 
 
+class _Stopped(BaseException):
+    """The StopIteration of a job, on its way out of a generator, which cannot raise it as it is."""
+
+    def __init__(self, error: StopIteration) -> None:
+        self.error = error
+
+
 def _as_meant(error: BaseException, interruptible: Interruptible) -> BaseException:
-    """What it was interrupted with, where it could only be thrown as something like it."""
+    """What it was interrupted with, where it could only be thrown as something like it; what the job raised."""
+    if isinstance(error, _Stopped):
+        error = error.error
     meant = interruptible.error
     if meant is None or not isinstance(error, type(meant)):
         return error
