@@ -56,6 +56,8 @@ class TestPrepare:
                 "leases",
                 "creations",
                 "unique_keys",
+                "flows",
+                "flow_markers",
                 "limits",
                 "statistics",
                 "processes",

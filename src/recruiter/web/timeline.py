@@ -79,17 +79,16 @@ class Bar:
 
 
 def drawn(parts: Sequence[Part], width: float = 1000.0, least: float = 4.0) -> list[Bar]:
-    """To scale, but for parts that would be too narrow to see, which take their room from the others."""
+    """To scale, after each part has got the least width that can be seen."""
     if not parts:
         return []
     lengths = [(part.until - part.since).total_seconds() for part in parts]
     total = sum(lengths) or 1.0
-    narrow = [length / total * width < least for length in lengths]
-    room = width - least * sum(narrow)
-    rest = sum(length for length, is_narrow in zip(lengths, narrow, strict=True) if not is_narrow) or 1.0
+    least = min(least, width / len(parts))
+    room = width - least * len(parts)
     bars, x = [], 0.0
-    for part, length, is_narrow in zip(parts, lengths, narrow, strict=True):
-        size = least if is_narrow else length / rest * room
+    for part, length in zip(parts, lengths, strict=True):
+        size = least + length / total * room
         bars.append(Bar(part, round(x, 2), round(size, 2)))
         x += size
     return bars
