@@ -241,7 +241,7 @@ def _in_time(filter: JobFilter, which: str, moment: datetime, now: datetime) -> 
 
 
 def _said(filter: JobFilter) -> Iterator[str]:
-    for name in JobFilter.__slots__:
+    for name in JobFilter.model_fields:
         value = getattr(filter, name)
         if value not in (None, (), frozenset(), 0):
             yield name

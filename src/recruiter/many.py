@@ -125,7 +125,8 @@ class Many(Generic[R]):
     @property
     def _is_unique(self) -> bool:
         """Whether they may meet others, by an option of this call or of their task."""
-        return self._told(self._builder_of({})).is_unique
+        job = self._builder_of({})
+        return (job.unique_if(self._options["unique"]) if "unique" in self._options else job).is_unique
 
     def _make_unique(self, wanted: list[tuple[int, UniqueJob]]) -> None:
         for some in _batches(wanted):

@@ -219,7 +219,7 @@ class TestShow:
         assert code == 0
         for words in (
             rf"job {seen.failed}\n",
-            r"  failed at .* UTC, after 2 attempts; its retry policy\s+allows no\s+more:",
+            r"  failed at .* UTC, after 2 attempts; its\s+retry\s+policy\s+allows\s+no\s+more:",
             r"more:\s+ValueError:\s+nobody is no\s+address\n",
             r"  state +failed\n",
             r"  task +send_listed\n",

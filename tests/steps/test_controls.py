@@ -414,7 +414,7 @@ class TestExplain:
                 "last_execution": {"class": "ValueError", "message": "no good"},
             }
         )
-        assert fleet.why("x").endswith("with 'tried-too-many-times': ValueError: no good")
+        assert fleet.why("x").endswith("its retry policy allows no more: ValueError: no good")
 
     def test_not_adopted(self, fleet: Fleet) -> None:
         fleet.store.scheduled.collection.insert_one({"_id": "y", "task": "add"})

@@ -154,7 +154,8 @@ def _ended(ended: ArchivedJob) -> str:
             return f"was given up {at} before it started: {reason}. Recover that step to resume the flow"
         case Why.MALFORMED:
             return f"was set aside {at}: {ended.reason or 'it cannot be a job'}"
-    reason = f" ({ended.reason})" if ended.reason else ""
+    said_already = ended.why == Why.CRASHED_TOO_MANY_TIMES
+    reason = f" ({ended.reason})" if ended.reason and not said_already else ""
     return f"failed {at}, {_no_more(ended)}{reason}: {error or 'no error was kept'}"
 
 
