@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -78,25 +77,16 @@ def cancel(
     /,
     *,
     yes: Yes = False,
-    reason: str | None = None,
-    by: str | None = None,
+    who: given.AuthorOptions = given.AuthorOptions(),
     common: given.TargetOptions = given.TargetOptions(),
 ) -> int:
-    """Cancels every step of a flow that has not ended.
-
-    Parameters
-    ----------
-    reason
-        The reason, shown to everybody who looks at it later.
-    by
-        Who does this (default: your user name).
-    """
+    """Cancels every step of a flow that has not ended."""
     with recruiter_on(common) as recruiter:
         flow = recruiter.flows.find(id)
         if not ask(f"{_told(flow.report())} Cancel it?", yes):
             say("Nothing was cancelled.")
             return 1
-        cancelled = flow.cancel(by=by or getpass.getuser(), reason=reason)
+        cancelled = flow.cancel(by=who.author, reason=who.reason)
         say(f"{_steps(cancelled)} cancelled. Run them after all with: recruiter flow retry {id}")
         return 0
 
@@ -106,21 +96,12 @@ def pause(
     id: str,
     /,
     *,
-    reason: str | None = None,
-    by: str | None = None,
+    who: given.AuthorOptions = given.AuthorOptions(),
     common: given.TargetOptions = given.TargetOptions(),
 ) -> None:
-    """Pauses a flow: none of its steps starts until it is resumed. Running steps continue.
-
-    Parameters
-    ----------
-    reason
-        The reason, shown to everybody who looks at it later.
-    by
-        Who does this (default: your user name).
-    """
+    """Pauses a flow: none of its steps starts until it is resumed. Running steps continue."""
     with recruiter_on(common) as recruiter:
-        recruiter.flows.find(id).pause(by=by or getpass.getuser(), reason=reason)
+        recruiter.flows.find(id).pause(by=who.author, reason=who.reason)
         say(f"flow {id} is paused. Resume it with: recruiter flow resume {id}")
 
 

@@ -47,8 +47,7 @@ def pause(
     /,
     *,
     all: bool = False,
-    reason: str | None = None,
-    by: str | None = None,
+    who: given.AuthorOptions = given.AuthorOptions(),
     common: given.TargetOptions = given.TargetOptions(),
 ) -> None:
     """Pauses a group: none of its jobs starts until it is resumed. Running jobs continue.
@@ -57,20 +56,15 @@ def pause(
     ----------
     all
         Instead of a group: no job starts anywhere.
-    reason
-        The reason, shown to everybody who looks at it later.
-    by
-        Who does this (default: your user name).
     """
     with recruiter_on(common) as recruiter:
-        by = by or getpass.getuser()
         if all or group is None:
             _exactly_one(group, all)
-            recruiter.controls.block_starts(by=by, reason=reason)
+            recruiter.controls.block_starts(by=who.author, reason=who.reason)
             say("All starts are blocked. Allow them with: recruiter group resume --all")
         else:
             with noting_new_names(recruiter, "group", group):
-                recruiter.controls.pause_group(group, by=by, reason=reason)
+                recruiter.controls.pause_group(group, by=who.author, reason=who.reason)
                 say(f"group {group} is paused. Resume it with: recruiter group resume {group}")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -142,8 +141,7 @@ def show_(
 @app.command
 def cancel(
     *ids: str,
-    reason: str | None = None,
-    by: str | None = None,
+    who: given.AuthorOptions = given.AuthorOptions(),
     everything: Everything = False,
     yes: Yes = False,
     which: FilterOptions = FilterOptions(),
@@ -155,20 +153,17 @@ def cancel(
     ----------
     ids
         The ids of the jobs; leave them out to use a filter.
-    reason
-        The reason, shown to everybody who looks at it later.
-    by
-        Who does this (default: your user name).
     """
-    who = by or getpass.getuser()
     with recruiter_on(common) as recruiter:
 
         def one(id: JobId) -> str:
-            recruiter.cancel(id, by=who, reason=reason)
+            recruiter.cancel(id, by=who.author, reason=who.reason)
             return "is being cancelled"
 
         def many(filter: JobFilter, everything: bool, progress: OnDone) -> int:
-            return recruiter.jobs.cancel(filter, by=who, reason=reason, everything=everything, progress=progress)
+            return recruiter.jobs.cancel(
+                filter, by=who.author, reason=who.reason, everything=everything, progress=progress
+            )
 
         action = Action("cancel", "cancelling", "being cancelled", one, JobFilter.to_cancel, many)
         return act(recruiter, action, ids, which, everything, yes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,6 +47,21 @@ class CommonOptions(ApplicationOptions):
     "Lines for people (text, default) or for machines (json)."
     log_config: str | None = None
     "A file for Python's `logging.config.dictConfig`, in TOML or JSON, instead of --log-level and --log-format."
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class AuthorOptions:
+    """Of commands that hold jobs up: who does it, and why."""
+
+    reason: str | None = None
+    "The reason, shown to everybody who looks at it later."
+    by: str | None = None
+    "Who does this (default: your user name)."
+
+    @property
+    def author(self) -> str:
+        return self.by or getpass.getuser()
 
 
 @Parameter(name="*")

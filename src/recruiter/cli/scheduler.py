@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
@@ -77,21 +76,12 @@ def pause(
     urn: str,
     /,
     *,
-    reason: str | None = None,
-    by: str | None = None,
+    who: given.AuthorOptions = given.AuthorOptions(),
     common: given.ApplicationOptions = given.ApplicationOptions(),
 ) -> None:
-    """Pauses a scheduler: it makes no jobs until it is resumed.
-
-    Parameters
-    ----------
-    reason
-        The reason, shown to everybody who looks at it later.
-    by
-        Who does this (default: your user name).
-    """
+    """Pauses a scheduler: it makes no jobs until it is resumed."""
     with application_recruiter(common) as recruiter:
-        recruiter.scheduler(urn).pause(by=by or getpass.getuser(), reason=reason)
+        recruiter.scheduler(urn).pause(by=who.author, reason=who.reason)
         say(f"scheduler {urn} is paused. Resume it with: recruiter scheduler resume {urn}")
 
 

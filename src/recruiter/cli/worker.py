@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -110,21 +109,12 @@ def drain(
     worker: str,
     /,
     *,
-    reason: str | None = None,
-    by: str | None = None,
+    who: given.AuthorOptions = given.AuthorOptions(),
     common: given.TargetOptions = given.TargetOptions(),
 ) -> None:
-    """Drains a worker: it finishes the jobs it holds and gets no new ones.
-
-    Parameters
-    ----------
-    reason
-        The reason, shown to everybody who looks at it later.
-    by
-        Who does this (default: your user name).
-    """
+    """Drains a worker: it finishes the jobs it holds and gets no new ones."""
     with recruiter_on(common) as recruiter:
-        recruiter.controls.keep_idle(worker, by=by or getpass.getuser(), reason=reason)
+        recruiter.controls.keep_idle(worker, by=who.author, reason=who.reason)
         say(f"worker {worker} gets no new jobs. Resume it with: recruiter worker resume {worker}")
 
 
