@@ -1,6 +1,6 @@
 """How Recruiter compares with queues on Redis, measured beside it in the same run.
 
-    python benchmarks/peers.py [--jobs N] [--runs N] [--json FILE] [--only NAME ...]
+    python benchmarks/peers.py [--jobs N] [--runs N] [--json FILE] [--only NAME ...] [--parts enqueue drain latency]
 
 The job does nothing and has two small arguments; every system has two processes that run jobs. In each run the systems
 take turns at each measure, so that what else the machine does hits all alike; ratios are those of one run. Recruiter
@@ -46,6 +46,7 @@ from stamps import make_stamps  # noqa: E402
 
 PEERS = ("taskiq", "dramatiq", "rq", "celery", "huey")
 ONE, BULK, DRAIN, P50, P99 = "enqueue /s", "bulk enqueue /s", "drain /s", "start latency p50 ms", "p99 ms"
+PARTS = ("enqueue", "drain", "latency")
 MEASURES = (ONE, BULK, DRAIN, P50, P99)
 SAMPLE = 2_000
 LATENCIES = 100
@@ -231,13 +232,16 @@ def find_peers(names: Sequence[str], jobs: int, stack: ExitStack) -> list[System
     return found
 
 
-def measure_all(systems: list[System], jobs: int, runs: int) -> dict[str, dict[str, list[float]]]:
+def measure_all(
+    systems: list[System], jobs: int, runs: int, parts: Sequence[str] = PARTS
+) -> dict[str, dict[str, list[float]]]:
     figures: dict[str, dict[str, list[float]]] = {system.name: {} for system in systems}
-    measures: list[Callable[[System], Figures]] = [
-        lambda system: system.measure_enqueue(),
-        lambda system: system.measure_drain(jobs),
-        lambda system: system.measure_latency(),
-    ]
+    known: dict[str, Callable[[System], Figures]] = {
+        "enqueue": lambda system: system.measure_enqueue(),
+        "drain": lambda system: system.measure_drain(jobs),
+        "latency": lambda system: system.measure_latency(),
+    }
+    measures = [known[part] for part in parts]
     for run in range(runs):
         turn = run % len(systems)  # nobody is always the first
         for measure in measures:
@@ -266,7 +270,7 @@ def print_tables(figures: dict[str, dict[str, list[float]]]) -> None:
     ours = figures["recruiter"]
     for name, measured in figures.items():
         if name != "recruiter":
-            cells = [_ratio(ours[each], measured[each]) if each in measured else "–" for each in MEASURES]
+            cells = [_ratio(ours[each], measured[each]) if each in measured and each in ours else "–" for each in MEASURES]
             print(f"{name:20}" + "".join(f"{cell:>22}" for cell in cells))
     print(
         "\nRates: above 1 Recruiter is faster. Latencies: below 1 it is. Ratios are medians of those inside each run."
@@ -296,6 +300,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=20_000)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=PEERS, default=PEERS, metavar="NAME", help=", ".join(PEERS))
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # or nothing that we started would be ended
@@ -304,7 +309,7 @@ def main() -> None:
         ours = Ours(stack.enter_context(EmbeddedServer()))
         stack.callback(noop.recruiter.close)
         print(f"Load of the machine before: {', '.join(f'{load:.1f}' for load in os.getloadavg())}")
-        figures = measure_all([ours, *peers], options.jobs, options.runs)
+        figures = measure_all([ours, *peers], options.jobs, options.runs, options.parts)
     print_tables(figures)
     if options.json:
         options.json.write_text(json.dumps(figures, indent=2))

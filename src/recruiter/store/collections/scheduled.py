@@ -63,30 +63,29 @@ _TEXT: Document = {"$gt": ""}
 
 
 def _in_turn(field: str, name: str, there: Document) -> IndexModel:
-    """Jobs that have this field, in the order in which they get their turn; the others pay nothing."""
+    """Jobs that have this field, in the order in which they get their turn."""
     return IndexModel([(field, ASCENDING), *TURN], name=name, partialFilterExpression={field: there})
+
+
+def _sparse(name: str, *fields: str) -> IndexModel:
+    """Jobs that have one of these fields. The others pay next to nothing, also when they are deleted: to delete a job,
+    MongoDB looks for its key in every partial index, whether or not the filter matches, which takes over 2 µs an index.
+    A sparse index has no key for it. It must have no field that every job has."""
+    return IndexModel([(field, ASCENDING) for field in fields], name=name, sparse=True)
 
 
 INDEXES = [
     _in_turn("lane", DUE, _TEXT),
     # Only for jobs that wait for their time: the many that are due at once need not pay for it twice.
     IndexModel([("scheduled_at", ASCENDING)], name=POSTPONED, partialFilterExpression={"postponed": True}),
-    IndexModel([("expires_at", ASCENDING)], name=EXPIRING, partialFilterExpression={"expires_at": {"$exists": True}}),
+    _sparse(EXPIRING, "expires_at"),
     IndexModel([("lane", ASCENDING)], name=INBOX, partialFilterExpression={"lane": None}),
     _in_turn("urn", BY_URN, _TEXT),
     _in_turn("tags", BY_TAG, {"$exists": True}),
     _in_turn("username", BY_OWNER, _TEXT),
-    # Steps of flows, and what each of them waits for; other jobs pay nothing.
-    IndexModel(
-        [("flow.id", ASCENDING), ("flow.step", ASCENDING)],
-        name=BY_FLOW,
-        partialFilterExpression={"flow.id": {"$exists": True}},
-    ),
-    IndexModel(
-        [("flow.id", ASCENDING), ("flow.after", ASCENDING)],
-        name=BY_DEPENDENCY,
-        partialFilterExpression={"flow.after": {"$exists": True}},
-    ),
+    # Steps of flows, and what each of them waits for.
+    _sparse(BY_FLOW, "flow.id", "flow.step"),
+    _sparse(BY_DEPENDENCY, "flow.id", "flow.after"),
 ]
 
 _DATE = {"$gte": FIRST_MOMENT, "$lte": LAST_MOMENT}
