@@ -32,7 +32,8 @@ class TestRoom:
             # slots busy: a buffer takes more only when it is more than half empty
             (2, 10, 2, 10),
             (2, 10, 6, 6),
-            (2, 10, 7, 0),
+            (2, 10, 7, 5),
+            (2, 10, 9, 0),
             (2, 10, 11, 0),
             (2, 10, 12, 0),
             (2, 1, 2, 1),

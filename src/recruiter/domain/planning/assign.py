@@ -15,6 +15,7 @@ from typing import Any
 from recruiter.domain.job import JobId
 from recruiter.domain.names import group_and_task
 from recruiter.domain.planning.needs import NOTHING, Needs
+from recruiter.domain.planning.prefetch import REFILLED_AT
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Registration:
     def room(self) -> int:
         """How many more jobs it takes now. A nearly full buffer takes none: small batches cost as much as large."""
         room = self.slots + self.prefetch - self.holds
-        return room if self.free_slots or room * 2 > self.prefetch else 0
+        return room if self.free_slots or room > self.prefetch * (1 - REFILLED_AT) else 0
 
     def serves(self, lane: str) -> bool:
         group, task = group_and_task(lane)

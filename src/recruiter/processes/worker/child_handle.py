@@ -226,7 +226,7 @@ class ChildHandle:
             self.drained = True
             return []
         self.silent = self.drained = not data
-        answers = []
+        answers, ended = list[Answer](), list[int]()
         for kind, number, payload in self._frames.feed(data):
             if kind == pipe.PROGRESS:
                 self._note(number, payload)
@@ -235,11 +235,20 @@ class ChildHandle:
             elif kind < pipe.ARCHIVE:
                 answers.append(Answer(_NOBODY, kind, payload))
             elif number in self._sent:
+                ended.append(number)
                 answers.append(Answer(self._take(number), kind, payload))
-        if answers and self.tasks is not None:
-            self._pace = 0.7 * self._pace + 0.3 * max(1e-6, (now - self.answered_at) / len(answers))
+        if ended and self.tasks is not None:
+            self._pace = 0.7 * self._pace + 0.3 * self._seconds_a_job(ended, now)
             self.answered_at = now
         return answers
+
+    def _seconds_a_job(self, ended: list[int], now: float) -> float:
+        """Of the jobs of these numbers. By the child's own account if it runs them one after the other: between two looks
+        at its answers it may have waited for more."""
+        if len(ended) == 1 or self._places > 1:
+            return max(1e-6, (now - self.answered_at) / len(ended))
+        first, last = self.claims.claimed_at(ended[0]), self.claims.claimed_at(ended[-1])
+        return max(1e-6, (last - first) / (len(ended) - 1))
 
     def _note(self, number: int, payload: bytes) -> None:
         """No answer: a job that says how far it is may hold up others all the same."""
