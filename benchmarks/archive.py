@@ -36,8 +36,8 @@ from recruiter.embedded import EmbeddedServer
 from recruiter.steps.clean import count_waiting
 from recruiter.store import outcomes
 from recruiter.store.codec import OPTIONS, encode, job_document
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
 from recruiter.views.overview import overview
 
 NOW = datetime.now(UTC).replace(microsecond=0)

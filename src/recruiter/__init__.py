@@ -28,9 +28,8 @@ if TYPE_CHECKING:
         SelectByException,
         TimeTable,
     )
-    from recruiter.domain.schedule.cron import Cron
     from recruiter.domain.schedule.occurrences import Late, SchedulePolicy
-    from recruiter.domain.schedule.policies import Every, EveryMinutes
+    from recruiter.domain.schedule.policies import Cron, Every, EveryMinutes
     from recruiter.domain.schedule.scheduler import Overlap, Scheduler
     from recruiter.domain.search.filter import Conditions, JobFilter
     from recruiter.domain.search.pages import Count, JobSummary, Page
@@ -231,7 +230,7 @@ _ELSEWHERE = {
     "RetryManyTimes": "recruiter.domain.retry.policies",
     "SelectByException": "recruiter.domain.retry.policies",
     "TimeTable": "recruiter.domain.retry.policies",
-    "Cron": "recruiter.domain.schedule.cron",
+    "Cron": "recruiter.domain.schedule.policies",
     "Late": "recruiter.domain.schedule.occurrences",
     "SchedulePolicy": "recruiter.domain.schedule.occurrences",
     "Every": "recruiter.domain.schedule.policies",

@@ -47,8 +47,8 @@ from recruiter.steps.cancel import cancel
 from recruiter.steps.recover import checked_moment, job_anew, recover
 from recruiter.steps.remove import remove
 from recruiter.steps.signal import checked_signal, not_signalled, signal
+from recruiter.store.database import TargetLike
 from recruiter.store.in_session import Session, aperform, is_async, perform
-from recruiter.store.open import TargetLike
 from recruiter.store.payload import SIGNALS, PayloadCodec
 from recruiter.task import AsRepeated, AsTask, Task
 from recruiter.views.analytics import By, analyse, count

@@ -10,8 +10,8 @@ from datetime import datetime
 from recruiter.app import Recruiter
 from recruiter.embedded import EmbeddedServer
 from recruiter.store.codec import new_id
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
 from recruiter.testing import Sandbox
 
 TARGET_VARIABLE = "RECRUITER_TEST_TARGET"

@@ -26,12 +26,10 @@ from recruiter.steps.enqueue import Enqueuer
 from recruiter.steps.execute import HERE, Executor
 from recruiter.steps.settle import run_inline
 from recruiter.store.codec import checked_size, decode
-from recruiter.store.connection import seconds_left
-from recruiter.store.database import Store
+from recruiter.store.connection import Target, seconds_left
+from recruiter.store.database import Store, TargetLike, opened, target_of
 from recruiter.store.in_session import Creation, Session, UniqueJob, enqueue_unique, perform
-from recruiter.store.open import TargetLike, opened, target_of
 from recruiter.store.payload import Payload, PayloadCodec
-from recruiter.store.target import Target
 from recruiter.views.find import check_id
 
 if TYPE_CHECKING:

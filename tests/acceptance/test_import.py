@@ -16,10 +16,9 @@ import pytest
 from bson import ObjectId
 
 from recruiter import Cron, Every, EveryMinutes, Recruiter, RetryManyTimes
-from recruiter.domain.migration import apscheduler
-from recruiter.domain.migration.moved import NotMoved
+from recruiter.domain.migration import NotMoved, apscheduler
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
 from tests.cli_here import here
 
 ROME = "Europe/Rome"

@@ -20,8 +20,8 @@ from bson import ObjectId
 
 from recruiter import JobId, Recruiter, RetryManyTimes, current_job
 from recruiter.embedded import EmbeddedServer
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
 from tests.acceptance.test_command_line import run
 from tests.applications import jobs
 from tests.cli_here import here

@@ -19,8 +19,8 @@ from recruiter.domain.state import State
 from recruiter.embedded import EmbeddedServer
 from recruiter.errors import InvalidFilter
 from recruiter.store.codec import encode
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
 from recruiter.views.search import FULL, ID, SHORT, Form, count, search
 from tests.crowd import EACH_WORD, ERRORS, MINUTE, fill, meant_by
 from tests.samples import NOW

@@ -7,7 +7,7 @@ import random
 import pytest
 from bson import ObjectId
 
-from recruiter.domain.flow.graph import in_order, layers
+from recruiter.domain.flow.graph import FOLDED, branches, in_order, layers
 from recruiter.domain.flow.step import (
     FlowState,
     FlowStep,
@@ -19,7 +19,6 @@ from recruiter.domain.flow.step import (
     outcome,
     verdict,
 )
-from recruiter.domain.flow.tree import FOLDED, branches
 from recruiter.domain.job import JobId
 from recruiter.errors import InvalidFlow
 

@@ -12,7 +12,6 @@ from bson import CodecOptions, decode, encode
 
 from recruiter.domain.policy_registry import SchedulePolicyRegistry
 from recruiter.domain.retry.decision import LATEST
-from recruiter.domain.schedule.cron import ALIASES, Cron
 from recruiter.domain.schedule.occurrences import (
     Due,
     Late,
@@ -21,7 +20,7 @@ from recruiter.domain.schedule.occurrences import (
     next_occurrence,
     occurrence_id,
 )
-from recruiter.domain.schedule.policies import Every, EveryMinutes
+from recruiter.domain.schedule.policies import ALIASES, Cron, Every, EveryMinutes
 from recruiter.errors import InvalidDuration, InvalidJob, InvalidName, InvalidSchedule
 
 

@@ -10,10 +10,9 @@ from cyclopts import App, Parameter
 from rich.text import Text
 
 from recruiter.cli import options as given
-from recruiter.cli.columns import Column
 from recruiter.cli.options import recruiter_on
-from recruiter.cli.output import Output, as_text, ask, console, say, say_json, show, write
-from recruiter.domain.flow.tree import Branch, branches
+from recruiter.cli.output import Column, Output, as_text, ask, console, say, say_json, show, write
+from recruiter.domain.flow.graph import Branch, branches
 from recruiter.domain.job import JobId
 from recruiter.views.flows import FlowReport, StepReport
 

@@ -8,9 +8,8 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 
 from recruiter.cli import options as given
-from recruiter.cli.columns import Column
 from recruiter.cli.options import noting_new_names, recruiter_on
-from recruiter.cli.output import Output, say, show
+from recruiter.cli.output import Column, Output, say, show
 from recruiter.errors import SettingsError
 
 _COLUMNS = (

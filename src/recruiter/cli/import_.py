@@ -13,12 +13,11 @@ from recruiter.app import Recruiter
 from recruiter.cli import options as given
 from recruiter.cli.options import recruiter_on
 from recruiter.cli.output import Output, say, say_json, show
-from recruiter.domain.migration import agenda, apscheduler, recruiter_php
-from recruiter.domain.migration.moved import Moved, MovedJob, MovedScheduler, NotMoved
+from recruiter.domain.migration import Moved, MovedJob, MovedScheduler, NotMoved, agenda, apscheduler, recruiter_php
 from recruiter.domain.text import plural
 from recruiter.errors import JobExists, RecruiterError, SettingsError, StoreError
-from recruiter.store.foreign import documents
-from recruiter.store.target import Target
+from recruiter.store.connection import Target
+from recruiter.store.database import foreign_documents
 
 Source = Literal["agenda", "recruiter-php", "apscheduler"]
 Translate = Callable[[Mapping[str, Any], Mapping[str, str], str], Moved]
@@ -76,7 +75,7 @@ def import_(
             raise SettingsError("the jobs to import and --target are one database; import into another one")
         lines = []
         for name in collection or usual:
-            for document in documents(target, name):
+            for document in foreign_documents(target, name):
                 lines.append(_done(recruiter, translate(document, renamed, name), dry_run))
     return _report(lines, dry_run, output)
 

@@ -12,10 +12,9 @@ from cyclopts import App, Parameter
 from recruiter.app import Recruiter
 from recruiter.cli import options as given
 from recruiter.cli.bulk import Action, OnDone, act, looking
-from recruiter.cli.job_page import draw
 from recruiter.cli.options import FilterOptions, recruiter_on
 from recruiter.cli.output import Output, say, say_json, show
-from recruiter.cli.records import COLUMNS, full_record, record, row
+from recruiter.cli.records import COLUMNS, draw, full_record, record, row
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.search.filter import JobFilter

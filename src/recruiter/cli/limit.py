@@ -9,9 +9,8 @@ from typing import Any
 from cyclopts import App
 
 from recruiter.cli import options as given
-from recruiter.cli.columns import Column
 from recruiter.cli.options import noting_new_names, recruiter_on
-from recruiter.cli.output import Output, say, show
+from recruiter.cli.output import Column, Output, say, show
 from recruiter.domain.planning.limits import Limit
 from recruiter.store.collections.limits import Rules
 

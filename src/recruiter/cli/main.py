@@ -10,11 +10,11 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
 from cyclopts import App, CycloptsError
 
-from recruiter.cli.output import console, exit_code, print_error, say, write_anything
+from recruiter.cli.output import console, exit_code, print_error, say, write_anything, write_script
 from recruiter.domain.text import mask, said_by
 from recruiter.errors import RecruiterError
 from recruiter.version import VERSION
@@ -48,7 +48,7 @@ COMMANDS: Final = {
         "It listens on this machine only and is read-only. RECRUITER_WEB_USERS=ada:secret,bob:other sets the users.",
     ),
     "metrics": (
-        "metrics:metrics",
+        "web:metrics",
         "Metrics for Prometheus at /metrics: jobs, workers, leader, limits and schedules of the whole fleet.\n\n"
         "MongoDB is read when somebody scrapes, and at most every five seconds. Run one for a database. With "
         "RECRUITER_METRICS_TOKEN set, a scraper must say it (`Authorization: Bearer`).",
@@ -64,7 +64,7 @@ COMMANDS: Final = {
         "Checks MongoDB, the fleet and the waiting jobs, and says what to do. Exit code 1 if there is a problem.",
     ),
     "health": (
-        "health:health_",
+        "doctor:health_",
         "Checks that MongoDB accepts writes and processes of this host are alive. Exit code 0, 1, or 4 without "
         "MongoDB.",
     ),
@@ -78,7 +78,7 @@ COMMANDS: Final = {
         "Copies waiting jobs and schedules of Agenda, Recruiter for PHP or APScheduler 3 into this database.\n\n"
         "Stop the other program first. Its documents are left as they are. Importing again makes nothing twice.",
     ),
-    "completion": ("completion:completion", "Prints the completion script for a shell."),
+    "completion": ("main:completion", "Prints the completion script for a shell."),
     "prepare": (
         "doctor:prepare",
         "Creates the collections, indexes and validators. Processes do it too when they start, with enough rights.",
@@ -91,6 +91,17 @@ for _name, (_place, _help) in COMMANDS.items():
 
 
 _AS_EXIT_CODE: Final = "return_int_as_exit_code_else_zero"
+
+
+def completion(shell: Literal["bash", "zsh", "fish"], /) -> None:
+    """Prints the completion script for a shell.
+
+    Parameters
+    ----------
+    shell
+        The shell. For bash: recruiter completion bash > ~/.local/share/bash-completion/completions/recruiter
+    """
+    write_script(app.generate_completion(prog_name="recruiter", shell=shell))
 
 
 def main() -> None:

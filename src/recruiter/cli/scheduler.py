@@ -9,9 +9,8 @@ from zoneinfo import ZoneInfo
 from cyclopts import App, Parameter
 
 from recruiter.cli import options as given
-from recruiter.cli.columns import Column
 from recruiter.cli.options import application_recruiter
-from recruiter.cli.output import Output, ask, choose, say, show
+from recruiter.cli.output import Column, Output, ask, choose, say, show
 from recruiter.domain.duration import humanize
 from recruiter.domain.schedule.scheduler import Scheduler
 from recruiter.domain.text import plural

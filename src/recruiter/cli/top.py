@@ -20,9 +20,8 @@ from rich.text import Text
 from recruiter.app import Recruiter
 from recruiter.cli import options as given
 from recruiter.cli.analytics import counted_before
-from recruiter.cli.columns import bar, number, seconds, sparkline
 from recruiter.cli.options import recruiter_on
-from recruiter.cli.output import Page, console, write
+from recruiter.cli.output import Page, bar, console, number, seconds, sparkline, write
 from recruiter.cli.worker import state_of
 from recruiter.domain.duration import to_seconds
 from recruiter.domain.lane import Lane

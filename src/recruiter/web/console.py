@@ -34,7 +34,7 @@ from recruiter.errors import (
     TooManyViewers,
     WorkerNotFound,
 )
-from recruiter.metrics.exposition import Exposition, may_scrape
+from recruiter.metrics import Exposition, may_scrape
 from recruiter.web import words
 from recruiter.web.access import Access, Guard, name_of
 from recruiter.web.actions import Doer, Question, Wish

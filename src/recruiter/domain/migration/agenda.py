@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from recruiter.domain.migration.moved import (
+from recruiter.domain.migration import (
     Moved,
     MovedJob,
     MovedScheduler,

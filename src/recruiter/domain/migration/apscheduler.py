@@ -16,9 +16,8 @@ from types import MappingProxyType
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from recruiter.domain.migration.moved import Moved, MovedJob, MovedScheduler, NotMoved, arguments, moment, task_name
-from recruiter.domain.schedule.cron import Cron
-from recruiter.domain.schedule.policies import Every
+from recruiter.domain.migration import Moved, MovedJob, MovedScheduler, NotMoved, arguments, moment, task_name
+from recruiter.domain.schedule.policies import Cron, Every
 from recruiter.errors import RecruiterError
 
 COLLECTIONS = ("jobs",)

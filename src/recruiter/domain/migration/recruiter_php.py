@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from recruiter.domain.migration.moved import Moved, MovedJob, MovedScheduler, NotMoved, arguments, moment, task_name
+from recruiter.domain.migration import Moved, MovedJob, MovedScheduler, NotMoved, arguments, moment, task_name
 from recruiter.domain.names import DEFAULT_GROUP, DEFAULT_METHOD
 from recruiter.domain.retry.decision import RetryPolicy
 from recruiter.domain.retry.policies import DoNotDoItAgain, ExponentialBackoff, RetryForever, RetryManyTimes
-from recruiter.domain.schedule.cron import Cron
 from recruiter.domain.schedule.occurrences import SchedulePolicy
-from recruiter.domain.schedule.policies import EveryMinutes
+from recruiter.domain.schedule.policies import Cron, EveryMinutes
 from recruiter.errors import RecruiterError
 
 COLLECTIONS = ("scheduled", "schedulers")

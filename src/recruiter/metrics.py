@@ -1,4 +1,8 @@
-"""The collector: reads MongoDB when it is scraped, and keeps the answer for a few seconds.
+"""Metrics for Prometheus. Needs the extra `metrics`.
+
+`REGISTRY.register(RecruiterCollector(recruiter))` adds them to those that an application exposes already; `recruiter
+metrics` and the web console's `/metrics` expose them by themselves. The collector reads MongoDB when it is scraped, and
+keeps the answer for a few seconds.
 
 Every number is of the whole fleet, so it does not matter which process is asked; scrape one. Labels are group, task,
 state, outcome and limit: never a job, a worker or a host, of which there is no end. Of groups and tasks the first
@@ -7,9 +11,15 @@ hundred kinds that were ever seen have labels of their own, and all others share
 
 from __future__ import annotations
 
+import gzip
+import os
+import secrets
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socket import AF_INET, AF_INET6
 
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -17,6 +27,7 @@ from prometheus_client.core import (
     InfoMetricFamily,
     Metric,
 )
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 import recruiter as package
@@ -24,7 +35,7 @@ from recruiter.app import Recruiter
 from recruiter.caches import Kept
 from recruiter.domain.state import State
 from recruiter.domain.statistics import Again, Counts, Kind, Queue, Spread, longest_of
-from recruiter.errors import StoreError
+from recruiter.errors import SettingsError, StoreError
 from recruiter.views.metrics import Metrics, metrics, states_of
 
 KINDS = 100
@@ -185,3 +196,82 @@ def _buckets(spread: Spread) -> list[tuple[str, float]]:
         upto = sum(count for bucket, count in spread.buckets.items() if bucket <= last)
         told.append((repr(round(longest_of(last), 7)), upto))
     return [*told, ("+Inf", spread.count)]
+
+
+TOKEN_VARIABLE = "RECRUITER_METRICS_TOKEN"
+"""Whoever scrapes says it: `Authorization: Bearer …`."""
+_WORTH_ZIPPING = 500
+
+
+class Exposition:
+    """The metrics of one Recruiter, and nothing else."""
+
+    def __init__(self, recruiter: Recruiter) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(RecruiterCollector(recruiter))
+
+    def written(self, accept: str = "", accept_encoding: str = "") -> tuple[bytes, dict[str, str]]:
+        """The text in the form that is asked for, and its headers."""
+        encode, content_type = choose_encoder(accept)
+        text: bytes = encode(self._registry)
+        headers = {"content-type": content_type, "vary": "accept, accept-encoding"}
+        if len(text) > _WORTH_ZIPPING and "gzip" in accept_encoding:
+            return gzip.compress(text, 5), {**headers, "content-encoding": "gzip"}
+        return text, headers
+
+
+def may_scrape(authorization: str) -> bool | None:
+    """Whether this header says the token; None where no token is asked for."""
+    token = os.environ.get(TOKEN_VARIABLE, "").strip()
+    if not token:
+        return None
+    scheme, _, said = authorization.partition(" ")
+    return scheme.lower() == "bearer" and secrets.compare_digest(said.strip().encode(), token.encode())
+
+
+def server(exposition: Exposition, host: str, port: int) -> ThreadingHTTPServer:
+    """A server that listens there. Raises SettingsError."""
+    try:
+        return _server_class(host)((host, port), _handler(exposition))
+    except OSError as error:
+        told = f"cannot listen on {host}:{port}: {error.strerror or error}; choose another --port"
+        raise SettingsError(told) from None
+
+
+def _server_class(host: str) -> type[ThreadingHTTPServer]:
+    class Server(ThreadingHTTPServer):
+        address_family = AF_INET6 if ":" in host else AF_INET
+        daemon_threads = True
+
+    return Server
+
+
+def _handler(exposition: Exposition) -> Callable[..., BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        server_version = "recruiter"
+        sys_version = ""
+        timeout = 30
+
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            if path == "/":
+                self._answer(200, b"The metrics are at /metrics.\n", {"content-type": "text/plain"})
+            elif path != "/metrics":
+                self._answer(404, b"The metrics are at /metrics.\n", {"content-type": "text/plain"})
+            elif may_scrape(self.headers.get("authorization", "")) is False:
+                self._answer(401, b"Say the token.\n", {"www-authenticate": "Bearer", "content-type": "text/plain"})
+            else:
+                accept = (self.headers.get(name, "") for name in ("accept", "accept-encoding"))
+                self._answer(200, *exposition.written(*accept))
+
+        def _answer(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+            self.send_response(status)
+            for name, value in {**headers, "content-length": str(len(body)), "cache-control": "no-store"}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nobody wants to read of every scrape."""
+
+    return Handler
