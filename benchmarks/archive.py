@@ -38,7 +38,7 @@ from recruiter.store import outcomes
 from recruiter.store.codec import OPTIONS, encode, job_document
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.views.overview import overview
+from recruiter.views.analytics import overview
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 TASKS = [(f"group{number % 6}", f"task{number}") for number in range(24)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recruiter.first_use import imports_on_first_use
-from recruiter.version import VERSION
 
 if TYPE_CHECKING:
     from recruiter.app import Recruiter, current_job
@@ -201,7 +200,7 @@ __all__ = [
     "current_job",
     "track",
 ]
-__version__ = VERSION
+__version__ = "0.1.0"
 
 _ELSEWHERE = {
     "Recruiter": "recruiter.app",

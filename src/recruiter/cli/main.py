@@ -14,16 +14,16 @@ from typing import Final, Literal
 
 from cyclopts import App, CycloptsError
 
+from recruiter import __version__
 from recruiter.cli.output import console, exit_code, print_error, say, write_anything, write_script
 from recruiter.domain.text import mask, said_by
 from recruiter.errors import RecruiterError
-from recruiter.version import VERSION
 
 app = App(
     name="recruiter",
     help="The job queue and scheduler for Python people who already run MongoDB.",
     help_epilogue="With `--debug`, or RECRUITER_LOG_LEVEL=debug, an unexpected error shows its traceback.",
-    version=VERSION,
+    version=__version__,
 )
 
 COMMANDS: Final = {

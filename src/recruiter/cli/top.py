@@ -31,8 +31,8 @@ from recruiter.domain.statistics import Analytics, Flow, Queue
 from recruiter.domain.text import one_line
 from recruiter.errors import StoreUnreachable
 from recruiter.store.collections.roster import RosterEntry
+from recruiter.views.analytics import Overview, Running, overview
 from recruiter.views.explain import waiting_reasons
-from recruiter.views.overview import Overview, Running, overview
 
 _SERIES = timedelta(minutes=30)
 _MOST_RUNNING, _MOST_EXPLAINED, _MOST_FAILED = 100, 100, 10

@@ -10,8 +10,8 @@ from recruiter.domain.duration import humanize
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import ASIDE
 from recruiter.domain.planning.limits import AtLimit, Reason
-from recruiter.domain.planning.pack import NeverFits
-from recruiter.domain.planning.why_waiting import Circumstances, Unserved
+from recruiter.domain.planning.reasons import NeverFits, Unserved
+from recruiter.domain.planning.why_waiting import Circumstances
 from recruiter.domain.schedule.scheduler import Pause, Scheduler
 from recruiter.domain.text import head, plural
 from recruiter.domain.unreadable import Unreadable

@@ -14,7 +14,8 @@ from recruiter.domain.job import ArchivedJob, Job, JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import BLOCKED_LANE, CANCELLED_LANE
 from recruiter.domain.observation import SILENT
-from recruiter.domain.planning.why_waiting import Circumstances, Unserved
+from recruiter.domain.planning.reasons import Unserved
+from recruiter.domain.planning.why_waiting import Circumstances
 from recruiter.domain.state import Why
 from recruiter.domain.text import plural
 from recruiter.errors import InvalidJob, JobNotFound, UnreadableDocument

@@ -39,9 +39,8 @@ from recruiter.web import words
 from recruiter.web.access import Access, Guard, name_of
 from recruiter.web.actions import Doer, Question, Wish
 from recruiter.web.api import routes
-from recruiter.web.assets import Assets
 from recruiter.web.live import Hub
-from recruiter.web.pages import PAGES, Page, Pairs, environment, rendered
+from recruiter.web.pages import PAGES, Assets, Page, Pairs, environment, rendered
 from recruiter.web.reader import Reader
 from recruiter.web.redaction import Redaction
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from recruiter.web.figures import count, duration
+from recruiter.web.flows import FlowRow
 from recruiter.web.views import (
-    FlowRow,
     Group,
     Leader,
     Level,

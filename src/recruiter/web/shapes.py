@@ -10,8 +10,8 @@ from recruiter.domain.duration import humanize
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.planning.limits import AtLimit
-from recruiter.domain.planning.pack import NeverFits
-from recruiter.domain.planning.why_waiting import Circumstances, Unserved
+from recruiter.domain.planning.reasons import NeverFits, Unserved
+from recruiter.domain.planning.why_waiting import Circumstances
 from recruiter.domain.schedule.scheduler import Pause, Scheduler
 from recruiter.domain.search.pages import Count, JobSummary
 from recruiter.domain.state import State
@@ -19,6 +19,7 @@ from recruiter.domain.statistics import Analytics, Flow, Times
 from recruiter.domain.text import mask
 from recruiter.views.flows import FlowReport, StepReport
 from recruiter.web import views
+from recruiter.web.flows import FlowRow, FlowStepRow
 from recruiter.web.views import Amount, Percentiles
 
 if TYPE_CHECKING:
@@ -187,8 +188,8 @@ def place(target: str, database: str) -> str:
     return f"{database}@{hosts.partition('/')[0] or 'mongodb'}"
 
 
-def flow_row(flow: FlowReport) -> views.FlowRow:
-    return views.FlowRow(
+def flow_row(flow: FlowReport) -> FlowRow:
+    return FlowRow(
         str(flow.id),
         flow.name,
         flow.owner,
@@ -202,8 +203,8 @@ def flow_row(flow: FlowReport) -> views.FlowRow:
     )
 
 
-def flow_step(step: StepReport) -> views.FlowStepRow:
-    return views.FlowStepRow(
+def flow_step(step: StepReport) -> FlowStepRow:
+    return FlowStepRow(
         str(step.step),
         str(step.job),
         step.task,

@@ -16,7 +16,7 @@ from recruiter.domain.job import JobId, JobReport
 from recruiter.domain.state import Why
 from recruiter.errors import NotAlone, RecruiterError, StoreError, Superseded, UnknownTask
 from recruiter.events import Events
-from recruiter.processes.inline.runner import InlineApplication, InlineRunner
+from recruiter.processes.inline.runner import InlineApplication, InlineRunner, report
 from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.worker.core import CoreOptions, WorkerCore
 from recruiter.processes.worker.held_jobs import HeldJob
@@ -29,7 +29,6 @@ from recruiter.steps.release import release
 from recruiter.steps.rescue import Rescue
 from recruiter.store.collections.leases import Lease
 from recruiter.store.database import Store
-from recruiter.views.report import report
 
 _BETWEEN_LOOKS = 0.1
 

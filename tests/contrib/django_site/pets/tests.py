@@ -20,11 +20,11 @@ from django.test import SimpleTestCase, TransactionTestCase, override_settings
 from pets import settings, tasks
 from recruiter import InvalidArguments
 from recruiter.contrib.django import RecruiterBackend
-from recruiter.contrib.django.backend import recruiters
-from recruiter.contrib.django.interface import (
+from recruiter.contrib.django.backend import (
     InvalidTask,
     InvalidTaskBackend,
     TaskResultDoesNotExist,
+    recruiters,
     task,
     task_backends,
     task_enqueued,
