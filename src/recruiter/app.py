@@ -432,7 +432,7 @@ class Recruiter(Producer):
             return self.registry.get(task.task_name)
         if isinstance(task, str):
             return self.registry.get(task)
-        raise UnknownTask(f"{shown(task)} is no task: give its name, the decorated function, or a Workable class")
+        raise UnknownTask(f"{shown(task)} is not a task: give its name, the decorated function, or a Workable class")
 
     def _names_of(self, task: TaskLike) -> list[str]:
         """All the names under which its jobs may wait."""
@@ -467,10 +467,10 @@ class RecruiterJob(CurrentJob):
     @property
     def flow(self) -> FlowHandle:
         """The flow that it is a step of, to add steps to it: `current_job.flow.add(resize, url)`. A step that waits for
-        this one is added with `after=current_job.flow.current`. Raises NoCurrentJob if it is no step of a flow."""
+        this one is added with `after=current_job.flow.current`. Raises NoCurrentJob if it is not a step of a flow."""
         place = self.job.flow
         if place is None:
-            raise NoCurrentJob(f"job {self.id!r} is no step of a flow")
+            raise NoCurrentJob(f"job {self.id!r} is not a step of a flow")
         return self.recruiter.flows.of_step(place, self.task)
 
 

@@ -175,7 +175,7 @@ class JobFailed(RecruiterError):
 
 
 class ResultTimeout(RecruiterError, TimeoutError):
-    """The job has not ended yet; it continues; wait again or wait longer."""
+    """The job has not ended yet; it goes on, and you can wait again or wait longer."""
 
 
 class JobTimedOut(RecruiterError):

@@ -112,22 +112,22 @@ def _of_jobs(read: Metrics, labels: _Labels) -> Iterator[Metric]:
         for state, count in states_of(queue):
             jobs.add_metric((*kind, state), count)
     yield jobs
-    told = "How long ago the oldest job of the group that waits for a worker became due; 0 if none waits."
+    told = "How long the oldest due job of the group has been due; 0 if no due job waits."
     yield _by("recruiter_oldest_due_job_age_seconds", told, "group", labels.oldest)
-    told = "1 for a group that is paused, or of which no job starts because all starts are blocked."
+    told = "1 if the group is paused, or all starts are blocked."
     yield _by("recruiter_group_paused", told, "group", {name: float(is_) for name, is_ in labels.paused.items()})
-    yield _gauge("recruiter_archived_jobs", "Jobs in the archive, about.", read.archived)
+    yield _gauge("recruiter_archived_jobs", "Approximate number of jobs in the archive.", read.archived)
 
 
 def _of_ended(totals: Mapping[Kind, Counts]) -> Iterator[Metric]:
-    told = "Attempts at jobs that were started, counted when they are over; those under way are in recruiter_jobs."
+    told = "Attempts that were started, counted when they end; running attempts are in recruiter_jobs."
     starts = CounterMetricFamily("recruiter_job_starts", told, labels=_KIND)
     ended = CounterMetricFamily("recruiter_jobs_ended", "Jobs that have ended.", labels=(*_KIND, "outcome"))
-    retries = CounterMetricFamily("recruiter_job_retries", "Attempts that failed, to be tried again.", labels=_KIND)
+    retries = CounterMetricFamily("recruiter_job_retries", "Failed attempts that are tried again.", labels=_KIND)
     snoozes = CounterMetricFamily("recruiter_job_snoozes", "Jobs that asked to be run later.", labels=_KIND)
-    told = "How long the last attempt of each job that has ended took."
+    told = "Duration of the last attempt of each ended job."
     durations = HistogramMetricFamily("recruiter_job_duration_seconds", told, labels=_KIND)
-    told = "How long after its time the last attempt of each job that has ended began."
+    told = "Time from when an ended job was due to the start of its last attempt."
     waits = HistogramMetricFamily("recruiter_job_wait_seconds", told, labels=_KIND)
     for kind, counts in totals.items():
         starts.add_metric(kind, counts.attempts)
@@ -150,12 +150,14 @@ def _of_fleet(read: Metrics) -> Iterator[Metric]:
     assigned = CounterMetricFamily("recruiter_assigned_jobs", "Jobs that leaders have assigned to workers.")
     assigned.add_metric((), leading.assigned)
     yield assigned
-    told = "How long a round of the leader takes, which assigns due jobs to workers."
+    told = "Duration of a round in which the leader assigns due jobs to workers."
     rounds = HistogramMetricFamily("recruiter_assignment_round_seconds", told)
     rounds.add_metric((), _buckets(leading.rounds), leading.rounds.total)
     yield rounds
     yield _by("recruiter_schedules", "Repeatable jobs, by state.", "state", _all(_SCHEDULES, schedules.states))
-    yield _gauge("recruiter_schedule_lateness_seconds", "How late the latest repeatable job is.", schedules.latest)
+    yield _gauge(
+        "recruiter_schedule_lateness_seconds", "How late the most delayed repeatable job is.", schedules.latest
+    )
 
 
 def _of_limits(read: Metrics, most: int) -> Iterator[Metric]:
@@ -164,13 +166,15 @@ def _of_limits(read: Metrics, most: int) -> Iterator[Metric]:
     used = {use.limit.subject: use.used for use in uses if use.limit.at_once is not None}
     told = "How much of a limit is in use: jobs, or an amount of a resource; of a limit on keys, by the fullest key."
     yield _by("recruiter_limit_used", told, "limit", used)
-    yield _by("recruiter_limit_allowed", "How much of it may be in use at once.", "limit", bound)
+    yield _by("recruiter_limit_allowed", "How much of a limit may be in use at once.", "limit", bound)
     rates = {use.limit.subject: use.limit.rate.count for use in uses if use.limit.rate is not None}
     told = "How many jobs have started within the time of a rate limit."
     yield _by(
         "recruiter_limit_starts", told, "limit", {use.limit.subject: use.started for use in uses if use.limit.rate}
     )
-    yield _by("recruiter_limit_starts_allowed", "How many may start within that time.", "limit", rates)
+    yield _by(
+        "recruiter_limit_starts_allowed", "How many jobs may start within the time of a rate limit.", "limit", rates
+    )
 
 
 def _gauge(name: str, told: str, value: float) -> Metric:
@@ -259,7 +263,7 @@ def _handler(exposition: Exposition) -> Callable[..., BaseHTTPRequestHandler]:
             elif path != "/metrics":
                 self._answer(404, b"The metrics are at /metrics.\n", {"content-type": "text/plain"})
             elif may_scrape(self.headers.get("authorization", "")) is False:
-                self._answer(401, b"Say the token.\n", {"www-authenticate": "Bearer", "content-type": "text/plain"})
+                self._answer(401, b"Send the token.\n", {"www-authenticate": "Bearer", "content-type": "text/plain"})
             else:
                 accept = (self.headers.get(name, "") for name in ("accept", "accept-encoding"))
                 self._answer(200, *exposition.written(*accept))

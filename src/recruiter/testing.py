@@ -142,7 +142,7 @@ class Sandbox:
 
     def _what_waits(self) -> str:
         lines = [f"  {job.task}({job.args}) in group {job.group}, at {job.scheduled_at}" for job in self.jobs()]
-        return "waiting are:\n" + "\n".join(lines) if lines else "nothing waits"
+        return "these jobs wait:\n" + "\n".join(lines) if lines else "nothing waits"
 
 
 def _given(definition: TaskDefinition, job: Job) -> Mapping[str, Any]:

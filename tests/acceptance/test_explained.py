@@ -184,7 +184,7 @@ CASES = {
     "arguments of a strange kind": Case(
         lambda: stored(task="add", args={"a": {"__recruiter__": "bomb"}, "b": 1}),
         NO_RETRY,
-        "InvalidArguments: .*'bomb' is no kind of value",
+        "InvalidArguments: .*'bomb' is not a kind of value",
     ),
     "document": Case(lambda: by_hand(task="add", args="one"), Why.MALFORMED, "args is str"),
 }

@@ -254,7 +254,7 @@ class TestCursors:
         ["", "x", "!!!", "aGVsbG8", "é", "A" * 10_000, "AAAA", encode({"s": "ended"}).hex()],
     )
     def test_what_is_none_is_refused(self, crowd: Store, text: str) -> None:
-        with pytest.raises(InvalidFilter, match="is no cursor"):
+        with pytest.raises(InvalidFilter, match="is not a cursor"):
             search(crowd, JobFilter(), NOW, ID, limit=5, after=text)
 
     def test_one_of_another_filter_is_refused(self, crowd: Store) -> None:

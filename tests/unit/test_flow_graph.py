@@ -54,7 +54,7 @@ class TestGraph:
             in_order({"a": ["a"]}, str)
 
     def test_an_unknown_step_is_refused(self) -> None:
-        with pytest.raises(InvalidFlow, match="'b', which is no step"):
+        with pytest.raises(InvalidFlow, match="'b', which is not a step"):
             in_order({"a": ["b"]})
 
     def test_layers_by_depth(self) -> None:

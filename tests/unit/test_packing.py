@@ -544,7 +544,7 @@ def test_sentences() -> None:
         "no worker serves task t of group g",
         "no slot is free where it could run (the one worker that serves it)",
         "no slot is free where it could run (the 3 workers that serve it)",
-        "needs 4 GiB of mem; on h1, where least is lacking, 1 GiB are free",
+        "needs 4 GiB of mem; h1 comes closest, with 1 GiB free",
         "needs 2 of gpu, and no host that serves it has more than 1",
         "runs alone, because it may have killed its worker: it waits until worker w1 is empty",
         "runs alone, because it may have killed its worker: it waits until a worker is empty",

@@ -36,7 +36,7 @@ from recruiter.store.connection import DEFAULT_DATABASE, Target
 
 _FOLDER = Path(".recruiter") / "mongodb"
 _USUAL_PORT = 27017
-_MISSING = "files are not watched: pip install 'recruiter[reload]' to have changes reloaded"
+_MISSING = "files are not watched; to reload them when they change: pip install 'recruiter[reload]'"
 _LOAD = "import sys; from recruiter.application import load_application; load_application(sys.argv[1])"
 _LAST_LINES = 12
 

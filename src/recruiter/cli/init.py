@@ -28,7 +28,9 @@ def init(folder: Path = Path(), /, *, name: str | None = None) -> None:
     """
     project = name or _name_of(folder)
     if not re.fullmatch(r"[a-z][a-z0-9_]*", project):
-        raise SettingsError(f"{project!r} cannot be the name of a database and a service; say --name, as in my_shop")
+        raise SettingsError(
+            f"{project!r} cannot be the name of a database and a service; give a --name such as my_shop"
+        )
     written = {folder / path.replace(_NAME, project): text.replace(_NAME, project) for path, text in _templates()}
     existing = sorted(str(path) for path in written if path.exists())
     if existing:

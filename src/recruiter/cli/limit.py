@@ -26,7 +26,7 @@ _RESOURCES = (
     *(Column(name, right=True) for name in ("limit", "used", "available")),
 )
 
-app = App(name="limit", help="Limit how many jobs run at once, or start per time.")
+app = App(name="limit", help="Limit how many jobs run at once, or start in a period.")
 
 
 @app.command(name="list")
@@ -83,7 +83,7 @@ def remove(subject: str, /, *, common: given.TargetOptions = given.TargetOptions
     with recruiter_on(common) as recruiter:
         recruiter.controls.remove_limit(subject)
         declared = recruiter.controls.rules().declared.get(subject)
-        again = f"has the limit again that the application declares: {_told(declared)}" if declared is not None else ""
+        again = f"has the limit of the application again: {_told(declared)}" if declared is not None else ""
         say(f"{subject} {again or 'has no limit any more'}")
 
 

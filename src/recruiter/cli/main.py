@@ -33,7 +33,7 @@ COMMANDS: Final = {
     "flow": ("flow:app", "List and control flows: jobs that wait for others."),
     "worker": ("worker:app", "List workers, drain them, resume them."),
     "group": ("group:app", "List groups of jobs, pause and resume them, share them fairly."),
-    "limit": ("limit:app", "Limit how many jobs run at once, or start per time."),
+    "limit": ("limit:app", "Limit how many jobs run at once, or start in a period."),
     "analytics": (
         "analytics:analytics",
         "Counts waiting, running and recently ended jobs, with how late they started and how long they took.",
@@ -50,8 +50,8 @@ COMMANDS: Final = {
     "metrics": (
         "web:metrics",
         "Metrics for Prometheus at /metrics: jobs, workers, leader, limits and schedules of the whole fleet.\n\n"
-        "MongoDB is read when somebody scrapes, and at most every five seconds. Run one for a database. With "
-        "RECRUITER_METRICS_TOKEN set, a scraper must say it (`Authorization: Bearer`).",
+        "Each scrape reads MongoDB, at most every five seconds. Run one of these for each database. If "
+        "RECRUITER_METRICS_TOKEN is set, scrapers must send it (`Authorization: Bearer`).",
     ),
     "dev": (
         "dev:dev",
@@ -71,12 +71,12 @@ COMMANDS: Final = {
     "init": ("init:init", "Writes a small project that works: an application, its test, and files to deploy it."),
     "shell": (
         "shell:shell",
-        "A Python shell with the application loaded: its names, and `recruiter`, on the MongoDB that you name.",
+        "A Python shell with the names of the application and `recruiter`, connected to the MongoDB that you name.",
     ),
     "import": (
         "import_:import_",
         "Copies waiting jobs and schedules of Agenda, Recruiter for PHP or APScheduler 3 into this database.\n\n"
-        "Stop the other program first. Its documents are left as they are. Importing again makes nothing twice.",
+        "Stop the other program first. Its documents are not changed. Importing again makes no job twice.",
     ),
     "completion": ("main:completion", "Prints the completion script for a shell."),
     "prepare": (

@@ -29,7 +29,7 @@ from recruiter.domain.text import json_safe, mask, one_line, printable
 from recruiter.errors import ApplicationError, InvalidFilter, RecruiterError, SettingsError, StoreError
 
 Output = Annotated[
-    Literal["table", "json", "jsonl"], Parameter(help="A table for people; one JSON document; or one in each line.")
+    Literal["table", "json", "jsonl"], Parameter(help="A table, one JSON document, or one JSON document per line.")
 ]
 
 Row = Mapping[str, Any]
@@ -124,7 +124,7 @@ def choose(question: str, names: Sequence[str]) -> str | None:
             return answer
         if answer.isdecimal() and 1 <= int(answer) <= len(names):
             return names[int(answer) - 1]
-        say(f"{one_line(answer)} is none of them.")
+        say(f"{one_line(answer)} is not in the list.")
 
 
 def as_text(value: Any) -> str:

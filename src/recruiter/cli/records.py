@@ -18,6 +18,7 @@ from recruiter.domain.job import ArchivedJob, Execution, Job
 from recruiter.domain.names import DEFAULT_METHOD
 from recruiter.domain.search.pages import JobSummary
 from recruiter.domain.state import State
+from recruiter.domain.text import remark
 from recruiter.store.payload import shown_payload
 
 COLUMNS = (
@@ -275,7 +276,7 @@ def _moments(job: Job) -> Iterator[tuple[datetime, str]]:
     if job.locked_by is not None and job.locked_at is not None:
         yield job.locked_at, f"attempt {job.attempts + 1} started on {job.locked_by}"
     if job.cancel is not None and job.cancel.at is not None:
-        yield job.cancel.at, f"cancelled by {job.cancel.by or 'somebody'}: {job.cancel.reason or 'no reason given'}"
+        yield job.cancel.at, f"cancelled by {remark(job.cancel.by, job.cancel.reason)}"
     if isinstance(job, ArchivedJob):
         yield job.archived_at, f"ended, {job.why}"
 

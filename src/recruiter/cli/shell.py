@@ -22,7 +22,7 @@ def shell(
     execute: str | None = None,
     common: given.ApplicationOptions = given.ApplicationOptions(),
 ) -> int:
-    """A Python shell with the application loaded: its names, and `recruiter`, on the MongoDB that you name.
+    """A Python shell with the names of the application and `recruiter`, connected to the MongoDB that you name.
 
     Parameters
     ----------

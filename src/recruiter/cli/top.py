@@ -48,7 +48,7 @@ def top(*, every: str = "1s", once: bool = False, common: given.TargetOptions = 
     every
         How often to refresh.
     once
-        Print the screen once and end; this is the default when the output is no terminal.
+        Print the screen once and end; this is the default when the output is not a terminal.
     """
     pause = max(0.1, to_seconds(every))
     page = console()

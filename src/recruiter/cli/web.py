@@ -16,7 +16,7 @@ from rich.text import Text
 
 from recruiter.app import Recruiter
 from recruiter.cli import options as given
-from recruiter.cli.options import PATIENCE, TargetOptions, application_recruiter, settings_from
+from recruiter.cli.options import PATIENCE, Flag, TargetOptions, application_recruiter, settings_from
 from recruiter.cli.output import console, say, write
 from recruiter.errors import SettingsError, StoreUnreachable
 
@@ -32,7 +32,7 @@ def web(
     *,
     host: str = "127.0.0.1",
     port: int = PORT,
-    actions: Annotated[bool, Parameter(negative=())] = False,
+    actions: Flag = False,
     trust_header: str | None = None,
     trusted_proxy: Several = None,
     redact: str | None = None,
@@ -46,19 +46,20 @@ def web(
     Parameters
     ----------
     host
-        The address to listen on; any address but this machine's needs users who sign in.
+        The address to listen on; an address that other machines can reach needs users who sign in.
     port
         The port to listen on; 0 for any free port.
     actions
-        Allow users to cancel, recover and remove jobs, to pause, to limit and to run. Each action is recorded.
+        Allow users to cancel, recover and remove jobs, to pause, to set limits and to run schedules. Each action
+        is recorded.
     trust_header
-        The header in which a proxy in front says whom it has signed in: X-Forwarded-User.
+        The header in which a proxy sends the name of the user it has signed in: X-Forwarded-User.
     trusted_proxy
         The address or network of that proxy; may be repeated (default: this machine).
     redact
-        A regular expression: arguments whose name it finds are not shown (default: passwords, tokens and the like).
+        A regular expression: arguments whose names match it are hidden (default: passwords, tokens and the like).
     root_path
-        The path under which a proxy in front serves it: /jobs.
+        The path under which a proxy serves the console: /jobs.
     """
     server, package = _web()
     access = server.access_of(host, trust_header, trusted_proxy or [])
@@ -68,7 +69,7 @@ def web(
         wanted: dict[str, Any] = {} if redact is None else {"redact": redact}
         app = package.dashboard(recruiter, access=access, actions=actions, **wanted)
         opened = server.bound(host, port)
-        told = "" if actions else ", read-only (--actions lets it act)"
+        told = "" if actions else ", read-only (--actions allows actions)"
         place = f"{server.address_of(opened).rstrip('/')}{root_path.rstrip('/')}/"
         write(console(stderr=True), Text.assemble("web console at ", (place, "bold"), told), soft_wrap=True)
         server.serve(app, opened, root_path)
@@ -109,13 +110,13 @@ def metrics(
     *,
     host: str = "127.0.0.1",
     port: int = METRICS_PORT,
-    once: Annotated[bool, Parameter(negative=())] = False,
+    once: Flag = False,
     target: TargetOptions = TargetOptions(),
 ) -> int:
     """Metrics for Prometheus at /metrics: jobs, workers, leader, limits and schedules of the whole fleet.
 
-    MongoDB is read when somebody scrapes, and at most every five seconds. Run one for a database. With
-    RECRUITER_METRICS_TOKEN set, a scraper must say it (`Authorization: Bearer`).
+    Each scrape reads MongoDB, at most every five seconds. Run one of these for each database. If
+    RECRUITER_METRICS_TOKEN is set, scrapers must send it (`Authorization: Bearer`).
 
     Parameters
     ----------
@@ -145,7 +146,7 @@ def _check(recruiter: Recruiter) -> None:
     try:
         recruiter.store.check()
     except StoreUnreachable as error:
-        say(f"{error}. Scrapers are told so (recruiter_up 0) until it answers", stderr=True)
+        say(f"{error}. The metrics say recruiter_up 0 until it answers", stderr=True)
 
 
 def _serve(server: Any) -> None:

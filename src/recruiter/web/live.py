@@ -69,7 +69,7 @@ class Hub:
     async def watch(self, name: str, read: Callable[[], str], period: float) -> AsyncIterator[bytes]:
         """What is new of this topic, as it comes. Raises TooManyViewers."""
         if self.viewers >= MOST_VIEWERS or (name not in self._topics and len(self._topics) >= MOST_TOPICS):
-            raise TooManyViewers("too many pages are open; close some, or pause their liveness")
+            raise TooManyViewers("too many pages are open; close some, or pause their live updates")
         topic = self._topics.setdefault(name, _Topic(read, period))
         mine: asyncio.Queue[News] = asyncio.Queue(maxsize=1)
         topic.viewers.add(mine)

@@ -18,7 +18,7 @@ from recruiter.domain.state import State
 from recruiter.domain.statistics import Analytics, Flow, Times
 from recruiter.domain.text import mask
 from recruiter.views.flows import FlowReport, StepReport
-from recruiter.web import views
+from recruiter.web import sentences, views
 from recruiter.web.flows import FlowRow, FlowStepRow
 from recruiter.web.views import Amount, Percentiles
 
@@ -125,17 +125,12 @@ def reason_of(facts: Circumstances, rules: Rules, group: str, task: str) -> tupl
     pause = rules.pauses(group)
     if pause is not None:
         what = "all starts are blocked" if rules.blocked else "the group is paused"
-        return f"{what} by {told(pause)}", True
+        return f"{what} {sentences.since(pause)}", True
     obstacle = facts.why_waiting(Lane(group, task))
     if obstacle is None:
         return None, False
     stuck = isinstance(obstacle, Unserved | NeverFits) or (isinstance(obstacle, AtLimit) and not obstacle.held)
     return str(obstacle), stuck
-
-
-def told(pause: Pause) -> str:
-    since = f" since {pause.at:%Y-%m-%d %H:%M:%S} UTC" if pause.at else ""
-    return f"{pause.by or 'somebody'}{since} ({pause.reason or 'no reason given'})"
 
 
 def pause_view(pause: Pause, what: str) -> views.PauseView:

@@ -120,7 +120,7 @@ class RecruiterBackend(BaseTaskBackend):  # type: ignore[misc]
         unknown = sorted(set(self.options) - _OPTIONS)
         if unknown:
             raise InvalidTaskBackend(
-                f"TASKS[{alias!r}]: unknown OPTIONS {', '.join(unknown)}; known are {', '.join(sorted(_OPTIONS))}"
+                f"TASKS[{alias!r}]: unknown OPTIONS {', '.join(unknown)}; known: {', '.join(sorted(_OPTIONS))}"
             )
         on_commit = self.options.get("on_commit")
         self._database: str | None = "default" if on_commit is True else on_commit or None

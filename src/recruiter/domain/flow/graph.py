@@ -28,7 +28,7 @@ def in_order(graph: Mapping[T, Sequence[T]], name: Callable[[T], str] = repr) ->
     for step, after in graph.items():
         for other in set(after):
             if other not in graph:
-                raise InvalidFlow(f"{name(step)} waits for {other!r}, which is no step of this flow")
+                raise InvalidFlow(f"{name(step)} waits for {other!r}, which is not a step of this flow")
             dependents.setdefault(other, []).append(step)
     free = [step for step, count in left.items() if not count]
     ordered: list[T] = []

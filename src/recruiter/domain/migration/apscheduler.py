@@ -81,7 +81,7 @@ def _moved(id: str, urn: str, state: Mapping[str, Any], renamed: Mapping[str, st
         return NotMoved(id, "it has positional and named arguments: enqueue it with your own code")
     given = arguments(kwargs or args)
     if _has_record(given):
-        return NotMoved(id, "its arguments are objects of Python, which only their own code can rebuild")
+        return NotMoved(id, "its arguments are Python objects, which only their own code can rebuild")
     trigger: Record = state["trigger"]
     kind, values = trigger.name.rpartition(".")[2], trigger.state
     unique = state.get("max_instances") == 1

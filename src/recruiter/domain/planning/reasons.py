@@ -48,7 +48,7 @@ class HostsBusy(Reason):
 
     def __str__(self) -> str:
         needed, free = said(self.resource, self.needed, self.free)
-        return f"needs {needed} of {self.resource}; on {self.host}, where least is lacking, {free} are free"
+        return f"needs {needed} of {self.resource}; {self.host} comes closest, with {free} free"
 
 
 @dataclass(frozen=True, slots=True)

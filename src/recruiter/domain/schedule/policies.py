@@ -266,7 +266,7 @@ def _turn(after: datetime, until: datetime, zone: ZoneInfo) -> datetime | None:
 def _fields_of(expression: str) -> str:
     """The five or six fields, checked; a scheduler is loaded far more often than it is changed."""
     if len(expression) > _LONGEST_EXPRESSION or not expression.isprintable():
-        raise InvalidSchedule(f"{expression[:80]!r} is no cron expression; write one such as '0 6 * * *'")
+        raise InvalidSchedule(f"{expression[:80]!r} is not a cron expression; write one such as '0 6 * * *'")
     fields = ALIASES.get(expression.lower(), expression)
     texts = fields.split()
     if len(texts) not in (5, 6):
@@ -290,9 +290,7 @@ def _check_field(expression: str, position: int, text: str, of: int) -> None:
         if not _can_be_read(term, position - 1 - of):
             raise InvalidSchedule(f"{place}{where}; it takes *, {takes}, upward ranges, lists and steps such as */5")
         if step and int(step[1]) > size:
-            raise InvalidSchedule(
-                f"{place}{where}; a step begins again with each round of {size}: it is {size} at most"
-            )
+            raise InvalidSchedule(f"{place}{where}; a step can be {size} at most")
 
 
 def _can_be_read(term: str, place: int) -> bool:

@@ -62,8 +62,8 @@ class Flush:
                     break
                 if len(reports) >= most:
                     raise RecruiterError(
-                        f"{most} jobs have run and more are waiting: do they enqueue each other without end? "
-                        "Give `most` if there are so many"
+                        f"{most} jobs have run and more are waiting: they may enqueue each other without end. "
+                        "Give a larger `most` if there are so many"
                     )
                 reports.extend(self._turn(*found))
         return reports
@@ -119,7 +119,7 @@ class Flush:
     def _require_lead(self) -> None:
         if not self._leadership.leading:
             raise Superseded(
-                "another recruiter took the lead in the middle of the flush; what had run has been written"
+                "another recruiter took the lead in the middle of the flush; the jobs that have run are stored"
             )
 
     def _resign(self) -> None:

@@ -162,7 +162,7 @@ class InlineWorker:
             self._drop_superseded()
         elif not settled:
             ids = ", ".join(map(repr, self._core.held_jobs.results))
-            raise StoreUnreachable(f"MongoDB does not take the results of these jobs; they will be run again: {ids}")
+            raise StoreUnreachable(f"MongoDB refused the results of these jobs; they will run again: {ids}")
         return self.reports
 
     # -- inside --------------------------------------------------------------------------------------------------
