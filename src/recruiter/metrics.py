@@ -38,6 +38,8 @@ from recruiter.domain.statistics import Again, Counts, Kind, Queue, Spread, long
 from recruiter.errors import SettingsError, StoreError
 from recruiter.views.metrics import Metrics, metrics, states_of
 
+__all__ = ["RecruiterCollector"]
+
 KINDS = 100
 """So many pairs of group and task, groups and limits have labels of their own."""
 OTHER = "_other"

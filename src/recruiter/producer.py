@@ -149,7 +149,7 @@ class Producer(RegistryOwner):
         if store is not None:
             store.close()
 
-    # -- jobs that are there already -----------------------------------------------------------------------------
+    # -- signals and recovery ------------------------------------------------------------------------------------
 
     def signal(self, id: JobId, name: str, data: Any = None, *, session: Session | None = None) -> None:
         """Tells a job something: `recruiter.signal(job.id, "approved", {"by": "ada"})`. A job that waits for it

@@ -212,13 +212,13 @@ NAMED = {
     "let-work": _Named("worker", "Let it work", "It is given jobs again.", _let_work),
     "pause-schedule": _Named("schedule", "Pause", "It makes no jobs; runs of this time are skipped.", _pause_schedule),
     "resume-schedule": _Named("schedule", "Resume", "It goes on with its next run.", _resume_schedule),
-    "run-schedule": _Named("schedule", "Run now", "It makes one more job now, outside of its schedule.", _run_schedule),
+    "run-schedule": _Named("schedule", "Run now", "It makes one more job now, beside its schedule.", _run_schedule),
     "pause-flow": _Named("flow", "Pause", "No other step of it starts until it is resumed.", _pause_flow),
     "resume-flow": _Named("flow", "Resume", "Its steps start again.", _resume_flow),
     "cancel-flow": _Named("flow", "Cancel", "Every step that has not ended is cancelled.", _cancel_flow, grave=True),
     "retry-flow": _Named("flow", "Retry", "Steps that failed or were cancelled run again.", _retry_flow),
     "set-limit": _Named("limit on", "Set the limit", "It takes effect within a second on waiting jobs.", _set_limit),
-    "remove-limit": _Named("limit on", "Remove the limit", "As many run as there are slots.", _remove_limit, grave=True),
+    "remove-limit": _Named("limit on", "Remove the limit", "Jobs run while slots are free.", _remove_limit, grave=True),
 }  # fmt: skip
 VERBS = (*ON_JOBS, *NAMED)
 
