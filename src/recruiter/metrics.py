@@ -205,7 +205,7 @@ def _buckets(spread: Spread) -> list[tuple[str, float]]:
 
 
 TOKEN_VARIABLE = "RECRUITER_METRICS_TOKEN"
-"""Whoever scrapes says it: `Authorization: Bearer …`."""
+"""The token that a scraper sends: `Authorization: Bearer …`."""
 _WORTH_ZIPPING = 500
 
 

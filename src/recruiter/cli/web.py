@@ -142,7 +142,7 @@ def metrics(
 
 
 def _check(recruiter: Recruiter) -> None:
-    """What is wrong for good is said at once; what may pass is told to whoever scrapes."""
+    """An error that stays ends the command; while MongoDB does not answer, the metrics say so."""
     try:
         recruiter.store.check()
     except StoreUnreachable as error:

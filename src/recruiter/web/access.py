@@ -1,4 +1,4 @@
-"""Who may look, and who is whoever does something.
+"""Access: who may look, and the name under which a user acts.
 
     loopback        nobody signs in; only this very machine may ask, directly
     BasicAuth       names and passwords, from the environment or given
@@ -35,7 +35,7 @@ USERS_VARIABLE = "RECRUITER_WEB_USERS"
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _AFTER_A_WRONG_PASSWORD = 0.5
-"""Seconds: whoever tries them all has to wait."""
+"""Seconds: guessing passwords takes time."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "

@@ -1,4 +1,4 @@
-"""Actions on many jobs: they go on beside the request that asked for them, and whoever asked can watch.
+"""Actions on many jobs: they go on beside the request that asked for them, and their progress can be watched.
 
 A request waits for a moment, which is enough for most. Then it is answered with how far the action is and where to look
 again (`Outcome.running`). When the console ends, it stops after the batch that is on its way and says so.

@@ -229,7 +229,7 @@ class Console:
     # -- what is not a page ------------------------------------------------------------------------------------------
 
     def _scraped(self) -> APIRouter:
-        """The metrics for whoever says the token of scrapers, who need not sign in. Others go on to the next route."""
+        """The metrics for scrapers that send the token, without signing in. Other requests go on to the next route."""
         router = APIRouter(route_class=_ScraperRoute)
         router.add_api_route("/metrics", self._metrics, include_in_schema=False)
         return router

@@ -27,7 +27,7 @@ def count(value: float) -> str:
 
 
 def exactly(value: float) -> str:
-    """All of it, for whoever points at a figure."""
+    """All of it, shown when the pointer is on a figure."""
     return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
 
 
@@ -65,7 +65,7 @@ def relative(moment: datetime, now: datetime) -> str:
 
 
 def iso(moment: datetime) -> str:
-    """For machines, and for whoever points at a time."""
+    """For machines, and shown when the pointer is on a time."""
     text = moment.astimezone(UTC).isoformat(timespec="milliseconds")
     return text.replace("+00:00", "Z")
 

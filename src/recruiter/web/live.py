@@ -1,6 +1,6 @@
 """Liveness: one reader for all who look, and nobody looking means that nothing is read.
 
-Everybody who has a page open holds a stream. Those who look at the same thing share a *topic*; each topic is read once,
+Every open page holds a stream. Viewers of the same page share a *topic*; each topic is read once,
 made into HTML once, and sent to all of its viewers if it has changed. All topics are read one after the other by one
 task, which rests after each for several times as long as it took: however many look, at however many things, MongoDB is
 asked by one reader that is idle most of the time.

@@ -1,6 +1,6 @@
 """What the console shows and the API answers: plain values, with ids as text and times in UTC.
 
-Arguments and results in them are redacted already, whoever they are for.
+Arguments and results in them are redacted already.
 """
 
 from __future__ import annotations
