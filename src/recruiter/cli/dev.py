@@ -81,6 +81,13 @@ def dev(
     watched = _Watched(reload and file is not None, watch or [])
     if target is not None:
         return _run(_Said(target, file, processes), stop, web, watched)
+    with _private_server(folder, file, mongod) as uri:
+        return _run(_Said(uri, file, processes), stop, web, watched)
+
+
+@contextmanager
+def _private_server(folder: Path, file: str | None, mongod: str | None) -> Iterator[str]:
+    """A MongoDB for this command; gives the address of the application's database on it."""
     port = _USUAL_PORT if _is_free(_USUAL_PORT) else None
     database = _database_of(file)
     server = EmbeddedServer(folder.absolute(), port=port, binary=mongod)
@@ -89,7 +96,7 @@ def dev(
     if f":{_USUAL_PORT}" not in uri:
         _say(f"port {_USUAL_PORT} is taken; in other terminals:  export RECRUITER_TARGET='{uri}'")
     try:
-        return _run(_Said(uri, file, processes), stop, web, watched)
+        yield uri
     finally:
         server.stop()
 
