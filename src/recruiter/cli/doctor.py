@@ -89,7 +89,8 @@ def health_(
     considered_dead_after: str | None = None,
     target: TargetOptions = TargetOptions(),
 ) -> int:
-    """Checks that MongoDB accepts writes and processes of this host are alive. Exit code 0, 1, or 4 without MongoDB.
+    """Checks that MongoDB accepts writes and that processes of this host are alive. Exit code 0, 1, or 4 without
+    MongoDB.
 
     Parameters
     ----------

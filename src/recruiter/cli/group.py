@@ -98,11 +98,11 @@ def fair(
     Parameters
     ----------
     by
-        What makes a tenant.
+        Whether a tenant is an owner or a key.
     weight
         TENANT=NUMBER: a tenant that gets more turns than others, which have 1; may be given several times.
     off
-        Not any more: by priority and time again.
+        Stop sharing: its jobs run by priority and time again.
     """
     with recruiter_on(common) as recruiter:
         if off:

@@ -59,7 +59,7 @@ def set_(
     subject
         task:NAME, group:NAME, key:KIND (each key separately) or resource:NAME (the whole fleet).
     at_once
-        How many jobs at once; of a resource, how much of it.
+        How many jobs may run at once; for a resource, how much of it may be in use.
     count
         How many may start in the time that --per says.
     per

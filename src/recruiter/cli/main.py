@@ -65,8 +65,8 @@ COMMANDS: Final = {
     ),
     "health": (
         "doctor:health_",
-        "Checks that MongoDB accepts writes and processes of this host are alive. Exit code 0, 1, or 4 without "
-        "MongoDB.",
+        "Checks that MongoDB accepts writes and that processes of this host are alive. Exit code 0, 1, or 4 "
+        "without MongoDB.",
     ),
     "init": ("init:init", "Writes a small project that works: an application, its test, and files to deploy it."),
     "shell": (
