@@ -1,33 +1,43 @@
-"""`recruiter dev`: everything in one command, on a private MongoDB.
+"""`recruiter dev`, `recruiter shell` and `recruiter init`: the commands for development.
 
-It watches the files of the application and starts its processes again when one changes. The new code is loaded first in
-a process of its own. If it cannot be loaded, the old code goes on.
+`dev` starts everything on a private MongoDB. It watches the files of the application and starts its processes again when
+one changes. The new code is loaded first in a process of its own. If it cannot be loaded, the old code goes on.
 """
 
 from __future__ import annotations
 
+import code
+import importlib
 import importlib.util
 import os
+import re
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 from rich.text import Text
 
+from recruiter.app import Recruiter
+from recruiter.application import Application, load_application
+from recruiter.cli import options as given
 from recruiter.cli.options import settings_from
-from recruiter.cli.output import console, write
+from recruiter.cli.output import console, say, write
 from recruiter.cli.start import run_fleet
 from recruiter.cli.web import beside
 from recruiter.domain.text import plural
 from recruiter.embedded import EmbeddedServer
+from recruiter.errors import SettingsError
 from recruiter.processes.fleet import Fleet
 from recruiter.processes.loop import Stop
 from recruiter.processes.worker.child_pool import ForkServer
@@ -36,6 +46,9 @@ from recruiter.store.connection import DEFAULT_DATABASE, Target
 
 _FOLDER = Path(".recruiter") / "mongodb"
 _USUAL_PORT = 27017
+_SUFFIX = ".template"
+_NAME = "PROJECT"
+"""In the templates of `recruiter init`, which are in `project/`."""
 _MISSING = "files are not watched; to reload them when they change: pip install 'recruiter[reload]'"
 _LOAD = "import sys; from recruiter.application import load_application; load_application(sys.argv[1])"
 _LAST_LINES = 12
@@ -222,3 +235,122 @@ def _error_of(bootstrap: str) -> str | None:
         [sys.executable, "-c", _LOAD, bootstrap], capture_output=True, text=True, check=False, process_group=0
     )
     return None if ended.returncode == 0 else "\n".join(ended.stderr.splitlines()[-_LAST_LINES:])
+
+
+# -- shell -------------------------------------------------------------------------------------------------------------
+
+
+def shell(
+    file: str | None = None,
+    /,
+    *,
+    execute: str | None = None,
+    common: given.ApplicationOptions = given.ApplicationOptions(),
+) -> int:
+    """A Python shell with the names of the application and `recruiter`, connected to the MongoDB that you name.
+
+    Parameters
+    ----------
+    file
+        Your application: FILE.py or MODULE; add :NAME if it has several Recruiters.
+    execute
+        Run this statement and end.
+    """
+    settings = settings_from(common)
+    application = load_application(file or settings.bootstrap)
+    if "target" in settings.model_fields_set:
+        application.point_at(settings.target)
+    recruiter = _recruiter(application, settings.target)
+    names = _names(application, recruiter)
+    if execute is not None:
+        return _run_statement(execute, names)
+    if sys.stdin.isatty():
+        _complete(names)
+    code.interact(banner=_banner(application, recruiter), local=names, exitmsg="")
+    return 0
+
+
+def _recruiter(application: Application, target: str) -> Recruiter:
+    owners = [owner for owner in application.owners if isinstance(owner, Recruiter)]
+    return owners[0] if owners else Recruiter(target)
+
+
+def _names(application: Application, recruiter: Recruiter) -> dict[str, Any]:
+    """The public names of the application, as if they had been typed here."""
+    own = vars(application.module) if application.module is not None else {}
+    public = {name: value for name, value in own.items() if not name.startswith("_")}
+    return {"__name__": "__console__", "recruiter": recruiter, **public}
+
+
+def _banner(application: Application, recruiter: Recruiter) -> str:
+    tasks = ", ".join(sorted(application.registry.own_names)) or "none"
+    return f"Recruiter on {recruiter.target}. Tasks: {tasks}. `recruiter` is the application; Ctrl-D ends."
+
+
+def _run_statement(statement: str, names: dict[str, Any]) -> int:
+    """Like a line that is typed: the value of an expression is printed. Exit code 1 if it raises."""
+    try:
+        exec(compile(f"{statement}\n", "<execute>", "single"), names)
+    except Exception:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _complete(names: Mapping[str, Any]) -> None:
+    """Completes names with the Tab key, where Python was built with readline."""
+    try:
+        readline = importlib.import_module("readline")
+    except ImportError:
+        return
+    rlcompleter = importlib.import_module("rlcompleter")
+    readline.set_completer(rlcompleter.Completer(dict(names)).complete)
+    readline.parse_and_bind("tab: complete")
+
+
+# -- init --------------------------------------------------------------------------------------------------------------
+
+
+def init(folder: Path = Path(), /, *, name: str | None = None) -> None:
+    """Writes a small project that works: an application, its test, and files to deploy it.
+
+    Parameters
+    ----------
+    folder
+        Where to write it (default: here). No file that exists is changed.
+    name
+        The name of the project and of its database (default: the name of the folder).
+    """
+    project = name or _name_of(folder)
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", project):
+        raise SettingsError(
+            f"{project!r} cannot be the name of a database and a service; give a --name such as my_shop"
+        )
+    written = {folder / path.replace(_NAME, project): text.replace(_NAME, project) for path, text in _templates()}
+    existing = sorted(str(path) for path in written if path.exists())
+    if existing:
+        raise SettingsError(f"these files exist already, and nothing was written: {', '.join(existing)}")
+    for path, text in written.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        say(f"wrote {path}")
+    where = "" if folder == Path() else f" in {folder}"
+    say(f"{plural(len(written), 'file')}. Next{where}: pip install -r requirements.txt, pytest, recruiter dev")
+
+
+def _name_of(folder: Path) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", folder.resolve().name.lower()).strip("_")
+
+
+def _templates() -> Iterator[tuple[str, str]]:
+    """Each file of the project: its path in the folder, and its text."""
+    for path, template in _files(files("recruiter.cli") / "project", ""):
+        yield path.removesuffix(_SUFFIX).replace("gitignore", ".gitignore"), template.read_text(encoding="utf-8")
+
+
+def _files(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
+    for each in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if each.is_dir():
+            yield from _files(each, f"{prefix}{each.name}/")
+        elif each.name.endswith(_SUFFIX):
+            yield f"{prefix}{each.name}", each

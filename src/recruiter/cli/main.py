@@ -68,9 +68,9 @@ COMMANDS: Final = {
         "Checks that MongoDB accepts writes and that processes of this host are alive. Exit code 0, 1, or 4 "
         "without MongoDB.",
     ),
-    "init": ("init:init", "Writes a small project that works: an application, its test, and files to deploy it."),
+    "init": ("dev:init", "Writes a small project that works: an application, its test, and files to deploy it."),
     "shell": (
-        "shell:shell",
+        "dev:shell",
         "A Python shell with the names of the application and `recruiter`, connected to the MongoDB that you name.",
     ),
     "import": (
