@@ -1,7 +1,7 @@
 """`recruiter dev`, `recruiter shell` and `recruiter init`: the commands for development.
 
-`dev` starts everything on a private MongoDB. It watches the files of the application and starts its processes again when
-one changes. The new code is loaded first in a process of its own. If it cannot be loaded, the old code goes on.
+`dev` starts everything on a private MongoDB. It watches the files of the application and starts its processes again
+when one changes. The new code is loaded first in a process of its own. If it cannot be loaded, the old code goes on.
 """
 
 from __future__ import annotations
