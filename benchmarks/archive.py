@@ -36,9 +36,9 @@ from recruiter.embedded import EmbeddedServer
 from recruiter.steps.clean import count_waiting
 from recruiter.store import outcomes
 from recruiter.store.codec import OPTIONS, encode, job_document
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
-from recruiter.views.overview import overview
+from recruiter.views.analytics import overview
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 TASKS = [(f"group{number % 6}", f"task{number}") for number in range(24)]

@@ -20,8 +20,8 @@ from archive import fill
 from recruiter import Recruiter
 from recruiter.embedded import EmbeddedServer
 from recruiter.steps.clean import count_waiting
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
 from recruiter.web import dashboard
 from recruiter.web.server import served
 

@@ -28,8 +28,8 @@ from pymongo.errors import PyMongoError
 from recruiter import Recruiter, RetryForever, current_job
 from recruiter.embedded import EmbeddedReplicaSet
 from recruiter.errors import StoreError
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
 
 COUNTERS = 20
 DEAD_AFTER = 3.0

@@ -35,8 +35,8 @@ from recruiter.domain.job import Execution, Job
 from recruiter.embedded import EmbeddedServer
 from recruiter.store import outcomes
 from recruiter.store.codec import decode, job_document
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
 
 WORKERS, GROUPS, SCHEDULERS = 200, 1000, 10_000
 _AT_ONCE = 5000

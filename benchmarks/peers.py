@@ -270,7 +270,9 @@ def print_tables(figures: dict[str, dict[str, list[float]]]) -> None:
     ours = figures["recruiter"]
     for name, measured in figures.items():
         if name != "recruiter":
-            cells = [_ratio(ours[each], measured[each]) if each in measured and each in ours else "–" for each in MEASURES]
+            cells = [
+                _ratio(ours[each], measured[each]) if each in measured and each in ours else "–" for each in MEASURES
+            ]
             print(f"{name:20}" + "".join(f"{cell:>22}" for cell in cells))
     print(
         "\nRates: above 1 Recruiter is faster. Latencies: below 1 it is. Ratios are medians of those inside each run."

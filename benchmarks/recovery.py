@@ -37,8 +37,8 @@ from recruiter import Recruiter
 from recruiter.embedded import EmbeddedReplicaSet
 from recruiter.embedded.server import EmbeddedServer
 from recruiter.errors import RecruiterError
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
 
 EVERY = 0.02
 WATCHED = 6.0
@@ -63,7 +63,7 @@ def only_there() -> None:
 DIES_IN_MID_SETTLEMENT = """
 import os, sys
 from recruiter.store.database import Store
-from recruiter.store.target import Target
+from recruiter.store.connection import Target
 store = Store(Target.parse(sys.argv[1]))
 moment = store.clock.now()
 facts = {"host": "dies", "pid": os.getpid(), "groups": None, "tasks": ["only_there"], "slots": 1, "prefetch": 0,

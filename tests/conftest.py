@@ -19,8 +19,8 @@ from hypothesis import HealthCheck, settings
 
 from recruiter import Recruiter
 from recruiter.embedded import EmbeddedServer
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
 from tests.bench import Bench
 from tests.warm import Forked, warm
 

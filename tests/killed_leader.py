@@ -10,8 +10,8 @@ from recruiter.clock import StoppedClock
 from recruiter.domain.policy_registry import SchedulePolicyRegistry
 from recruiter.steps.lead import Leadership
 from recruiter.steps.repeat import repeat
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
 from tests.killed import Killer
 
 

@@ -11,8 +11,8 @@ import pytest
 from bson import ObjectId
 
 from recruiter.embedded import EmbeddedServer
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ SLOT = 8
 
 
 def make_stamps(path: Path, slots: int) -> memoryview[float]:
-    """For whoever measures; processes that are started from now on find the file."""
+    """For the benchmark; processes that are started from now on find the file."""
     path.write_bytes(bytes(slots * SLOT))
     os.environ["PEERS_STAMPS"] = str(path)
     return find_stamps()

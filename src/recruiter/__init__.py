@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recruiter.first_use import imports_on_first_use
-from recruiter.version import VERSION
 
 if TYPE_CHECKING:
     from recruiter.app import Recruiter, current_job
@@ -28,9 +27,8 @@ if TYPE_CHECKING:
         SelectByException,
         TimeTable,
     )
-    from recruiter.domain.schedule.cron import Cron
     from recruiter.domain.schedule.occurrences import Late, SchedulePolicy
-    from recruiter.domain.schedule.policies import Every, EveryMinutes
+    from recruiter.domain.schedule.policies import Cron, Every, EveryMinutes
     from recruiter.domain.schedule.scheduler import Overlap, Scheduler
     from recruiter.domain.search.filter import Conditions, JobFilter
     from recruiter.domain.search.pages import Count, JobSummary, Page
@@ -202,7 +200,7 @@ __all__ = [
     "current_job",
     "track",
 ]
-__version__ = VERSION
+__version__ = "0.1.0"
 
 _ELSEWHERE = {
     "Recruiter": "recruiter.app",
@@ -231,7 +229,7 @@ _ELSEWHERE = {
     "RetryManyTimes": "recruiter.domain.retry.policies",
     "SelectByException": "recruiter.domain.retry.policies",
     "TimeTable": "recruiter.domain.retry.policies",
-    "Cron": "recruiter.domain.schedule.cron",
+    "Cron": "recruiter.domain.schedule.policies",
     "Late": "recruiter.domain.schedule.occurrences",
     "SchedulePolicy": "recruiter.domain.schedule.occurrences",
     "Every": "recruiter.domain.schedule.policies",

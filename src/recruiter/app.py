@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from datetime import datetime
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, get_args, overload
 
-from recruiter.async_face import async_face, finishing_first, in_a_thread
+from recruiter.async_face import Ending, StopEvent, async_face, finishing_first
 from recruiter.builder import JobBuilder, JobDraft, WorkableJob
 from recruiter.controls import Controls
 from recruiter.current import CurrentJob
@@ -44,12 +42,10 @@ from recruiter.registry import BECAME_MASTER, STEPT_BACK, TaskDefinition
 from recruiter.repeatable import RepeatableJob, SchedulerHandle
 from recruiter.results import JobHandle
 from recruiter.steps.cancel import cancel
-from recruiter.steps.recover import checked_moment, job_anew, recover
 from recruiter.steps.remove import remove
-from recruiter.steps.signal import checked_signal, not_signalled, signal
-from recruiter.store.in_session import Session, aperform, is_async, perform
-from recruiter.store.open import TargetLike
-from recruiter.store.payload import SIGNALS, PayloadCodec
+from recruiter.store.database import TargetLike
+from recruiter.store.in_session import Session
+from recruiter.store.payload import PayloadCodec
 from recruiter.task import AsRepeated, AsTask, Task
 from recruiter.views.analytics import By, analyse, count
 from recruiter.views.explain import explain
@@ -57,7 +53,7 @@ from recruiter.views.find import find, meant
 from recruiter.workable import Workable, stored, tags_of
 
 if TYPE_CHECKING:
-    from recruiter.processes.inline import Inline, InlineApplication, StopEvent
+    from recruiter.processes.inline import Inline, InlineApplication
     from recruiter.settings import Settings
 
 P = ParamSpec("P")
@@ -208,69 +204,6 @@ class Recruiter(Producer):
 
     acancel = async_face(cancel)
 
-    def signal(self, id: JobId, name: str, data: Any = None, *, session: Session | None = None) -> None:
-        """Tells a job something: `recruiter.signal(job.id, "approved", {"by": "ada"})`. A job that waits for it
-        (`current_job.wait_for("approved")`) goes on with the data; one that will wait for it finds it there.
-
-        Returns when it is durable; with a `session` it is part of the caller's own transaction. Raises JobNotFound when
-        the job has ended, or never was, InvalidName, UnsupportedValue, JobTooLarge and InvalidSession.
-        """
-        name, stored = self._checked_signal(name, data)
-        job = meant(self.store, id)
-        if session is None:
-            signal(self.store, job, name, stored)
-            self.after_send()
-        elif not perform(self.store, session, lambda here: here.signal(job, name, stored, self.clock.now())):
-            raise not_signalled(self.store, job, name)
-
-    async def asignal(self, id: JobId, name: str, data: Any = None, *, session: Session | None = None) -> None:
-        """Like `signal`, without blocking the event loop. The session may be of an AsyncMongoClient."""
-        if session is None or not is_async(session):
-            await in_a_thread(self.signal, id, name, data, session=session)
-            return
-        name, stored = self._checked_signal(name, data)
-        job = await in_a_thread(meant, self.store, id)
-        if not await aperform(self.store, session, lambda here: here.signal(job, name, stored, self.clock.now())):
-            raise await in_a_thread(not_signalled, self.store, job, name)
-
-    def _checked_signal(self, name: str, data: Any) -> tuple[str, Any]:
-        text, stored = checked_signal(name, data)
-        return text, self.payload.seal(SIGNALS, stored)
-
-    def recover(
-        self, id: JobId, *, schedule_at: datetime | None = None, session: Session | None = None
-    ) -> JobHandle[Any]:
-        """Runs a job that has ended once more, now or then: a new job, which says in `recovered_from` which it repeats.
-
-        What became of the old one stays in the archive. With a `session` the new job is part of the caller's own
-        transaction. Raises JobNotFound when it has not ended, or never was, and InvalidSession.
-        """
-        job = self._anew(id, schedule_at)
-        with self.instruments.producing(job.task):
-            job = self.instruments.stamped(job)
-            if session is not None:
-                perform(self.store, session, lambda here: here.recover(job))
-                return self.handle(job.id)
-            recover(self.store, job)
-        self.after_send()
-        return self.handle(job.id)
-
-    async def arecover(
-        self, id: JobId, *, schedule_at: datetime | None = None, session: Session | None = None
-    ) -> JobHandle[Any]:
-        """Like `recover`, without blocking the event loop. The session may be of an AsyncMongoClient."""
-        if session is None or not is_async(session):
-            return await in_a_thread(self.recover, id, schedule_at=schedule_at, session=session)
-        job = await in_a_thread(self._anew, id, schedule_at)
-        with self.instruments.producing(job.task):
-            job = self.instruments.stamped(job)
-            await aperform(self.store, session, lambda here: here.recover(job))
-        return self.handle(job.id)
-
-    def _anew(self, id: JobId, schedule_at: datetime | None) -> Job:
-        at = checked_moment(schedule_at)
-        return job_anew(self.store, meant(self.store, id), self.clock.now(), at)
-
     def remove(self, id: JobId) -> None:
         """Removes a job that has ended, for good. Raises JobNotFound when it waits, runs, or never was."""
         remove(self.store, meant(self.store, id))
@@ -409,7 +342,7 @@ class Recruiter(Producer):
 
     async def arun(self, task: TaskLike, *, wait: DurationLike | None = None) -> JobReport | None:
         """Like `run`, without blocking the event loop. Cancelling it stops it; a job that runs finishes first."""
-        ending = _Ending()
+        ending = Ending()
         return await finishing_first(lambda: self._run(task, wait, ending), ending.set)
 
     def _run(self, task: TaskLike, wait: DurationLike | None, stop: StopEvent | None = None) -> JobReport | None:
@@ -424,7 +357,7 @@ class Recruiter(Producer):
 
     async def arun_all(self, task: TaskLike) -> list[JobReport]:
         """Like `run_all`, without blocking the event loop. Cancelling it stops it; the running job finishes first."""
-        ending = _Ending()
+        ending = Ending()
         return await finishing_first(lambda: self._calling.run_all(self._names_of(task), ending), ending.set)
 
     def watch(self, *tasks: TaskLike, stop: StopEvent | None = None) -> None:
@@ -439,7 +372,7 @@ class Recruiter(Producer):
 
     async def awatch(self, *tasks: TaskLike, stop: StopEvent | None = None) -> None:
         """Like `watch`, without blocking the event loop. Cancelling it stops it; the running job finishes first."""
-        ending = _Ending(stop)
+        ending = Ending(stop)
         await finishing_first(lambda: self.watch(*tasks, stop=ending), ending.set)
 
     def flush_jobs_synchronously(self, *, due_only: bool = False, most: int = MOST_FLUSHED) -> list[JobReport]:
@@ -499,7 +432,7 @@ class Recruiter(Producer):
             return self.registry.get(task.task_name)
         if isinstance(task, str):
             return self.registry.get(task)
-        raise UnknownTask(f"{shown(task)} is no task: give its name, the decorated function, or a Workable class")
+        raise UnknownTask(f"{shown(task)} is not a task: give its name, the decorated function, or a Workable class")
 
     def _names_of(self, task: TaskLike) -> list[str]:
         """All the names under which its jobs may wait."""
@@ -534,25 +467,11 @@ class RecruiterJob(CurrentJob):
     @property
     def flow(self) -> FlowHandle:
         """The flow that it is a step of, to add steps to it: `current_job.flow.add(resize, url)`. A step that waits for
-        this one is added with `after=current_job.flow.current`. Raises NoCurrentJob if it is no step of a flow."""
+        this one is added with `after=current_job.flow.current`. Raises NoCurrentJob if it is not a step of a flow."""
         place = self.job.flow
         if place is None:
-            raise NoCurrentJob(f"job {self.id!r} is no step of a flow")
+            raise NoCurrentJob(f"job {self.id!r} is not a step of a flow")
         return self.recruiter.flows.of_step(place, self.task)
 
 
 current_job = RecruiterJob()
-
-
-class _Ending:
-    """The wish of the caller to stop, and that of the task that awaits it, which was cancelled."""
-
-    def __init__(self, stop: StopEvent | None = None) -> None:
-        self._stop = stop
-        self._cancelled = threading.Event()
-
-    def set(self) -> None:
-        self._cancelled.set()
-
-    def is_set(self) -> bool:
-        return self._cancelled.is_set() or (self._stop is not None and self._stop.is_set())

@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial, update_wrapper
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -74,6 +74,26 @@ async def finishing_first(call: Callable[[], R], stop: Callable[[], None]) -> R:
         stop()
         await asyncio.wait([running])
         raise
+
+
+class StopEvent(Protocol):
+    """A `threading.Event`, or anything that can say whether it is set."""
+
+    def is_set(self) -> bool: ...
+
+
+class Ending:
+    """A stop event: set when the event of the caller is set, or when the task that awaits the call is cancelled."""
+
+    def __init__(self, stop: StopEvent | None = None) -> None:
+        self._stop = stop
+        self._cancelled = threading.Event()
+
+    def set(self) -> None:
+        self._cancelled.set()
+
+    def is_set(self) -> bool:
+        return self._cancelled.is_set() or (self._stop is not None and self._stop.is_set())
 
 
 def async_face(call: Callable[P, R], *, runs_user_code: bool = False) -> Callable[P, Coroutine[Any, Any, R]]:

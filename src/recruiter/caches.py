@@ -18,7 +18,7 @@ _REST = 20
 
 
 class Kept(Generic[T]):
-    """Answers by key, each kept for so many seconds. Those who ask meanwhile wait for the one who reads."""
+    """Answers by key, each kept for so many seconds. Callers that ask meanwhile wait for the one that reads."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -57,7 +57,7 @@ class Kept(Generic[T]):
     def _refresh(self, key: Hashable, read: Callable[[], T]) -> None:
         try:
             self._read(key, read)
-        except Exception:  # whoever needs it asks again, and is told
+        except Exception:  # the next caller reads again, and gets the error
             logging.getLogger("recruiter.caches").debug("could not be read", exc_info=True)
         finally:
             self._lock.release()

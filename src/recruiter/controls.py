@@ -95,7 +95,7 @@ class Controls:
     ashare_group = async_face(share_group)
 
     def unshare_group(self, group: str) -> bool:
-        """Its jobs run by priority and time again, whoever they belong to. False when it was not shared."""
+        """Its jobs run by priority and time again, not in turns. False when it was not shared."""
         return self._store().limits.unshare(check_name("group", group))
 
     aunshare_group = async_face(unshare_group)

@@ -34,7 +34,7 @@ class AesGcm:
     def __init__(self, keys: Mapping[str, bytes | str], current: str, *, compress: bool = False) -> None:
         self._ciphers = {name: _cipher(name, key) for name, key in keys.items()}
         if current not in self._ciphers:
-            raise SettingsError(f"the current key is {shown(current)}, and there are {', '.join(keys) or 'none'}")
+            raise SettingsError(f"the current key {shown(current)} is not one of the keys: {', '.join(keys) or 'none'}")
         self._current = current
         self._compress = compress
 
@@ -50,11 +50,11 @@ class AesGcm:
         """Decrypts with the key that the payload names. Raises ValueError."""
         version, compressed, length = payload[0], payload[1], payload[2]
         if version != _VERSION:
-            raise ValueError(f"it is of version {version}, and this process knows {_VERSION}")
+            raise ValueError(f"it has version {version}, and this process reads version {_VERSION}")
         head, rest = payload[: 3 + length], payload[3 + length :]
         key = head[3:].decode()
         if key not in self._ciphers:
-            raise ValueError(f"it was encrypted with the key {key!r}, which this process has not got")
+            raise ValueError(f"it was encrypted with the key {key!r}, which this process does not have")
         try:
             plain: bytes = self._ciphers[key].decrypt(rest[:_NONCE], rest[_NONCE:], head + context)
         except Exception as error:  # the library's own error says nothing

@@ -89,7 +89,7 @@ class InvalidSchedule(InvalidJob):
 
 
 class InvalidFlow(InvalidJob):
-    """The flow is invalid: its steps wait for each other, or for a step that is none of them; nothing was stored."""
+    """The flow is invalid: its steps wait for each other, or for a step of another flow; nothing was stored."""
 
 
 class JobTooLarge(InvalidJob):
@@ -175,7 +175,7 @@ class JobFailed(RecruiterError):
 
 
 class ResultTimeout(RecruiterError, TimeoutError):
-    """The job has not ended yet; it continues; wait again or wait longer."""
+    """The job has not ended yet; it goes on, and you can wait again or wait longer."""
 
 
 class JobTimedOut(RecruiterError):
@@ -243,7 +243,7 @@ class TransactionRepeats(BaseException):
 
 
 class PayloadSealed(RecruiterError):
-    """Arguments or a result were encrypted or compressed by a codec, and this process has not got it, or not the key.
+    """Arguments or a result were encrypted or compressed by a codec, and this process does not have it, or not the key.
     Give it the same `codec=` as the producers have."""
 
 
@@ -307,7 +307,7 @@ class StoreUnreachable(StoreError):
 
 
 class DocumentRefused(StoreError):
-    """A document that cannot be stored: too large, no valid BSON, or refused by the validator of its collection."""
+    """A document that cannot be stored: too large, not valid BSON, or refused by the validator of its collection."""
 
 
 class StoreRefused(StoreError):

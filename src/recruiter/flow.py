@@ -347,7 +347,9 @@ class FlowHandle(_Adding):
             if flow.state.ended:
                 return self.report()
             if until is not None and time.monotonic() >= until:
-                raise ResultTimeout(f"flow {flow.name!r} ({self.id}) has not ended in time; it goes on, ask again")
+                raise ResultTimeout(
+                    f"flow {flow.name!r} ({self.id}) has not ended in time; it goes on, and you can wait again"
+                )
             time.sleep(pause if until is None else max(0.0, min(pause, until - time.monotonic())))
             pause = min(1.5 * pause, _LONGEST_BETWEEN_LOOKS)
 
@@ -415,7 +417,7 @@ class FlowHandle(_Adding):
         known = self._recruiter.store.flow_steps.known(self.id, wanted) if wanted else set()
         for id in wanted:
             if id not in known:
-                raise InvalidFlow(f"{id!r} is no step of flow {self.id}")
+                raise InvalidFlow(f"{id!r} is not a step of flow {self.id}")
 
     def __repr__(self) -> str:
         return f"FlowHandle({self.id!r})"

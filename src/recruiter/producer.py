@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from bson.raw_bson import RawBSONDocument
 
+from recruiter.async_face import in_a_thread
 from recruiter.clock import SystemClock
 from recruiter.domain.duration import DurationLike, to_seconds
 from recruiter.domain.job import Job, JobId
@@ -24,15 +26,15 @@ from recruiter.registry import Registry, RegistryOwner
 from recruiter.results import JobHandle, Results
 from recruiter.steps.enqueue import Enqueuer
 from recruiter.steps.execute import HERE, Executor
+from recruiter.steps.recover import checked_moment, job_anew, recover
 from recruiter.steps.settle import run_inline
+from recruiter.steps.signal import checked_signal, not_signalled, signal
 from recruiter.store.codec import checked_size, decode
-from recruiter.store.connection import seconds_left
-from recruiter.store.database import Store
-from recruiter.store.in_session import Creation, Session, UniqueJob, enqueue_unique, perform
-from recruiter.store.open import TargetLike, opened, target_of
-from recruiter.store.payload import Payload, PayloadCodec
-from recruiter.store.target import Target
-from recruiter.views.find import check_id
+from recruiter.store.connection import Target, seconds_left
+from recruiter.store.database import Store, TargetLike, opened, target_of
+from recruiter.store.in_session import Creation, Session, UniqueJob, aperform, enqueue_unique, is_async, perform
+from recruiter.store.payload import SIGNALS, Payload, PayloadCodec
+from recruiter.views.find import check_id, meant
 
 if TYPE_CHECKING:
     from recruiter.settings import TargetSettings
@@ -146,6 +148,71 @@ class Producer(RegistryOwner):
         self._forget_connection()
         if store is not None:
             store.close()
+
+    # -- signals and recovery ------------------------------------------------------------------------------------
+
+    def signal(self, id: JobId, name: str, data: Any = None, *, session: Session | None = None) -> None:
+        """Tells a job something: `recruiter.signal(job.id, "approved", {"by": "ada"})`. A job that waits for it
+        (`current_job.wait_for("approved")`) goes on with the data; one that will wait for it finds it there.
+
+        Returns when it is durable; with a `session` it is part of the caller's own transaction. Raises JobNotFound when
+        the job has ended, or never was, InvalidName, UnsupportedValue, JobTooLarge and InvalidSession.
+        """
+        name, stored = self._checked_signal(name, data)
+        job = meant(self.store, id)
+        if session is None:
+            signal(self.store, job, name, stored)
+            self.after_send()
+        elif not perform(self.store, session, lambda here: here.signal(job, name, stored, self.clock.now())):
+            raise not_signalled(self.store, job, name)
+
+    async def asignal(self, id: JobId, name: str, data: Any = None, *, session: Session | None = None) -> None:
+        """Like `signal`, without blocking the event loop. The session may be of an AsyncMongoClient."""
+        if session is None or not is_async(session):
+            await in_a_thread(self.signal, id, name, data, session=session)
+            return
+        name, stored = self._checked_signal(name, data)
+        job = await in_a_thread(meant, self.store, id)
+        if not await aperform(self.store, session, lambda here: here.signal(job, name, stored, self.clock.now())):
+            raise await in_a_thread(not_signalled, self.store, job, name)
+
+    def _checked_signal(self, name: str, data: Any) -> tuple[str, Any]:
+        text, stored = checked_signal(name, data)
+        return text, self.payload.seal(SIGNALS, stored)
+
+    def recover(
+        self, id: JobId, *, schedule_at: datetime | None = None, session: Session | None = None
+    ) -> JobHandle[Any]:
+        """Runs a job that has ended once more, now or then: a new job, which says in `recovered_from` which it repeats.
+
+        What became of the old one stays in the archive. With a `session` the new job is part of the caller's own
+        transaction. Raises JobNotFound when it has not ended, or never was, and InvalidSession.
+        """
+        job = self._anew(id, schedule_at)
+        with self.instruments.producing(job.task):
+            job = self.instruments.stamped(job)
+            if session is not None:
+                perform(self.store, session, lambda here: here.recover(job))
+                return self.handle(job.id)
+            recover(self.store, job)
+        self.after_send()
+        return self.handle(job.id)
+
+    async def arecover(
+        self, id: JobId, *, schedule_at: datetime | None = None, session: Session | None = None
+    ) -> JobHandle[Any]:
+        """Like `recover`, without blocking the event loop. The session may be of an AsyncMongoClient."""
+        if session is None or not is_async(session):
+            return await in_a_thread(self.recover, id, schedule_at=schedule_at, session=session)
+        job = await in_a_thread(self._anew, id, schedule_at)
+        with self.instruments.producing(job.task):
+            job = self.instruments.stamped(job)
+            await aperform(self.store, session, lambda here: here.recover(job))
+        return self.handle(job.id)
+
+    def _anew(self, id: JobId, schedule_at: datetime | None) -> Job:
+        at = checked_moment(schedule_at)
+        return job_anew(self.store, meant(self.store, id), self.clock.now(), at)
 
     # -- for extensions ------------------------------------------------------------------------------------------
 

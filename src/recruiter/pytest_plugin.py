@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from recruiter.testing import Sandbox
 
 
-def _fixtures() -> Any:
-    return import_module("recruiter.fixtures")
+def _testing() -> Any:
+    return import_module("recruiter.testing")
 
 
 @pytest.fixture(scope="session")
 def recruiter_server() -> Iterator[str]:
     """The address of the MongoDB for tests."""
-    yield from _fixtures().server()
+    yield from _testing().server()
 
 
 @pytest.fixture(scope="session")
 def recruiter_target(recruiter_server: str) -> Iterator[str]:
     """The address of a database that only this run knows; removed at its end."""
-    yield from _fixtures().target(recruiter_server)
+    yield from _testing().target(recruiter_server)
 
 
 @pytest.fixture
 def recruiter_sandbox(recruiter_target: str) -> Iterator[Callable[..., Sandbox]]:
     """Puts an application on a private, empty database for one test: `jobs = recruiter_sandbox(shop.recruiter)`."""
-    yield from _fixtures().sandboxes(recruiter_target)
+    yield from _testing().sandboxes(recruiter_target)

@@ -226,7 +226,7 @@ class Registry:
         note(task.function)
         for known_as in (task.name, *task.aliases):
             if known_as in WORKABLES:
-                raise TaskExists(f"{known_as!r} is a workable already; give {task.function.__qualname__} another name=")
+                raise TaskExists(f"{known_as!r} is already a workable; give {task.function.__qualname__} another name=")
             known = self._tasks.get(known_as)
             if known is not None and not same_definition(known.function, task.function):
                 raise TaskExists(
@@ -255,7 +255,7 @@ class Registry:
         task = self.find(name)
         if task is None:
             raise UnknownTask(
-                f"no task {name!r} is registered here; known are {', '.join(sorted(self.names())) or 'none'}"
+                f"no task {name!r} is registered here; known: {', '.join(sorted(self.names())) or 'none'}"
             )
         return task
 

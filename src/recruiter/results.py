@@ -220,7 +220,7 @@ class JobHandle(Generic[R]):
         return value
 
     def _too_late(self, seconds: float | None) -> ResultTimeout:
-        return ResultTimeout(f"job {self.id!r} has not ended within {seconds:g} s; it continues; wait again")
+        return ResultTimeout(f"job {self.id!r} has not ended within {seconds:g} s; it goes on, and you can wait again")
 
     def __repr__(self) -> str:
         return f"JobHandle({self.id!r})"

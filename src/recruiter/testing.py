@@ -11,8 +11,9 @@ With pytest there is nothing to set up: the fixture `recruiter_sandbox` comes wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -22,9 +23,15 @@ from recruiter.async_face import every_call_runs_user_code
 from recruiter.clock import StoppedClock, SystemClock
 from recruiter.domain.duration import DurationLike, to_timedelta
 from recruiter.domain.job import Job, JobReport
+from recruiter.embedded import EmbeddedServer
 from recruiter.registry import TaskDefinition
+from recruiter.store.codec import new_id
+from recruiter.store.connection import Target
+from recruiter.store.database import Store
 
 __all__ = ["Sandbox"]
+
+TARGET_VARIABLE = "RECRUITER_TEST_TARGET"
 
 
 class Sandbox:
@@ -135,7 +142,7 @@ class Sandbox:
 
     def _what_waits(self) -> str:
         lines = [f"  {job.task}({job.args}) in group {job.group}, at {job.scheduled_at}" for job in self.jobs()]
-        return "waiting are:\n" + "\n".join(lines) if lines else "nothing waits"
+        return "these jobs wait:\n" + "\n".join(lines) if lines else "nothing waits"
 
 
 def _given(definition: TaskDefinition, job: Job) -> Mapping[str, Any]:
@@ -152,3 +159,34 @@ def _contains(arguments: Mapping[str, Any], *wanted: Mapping[str, Any]) -> bool:
 
 def _nothing() -> None:
     pass
+
+
+# -- what the fixtures of pytest_plugin.py do --------------------------------------------------------------------------
+
+
+def server() -> Iterator[str]:
+    """The address of the MongoDB for tests."""
+    named = os.environ.get(TARGET_VARIABLE)
+    with nullcontext() if named else EmbeddedServer() as server:
+        yield named or server.uri  # type: ignore[union-attr]
+
+
+def target(server: str) -> Iterator[str]:
+    """The address of a database that only this run knows; removed at its end."""
+    target = Target.parse(server).in_database(f"recruiter_test_{new_id()}")
+    yield target.uri
+    with closing(Store(target)) as store:
+        store.drop()
+
+
+def sandboxes(target: str) -> Iterator[Callable[..., Sandbox]]:
+    """Puts applications on a private, empty database."""
+    opened: list[Sandbox] = []
+
+    def sandbox(recruiter: Recruiter, *, now: datetime | None = None) -> Sandbox:
+        opened.append(Sandbox(recruiter, target, now=now))
+        return opened[-1]
+
+    yield sandbox
+    for each in reversed(opened):
+        each.close()

@@ -21,7 +21,7 @@ from rich.console import Console
 from recruiter import Recruiter
 from recruiter.cli.top import Screen
 from recruiter.store.database import Store
-from recruiter.views.overview import overview
+from recruiter.views.analytics import overview
 from tests.acceptance.test_command_line import run
 from tests.cli_here import here
 from tests.conftest import Starter, eventually

@@ -14,8 +14,8 @@ import pytest
 from recruiter import Recruiter
 from recruiter.embedded import find_mongod
 from recruiter.errors import InvalidTarget, NotAReplicaSet, StoreError, StoreRefused, StoreUnreachable
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
 from tests.acceptance.test_command_line import run
 from tests.conftest import eventually
 from tests.guarded import PASSWORD, ROOT, GuardedServer

@@ -21,8 +21,8 @@ import yaml
 from recruiter.cli.main import app
 from recruiter.domain.duration import to_seconds
 from recruiter.settings import Settings
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
 from tests.acceptance.docs.pages import page
 from tests.acceptance.test_command_line import run
 from tests.conftest import Starter, eventually

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from recruiter import Recruiter
-from recruiter.cli.reload import Reloader, folder_of
+from recruiter.cli.dev import Reloader, folder_of
 from recruiter.domain.job import Job
 from recruiter.store.database import Store
 from tests.cli_here import here

@@ -16,8 +16,8 @@ from recruiter import ArchivedJob, JobHandle, RetryForever, RetryPolicy, Why
 from recruiter.embedded import EmbeddedServer
 from recruiter.errors import InvalidJob, RecruiterError
 from recruiter.store.codec import new_id
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
 from tests.applications import hostile
 from tests.applications.hostile import Exported, Part, Strange
 from tests.conftest import Process
@@ -184,7 +184,7 @@ CASES = {
     "arguments of a strange kind": Case(
         lambda: stored(task="add", args={"a": {"__recruiter__": "bomb"}, "b": 1}),
         NO_RETRY,
-        "InvalidArguments: .*'bomb' is no kind of value",
+        "InvalidArguments: .*'bomb' is not a kind of value",
     ),
     "document": Case(lambda: by_hand(task="add", args="one"), Why.MALFORMED, "args is str"),
 }

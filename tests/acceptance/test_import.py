@@ -16,10 +16,9 @@ import pytest
 from bson import ObjectId
 
 from recruiter import Cron, Every, EveryMinutes, Recruiter, RetryManyTimes
-from recruiter.domain.migration import apscheduler
-from recruiter.domain.migration.moved import NotMoved
+from recruiter.domain.migration import NotMoved, apscheduler
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
 from tests.cli_here import here
 
 ROME = "Europe/Rome"
@@ -118,7 +117,7 @@ def test_agenda(origin: Any, target: str, recruiter: Recruiter) -> None:
     policies = {each.urn: each.schedule for each in recruiter.schedulers()}
     assert policies["agenda:report"] == recruiter.schedules.dump(Cron("0 6 * * *", tz=ROME))
     assert policies["agenda:tick"] == recruiter.schedules.dump(Every("5 minutes"))
-    assert left(report)[str(running)] == "it runs there: stop Agenda, and import again"
+    assert left(report)[str(running)] == "it is running there: stop Agenda, and import again"
     assert left(report)[str(ended)] == "it has ended"
     assert left(report)["odd"].startswith("its interval is not understood")
 
@@ -167,8 +166,11 @@ def test_recruiter_for_php(origin: Any, target: str, recruiter: Recruiter) -> No
     (scheduler,) = recruiter.schedulers()
     assert (scheduler.urn, scheduler.schedule) == ("report:daily", recruiter.schedules.dump(EveryMinutes(1)))
     told = {line["id"]: line["told"] for line in report["documents"]}
-    assert told["recruiter-php:filtered"] == "it was retried only after App\\Gone; now it is after every exception"
-    assert told["recruiter-php:2"] == "its schedule policy App\\Moon is its author's own"
+    assert (
+        told["recruiter-php:filtered"]
+        == "it was retried only after App\\Gone; here it is retried after every exception"
+    )
+    assert told["recruiter-php:2"] == "its schedule policy App\\Moon is a class of its own"
     assert told["recruiter-php:broken"].startswith("it cannot be read")
 
 

@@ -20,8 +20,8 @@ from bson import ObjectId
 
 from recruiter import JobId, Recruiter, RetryManyTimes, current_job
 from recruiter.embedded import EmbeddedServer
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
 from tests.acceptance.test_command_line import run
 from tests.applications import jobs
 from tests.cli_here import here
@@ -408,7 +408,7 @@ class TestBadInput:
             (["list", "--task", "sned_listed"], 2, "there is no task 'sned_listed'; did you mean send_listed"),
             (["list", "--group", "mial"], 2, "there is no group 'mial'; did you mean mail?"),
             (["cancel", "--task", "x1", "--yes"], 2, "there is no task 'x1'; there are "),
-            (["list", "--state", "fialed"], 2, "'fialed' is no state; a job is waiting, "),
+            (["list", "--state", "fialed"], 2, "'fialed' is not a state; a job is waiting, "),
             (
                 ["list", "--since", "soon"],
                 2,
@@ -422,9 +422,9 @@ class TestBadInput:
                 "args: '$gt' is an operator of MongoDB; only values can be compared",
             ),
             (["list", "--arg", "$where=1"], 2, "args: '$where' is an operator of MongoDB"),
-            (["list", "--after", "xyz"], 2, "'xyz' is no cursor; give what `next` of the page before says"),
+            (["list", "--after", "xyz"], 2, "'xyz' is not a cursor; give the `next` of the previous page"),
             (["list", "--state", "waiting", "--ended-since", "1h"], 2, "a job that is waiting has not ended"),
-            (["list", "--since", "1h", "--until", "2h"], 2, "nothing is since 1h ago and until 2h ago"),
+            (["list", "--since", "1h", "--until", "2h"], 2, "no job is since 1h ago and until 2h ago"),
             (["list", "--limit", "-1"], 2, "--limit is -1; give a number of jobs, or 0 for all of them"),
             (["list", "--full"], 2, "--full is for --output json or jsonl"),
             (["show", "x", "--log", "-5"], 2, "--log is -5; give a number of lines"),
@@ -435,7 +435,7 @@ class TestBadInput:
             ),
             (["cancel", "--state", "failed", "--yes"], 2, "jobs that are failed cannot be cancelled; `recover` runs"),
             (["cancel", "x", "--task", "y"], 2, "name the jobs to cancel: give ids, or a filter such as --task"),
-            (["recover", "x", "--schedule-at", "later"], 2, "'later' is no date; write 2030-12-01T22:18:00Z"),
+            (["recover", "x", "--schedule-at", "later"], 2, "'later' is not a date; write 2030-12-01T22:18:00Z"),
         ],
         ids=lambda value: " ".join(value) if isinstance(value, list) else None,
     )

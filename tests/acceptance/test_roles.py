@@ -18,9 +18,9 @@ from pymongo.errors import OperationFailure
 
 from recruiter.errors import StoreRefused
 from recruiter.store.collections import archived
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
 from recruiter.store.outcomes import OutcomeBatch
-from recruiter.store.target import Target
 from tests.acceptance.docs.pages import page
 from tests.acceptance.test_command_line import run
 from tests.applications import jobs

@@ -150,7 +150,7 @@ class TestRemoveWithoutAUrn:
         assert code == 0
         assert "1  often" in said
         assert "2  report:daily" in said
-        assert "3 is none of them" in said
+        assert "3 is not in the list" in said
         assert [each.urn for each in recruiter.schedulers()] == ["report:daily"]
 
     @pytest.mark.parametrize("answers", [("",), ("often", "n")])

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 from recruiter import JobTimedOut, Recruiter, current_job
-from recruiter.current import running
+from recruiter.attempt import running
 from recruiter.workables.lazy import LazyBones
 
 recruiter = Recruiter()

@@ -27,8 +27,8 @@ from recruiter.processes.child.claims import Claims
 from recruiter.processes.child.concurrent import ConcurrentChild
 from recruiter.processes.child.listener_errors import ListenerErrors
 from recruiter.store.codec import decode, encode, job_document
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
 from tests.applications import concurrency as jobs
 from tests.bench import Bench
 from tests.conftest import Process, Starter, eventually

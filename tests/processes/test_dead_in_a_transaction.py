@@ -21,8 +21,8 @@ from recruiter.processes.recruiter import RecruiterProcess
 from recruiter.settings import Settings
 from recruiter.steps.lead import Leadership
 from recruiter.steps.rescue import Rescue
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
 from tests.conftest import eventually
 from tests.samples import NOW, a_job, beat, insert, on_the_roster
 
@@ -31,8 +31,8 @@ import os, sys
 from recruiter.clock import SystemClock
 from recruiter.steps.lead import Leadership
 from recruiter.store.database import Store
-from recruiter.store.target import Target
-from recruiter.store.target import Target
+from recruiter.store.connection import Target
+from recruiter.store.connection import Target
 from tests.samples import facts_of_a_worker
 
 store = Store(Target.parse(sys.argv[1]))

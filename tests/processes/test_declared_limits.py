@@ -105,7 +105,7 @@ def test_what_people_set_is_in_force_instead(store: Store, recruiter: Recruiter,
 
     # and when that is removed, the declared one is back, and stays
     code, said = here(target, "limit", "remove", "task:work")
-    assert (code, said) == (0, "task:work has the limit again that the application declares: 2 at once\n")
+    assert (code, said) == (0, "task:work has the limit of the application again: 2 at once\n")
     assert recruiter.controls.limits() == [Limit("task:work", 2)]
     with pytest.raises(LimitNotFound, match="declared in the application"):
         recruiter.controls.remove_limit("task:work")

@@ -16,8 +16,8 @@ from recruiter.embedded import EmbeddedReplicaSet
 from recruiter.embedded.server import EmbeddedServer
 from recruiter.errors import StoreError
 from recruiter.store import server as admin
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
 from tests.applications import jobs
 from tests.conftest import Starter, eventually
 

@@ -13,8 +13,8 @@ import pytest
 
 from recruiter.embedded import EmbeddedServer
 from recruiter.errors import StoreError
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
 from tests.applications import jobs
 from tests.cli_here import here
 from tests.conftest import Starter, eventually

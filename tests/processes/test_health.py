@@ -140,7 +140,7 @@ def test_a_leader_whose_clock_goes_wrong_sets_it_by_the_servers(target: str) -> 
     """Given a process an hour off, when it shows itself, then its clock agrees and the offset is there to be seen."""
     script = (
         "import sys; from datetime import timedelta\n"
-        "from recruiter.store.database import Store; from recruiter.store.target import Target\n"
+        "from recruiter.store.database import Store; from recruiter.store.connection import Target\n"
         "from recruiter.processes.loop import Presence\n"
         "store = Store(Target.parse(sys.argv[1])); store.clock.offset = timedelta(hours=1)\n"
         "presence = Presence(store, 'recruiter', every=0.0); presence.show(); presence.show()\n"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from recruiter.embedded import EmbeddedServer
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
 from tests.applications import jobs
 from tests.conftest import Starter, eventually
 

@@ -33,8 +33,8 @@ from recruiter.steps.lead import Leadership
 from recruiter.store.change_stream import Change, _change
 from recruiter.store.collections.limits import Rules
 from recruiter.store.collections.roster import Holding
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
 from tests.conftest import eventually
 from tests.property.test_protocol import LATER, World, canceller, drain, late_writes, retirer, worker
 from tests.samples import a_job, insert, on_the_roster

@@ -20,17 +20,8 @@ from recruiter.domain.lane import Lane
 from recruiter.domain.planning.hosts import Place, Spot
 from recruiter.domain.planning.limits import AtLimit, AtRate, FleetBusy, KeptFor, Limit, Meter, Rate, Reason, Start
 from recruiter.domain.planning.needs import Needs
-from recruiter.domain.planning.pack import (
-    AssignedJob,
-    Candidate,
-    HostsBusy,
-    NeverFits,
-    NoWorker,
-    Packing,
-    SlotsBusy,
-    WaitsAlone,
-    pack,
-)
+from recruiter.domain.planning.pack import AssignedJob, Candidate, Packing, pack
+from recruiter.domain.planning.reasons import HostsBusy, NeverFits, NoWorker, SlotsBusy, WaitsAlone
 from tests.samples import NOW
 
 SECOND = timedelta(seconds=1)

@@ -8,8 +8,8 @@ from typing import Any
 from uuid import UUID
 
 from recruiter.clock import SystemClock
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
 from tests.simulator.client import Client
 from tests.simulator.hub import Hub, Threads, Turn
 from tests.simulator.server import Server

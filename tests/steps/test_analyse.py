@@ -22,9 +22,9 @@ from recruiter.steps.clean import COUNTS_KEPT, clean_counts
 from recruiter.store import outcomes
 from recruiter.store.codec import Document, job_document
 from recruiter.store.collections import statistics
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
 from recruiter.store.outcomes import OutcomeBatch
-from recruiter.store.target import Target
 from recruiter.views.analytics import analyse
 from tests.samples import a_job, hold, insert, on_the_roster
 

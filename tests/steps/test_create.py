@@ -27,8 +27,8 @@ from recruiter.errors import InvalidArguments, InvalidJob, JobExists, JobTooLarg
 from recruiter.steps.settle import settle
 from recruiter.store.codec import LARGEST_JOB
 from recruiter.store.collections.creations import content_id
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
 from tests.samples import Parcel, a_job, done, give, hold, places
 
 UTC_NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)

@@ -23,8 +23,8 @@ from recruiter.domain.state import Why
 from recruiter.embedded import EmbeddedServer
 from recruiter.store.codec import archived_document, job_document
 from recruiter.store.collections import archived
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
 from tests.samples import a_job, insert, on_the_roster
 
 OK, NOTE, PROBLEM = Level.OK, Level.NOTE, Level.PROBLEM

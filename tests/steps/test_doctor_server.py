@@ -18,9 +18,9 @@ from recruiter.doctor.server import judge_disk, judge_oplog
 from recruiter.embedded import EmbeddedReplicaSet, EmbeddedServer
 from recruiter.errors import StoreUnreachable
 from recruiter.store import server as admin
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
 from recruiter.store.server import Disk, Oplog
-from recruiter.store.target import Target
 from tests.conftest import eventually
 from tests.guarded import ROOT, GuardedServer
 from tests.steps.test_doctor import Ward

@@ -16,8 +16,8 @@ from recruiter.errors import InvalidArguments, InvalidName, JobExists, JobTooLar
 from recruiter.results import JobHandle
 from recruiter.steps.enqueue import LARGEST_BATCH, Enqueuer
 from recruiter.store.codec import LARGEST_JOB, encode_job
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
 from tests.commands import Recorder, recorded
 from tests.samples import a_job, document
 

@@ -30,11 +30,11 @@ def told(recruiter: Recruiter, job: Job, raw: object) -> str:
     [
         (Why.TRIED_TOO_MANY_TIMES, {"attempts": 2}, "after 3 attempts; its retry policy allows no more"),
         (Why.NON_RETRIABLE_EXCEPTION, {}, "after 1 attempt, with an error that its retry policy does not retry"),
-        (Why.NOT_SCHEDULED_BY_RETRY_POLICY, {}, "after 1 attempt; nothing says that it should be tried again"),
+        (Why.NOT_SCHEDULED_BY_RETRY_POLICY, {}, "after 1 attempt; it has no retry policy"),
         (
             Why.NOT_SCHEDULED_BY_RETRY_POLICY,
             {"retry_policy": {"class": "Mine", "parameters": {}}},
-            "after 1 attempt; its retry policy says no",
+            "after 1 attempt; its retry policy decided so",
         ),
         (Why.POLICY_FAILED, {}, "after 1 attempt; its retry policy could not decide"),
         ("gave-up", {}, "after 1 attempt, 'gave-up'"),
@@ -70,7 +70,7 @@ def test_of_one_that_crashed(recruiter: Recruiter) -> None:
         document, recruiter.policies, worker="w1", started_at=NOW, at=AT, message="killed by SIGKILL"
     )
     sentence = told(recruiter, job, raw)
-    wanted = "failed at 2030-01-01 13:00:00 UTC, after its process died 3 times under it: killed by SIGKILL"
+    wanted = "failed at 2030-01-01 13:00:00 UTC, after its process died 3 times while it ran: killed by SIGKILL"
     assert sentence == wanted
 
 
@@ -80,7 +80,8 @@ def test_of_one_that_was_lost(recruiter: Recruiter) -> None:
         job_document(job), recruiter.policies, worker="w1", started_at=NOW, at=AT, message="killed by SIGKILL"
     )
     assert told(recruiter, job, raw) == (
-        "was lost at 2030-01-01 13:00:00 UTC: it must not run twice, and its process died under it (killed by SIGKILL)"
+        "was lost at 2030-01-01 13:00:00 UTC: its process died while it ran, and it must not run twice "
+        "(killed by SIGKILL)"
     )
 
 

@@ -11,8 +11,8 @@ from recruiter import Recruiter
 from recruiter.clock import SystemClock
 from recruiter.errors import SettingsError
 from recruiter.steps.assign import assign
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
 from tests.commands import Recorder
 from tests.samples import on_the_roster
 

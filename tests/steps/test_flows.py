@@ -91,7 +91,7 @@ class TestStarting:
         with pytest.raises(InvalidFlow, match="not for 'fetch'"):
             add(flow, "a", after=["fetch"])
         flow.add("merge", [foreign.result])
-        with pytest.raises(InvalidFlow, match="no step of this flow"):
+        with pytest.raises(InvalidFlow, match="not a step of this flow"):
             flow.start()
         with pytest.raises(InvalidFlow, match="no steps"):
             stage.recruiter.flow("empty").start()
@@ -488,7 +488,7 @@ class TestAdding:
         handle = flow.start()
         stranger: Step[None] = Step(handle.id, ObjectId(), "say")
 
-        with pytest.raises(InvalidFlow, match="is no step of flow"):
+        with pytest.raises(InvalidFlow, match="is not a step of flow"):
             add(handle, "b", after=stranger)
         with pytest.raises(FlowNotFound):
             add(FlowHandle(stage.recruiter, ObjectId()), "b")

@@ -15,8 +15,8 @@ from recruiter.steps.assign import assign
 from recruiter.steps.lead import Leadership
 from recruiter.store.codec import job_document
 from recruiter.store.collections.leases import Lease
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
 from tests.samples import NOW, a_job, insert, on_the_roster
 
 LEASE = 5.0

@@ -150,7 +150,7 @@ class TestKeys:
         recruiter.run(recruiter.task(charge))
 
         assert recruiter.handle(job.id).result(timeout=5) == f"7 paid with {SECRET}"
-        with pytest.raises(PayloadSealed, match="the key 'new', which this process has not got"):
+        with pytest.raises(PayloadSealed, match="the key 'new', which this process does not have"):
             before.handle(job.id).result(timeout=5)
         before.close()
 

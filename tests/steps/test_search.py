@@ -19,8 +19,8 @@ from recruiter.domain.state import State
 from recruiter.embedded import EmbeddedServer
 from recruiter.errors import InvalidFilter
 from recruiter.store.codec import encode
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
 from recruiter.views.search import FULL, ID, SHORT, Form, count, search
 from tests.crowd import EACH_WORD, ERRORS, MINUTE, fill, meant_by
 from tests.samples import NOW
@@ -254,7 +254,7 @@ class TestCursors:
         ["", "x", "!!!", "aGVsbG8", "é", "A" * 10_000, "AAAA", encode({"s": "ended"}).hex()],
     )
     def test_what_is_none_is_refused(self, crowd: Store, text: str) -> None:
-        with pytest.raises(InvalidFilter, match="is no cursor"):
+        with pytest.raises(InvalidFilter, match="is not a cursor"):
             search(crowd, JobFilter(), NOW, ID, limit=5, after=text)
 
     def test_one_of_another_filter_is_refused(self, crowd: Store) -> None:

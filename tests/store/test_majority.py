@@ -10,8 +10,8 @@ import pytest
 from pymongo import WriteConcern
 
 from recruiter.embedded import EmbeddedReplicaSet
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
 from tests.conftest import eventually
 from tests.samples import on_the_roster
 

@@ -15,8 +15,8 @@ from pymongo.errors import WriteError
 
 from recruiter.embedded import EmbeddedServer
 from recruiter.store.codec import job_document
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
 from tests.samples import NOW, a_job, insert, on_the_roster
 
 

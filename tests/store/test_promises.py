@@ -15,9 +15,9 @@ import pytest
 from recruiter.clock import SystemClock
 from recruiter.embedded import EmbeddedServer, find_mongod
 from recruiter.errors import InvalidTarget, NotAReplicaSet, StoreError, StoreRefused, StoreUnreachable
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
 from recruiter.store.outcomes import OutcomeBatch
-from recruiter.store.target import Target
 from tests.commands import Command, Recorder, recorded
 from tests.conftest import eventually
 from tests.samples import NOW, a_job, beat, done, insert, on_the_roster, running, to_retry

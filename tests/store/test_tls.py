@@ -15,8 +15,8 @@ import pytest
 
 from recruiter import Recruiter, StoreError
 from recruiter.embedded import EmbeddedServer
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
 from tests.applications import jobs
 from tests.conftest import Starter
 

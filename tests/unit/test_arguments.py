@@ -186,7 +186,7 @@ class TestUnbinding:
             (["a", "b", 3], "too many"),
             ({"to": 5}, "to: expected str, got 5"),
             ({"to": {"$gt": ""}}, "to: expected str"),
-            ({"to": {"__recruiter__": "eval", "value": "1"}}, "to: .*'eval' is no kind of value"),
+            ({"to": {"__recruiter__": "eval", "value": "1"}}, "to: .*'eval' is not a kind of value"),
             ({"to": {"__recruiter__": "date", "value": []}}, "to: .* is not a date"),
             ({"to": "a", "copies": "many"}, "copies: expected int"),
             (5, "a document or a list"),

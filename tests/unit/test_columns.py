@@ -6,8 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from recruiter.cli.columns import Column, table_of
-from recruiter.cli.output import as_text
+from recruiter.cli.output import Column, as_text, table_of
 
 COLUMNS = (
     Column("id", fair=10, whole=True),
@@ -24,7 +23,7 @@ ROWS: list[dict[str, Any]] = [
 def drawn(width: int, columns: tuple[Column | str, ...] = COLUMNS) -> list[str]:
     console = Console(width=width, highlight=False, force_terminal=False, color_system=None)
     with console.capture() as captured:
-        console.print(table_of(ROWS, columns, width, as_text))
+        console.print(table_of(ROWS, columns, width))
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
@@ -69,7 +68,7 @@ def test_nothing_is_taken_for_markup_or_obeyed() -> None:
     rows = [{"id": "[red]x[/red]", "task": "\x1b[2J\r\x07é\n"}]
     console = Console(width=100, color_system=None)
     with console.capture() as captured:
-        console.print(table_of(rows, ("id", "task"), 100, as_text))
+        console.print(table_of(rows, ("id", "task"), 100))
 
     assert r"[red]x[/red]  \x1b[2J\r\x07é" in captured.get()
     assert as_text("a\tb\nc") == "a\\tb\\nc"

@@ -7,7 +7,7 @@ import random
 import pytest
 from bson import ObjectId
 
-from recruiter.domain.flow.graph import in_order, layers
+from recruiter.domain.flow.graph import FOLDED, branches, in_order, layers
 from recruiter.domain.flow.step import (
     FlowState,
     FlowStep,
@@ -19,7 +19,6 @@ from recruiter.domain.flow.step import (
     outcome,
     verdict,
 )
-from recruiter.domain.flow.tree import FOLDED, branches
 from recruiter.domain.job import JobId
 from recruiter.errors import InvalidFlow
 
@@ -55,7 +54,7 @@ class TestGraph:
             in_order({"a": ["a"]}, str)
 
     def test_an_unknown_step_is_refused(self) -> None:
-        with pytest.raises(InvalidFlow, match="'b', which is no step"):
+        with pytest.raises(InvalidFlow, match="'b', which is not a step"):
             in_order({"a": ["b"]})
 
     def test_layers_by_depth(self) -> None:

@@ -14,17 +14,8 @@ from recruiter.domain.lane import Lane
 from recruiter.domain.planning.hosts import Place, Spot
 from recruiter.domain.planning.limits import AtLimit, AtRate, FleetBusy, KeptFor, Limit, Rate
 from recruiter.domain.planning.needs import Needs
-from recruiter.domain.planning.pack import (
-    AssignedJob,
-    Candidate,
-    HostsBusy,
-    NeverFits,
-    NoWorker,
-    Packing,
-    SlotsBusy,
-    WaitsAlone,
-    pack,
-)
+from recruiter.domain.planning.pack import AssignedJob, Candidate, Packing, pack
+from recruiter.domain.planning.reasons import HostsBusy, NeverFits, NoWorker, SlotsBusy, WaitsAlone
 from tests.samples import NOW
 
 SECOND = timedelta(seconds=1)
@@ -553,7 +544,7 @@ def test_sentences() -> None:
         "no worker serves task t of group g",
         "no slot is free where it could run (the one worker that serves it)",
         "no slot is free where it could run (the 3 workers that serve it)",
-        "needs 4 GiB of mem; on h1, where least is lacking, 1 GiB are free",
+        "needs 4 GiB of mem; h1 comes closest, with 1 GiB free",
         "needs 2 of gpu, and no host that serves it has more than 1",
         "runs alone, because it may have killed its worker: it waits until worker w1 is empty",
         "runs alone, because it may have killed its worker: it waits until a worker is empty",

@@ -6,7 +6,7 @@ import pytest
 
 from recruiter.domain.text import mask
 from recruiter.errors import InvalidTarget
-from recruiter.store.target import Target
+from recruiter.store.connection import Target
 
 SECRET = "hunter2"
 

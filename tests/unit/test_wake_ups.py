@@ -15,8 +15,8 @@ from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, WakeUps
 from recruiter.settings import Settings
 from recruiter.store.codec import encode, job_document
 from recruiter.store.collections.roster import Holding
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
 from tests.samples import NOW, a_job
 
 

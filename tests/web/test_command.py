@@ -15,7 +15,7 @@ from tests.conftest import Starter, eventually
 
 def test_web_serves_the_console_and_only_shows(start: Starter) -> None:
     process = start("web", "--port", "0")
-    process.says("read-only (--actions lets it act)")
+    process.says("read-only (--actions allows actions)")
     (address,) = re.findall(r"http://127\.0\.0\.1:\d+/", process.log)
     assert "No recruiter leads" in httpx.get(address).text
     assert httpx.post(f"{address}api/actions", json={"verb": "block-starts"}).status_code == 403

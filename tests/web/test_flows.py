@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recruiter import FlowHandle, Recruiter
-from recruiter.web.graph import FOLDED, MOST, drawn
-from recruiter.web.views import FlowStepRow
+from recruiter.web.flows import FOLDED, MOST, FlowStepRow, drawn
 from tests.flows import Stage
 from tests.web.conftest import Consoles
 

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recruiter.domain.job import ArchivedJob, Execution, Job
-from recruiter.web import figures, timeline, traces
+from recruiter.web import figures, timeline
 from recruiter.web.redaction import HIDDEN, Redaction
-from recruiter.web.views import Amount, Part
+from recruiter.web.timeline import Part
+from recruiter.web.views import Amount
 
 NOW = datetime(2026, 11, 17, 3, 0, tzinfo=UTC)
 VALUES = st.recursive(
@@ -153,12 +154,12 @@ ConnectionError: no answer
 """
 
     def test_frames_of_libraries_are_folded_and_nothing_is_lost(self) -> None:
-        pieces = traces.pieces(self.TRACE)
+        pieces = figures.pieces(self.TRACE)
         assert [piece.frames for piece in pieces] == [0, 2, 0]
         assert "shop/mail.py" in pieces[-1].text
         assert "\n".join(piece.text for piece in pieces) == self.TRACE.rstrip("\n")
 
     @given(st.text())
     def test_whatever_is_written_there_is_shown(self, text: str) -> None:
-        joined = "\n".join(piece.text for piece in traces.pieces(text))
+        joined = "\n".join(piece.text for piece in figures.pieces(text))
         assert joined == text.removesuffix("\n")

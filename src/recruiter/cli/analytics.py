@@ -11,9 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from recruiter.cli import options as given
-from recruiter.cli.columns import Column, number, seconds, sparkline, table_of
 from recruiter.cli.options import recruiter_on
-from recruiter.cli.output import Output, as_text, console, say_json, write
+from recruiter.cli.output import Column, Output, console, number, say_json, seconds, sparkline, table_of, write
 from recruiter.domain.duration import humanize
 from recruiter.domain.state import State
 from recruiter.domain.statistics import MINUTE, Analytics, Flow, Queue, Times
@@ -103,7 +102,7 @@ def _facts(facts: Mapping[str, str]) -> Table:
 def _counts(counts: Mapping[str, Mapping[str, int]], by: By, width: int) -> Table:
     rows = [{by: name, **{state.value: number(of.get(state, 0)) for state in State}} for name, of in counts.items()]
     columns = [Column(by, fair=14), *(Column(state.value, right=True) for state in State)]
-    return table_of(rows, columns, width, as_text)
+    return table_of(rows, columns, width)
 
 
 def _parts(told: Analytics, by: By) -> list[tuple[str, Queue | None, Flow | None]]:
@@ -128,7 +127,7 @@ def _table(parts: list[tuple[str, Queue | None, Flow | None]], by: By, width: in
         Column("time_p95", right=True, rank=1, title="p95"),
     ]
     rows = [{"name": name, **_waiting(queue, waiting), **_flow(flow)} for name, queue, flow in parts]
-    return table_of(rows, columns, width, as_text)
+    return table_of(rows, columns, width)
 
 
 def _waiting(queue: Queue | None, names: Sequence[str]) -> dict[str, str]:

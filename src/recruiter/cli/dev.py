@@ -1,33 +1,57 @@
-"""`recruiter dev`: everything in one command, on a private MongoDB."""
+"""`recruiter dev`, `recruiter shell` and `recruiter init`: the commands for development.
+
+`dev` starts everything on a private MongoDB. It watches the files of the application and starts its processes again
+when one changes. The new code is loaded first in a process of its own. If it cannot be loaded, the old code goes on.
+"""
 
 from __future__ import annotations
 
+import code
+import importlib
+import importlib.util
 import os
+import re
 import socket
-from collections.abc import Callable, Iterator, Sequence
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 from rich.text import Text
 
+from recruiter.app import Recruiter
+from recruiter.application import Application, load_application
+from recruiter.cli import options as given
 from recruiter.cli.options import settings_from
-from recruiter.cli.output import console, write
-from recruiter.cli.reload import MISSING, Reloader, folder_of, is_installed
+from recruiter.cli.output import console, say, write
 from recruiter.cli.start import run_fleet
 from recruiter.cli.web import beside
 from recruiter.domain.text import plural
 from recruiter.embedded import EmbeddedServer
+from recruiter.errors import SettingsError
 from recruiter.processes.fleet import Fleet
 from recruiter.processes.loop import Stop
 from recruiter.processes.worker.child_pool import ForkServer
 from recruiter.settings import Settings
-from recruiter.store.target import DEFAULT_DATABASE, Target
+from recruiter.store.connection import DEFAULT_DATABASE, Target
 
 _FOLDER = Path(".recruiter") / "mongodb"
 _USUAL_PORT = 27017
+_SUFFIX = ".template"
+_NAME = "PROJECT"
+"""In the templates of `recruiter init`, which are in `project/`."""
+_MISSING = "files are not watched; to reload them when they change: pip install 'recruiter[reload]'"
+_LOAD = "import sys; from recruiter.application import load_application; load_application(sys.argv[1])"
+_LAST_LINES = 12
 
 
 def dev(
@@ -70,6 +94,13 @@ def dev(
     watched = _Watched(reload and file is not None, watch or [])
     if target is not None:
         return _run(_Said(target, file, processes), stop, web, watched)
+    with _private_server(folder, file, mongod) as uri:
+        return _run(_Said(uri, file, processes), stop, web, watched)
+
+
+@contextmanager
+def _private_server(folder: Path, file: str | None, mongod: str | None) -> Iterator[str]:
+    """A MongoDB for this command; gives the address of the application's database on it."""
     port = _USUAL_PORT if _is_free(_USUAL_PORT) else None
     database = _database_of(file)
     server = EmbeddedServer(folder.absolute(), port=port, binary=mongod)
@@ -78,7 +109,7 @@ def dev(
     if f":{_USUAL_PORT}" not in uri:
         _say(f"port {_USUAL_PORT} is taken; in other terminals:  export RECRUITER_TARGET='{uri}'")
     try:
-        return _run(_Said(uri, file, processes), stop, web, watched)
+        yield uri
     finally:
         server.stop()
 
@@ -112,7 +143,7 @@ class _Watched:
         if not self.wanted or bootstrap is None:
             yield lambda _fleet: None
         elif not is_installed():
-            _say(MISSING)
+            _say(_MISSING)
             yield lambda _fleet: None
         else:
             reloader = Reloader(bootstrap, [folder_of(bootstrap), *self.folders], _say)
@@ -135,3 +166,191 @@ class _Said:
 def _is_free(port: int) -> bool:
     with closing(socket.socket()) as probe:
         return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def is_installed() -> bool:
+    """Whether the extra is there."""
+    return importlib.util.find_spec("watchfiles") is not None
+
+
+def folder_of(bootstrap: str) -> Path:
+    """Where the files of an application are: the folder of its file, or for a module the working directory."""
+    place = bootstrap.partition(":")[0] if not Path(bootstrap).exists() else bootstrap
+    return Path(place).resolve().parent if place.endswith(".py") else Path.cwd()
+
+
+class Reloader:
+    """Collects changes of Python files, in a thread, until the fleet asks for them."""
+
+    def __init__(self, bootstrap: str, folders: Iterable[Path], say: Callable[[str], None]) -> None:
+        self._bootstrap = bootstrap
+        self._folders = [str(folder) for folder in folders]
+        self._say = say
+        self._changed: set[str] = set()
+        self._lock = threading.Lock()
+        self._end = threading.Event()
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """While this block runs."""
+        # Imported here, because the extra may not be installed.
+        watchfiles = import_module("watchfiles")
+        watched = watchfiles.watch(*self._folders, watch_filter=watchfiles.PythonFilter(), stop_event=self._end)
+        thread = threading.Thread(target=self._collect, args=(watched,), name="reload", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._end.set()
+            thread.join(timeout=10)
+
+    def _collect(self, watched: Iterable[set[tuple[int, str]]]) -> None:
+        for changes in watched:
+            with self._lock:
+                self._changed.update(path for _, path in changes)
+
+    def take(self) -> list[str]:
+        """The files that have changed since the last call, as a person names them."""
+        with self._lock:
+            changed, self._changed = self._changed, set()
+        return sorted(os.path.relpath(path) for path in changed)
+
+    def reload(self, fleet: Fleet) -> None:
+        """To be called again and again; reloads the fleet if a file has changed and the application can be loaded."""
+        changed = self.take()
+        if not changed:
+            return
+        files = ", ".join(changed[:3]) + (f" and {plural(len(changed) - 3, 'more file')}" if len(changed) > 3 else "")
+        trace = _error_of(self._bootstrap)
+        if trace is not None:
+            self._say(f"{files} changed, and the application cannot be loaded; the old code goes on:\n{trace}")
+            return
+        self._say(f"{files} changed: reloading; jobs that run finish with the old code")
+        fleet.reload(lambda: self._say(f"reloaded {files}; the next jobs run the new code"))
+
+
+def _error_of(bootstrap: str) -> str | None:
+    """Loads the application in a process of its own; the end of the traceback if that fails."""
+    ended = subprocess.run(
+        [sys.executable, "-c", _LOAD, bootstrap], capture_output=True, text=True, check=False, process_group=0
+    )
+    return None if ended.returncode == 0 else "\n".join(ended.stderr.splitlines()[-_LAST_LINES:])
+
+
+# -- shell -------------------------------------------------------------------------------------------------------------
+
+
+def shell(
+    file: str | None = None,
+    /,
+    *,
+    execute: str | None = None,
+    common: given.ApplicationOptions = given.ApplicationOptions(),
+) -> int:
+    """A Python shell with the names of the application and `recruiter`, connected to the MongoDB that you name.
+
+    Parameters
+    ----------
+    file
+        Your application: FILE.py or MODULE; add :NAME if it has several Recruiters.
+    execute
+        Run this statement and end.
+    """
+    settings = settings_from(common)
+    application = load_application(file or settings.bootstrap)
+    if "target" in settings.model_fields_set:
+        application.point_at(settings.target)
+    recruiter = _recruiter(application, settings.target)
+    names = _names(application, recruiter)
+    if execute is not None:
+        return _run_statement(execute, names)
+    if sys.stdin.isatty():
+        _complete(names)
+    code.interact(banner=_banner(application, recruiter), local=names, exitmsg="")
+    return 0
+
+
+def _recruiter(application: Application, target: str) -> Recruiter:
+    owners = [owner for owner in application.owners if isinstance(owner, Recruiter)]
+    return owners[0] if owners else Recruiter(target)
+
+
+def _names(application: Application, recruiter: Recruiter) -> dict[str, Any]:
+    """The public names of the application, as if they had been typed here."""
+    own = vars(application.module) if application.module is not None else {}
+    public = {name: value for name, value in own.items() if not name.startswith("_")}
+    return {"__name__": "__console__", "recruiter": recruiter, **public}
+
+
+def _banner(application: Application, recruiter: Recruiter) -> str:
+    tasks = ", ".join(sorted(application.registry.own_names)) or "none"
+    return f"Recruiter on {recruiter.target}. Tasks: {tasks}. `recruiter` is the application; Ctrl-D ends."
+
+
+def _run_statement(statement: str, names: dict[str, Any]) -> int:
+    """Like a line that is typed: the value of an expression is printed. Exit code 1 if it raises."""
+    try:
+        exec(compile(f"{statement}\n", "<execute>", "single"), names)
+    except Exception:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _complete(names: Mapping[str, Any]) -> None:
+    """Completes names with the Tab key, where Python was built with readline."""
+    try:
+        readline = importlib.import_module("readline")
+    except ImportError:
+        return
+    rlcompleter = importlib.import_module("rlcompleter")
+    readline.set_completer(rlcompleter.Completer(dict(names)).complete)
+    readline.parse_and_bind("tab: complete")
+
+
+# -- init --------------------------------------------------------------------------------------------------------------
+
+
+def init(folder: Path = Path(), /, *, name: str | None = None) -> None:
+    """Writes a small project that works: an application, its test, and files to deploy it.
+
+    Parameters
+    ----------
+    folder
+        Where to write it (default: here). No file that exists is changed.
+    name
+        The name of the project and of its database (default: the name of the folder).
+    """
+    project = name or _name_of(folder)
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", project):
+        raise SettingsError(
+            f"{project!r} cannot be the name of a database and a service; give a --name such as my_shop"
+        )
+    written = {folder / path.replace(_NAME, project): text.replace(_NAME, project) for path, text in _templates()}
+    existing = sorted(str(path) for path in written if path.exists())
+    if existing:
+        raise SettingsError(f"these files exist already, and nothing was written: {', '.join(existing)}")
+    for path, text in written.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        say(f"wrote {path}")
+    where = "" if folder == Path() else f" in {folder}"
+    say(f"{plural(len(written), 'file')}. Next{where}: pip install -r requirements.txt, pytest, recruiter dev")
+
+
+def _name_of(folder: Path) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", folder.resolve().name.lower()).strip("_")
+
+
+def _templates() -> Iterator[tuple[str, str]]:
+    """Each file of the project: its path in the folder, and its text."""
+    for path, template in _files(files("recruiter.cli") / "project", ""):
+        yield path.removesuffix(_SUFFIX).replace("gitignore", ".gitignore"), template.read_text(encoding="utf-8")
+
+
+def _files(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
+    for each in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if each.is_dir():
+            yield from _files(each, f"{prefix}{each.name}/")
+        elif each.name.endswith(_SUFFIX):
+            yield f"{prefix}{each.name}", each

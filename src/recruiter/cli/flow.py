@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Any
 
-from cyclopts import App, Parameter
+from cyclopts import App
 from rich.text import Text
 
 from recruiter.cli import options as given
-from recruiter.cli.columns import Column
-from recruiter.cli.options import recruiter_on
-from recruiter.cli.output import Output, as_text, ask, console, say, say_json, show, write
-from recruiter.domain.flow.tree import Branch, branches
+from recruiter.cli.options import Yes, recruiter_on
+from recruiter.cli.output import Column, Output, as_text, ask, console, say, say_json, show, write
+from recruiter.domain.flow.graph import Branch, branches
 from recruiter.domain.job import JobId
 from recruiter.views.flows import FlowReport, StepReport
 
 app = App(name="flow", help="List and control flows: jobs that wait for others.")
 
-Yes = Annotated[bool, Parameter(negative=(), help="Do not ask for confirmation.")]
 _COLUMNS = (
     Column("id", fair=24, whole=True),
     Column("name", fair=20),

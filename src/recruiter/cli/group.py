@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 
 from recruiter.cli import options as given
-from recruiter.cli.columns import Column
-from recruiter.cli.options import noting_new_names, recruiter_on
-from recruiter.cli.output import Output, say, show
+from recruiter.cli.options import Flag, noting_new_names, recruiter_on
+from recruiter.cli.output import Column, Output, say, show
+from recruiter.domain.text import remark
 from recruiter.errors import SettingsError
 
 _COLUMNS = (
@@ -35,7 +35,7 @@ def list_(*, common: given.TargetOptions = given.TargetOptions(), output: Output
         for group, count in sorted(jobs.items()):
             pause = rules.pauses(group)
             serving = sum(1 for worker in workers if worker.groups is None or group in worker.groups)
-            told = f"paused by {pause.by or 'somebody'}: {pause.reason or 'no reason given'}" if pause else "active"
+            told = f"paused by {remark(pause.by, pause.reason)}" if pause else "active"
             told += f", shared by {rules.fair[group].by}" if group in rules.fair else ""
             rows.append({"group": group, "jobs": count, "workers": serving, "state": told})
         show(rows, _COLUMNS, output, empty="No group has jobs.")
@@ -90,7 +90,7 @@ def fair(
     *,
     by: Literal["owner", "key"] = "owner",
     weight: Annotated[list[str] | None, Parameter(negative=())] = None,
-    off: Annotated[bool, Parameter(negative=())] = False,
+    off: Flag = False,
     common: given.TargetOptions = given.TargetOptions(),
 ) -> None:
     """Shares a group fairly: its jobs take turns by owner or key, so that no tenant holds up another.
@@ -98,11 +98,11 @@ def fair(
     Parameters
     ----------
     by
-        What makes a tenant.
+        Whether a tenant is an owner or a key.
     weight
         TENANT=NUMBER: a tenant that gets more turns than others, which have 1; may be given several times.
     off
-        Not any more: by priority and time again.
+        Stop sharing: its jobs run by priority and time again.
     """
     with recruiter_on(common) as recruiter:
         if off:

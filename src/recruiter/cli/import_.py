@@ -11,14 +11,13 @@ from cyclopts import Parameter
 
 from recruiter.app import Recruiter
 from recruiter.cli import options as given
-from recruiter.cli.options import recruiter_on
+from recruiter.cli.options import Flag, recruiter_on
 from recruiter.cli.output import Output, say, say_json, show
-from recruiter.domain.migration import agenda, apscheduler, recruiter_php
-from recruiter.domain.migration.moved import Moved, MovedJob, MovedScheduler, NotMoved
+from recruiter.domain.migration import Moved, MovedJob, MovedScheduler, NotMoved, agenda, apscheduler, recruiter_php
 from recruiter.domain.text import plural
 from recruiter.errors import JobExists, RecruiterError, SettingsError, StoreError
-from recruiter.store.foreign import documents
-from recruiter.store.target import Target
+from recruiter.store.connection import Target
+from recruiter.store.database import foreign_documents
 
 Source = Literal["agenda", "recruiter-php", "apscheduler"]
 Translate = Callable[[Mapping[str, Any], Mapping[str, str], str], Moved]
@@ -45,7 +44,7 @@ def import_(
     origin: str,
     /,
     *,
-    dry_run: Annotated[bool, Parameter(negative=())] = False,
+    dry_run: Flag = False,
     rename: Annotated[list[str] | None, Parameter(negative=())] = None,
     collection: Annotated[list[str] | None, Parameter(negative=())] = None,
     common: given.TargetOptions = given.TargetOptions(),
@@ -53,30 +52,30 @@ def import_(
 ) -> int:
     """Copies waiting jobs and schedules of Agenda, Recruiter for PHP or APScheduler 3 into this database.
 
-    Stop the other program first. Its documents are left as they are. Importing again makes nothing twice.
+    Stop the other program first. Its documents are not changed. Importing again makes no job twice.
 
     Parameters
     ----------
     source
-        The program that they are of.
+        The program to import from.
     origin
         Where its documents are: mongodb://host/database.
     dry_run
-        Say what would be done, and store nothing.
+        Show what would be imported, and store nothing.
     rename
-        The task of ours for a name there, as OLD=NEW; may be repeated.
+        The task NEW for jobs that are called OLD there, as OLD=NEW; may be repeated.
     collection
-        Its collection, if it is not the usual one; may be repeated.
+        The collection to read, if it is not the usual one; may be repeated.
     """
     translate, usual = _SOURCES[source]
     renamed, target = _renamed(rename or []), Target.parse(origin)
     with recruiter_on(common) as recruiter:
         recruiter.prepares = not dry_run
         if target.uri == recruiter.target.uri:
-            raise SettingsError("the jobs to import and --target are one database; import into another one")
+            raise SettingsError("the jobs to import are in the database of --target; import into another database")
         lines = []
         for name in collection or usual:
-            for document in documents(target, name):
+            for document in foreign_documents(target, name):
                 lines.append(_done(recruiter, translate(document, renamed, name), dry_run))
     return _report(lines, dry_run, output)
 

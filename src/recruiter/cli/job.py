@@ -12,10 +12,9 @@ from cyclopts import App, Parameter
 from recruiter.app import Recruiter
 from recruiter.cli import options as given
 from recruiter.cli.bulk import Action, OnDone, act, looking
-from recruiter.cli.job_page import draw
-from recruiter.cli.options import FilterOptions, recruiter_on
+from recruiter.cli.options import FilterOptions, Flag, Yes, recruiter_on
 from recruiter.cli.output import Output, say, say_json, show
-from recruiter.cli.records import COLUMNS, full_record, record, row
+from recruiter.cli.records import COLUMNS, draw, full_record, record, row
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.search.filter import JobFilter
@@ -27,9 +26,7 @@ from recruiter.views.explain import waiting_reasons
 
 app = App(name="job", help="Find jobs, look at them, cancel, recover and remove them.")
 
-Yes = Annotated[bool, Parameter(negative=(), help="Do not ask for confirmation.")]
 Everything = Annotated[bool, Parameter(negative=(), help="Select all jobs; without ids and filters.")]
-Flag = Annotated[bool, Parameter(negative=())]
 
 
 @app.command(name="list")
@@ -191,7 +188,7 @@ def signal(
     try:
         value = None if data is None else json.loads(data)
     except ValueError as error:
-        raise SettingsError(f"--data is no JSON: {error}") from None
+        raise SettingsError(f"--data is not valid JSON: {error}") from None
     with recruiter_on(common) as recruiter:
         recruiter.signal(id, name, value)
         say(f"job {id} was sent the signal {name!r}")
@@ -295,5 +292,5 @@ def _date(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise SettingsError(f"{text!r} is no date; write 2030-12-01T22:18:00Z") from None
+        raise SettingsError(f"{text!r} is not a date; write 2030-12-01T22:18:00Z") from None
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

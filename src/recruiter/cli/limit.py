@@ -9,9 +9,8 @@ from typing import Any
 from cyclopts import App
 
 from recruiter.cli import options as given
-from recruiter.cli.columns import Column
 from recruiter.cli.options import noting_new_names, recruiter_on
-from recruiter.cli.output import Output, say, show
+from recruiter.cli.output import Column, Output, say, show
 from recruiter.domain.planning.limits import Limit
 from recruiter.store.collections.limits import Rules
 
@@ -27,7 +26,7 @@ _RESOURCES = (
     *(Column(name, right=True) for name in ("limit", "used", "available")),
 )
 
-app = App(name="limit", help="Limit how many jobs run at once, or start per time.")
+app = App(name="limit", help="Limit how many jobs run at once, or start in a period.")
 
 
 @app.command(name="list")
@@ -60,7 +59,7 @@ def set_(
     subject
         task:NAME, group:NAME, key:KIND (each key separately) or resource:NAME (the whole fleet).
     at_once
-        How many jobs at once; of a resource, how much of it.
+        How many jobs may run at once; for a resource, how much of it may be in use.
     count
         How many may start in the time that --per says.
     per
@@ -84,7 +83,7 @@ def remove(subject: str, /, *, common: given.TargetOptions = given.TargetOptions
     with recruiter_on(common) as recruiter:
         recruiter.controls.remove_limit(subject)
         declared = recruiter.controls.rules().declared.get(subject)
-        again = f"has the limit again that the application declares: {_told(declared)}" if declared is not None else ""
+        again = f"has the limit of the application again: {_told(declared)}" if declared is not None else ""
         say(f"{subject} {again or 'has no limit any more'}")
 
 

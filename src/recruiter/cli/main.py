@@ -10,20 +10,20 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
 from cyclopts import App, CycloptsError
 
-from recruiter.cli.output import console, exit_code, print_error, say, write_anything
+from recruiter import __version__
+from recruiter.cli.output import console, exit_code, print_error, say, write_anything, write_script
 from recruiter.domain.text import mask, said_by
 from recruiter.errors import RecruiterError
-from recruiter.version import VERSION
 
 app = App(
     name="recruiter",
     help="The job queue and scheduler for Python people who already run MongoDB.",
     help_epilogue="With `--debug`, or RECRUITER_LOG_LEVEL=debug, an unexpected error shows its traceback.",
-    version=VERSION,
+    version=__version__,
 )
 
 COMMANDS: Final = {
@@ -33,7 +33,7 @@ COMMANDS: Final = {
     "flow": ("flow:app", "List and control flows: jobs that wait for others."),
     "worker": ("worker:app", "List workers, drain them, resume them."),
     "group": ("group:app", "List groups of jobs, pause and resume them, share them fairly."),
-    "limit": ("limit:app", "Limit how many jobs run at once, or start per time."),
+    "limit": ("limit:app", "Limit how many jobs run at once, or start in a period."),
     "analytics": (
         "analytics:analytics",
         "Counts waiting, running and recently ended jobs, with how late they started and how long they took.",
@@ -48,10 +48,10 @@ COMMANDS: Final = {
         "It listens on this machine only and is read-only. RECRUITER_WEB_USERS=ada:secret,bob:other sets the users.",
     ),
     "metrics": (
-        "metrics:metrics",
+        "web:metrics",
         "Metrics for Prometheus at /metrics: jobs, workers, leader, limits and schedules of the whole fleet.\n\n"
-        "MongoDB is read when somebody scrapes, and at most every five seconds. Run one for a database. With "
-        "RECRUITER_METRICS_TOKEN set, a scraper must say it (`Authorization: Bearer`).",
+        "Each scrape reads MongoDB, at most every five seconds. Run one of these for each database. If "
+        "RECRUITER_METRICS_TOKEN is set, scrapers must send it (`Authorization: Bearer`).",
     ),
     "dev": (
         "dev:dev",
@@ -64,21 +64,21 @@ COMMANDS: Final = {
         "Checks MongoDB, the fleet and the waiting jobs, and says what to do. Exit code 1 if there is a problem.",
     ),
     "health": (
-        "health:health_",
-        "Checks that MongoDB accepts writes and processes of this host are alive. Exit code 0, 1, or 4 without "
-        "MongoDB.",
+        "doctor:health_",
+        "Checks that MongoDB accepts writes and that processes of this host are alive. Exit code 0, 1, or 4 "
+        "without MongoDB.",
     ),
-    "init": ("init:init", "Writes a small project that works: an application, its test, and files to deploy it."),
+    "init": ("dev:init", "Writes a small project that works: an application, its test, and files to deploy it."),
     "shell": (
-        "shell:shell",
-        "A Python shell with the application loaded: its names, and `recruiter`, on the MongoDB that you name.",
+        "dev:shell",
+        "A Python shell with the names of the application and `recruiter`, connected to the MongoDB that you name.",
     ),
     "import": (
         "import_:import_",
         "Copies waiting jobs and schedules of Agenda, Recruiter for PHP or APScheduler 3 into this database.\n\n"
-        "Stop the other program first. Its documents are left as they are. Importing again makes nothing twice.",
+        "Stop the other program first. Its documents are not changed. Importing again makes no job twice.",
     ),
-    "completion": ("completion:completion", "Prints the completion script for a shell."),
+    "completion": ("main:completion", "Prints the completion script for a shell."),
     "prepare": (
         "doctor:prepare",
         "Creates the collections, indexes and validators. Processes do it too when they start, with enough rights.",
@@ -91,6 +91,17 @@ for _name, (_place, _help) in COMMANDS.items():
 
 
 _AS_EXIT_CODE: Final = "return_int_as_exit_code_else_zero"
+
+
+def completion(shell: Literal["bash", "zsh", "fish"], /) -> None:
+    """Prints the completion script for a shell.
+
+    Parameters
+    ----------
+    shell
+        The shell. For bash: recruiter completion bash > ~/.local/share/bash-completion/completions/recruiter
+    """
+    write_script(app.generate_completion(prog_name="recruiter", shell=shell))
 
 
 def main() -> None:

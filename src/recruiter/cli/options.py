@@ -18,6 +18,9 @@ from recruiter.domain.search.filter import FILTER_WORDS, FilterWord, JobFilter, 
 from recruiter.errors import InvalidFilter
 from recruiter.settings import CONFIG_VARIABLE, LogFormat, LogLevel, Settings
 
+Flag = Annotated[bool, Parameter(negative=())]
+Yes = Annotated[bool, Parameter(negative=(), help="Do not ask for confirmation.")]
+
 PATIENCE = 5.0
 """Seconds a command waits for a server before it says that there is none."""
 

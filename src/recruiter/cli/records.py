@@ -1,14 +1,24 @@
-"""Jobs as records for scripts, and as rows for people."""
+"""Jobs as records for scripts; as rows of a table, and one job on a page, for people."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from itertools import zip_longest
 from typing import Any
 
-from recruiter.cli.columns import Column, seconds
-from recruiter.domain.job import ArchivedJob, Job
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from recruiter.cli.output import Column, as_json, as_text, console, seconds, write
+from recruiter.domain.duration import humanize
+from recruiter.domain.job import ArchivedJob, Execution, Job
+from recruiter.domain.names import DEFAULT_METHOD
 from recruiter.domain.search.pages import JobSummary
 from recruiter.domain.state import State
+from recruiter.domain.text import remark
 from recruiter.store.payload import shown_payload
 
 COLUMNS = (
@@ -150,3 +160,188 @@ def brief(duration: timedelta) -> str:
     """Near enough: 2d 3h, 5m 12s, 8s."""
     whole = timedelta(seconds=max(0, int(duration.total_seconds())))
     return seconds(whole.total_seconds()).replace(".0 s", "s") if whole.total_seconds() >= 1 else "0s"
+
+
+_WIDE = 130
+"""From so many columns on, what it is and what happened stand side by side."""
+_COLOURS = {State.SUCCEEDED: "green", State.FAILED: "red", State.LOST: "red", State.RUNNING: "cyan"}
+
+
+def draw(job: Job, now: str, lines: int) -> None:
+    """Prints it; `now` says in words how it is, `lines` how much of the log is wanted, 0 for all."""
+    page = console()
+    write(page, Text(f"job {as_text(str(job.id))}", style="bold"), soft_wrap=True)
+    write(page, Padding(Text(as_text(now), style=_COLOURS.get(job.state, "yellow")), (0, 0, 0, 2)))
+    what, history = _section("what it is", _grid(_facts(job))), _section("what happened (UTC)", _grid(_history(job)))
+    if page.width >= _WIDE:
+        both = Table.grid(padding=(0, 6, 0, 0))
+        both.add_row(what, history)
+        write(page, both)
+    else:
+        write(page, what, history)
+    for title, text in _texts(job, lines, page.width - 2):
+        # Neither cut nor wrapped: a line of a trace or a document is to be copied as it is.
+        write(page, Text(f"\n{title}", style="bold"), Text(_indented(text)), soft_wrap=True)
+
+
+def _indented(text: str) -> str:
+    """Every line of it, so that none can look like one of ours."""
+    return "\n".join(f"  {line}" for line in text.splitlines())
+
+
+def _section(title: str, content: RenderableType) -> Group:
+    return Group(Text(f"\n{title}", style="bold"), Padding(content, (0, 0, 0, 2), expand=False))
+
+
+def _grid(rows: Iterator[tuple[str, Any]]) -> Table:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in rows:
+        if value not in (None, "", (), {}):
+            grid.add_row(Text(name), Text(as_text(value)))
+    return grid
+
+
+# -- what it is ------------------------------------------------------------------------------------------------------
+
+
+def _facts(job: Job) -> Iterator[tuple[str, Any]]:
+    cancelling = job.cancel is not None and not isinstance(job, ArchivedJob)
+    yield "state", f"{job.state.value}, being cancelled" if cancelling else job.state.value
+    if isinstance(job, ArchivedJob):
+        yield "why", job.why
+        yield "reason", job.reason
+    yield "held by", job.locked_by
+    yield "stage", f"{job.stage or ''} {job.progress:.0%}".strip() if job.status else None
+    yield "task", job.task if job.method == DEFAULT_METHOD else f"{job.task}, method {job.method}"
+    yield "group", job.group
+    yield "priority", job.priority or None
+    yield "tags", job.tags
+    yield "owner", job.owner
+    yield "urn", job.urn
+    yield "key", job.key
+    yield "needs", job.needs.described() if job.needs else None
+    yield "attempts", _attempts(job)
+    yield "retry", _policy(job.retry_policy)
+    yield "timeout", None if job.timeout is None else humanize(timedelta(seconds=job.timeout))
+    yield "guarantee", "at most once" if job.at_most_once else None
+    yield "runs alone", "it may have killed its worker" if job.suspect else None
+    yield "recovered from", _id(job.recovered_from)
+    yield "recovered as", _id(job.recovered_as) if isinstance(job, ArchivedJob) else None
+
+
+def _attempts(job: Job) -> str:
+    more = [(job.crashes, "took their process down"), (job.snoozes, "times it asked to be run later")]
+    return ", ".join([str(job.attempts), *(f"{number} {told}" for number, told in more if number)])
+
+
+def _policy(stored: Mapping[str, Any] | None) -> str | None:
+    """As it would be written: RetryManyTimes(3, 60) only ConnectionError."""
+    if stored is None:
+        return None
+    parameters = stored.get("parameters")
+    values = parameters.values() if isinstance(parameters, Mapping) else ()
+    only = f" only {as_text(stored['only'])}" if stored.get("only") else ""
+    return f"{stored.get('class')}({', '.join(as_text(value) for value in values)}){only}"
+
+
+def _id(id: Any) -> str | None:
+    return None if id is None else str(id)
+
+
+# -- what happened ---------------------------------------------------------------------------------------------------
+
+
+def _history(job: Job) -> Iterator[tuple[str, str]]:
+    for at, told in sorted(_moments(job), key=lambda moment: moment[0]):
+        yield _exactly(at), told
+
+
+def _moments(job: Job) -> Iterator[tuple[datetime, str]]:
+    """Of two at the same time, the one that comes first is told first."""
+    yield job.created_at, "created"
+    if isinstance(job.scheduled_at, datetime):  # beyond the year 9999 it is none
+        before = any(attempt.ended_at and attempt.ended_at <= job.scheduled_at for attempt in job.executions)
+        yield job.scheduled_at, "due again" if before else "due"
+    for number, attempt in _numbered(job):
+        if attempt.started_at is not None:
+            yield attempt.started_at, f"attempt {number} started on {attempt.worker}"
+    for entry in job.status:
+        if entry.state == State.RUNNING:
+            yield entry.date, f"stage {entry.stage or '–'} {entry.progress:.0%}"
+    for number, attempt in _numbered(job):
+        if attempt.ended_at is not None:
+            yield attempt.ended_at, f"attempt {number} {_outcome(attempt)}"
+    if job.locked_by is not None and job.locked_at is not None:
+        yield job.locked_at, f"attempt {job.attempts + 1} started on {job.locked_by}"
+    if job.cancel is not None and job.cancel.at is not None:
+        yield job.cancel.at, f"cancelled by {remark(job.cancel.by, job.cancel.reason)}"
+    if isinstance(job, ArchivedJob):
+        yield job.archived_at, f"ended, {job.why}"
+
+
+def _numbered(job: Job) -> Iterator[tuple[int, Execution]]:
+    """Old ones may be gone."""
+    yield from enumerate(job.executions, max(0, job.attempts - len(job.executions)) + 1)
+
+
+def _outcome(attempt: Execution) -> str:
+    if attempt.crashed:
+        return f"took its process down: {_first_line(attempt.message)}"
+    if attempt.exception:
+        return f"failed with {attempt.exception}: {_first_line(attempt.message)}"
+    return _first_line(attempt.message) or "succeeded"
+
+
+def _first_line(text: str | None) -> str:
+    line, *more = (text or "").splitlines() or [""]
+    return f"{line[:200]}…" if more or len(line) > 200 else line
+
+
+def _exactly(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03}"
+
+
+# -- what is read as it is -------------------------------------------------------------------------------------------
+
+
+def _texts(job: Job, lines: int, width: int) -> Iterator[tuple[str, str]]:
+    if job.args:
+        yield "arguments", _document(shown_payload(job.args), width)
+    if isinstance(job, ArchivedJob) and job.result is not None:
+        yield "result", _document(shown_payload(job.result), width)
+    if job.checkpoints:
+        yield "checkpoints", "\n".join(f"{_exactly(each.at)}  {each.name}" for each in job.checkpoints)
+    attempts = list(_numbered(job))
+    for (number, attempt), later in zip_longest(attempts, job.executions[1:]):
+        same = later is not None and later.trace == attempt.trace
+        if attempt.trace or attempt.notes or attempt.exception:
+            yield f"attempt {number}{_time_of(attempt)}", "\n".join(_account(attempt, number, same=same))
+    if job.log:
+        shown = job.log[-lines:] if lines else job.log
+        before = len(job.log) - len(shown) + job.log_cut
+        told = f" (the last {len(shown):,} lines of {before + len(shown):,})" if before else ""
+        yield f"log{told}", "\n".join(f"{_exactly(line.at)}  {line.text}" for line in shown)
+
+
+def _account(attempt: Execution, number: int, *, same: bool) -> Iterator[str]:
+    if same:
+        yield f"{attempt.exception}: {attempt.message}"
+        yield f"(the same trace as in attempt {number + 1})" if attempt.trace else ""
+    elif attempt.trace:
+        yield attempt.trace.rstrip()
+    else:
+        yield f"{attempt.exception}: {attempt.message}"
+    yield from (f"note: {note}" for note in attempt.notes)
+
+
+def _time_of(attempt: Execution) -> str:
+    if attempt.started_at is None or attempt.ended_at is None:
+        return ""
+    return f", {seconds((attempt.ended_at - attempt.started_at).total_seconds())}"
+
+
+def _document(value: Any, width: int) -> str:
+    line = as_json(value, "jsonl")
+    return line if len(line) <= width else as_json(value)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import Any
 from zoneinfo import ZoneInfo
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from recruiter.cli import options as given
-from recruiter.cli.columns import Column
-from recruiter.cli.options import application_recruiter
-from recruiter.cli.output import Output, ask, choose, say, show
+from recruiter.cli.options import Yes, application_recruiter
+from recruiter.cli.output import Column, Output, ask, choose, say, show
 from recruiter.domain.duration import humanize
 from recruiter.domain.schedule.scheduler import Scheduler
-from recruiter.domain.text import plural
+from recruiter.domain.text import plural, remark
 from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import UnreadableDocument
 
@@ -23,7 +22,6 @@ _LONGEST = 1e9
 
 app = App(name="scheduler", help="List and control repeatable jobs.")
 
-Yes = Annotated[bool, Parameter(negative=(), help="Do not ask for confirmation.")]
 _COLUMNS = (
     Column("urn", fair=20, whole=True),
     Column("schedule", rank=1, fair=24),
@@ -162,7 +160,7 @@ def _unreadable(document: Unreadable) -> dict[str, Any]:
 
 def _row(scheduler: Scheduler) -> dict[str, Any]:
     paused = scheduler.paused
-    state = f"paused by {paused.by or 'somebody'}: {paused.reason or 'no reason given'}" if paused else "active"
+    state = f"paused by {remark(paused.by, paused.reason)}" if paused else "active"
     if scheduler.broken:
         state = f"broken: {scheduler.broken}"
     return {

@@ -33,8 +33,8 @@ from recruiter.processes.worker.child_pool import ForkServer
 from recruiter.processes.worker.process import WorkerProcess
 from recruiter.registry import BECAME_MASTER, STEPT_BACK
 from recruiter.settings import Settings
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.target import Target
 
 app = App(name="start", help="Start one of the processes, or all of them.")
 

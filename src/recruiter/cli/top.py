@@ -20,9 +20,8 @@ from rich.text import Text
 from recruiter.app import Recruiter
 from recruiter.cli import options as given
 from recruiter.cli.analytics import counted_before
-from recruiter.cli.columns import bar, number, seconds, sparkline
 from recruiter.cli.options import recruiter_on
-from recruiter.cli.output import Page, console, write
+from recruiter.cli.output import Page, bar, console, number, seconds, sparkline, write
 from recruiter.cli.worker import state_of
 from recruiter.domain.duration import to_seconds
 from recruiter.domain.lane import Lane
@@ -32,8 +31,8 @@ from recruiter.domain.statistics import Analytics, Flow, Queue
 from recruiter.domain.text import one_line
 from recruiter.errors import StoreUnreachable
 from recruiter.store.collections.roster import RosterEntry
+from recruiter.views.analytics import Overview, Running, overview
 from recruiter.views.explain import waiting_reasons
-from recruiter.views.overview import Overview, Running, overview
 
 _SERIES = timedelta(minutes=30)
 _MOST_RUNNING, _MOST_EXPLAINED, _MOST_FAILED = 100, 100, 10
@@ -49,7 +48,7 @@ def top(*, every: str = "1s", once: bool = False, common: given.TargetOptions = 
     every
         How often to refresh.
     once
-        Print the screen once and end; this is the default when the output is no terminal.
+        Print the screen once and end; this is the default when the output is not a terminal.
     """
     pause = max(0.1, to_seconds(every))
     page = console()

@@ -1,9 +1,12 @@
-"""`recruiter web`: the web console."""
+"""`recruiter web` and `recruiter metrics`: what is served over HTTP."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import signal
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -13,12 +16,14 @@ from rich.text import Text
 
 from recruiter.app import Recruiter
 from recruiter.cli import options as given
-from recruiter.cli.options import PATIENCE, application_recruiter
-from recruiter.cli.output import console, write
-from recruiter.errors import SettingsError
+from recruiter.cli.options import PATIENCE, Flag, TargetOptions, application_recruiter, settings_from
+from recruiter.cli.output import console, say, write
+from recruiter.errors import SettingsError, StoreUnreachable
 
 PORT = 8420
-_MISSING = 'the web console needs one more package: pip install "recruiter[web]"'
+METRICS_PORT = 9420
+_NO_WEB = 'the web console needs one more package: pip install "recruiter[web]"'
+_NO_METRICS = 'metrics need one more package: pip install "recruiter[metrics]"'
 
 Several = Annotated[list[str] | None, Parameter(negative=())]
 
@@ -27,7 +32,7 @@ def web(
     *,
     host: str = "127.0.0.1",
     port: int = PORT,
-    actions: Annotated[bool, Parameter(negative=())] = False,
+    actions: Flag = False,
     trust_header: str | None = None,
     trusted_proxy: Several = None,
     redact: str | None = None,
@@ -41,21 +46,22 @@ def web(
     Parameters
     ----------
     host
-        The address to listen on; any address but this machine's needs users who sign in.
+        The address to listen on; an address that other machines can reach needs users who sign in.
     port
         The port to listen on; 0 for any free port.
     actions
-        Allow users to cancel, recover and remove jobs, to pause, to limit and to run. Each action is recorded.
+        Allow users to cancel, recover and remove jobs, to pause, to set limits and to run schedules. Each action
+        is recorded.
     trust_header
-        The header in which a proxy in front says whom it has signed in: X-Forwarded-User.
+        The header in which a proxy sends the name of the user it has signed in: X-Forwarded-User.
     trusted_proxy
         The address or network of that proxy; may be repeated (default: this machine).
     redact
-        A regular expression: arguments whose name it finds are not shown (default: passwords, tokens and the like).
+        A regular expression: arguments whose names match it are hidden (default: passwords, tokens and the like).
     root_path
-        The path under which a proxy in front serves it: /jobs.
+        The path under which a proxy serves the console: /jobs.
     """
-    server, package = _modules()
+    server, package = _web()
     access = server.access_of(host, trust_header, trusted_proxy or [])
     with application_recruiter(common) as recruiter:
         recruiter.patience = PATIENCE
@@ -63,7 +69,7 @@ def web(
         wanted: dict[str, Any] = {} if redact is None else {"redact": redact}
         app = package.dashboard(recruiter, access=access, actions=actions, **wanted)
         opened = server.bound(host, port)
-        told = "" if actions else ", read-only (--actions lets it act)"
+        told = "" if actions else ", read-only (--actions allows actions)"
         place = f"{server.address_of(opened).rstrip('/')}{root_path.rstrip('/')}/"
         write(console(stderr=True), Text.assemble("web console at ", (place, "bold"), told), soft_wrap=True)
         server.serve(app, opened, root_path)
@@ -76,21 +82,82 @@ def beside(target: str) -> Iterator[str | None]:
     if not is_installed():
         yield None
         return
-    server, package = _modules()
+    server, package = _web()
     with Recruiter(target) as recruiter, server.served_at(package.dashboard(recruiter, actions=True), PORT) as address:
         yield address
 
 
-def _modules() -> tuple[Any, Any]:
+def _web() -> tuple[Any, Any]:
+    return _imported("recruiter.web.server", _NO_WEB), _imported("recruiter.web", _NO_WEB)
+
+
+def _imported(module: str, missing: str) -> Any:
     """Imported here, because the extra may not be installed, and because other commands need not wait for it."""
     try:
-        return importlib.import_module("recruiter.web.server"), importlib.import_module("recruiter.web")
+        return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.startswith("recruiter"):
             raise
-        raise SettingsError(_MISSING) from None
+        raise SettingsError(missing) from None
 
 
 def is_installed() -> bool:
     """Whether the extra is there."""
     return all(importlib.util.find_spec(name) is not None for name in ("fastapi", "jinja2", "uvicorn", "multipart"))
+
+
+def metrics(
+    *,
+    host: str = "127.0.0.1",
+    port: int = METRICS_PORT,
+    once: Flag = False,
+    target: TargetOptions = TargetOptions(),
+) -> int:
+    """Metrics for Prometheus at /metrics: jobs, workers, leader, limits and schedules of the whole fleet.
+
+    Each scrape reads MongoDB, at most every five seconds. Run one of these for each database. If
+    RECRUITER_METRICS_TOKEN is set, scrapers must send it (`Authorization: Bearer`).
+
+    Parameters
+    ----------
+    host
+        The address to listen on; 0.0.0.0 for a scraper on another host.
+    port
+        The port to listen on; 0 for any free port.
+    once
+        Print the metrics once, and exit: with 4 if MongoDB cannot be read.
+    """
+    exposition = _imported("recruiter.metrics", _NO_METRICS)
+    with Recruiter(settings_from(target).target) as recruiter:
+        recruiter.patience = PATIENCE
+        recruiter.prepares = False
+        exposed = exposition.Exposition(recruiter)
+        if once:
+            recruiter.store.check()
+            sys.stdout.write(exposed.written()[0].decode())
+            return 0
+        _check(recruiter)
+        _serve(exposition.server(exposed, host, port))
+    return 0
+
+
+def _check(recruiter: Recruiter) -> None:
+    """An error that stays ends the command; while MongoDB does not answer, the metrics say so."""
+    try:
+        recruiter.store.check()
+    except StoreUnreachable as error:
+        say(f"{error}. The metrics say recruiter_up 0 until it answers", stderr=True)
+
+
+def _serve(server: Any) -> None:
+    """Until Ctrl-C or SIGTERM."""
+    asked = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: asked.set())
+    host, port = server.server_address[:2]
+    say(f"metrics at http://{f'[{host}]' if ':' in host else host}:{port}/metrics", stderr=True)
+    thread = threading.Thread(target=server.serve_forever, name="recruiter metrics", daemon=True)
+    thread.start()
+    asked.wait()
+    server.shutdown()
+    server.server_close()

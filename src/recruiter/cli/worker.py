@@ -9,11 +9,11 @@ from typing import Any
 from cyclopts import App
 
 from recruiter.cli import options as given
-from recruiter.cli.columns import Column
 from recruiter.cli.options import recruiter_on
-from recruiter.cli.output import Output, say, show
+from recruiter.cli.output import Column, Output, say, show
 from recruiter.cli.records import brief
 from recruiter.domain.observation import SILENT
+from recruiter.domain.text import remark
 from recruiter.store.collections.roster import RosterEntry
 
 _KEPT_IDLE = "kept idle"
@@ -91,7 +91,7 @@ def _told(entry: RosterEntry, now: datetime) -> str:
     state, why = state_of(entry, now), entry.kept_idle
     if state != _KEPT_IDLE or why is None:
         return state
-    return f"{state} by {why.get('by') or 'somebody'}: {why.get('reason') or 'no reason given'}"
+    return f"{state} by {remark(why.get('by'), why.get('reason'))}"
 
 
 def _free(entry: RosterEntry) -> int:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from recruiter.doctor.findings import Finding, Thresholds, note, ok, problem
 from recruiter.domain.duration import humanize
-from recruiter.domain.text import plural
+from recruiter.domain.text import plural, remark
 from recruiter.store.collections.leases import Lease
 from recruiter.store.collections.roster import RosterEntry
 from recruiter.store.database import ServerFacts, Store
@@ -74,8 +74,7 @@ def _judged(entry: RosterEntry, now: datetime, thresholds: Thresholds) -> Findin
         todo = "The leader or a cleaner retires it and frees its jobs. If it stays, start one of them"
         return problem("fleet", text, todo)
     if entry.kept_idle is not None:
-        by, why = entry.kept_idle.get("by") or "somebody", entry.kept_idle.get("reason") or "no reason given"
-        text = f"{who} was drained by {by}: {why}"
+        text = f"{who} was drained by {remark(entry.kept_idle.get('by'), entry.kept_idle.get('reason'))}"
         return note("fleet", text, f"Resume it: recruiter worker resume {entry.id}")
     if entry.leaving:
         jobs = plural(worker.holds, "job")

@@ -10,10 +10,10 @@ from recruiter.domain.duration import humanize
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import ASIDE
 from recruiter.domain.planning.limits import AtLimit, Reason
-from recruiter.domain.planning.pack import NeverFits
-from recruiter.domain.planning.why_waiting import Circumstances, Unserved
-from recruiter.domain.schedule.scheduler import Pause, Scheduler
-from recruiter.domain.text import head, plural
+from recruiter.domain.planning.reasons import NeverFits, Unserved
+from recruiter.domain.planning.why_waiting import Circumstances
+from recruiter.domain.schedule.scheduler import Scheduler
+from recruiter.domain.text import head, plural, remark
 from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import StoreUnreachable
 from recruiter.store.collections.limits import FLEET, Rules
@@ -71,7 +71,9 @@ def _judged(lane: Lane, count: int | None, reason: Reason) -> Finding | None:
             todo = reason.todo or "Let them work again (recruiter worker resume WORKER), or start others"
             return problem("jobs", f"{who} cannot run: {reason.text}", todo[:1].upper() + todo[1:])
         case NeverFits():
-            todo = "Start a worker on a host that has it, or say what this one has (--resources); or let them need less"
+            todo = (
+                "Start a worker on a host that has it, declare what a host has (--resources), or let the jobs need less"
+            )
             return problem("jobs", f"{who} can never run: each {reason}", todo)
         case AtLimit(held=0):
             return note("jobs", f"{who}: none starts, {reason}", f"Allow some: recruiter limit set {reason.bucket} 1")
@@ -82,18 +84,18 @@ def _judged(lane: Lane, count: int | None, reason: Reason) -> Finding | None:
 def _pauses(rules: Rules, waiting: Mapping[Lane, int | None]) -> Iterator[Finding]:
     for name, pause in sorted(rules.paused.items()):
         if name == FLEET:
-            yield note("jobs", f"all starts are blocked by {_by(pause)}", "Allow it: recruiter group resume --all")
+            yield note(
+                "jobs",
+                f"all starts are blocked by {remark(pause.by, pause.reason)}",
+                "Allow it: recruiter group resume --all",
+            )
         else:
             group = name.removeprefix("group:")
             lanes = [count for lane, count in waiting.items() if lane.group == group]
             total = sum(filter(None, lanes))
             jobs = "many jobs wait" if None in lanes else plural(total, "job waits", "jobs wait")
-            text = f"group {group} is paused, and {jobs}; paused by {_by(pause)}"
+            text = f"group {group} is paused, and {jobs}; paused by {remark(pause.by, pause.reason)}"
             yield note("jobs", text, f"Let them start: recruiter group resume {group}")
-
-
-def _by(pause: Pause) -> str:
-    return f"{pause.by or 'somebody'}: {pause.reason or 'no reason given'}"
 
 
 def _set_aside(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
@@ -136,9 +138,8 @@ def _judged_scheduler(store: Store, scheduler: Scheduler, now: datetime, thresho
         todo = f"Correct its policy or its job and create it again; or: recruiter scheduler remove {scheduler.urn}"
         return problem("schedulers", f"{who} is broken and makes no jobs: {scheduler.broken}", todo)
     if scheduler.paused:
-        by, reason = scheduler.paused.by or "somebody", scheduler.paused.reason or "no reason given"
         todo = f"Resume it: recruiter scheduler resume {scheduler.urn}"
-        return note("schedulers", f"{who} was paused by {by}: {reason}", todo)
+        return note("schedulers", f"{who} was paused by {remark(scheduler.paused.by, scheduler.paused.reason)}", todo)
     if scheduler.next_at is not None and now - scheduler.next_at > thresholds.late:
         late = humanize(now.replace(microsecond=0) - scheduler.next_at.replace(microsecond=0))
         return problem(

@@ -79,8 +79,8 @@ def judge_members(members: Sequence[Member], thresholds: Thresholds) -> Iterator
     if len(members) == 1:
         yield note(
             "server",
-            "the replica set has one member: jobs survive a crash of it, not the loss of its disk; and while it is "
-            "away, all wait",
+            "the replica set has one member: jobs survive its crash, but not the loss of its disk; while it is "
+            "down, all jobs wait",
             "For production use three",
         )
     elif well:
@@ -107,7 +107,7 @@ def _majority(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[
         yield problem(
             "server",
             f"no majority of the members confirms writes within {thresholds.majority:g} s: no job is accepted or ended",
-            "Start the members with data that are down, or free those that are slow",
+            "Start the members with data that are down, or relieve the slow ones",
         )
 
 
@@ -115,7 +115,7 @@ def _journal(store: Store, facts: ServerFacts, _: Thresholds) -> Iterator[Findin
     if facts.replica_set is not None and not store.server.journal_by_default():
         yield note(
             "server",
-            "writeConcernMajorityJournalDefault is false: others may lose what a majority has confirmed "
+            "writeConcernMajorityJournalDefault is false: other programs may lose writes that a majority has confirmed "
             "(Recruiter's own writes ask for the journal)",
             "Set it to true with rs.reconfig(), unless you know why not",
         )
@@ -157,7 +157,7 @@ def judge_disk(disk: Disk, thresholds: Thresholds) -> Finding:
     if share < thresholds.disk_filling:
         return ok("server", text)
     level = Level.PROBLEM if share >= thresholds.disk_full else Level.NOTE
-    todo = "A full disk stops MongoDB. Make room: a larger disk, or finished jobs kept shorter (--clean-after)"
+    todo = "A full disk stops MongoDB. Use a larger disk, or keep ended jobs for a shorter time (--clean-after)"
     return Finding(level, "server", text, todo)
 
 
@@ -240,7 +240,7 @@ def _judged_difference(difference: Difference) -> Finding:
         case Kind.OTHER_INDEX:
             drop = f'db.{difference.collection}.dropIndex("{difference.index}")'
             text = f"{difference} is not what this version of Recruiter needs"
-            return problem("schema", text, f"Drop it in mongosh with {drop}, then make it anew: recruiter prepare")
+            return problem("schema", text, f"Drop it in mongosh with {drop}, then create it again: recruiter prepare")
         case Kind.OTHER_VALIDATOR:
             text = f"{difference} is of another version of Recruiter: it may accept documents that this one cannot read"
             todo = "Set it: recruiter prepare. If it comes back, processes of another version run beside this one"

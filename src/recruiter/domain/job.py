@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from recruiter.domain.checkpoints import Checkpoint, SignalWait
 from recruiter.domain.flow.step import FlowStep
-from recruiter.domain.job_id import JobId as JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import BLOCKED_LANE, DEFAULT_GROUP, DEFAULT_METHOD
+from recruiter.domain.names import JobId as JobId
 from recruiter.domain.planning.needs import NOTHING, Needs
 from recruiter.domain.progress import LogLine, StatusEntry
 from recruiter.domain.retry.decision import after

@@ -1,4 +1,4 @@
-"""Names of tasks, groups and lanes.
+"""Names of tasks, groups and lanes, and the ids of jobs.
 
 A *lane* (lane.py) is the set of jobs that are alike to the planner. It is written on each job, so that one index
 serves "the next due jobs of these lanes, by priority then time" without sorting, and a lane that no worker can serve
@@ -9,9 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from uuid import UUID
+
+from bson import ObjectId
 
 from recruiter.domain.text import is_unicode, said_by
 from recruiter.errors import InvalidJob, InvalidName
+
+JobId = ObjectId | str | int | UUID
+"""The id of a job: made by Recruiter (ObjectId) or given by the producer."""
 
 DEFAULT_GROUP = "generic"
 DEFAULT_METHOD = "execute"

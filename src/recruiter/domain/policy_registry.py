@@ -24,9 +24,8 @@ from recruiter.domain.retry.policies import (
     SelectByException,
     TimeTable,
 )
-from recruiter.domain.schedule.cron import Cron
 from recruiter.domain.schedule.occurrences import SchedulePolicy
-from recruiter.domain.schedule.policies import Every, EveryMinutes
+from recruiter.domain.schedule.policies import Cron, Every, EveryMinutes
 from recruiter.domain.text import said_by
 from recruiter.errors import InvalidDuration, InvalidJob, InvalidName, InvalidSchedule
 
@@ -108,7 +107,7 @@ class ClassRegistry(Generic[S]):
         cls = self._classes.get(name) if isinstance(name, str) else None
         if cls is None:
             known = ", ".join(sorted(self._classes))
-            raise self.error(f"no {self.kind} {said_by(name, repr)} is registered here; known are {known}")
+            raise self.error(f"no {self.kind} {said_by(name, repr)} is registered here; known: {known}")
         return self._rebuilt(cls, self._imported({} if stored is None else stored))
 
     def _rebuilt(self, cls: type[S], parameters: Any) -> S:
@@ -186,6 +185,6 @@ def schedule_policy(schedule: SchedulePolicy | DurationLike, tz: str = "UTC") ->
     except InvalidDuration:
         told = said_by(schedule, repr)
         raise InvalidSchedule(
-            f"{told} is no schedule; write a cron expression such as '0 6 * * *', an interval such as '5 minutes', "
+            f"{told} is not a schedule; write a cron expression such as '0 6 * * *', an interval such as '5 minutes', "
             "or a policy"
         ) from None

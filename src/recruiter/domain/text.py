@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 LONGEST_MESSAGE = 2_000
@@ -23,6 +24,12 @@ _UNSAFE = (
 )
 _CONTROL = re.compile(f"[{_UNSAFE}]")
 _CONTROL_OR_LINE = re.compile(f"[{_UNSAFE}\t\n]")
+
+
+def remark(by: object, reason: object, since: datetime | None = None) -> str:
+    """Who did something, and why: `ada: the mail server is down`."""
+    at = "" if since is None else f" since {since:%Y-%m-%d %H:%M:%S} UTC"
+    return f"{by or 'somebody'}{at}: {reason or 'no reason given'}"
 
 
 def is_unicode(text: str) -> bool:

@@ -86,7 +86,7 @@ def start_lock(folder: Path, deadline: float) -> Iterator[None]:
         while not _try_lock(handle):
             if time.monotonic() > deadline:
                 raise ServerDidNotStart(
-                    f"Another process is starting a server in {folder} and does not get done; wait or end it."
+                    f"Another process is starting a server in {folder} and has not finished; wait, or end it."
                 )
             time.sleep(0.02)
         yield

@@ -184,7 +184,7 @@ class EmbeddedServer:
                 write_record(folder, record)
                 return record
         taken = f"port {self._port} is" if self._port else "all the ports tried are"
-        raise ServerDidNotStart(f"mongod cannot listen: {taken} taken. Name a free one, or none.")
+        raise ServerDidNotStart(f"mongod cannot listen: {taken} taken. Name a free port, or none.")
 
     def _ports_to_try(self, folder: Path) -> Iterator[int]:
         if self._port is not None:

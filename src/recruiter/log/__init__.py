@@ -19,10 +19,8 @@ from typing import TYPE_CHECKING, TextIO
 
 from recruiter.errors import SettingsError
 from recruiter.events import Event
-from recruiter.log.context import FindContext, JobContext, mark_records
-from recruiter.log.lines import JsonLines, PlainLines, sentence
-from recruiter.log.printed import capture_prints
-from recruiter.log.sentences import SENTENCES, UNKNOWN
+from recruiter.log.context import FindContext, JobContext, capture_prints, mark_records
+from recruiter.log.lines import SENTENCES, UNKNOWN, JsonLines, PlainLines, sentence
 
 if TYPE_CHECKING:
     from recruiter.settings import LogFormat, LogLevel

@@ -1,4 +1,5 @@
-"""Which job a log line is about: every record that is made while a job runs says so.
+"""Which job a log line is about: every record that is made while a job runs names the job, and each line that a job
+prints is such a record.
 
 `current.py` knows the job that runs in this thread or task, and lies above this module; so a process that runs jobs
 says here how to ask it (`configure`).
@@ -6,11 +7,14 @@ says here how to ask it (`configure`).
 
 from __future__ import annotations
 
+import io
 import logging
+import sys
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TextIO
 
 
 @dataclass(slots=True)
@@ -82,3 +86,80 @@ def _marked(*arguments: Any, **more: Any) -> logging.LogRecord:
 def _mark(record: logging.LogRecord, context: JobContext | None) -> None:
     for name in _FIELDS:
         setattr(record, f"recruiter_{name}", getattr(context, name, None))
+
+
+_LONGEST = 8_000
+"""Characters; what goes on without a line break is cut into lines of this length."""
+
+_writing: ContextVar[bool] = ContextVar("recruiter_printing", default=False)
+"""A handler that writes to `sys.stderr` must not be sent back here."""
+
+
+def capture_prints(find: FindContext) -> None:
+    """What is printed from now on goes to the log: standard output as information, standard error as warnings."""
+    sys.stdout = Printed(sys.stdout, logging.INFO, find)
+    sys.stderr = Printed(sys.stderr, logging.WARNING, find)
+
+
+class Printed(io.TextIOBase):
+    """Takes the place of `sys.stdout` or `sys.stderr`. What programs write that a job starts does not pass here."""
+
+    def __init__(self, real: TextIO, level: int, find: FindContext) -> None:
+        self._real = real
+        self._level = level
+        self._find = find
+        self._outside = JobContext(None, "", 0, "")
+        """For what is printed while no job runs."""
+
+    def write(self, text: str) -> int:
+        if _writing.get() or not logging.getLogger(PRINTED).isEnabledFor(self._level):
+            return self._real.write(text)
+        token = _writing.set(True)
+        try:
+            self._take(text)
+        finally:
+            _writing.reset(token)
+        return len(text)
+
+    def _take(self, text: str) -> None:
+        context = self._find()
+        unfinished = (context or self._outside).unfinished
+        key = (self._level, threading.get_ident())
+        *lines, rest = (unfinished.pop(key, "") + text).replace("\r", "\n").split("\n")
+        while len(rest) > _LONGEST:
+            lines.append(rest[:_LONGEST])
+            rest = rest[_LONGEST:]
+        if rest:
+            unfinished[key] = rest
+        for line in lines:
+            if line:
+                write_printed(self._level, line, context)
+
+    # -- the rest of a text stream is that of the real one -------------------------------------------------------
+
+    @property
+    def buffer(self) -> Any:
+        return self._real.buffer
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self._real.encoding
+
+    @property
+    def errors(self) -> str | None:  # type: ignore[override]
+        return self._real.errors
+
+    def fileno(self) -> int:
+        return self._real.fileno()
+
+    def flush(self) -> None:
+        self._real.flush()
+
+    def isatty(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        """The process's own output is not closed by a job."""

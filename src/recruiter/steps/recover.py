@@ -22,7 +22,9 @@ def job_anew(store: Store, id: JobId, now: datetime, at: datetime | None) -> Job
         waiting = " it has not ended yet" if store.scheduled.exists(id) else " there is no such job"
         raise JobNotFound(f"job {id!r} cannot be recovered:{waiting}")
     if not ended.task:
-        raise InvalidJob(f"document {id!r} was set aside and is no job: {ended.reason}; correct it and insert it again")
+        raise InvalidJob(
+            f"document {id!r} was set aside and is not a job: {ended.reason}; correct it and insert it again"
+        )
     return anew(ended, now, at or now)
 
 

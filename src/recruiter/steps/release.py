@@ -1,7 +1,7 @@
 """Release: the steps of flows that wait for others start when these have ended, or are archived if one has failed.
 
 Workers that settle the last of ten thousand steps at the same moment must not wait for each other, so nobody counts
-down. Whoever ends a step, adds one or recovers one leaves a *marker* in the same transaction. A marker says nothing but
+down. Every transaction that ends, adds or recovers a step leaves a *marker*. A marker says nothing but
 "look here again". The leader
 
     1. reads some markers,
@@ -139,8 +139,8 @@ class _Look:
         return self._store.transactions.lead(self._term, self._holder, write)
 
     def _repeat_what_was_asked(self, flow: Flow, marker: Marker) -> None:
-        """A step may have been added to a flow that was cancelled; and whoever paused it may have died before every
-        step was held."""
+        """A step may have been added to a flow that was cancelled; and the process that paused it may have died before
+        every step was held."""
         if flow.cancel is not None:
             self._steps.flag(self._id, flow.cancel._asdict())
         elif flow.paused is not None and marker.all:

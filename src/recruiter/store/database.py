@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import WeakSet
 
-from pymongo import IndexModel, MongoClient, ReadPreference
+import pymongo
+from pymongo import AsyncMongoClient, IndexModel, MongoClient, ReadPreference
+from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import ConfigurationError, PyMongoError
@@ -23,7 +26,7 @@ from pymongo.read_concern import ReadConcern
 from recruiter.clock import SystemClock
 from recruiter.domain.job import JobId
 from recruiter.domain.search.filter import JobFilter
-from recruiter.errors import InvalidTarget, NotAReplicaSet, ServerTooOld, StoreRefused, StoreUnreachable
+from recruiter.errors import InvalidTarget, NotAReplicaSet, ServerTooOld, StoreError, StoreRefused, StoreUnreachable
 from recruiter.first_use import cached_property
 from recruiter.store.codec import LENIENT, OPTIONS, Document
 from recruiter.store.collections import (
@@ -42,7 +45,7 @@ from recruiter.store.collections import (
     unique_keys,
 )
 from recruiter.store.collections.roster import Hold
-from recruiter.store.connection import Wakers, connect, unreached
+from recruiter.store.connection import DEFAULT_DATABASE, Target, Wakers, connect, unless_secret, unreached
 from recruiter.store.errors import NOT_A_REPLICA_SET, store_call
 from recruiter.store.flow_steps import FlowSteps
 from recruiter.store.schema import Difference, differences, prepare
@@ -51,11 +54,15 @@ from recruiter.store.search.running import RunningJobs
 from recruiter.store.search.waiting import WaitingJobs
 from recruiter.store.server import LOOK_AROUND, WRITE, Server, lacking
 from recruiter.store.sessions import DURABLE
-from recruiter.store.target import Target, unless_secret
 from recruiter.store.transactions import Transactions
 
 OLDEST_WIRE_VERSION = 17
 """MongoDB 6.0."""
+SILENCE = 1.0
+"""Seconds without an answer after which this is reported."""
+
+TargetLike: TypeAlias = str | MongoClient[Any] | Database[Any]
+"""An address, or a client or database of the application."""
 
 _COLLECTIONS: dict[str, tuple[list[IndexModel], Document]] = {
     scheduled.NAME: (scheduled.INDEXES, scheduled.VALIDATOR),
@@ -297,26 +304,9 @@ class Store:
         with self._lock:
             client, self._client = self._client, None
             transactions = self.__dict__.get("transactions")
-            for name in (
-                "database",
-                "scheduled",
-                "archived",
-                "roster",
-                "leases",
-                "schedulers",
-                "creations",
-                "unique_keys",
-                "limits",
-                "statistics",
-                "processes",
-                "actions",
-                "flows",
-                "flow_steps",
-                "waiting_jobs",
-                "ended_jobs",
-                "transactions",
-            ):
-                self.__dict__.pop(name, None)
+            for name, kept in vars(Store).items():
+                if isinstance(kept, cached_property):
+                    self.__dict__.pop(name, None)
         if transactions is not None:
             transactions.close()
         if client is not None and client is not self.application_client:
@@ -326,3 +316,66 @@ class Store:
 def _told(error: ConfigurationError, target: Target) -> str:
     text = unless_secret(error, target.uri)
     return 'mongodb+srv:// needs one more package: pip install "recruiter[srv]"' if "dnspython" in text else text
+
+
+def target_of(given: object) -> tuple[Target, MongoClient[Any] | None]:
+    """Where it is, and the application's own client if there is one. Raises InvalidTarget."""
+    if isinstance(given, str):
+        return Target.parse(given), None
+    if isinstance(given, Database):
+        return _place(given.client, given.name), given.client
+    if isinstance(given, MongoClient):
+        return _place(given, given.get_default_database(DEFAULT_DATABASE).name), given
+    if isinstance(given, AsyncMongoClient | AsyncDatabase):
+        raise InvalidTarget(
+            "a Recruiter needs an address, a MongoClient or a Database, not an AsyncMongoClient. It stores jobs over a "
+            "MongoClient; aenqueue(session=…) still takes a session of your AsyncMongoClient"
+        )
+    raise InvalidTarget(f"a Recruiter needs an address, a MongoClient or a Database, not a {type(given).__name__}")
+
+
+def _place(client: MongoClient[Any], database: str) -> Target:
+    """Its address, without who logs in and how: other processes need one of their own."""
+    seeds = sorted(client._topology_settings.seeds)
+    hosts = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in seeds)
+    return Target(f"mongodb://{hosts}/{database}", database)
+
+
+def opened(
+    target: Target, client: MongoClient[Any] | None, patience: float, *, prepares: bool, silent: Callable[[str], None]
+) -> Store:
+    """A store that can be used. Calls `silent` when MongoDB has not answered for a second. Raises StoreError."""
+    store = Store(target, patience=patience, application_client=client)
+    try:
+        _check(store, silent)
+        if prepares:
+            _prepare(store)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def _check(store: Store, silent: Callable[[str], None]) -> None:
+    if store.patience > SILENCE:
+        try:
+            with pymongo.timeout(SILENCE):
+                store.check()
+                return
+        except StoreUnreachable as error:
+            silent(str(error))
+    store.check()
+
+
+def _prepare(store: Store) -> None:
+    """Makes collections and indexes on a database where there are none yet, if this user may."""
+    with suppress(StoreError):  # a producer may not even look, and need not
+        if not store.is_prepared():
+            store.prepare()
+
+
+@store_call
+def foreign_documents(target: Target, collection: str) -> list[Mapping[str, Any]]:
+    """Every document of a collection of another program, the oldest id first."""
+    with closing(Store(target)) as store:
+        return list(store.client[target.database][collection].find({}, sort=[("_id", 1)]))

@@ -4,7 +4,7 @@ of the application before they are stored, and opened where they are needed.
     args: {order: 7, __recruiter__: "sealed", codec: "aes-gcm", payload: Binary(…)}
 
 Arguments that are to stay `clear` keep their place, so that searches find them. Recruiters, cleaners and supervisors
-never open anything: only producers, children and whoever asks for a result have the codec. Without a codec nothing is
+never open anything: only producers, children and readers of results have the codec. Without a codec nothing is
 sealed, and nothing here costs more than a look.
 """
 

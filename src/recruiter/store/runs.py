@@ -99,7 +99,7 @@ class Run:
 
     def lost(self) -> Superseded:
         return Superseded(
-            f"job {self.id!r} is not worker {self.worker}'s any more: the worker was retired, or has handed it back. "
+            f"job {self.id!r} no longer belongs to worker {self.worker}: the worker was retired, or handed it back. "
             "Nothing was written; the job runs elsewhere"
         )
 

@@ -1,4 +1,5 @@
-"""Analytics: how many jobs wait, run and have ended, in total or by group, task, owner or tag.
+"""Analytics: how many jobs wait, run and have ended, in total or by group, task, owner or tag; and the
+overview of a live screen.
 
 Groups and tasks are read from indexes and counts alone, however many jobs the archive keeps.
 """
@@ -7,14 +8,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from recruiter.domain.job import JobId
+from recruiter.domain.job import Job, JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.observation import SILENT
 from recruiter.domain.state import State
-from recruiter.domain.statistics import Analytics, Kind, Pile, Queue, add_up, window
+from recruiter.domain.statistics import Analytics, Flow, Kind, Pile, Queue, add_up, window
+from recruiter.domain.unreadable import Parsed
+from recruiter.store.collections.leases import Lease
+from recruiter.store.collections.limits import Rules
+from recruiter.store.collections.roster import RosterEntry
 from recruiter.store.database import Store
 
 
@@ -101,3 +107,52 @@ def _totals(found: Iterable[tuple[str, State, int]]) -> Totals:
             counts = totals.setdefault(name, {})
             counts[state.value] = counts.get(state.value, 0) + jobs
     return dict(sorted(totals.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A job that runs, and what it has said of itself."""
+
+    id: JobId
+    task: str
+    worker: str
+    since: datetime
+    stage: str | None
+    progress: float
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    at: datetime
+    lease: Lease | None
+    workers: Parsed[RosterEntry]
+    running: list[Running]
+    """The longest first, up to as many as were asked for."""
+    rules: Rules
+    minutes: Mapping[datetime, Flow]
+    """What has ended, minute by minute, the present one last."""
+
+    @property
+    def leader(self) -> Lease | None:
+        """Who leads, if anybody does."""
+        lease = self.lease
+        if lease is None or lease.holder is None or self.at - (lease.renewed_at or self.at) > SILENT:
+            return None
+        return lease
+
+
+def overview(store: Store, *, jobs: int, within: timedelta) -> Overview:
+    """All of it, with so many running jobs at most."""
+    now = store.clock.now()
+    workers = store.roster.entries()
+    runs = [(run["since"], run["job"], run["task"], entry.id) for entry in workers for run in entry.running]
+    runs = sorted(runs, key=lambda run: run[0])[:jobs]
+    said = store.scheduled.get_many([id for _, id, _, _ in runs])  # one that cannot be read says nothing
+    running = [_running(id, task, worker, since, said.get(id)) for since, id, task, worker in runs]
+    since, until = window(now, within, now)
+    minutes = add_up(store.statistics.read(since, until, None, None), {}, now, since, until).series
+    return Overview(now, store.leases.read(), workers, running, store.limits.read(), minutes)
+
+
+def _running(id: JobId, task: str, worker: str, since: datetime, job: Job | None) -> Running:
+    return Running(id, task, worker, since, job.stage if job else None, job.progress if job else 0.0)

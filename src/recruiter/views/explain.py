@@ -14,9 +14,10 @@ from recruiter.domain.job import ArchivedJob, Job, JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import BLOCKED_LANE, CANCELLED_LANE
 from recruiter.domain.observation import SILENT
-from recruiter.domain.planning.why_waiting import Circumstances, Unserved
+from recruiter.domain.planning.reasons import Unserved
+from recruiter.domain.planning.why_waiting import Circumstances
 from recruiter.domain.state import Why
-from recruiter.domain.text import plural
+from recruiter.domain.text import plural, remark
 from recruiter.errors import InvalidJob, JobNotFound, UnreadableDocument
 from recruiter.store.codec import flow_of, job_from, lane_of
 from recruiter.store.collections.inbox import LOCK_LASTS, is_locked
@@ -37,9 +38,9 @@ def explain(store: Store, id: JobId, now: datetime) -> str:
     held = _holder(store, id, now)
     flag = document.get("cancel")
     if document.get("lane") == CANCELLED_LANE:
-        by, reason = _by(flag), (flag.get("reason") if isinstance(flag, dict) else None) or "no reason given"
+        who = remark(flag.get("by"), flag.get("reason")) if isinstance(flag, dict) else remark(None, None)
         doing = f"; {held}" if held else f"; {_leader(store, now) or 'the leader archives it in a moment'}"
-        return f"cancelled by {by}: {reason}{doing}"
+        return f"cancelled by {who}{doing}"
     if held:
         return held
     if document.get("lane") is None and is_locked(document, now):
@@ -84,8 +85,7 @@ def _blocked(store: Store, document: dict[str, object], now: datetime) -> str:
     if place is None or flow is None:
         return f"is a step of a flow that is gone; {_leader(store, now) or 'the leader archives it in a moment'}"
     if flow.paused is not None:
-        by, reason = flow.paused.by or "somebody", flow.paused.reason or "no reason given"
-        return f"its flow {flow.name!r} ({flow.id}) is paused by {by}: {reason}"
+        return f"its flow {flow.name!r} ({flow.id}) is paused by {remark(flow.paused.by, flow.paused.reason)}"
     states = store.flow_steps.states(place.flow, place.after)
     pending = [step for step in place.after if states.get(step) is StepState.PENDING]
     if not pending:
@@ -119,8 +119,7 @@ def _waiting(store: Store, document: dict[str, object], now: datetime) -> str:
     pause = rules.pauses(lane.group)
     if pause is not None:
         what = "all starts are blocked" if rules.blocked else f"group {lane.group} is paused"
-        told = f"{pause.by or 'somebody'} since {pause.at:%Y-%m-%d %H:%M:%S} UTC"
-        return f"{what} by {told}: {pause.reason or 'no reason given'}"
+        return f"{what} by {remark(pause.by, pause.reason, pause.at)}"
     return _leader(store, now) or _planned(store, document, lane, rules, now)
 
 
@@ -148,7 +147,8 @@ def _ended(ended: ArchivedJob) -> str:
         case Why.EXPIRED:
             return f"never started, and expired: {ended.reason or at}"
         case Why.LOST:
-            return f"was lost {at}: it must not run twice, and its process died under it ({error or 'nobody saw how'})"
+            how = error or "the cause is unknown"
+            return f"was lost {at}: its process died while it ran, and it must not run twice ({how})"
         case Why.DEPENDENCY_FAILED:
             reason = ended.reason or "a step that it waits for has failed"
             return f"was given up {at} before it started: {reason}. Recover that step to resume the flow"
@@ -168,11 +168,11 @@ def _no_more(ended: ArchivedJob) -> str:
         case Why.NON_RETRIABLE_EXCEPTION:
             return f"after {attempts}, with an error that its retry policy does not retry"
         case Why.NOT_SCHEDULED_BY_RETRY_POLICY if ended.retry_policy is None or ended.at_most_once:
-            return f"after {attempts}; nothing says that it should be tried again"
+            return f"after {attempts}; it has no retry policy"
         case Why.NOT_SCHEDULED_BY_RETRY_POLICY:
-            return f"after {attempts}; its retry policy says no"
+            return f"after {attempts}; its retry policy decided so"
         case Why.CRASHED_TOO_MANY_TIMES:
-            return f"after its process died {plural(ended.crashes, 'time')} under it"
+            return f"after its process died {plural(ended.crashes, 'time')} while it ran"
         case Why.POLICY_FAILED:
             return f"after {attempts}; its retry policy could not decide"
     return f"after {attempts}, {ended.why!r}"
@@ -211,10 +211,6 @@ def _since(document: dict[str, object]) -> str:
         error = f"{last.get('class')}: {last.get('message')}" if last.get("class") else last.get("message")
         return f", after attempt {document['attempts']} failed with {error}"
     return f", because the job raised RetryLater: {document['snoozed']}" if document.get("snoozed") else ""
-
-
-def _by(flag: object) -> str:
-    return str((flag.get("by") if isinstance(flag, dict) else None) or "somebody")
 
 
 def _whole(now: datetime, since: datetime) -> timedelta:

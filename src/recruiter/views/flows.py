@@ -13,7 +13,7 @@ from recruiter.domain.flow.step import FlowState, On
 from recruiter.domain.job import JobId
 from recruiter.domain.names import BLOCKED_LANE
 from recruiter.domain.state import State, Why
-from recruiter.domain.text import shown
+from recruiter.domain.text import remark, shown
 from recruiter.errors import FlowNotFound
 from recruiter.store.codec import Document, flow_of
 from recruiter.store.collections.flows import Flow
@@ -160,7 +160,7 @@ def _reported(store: Store, flow: Flow, held: Sequence[JobId] | set[JobId]) -> F
     told = None
     if flag is not None:
         what = "cancelled" if flow.cancel is not None else "paused"
-        told = f"{what} by {flag.by or 'somebody'}: {flag.reason or 'no reason given'}"
+        told = f"{what} by {remark(flag.by, flag.reason)}"
     counts = {state: counts[state] for state in (BLOCKED, *(each.value for each in State)) if counts.get(state)}
     return FlowReport(flow.id, flow.name, flow.owner, flow.state, flow.created_at, flow.ended_at, counts, told)
 

@@ -1,8 +1,8 @@
 """Metrics: everything that a monitoring system is told, read at one moment.
 
-What only grows (starts, ends, retries, times) is read from the totals of `statistics`, which go on growing whoever
-starts, dies or cleans. The rest is how things are now. All of it is read from indexes and counts: it takes as long with
-a million ended jobs as with ten.
+What only grows (starts, ends, retries, times) is read from the totals of `statistics`, which go on growing whichever
+process starts, dies or cleans. The rest is how things are now. All of it is read from indexes and counts: it takes as
+long with a million ended jobs as with ten.
 """
 
 from __future__ import annotations

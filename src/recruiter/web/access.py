@@ -1,4 +1,4 @@
-"""Who may look, and who is whoever does something.
+"""Access: who may look, and the name under which a user acts.
 
     loopback        nobody signs in; only this very machine may ask, directly
     BasicAuth       names and passwords, from the environment or given
@@ -35,7 +35,7 @@ USERS_VARIABLE = "RECRUITER_WEB_USERS"
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _AFTER_A_WRONG_PASSWORD = 0.5
-"""Seconds: whoever tries them all has to wait."""
+"""Seconds: guessing passwords takes time."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -62,7 +62,7 @@ class Loopback:
         if passed_on or not is_loopback(client) or not is_loopback(_host_of(request.headers.get("host", ""))):
             raise HTTPException(
                 403,
-                "Nobody is asked to sign in here, so only this machine itself may look. Set "
+                "Users do not sign in here, so only this machine may look. Set "
                 f"{USERS_VARIABLE}=name:password, or give the console access=… (docs/how-to/web-console.md).",
             )
         return "loopback"
@@ -114,10 +114,10 @@ class ProxyHeader:
         if client is None or not any(
             client in network for network in self._trusted if network.version == client.version
         ):
-            raise HTTPException(403, f"Only the proxy that signs people in may ask, not {client}.")
+            raise HTTPException(403, f"Only the proxy that signs users in may connect, not {client}.")
         named = request.headers.getlist(self._header)
         if len(named) != 1 or not named[0].strip():
-            raise HTTPException(401, f"The proxy says nobody's name in {self._header}.")
+            raise HTTPException(401, f"The proxy sent no name in {self._header}.")
         return named[0].strip()
 
 

@@ -95,7 +95,7 @@ ON_JOBS = {
     "cancel": _OnJobs(
         "cancel",
         "being cancelled",
-        "Waiting jobs never run; running ones are told to stop, and ended if they stay.",
+        "Waiting jobs never run; running jobs are asked to stop, and are ended if they do not.",
         JobFilter.to_cancel,
         _cancel_one,
         lambda recruiter, wish, filter, by, progress: recruiter.jobs.cancel(
@@ -129,7 +129,9 @@ def _pause_group(recruiter: Recruiter, wish: Wish, by: str) -> Outcome:
 
 def _resume_group(recruiter: Recruiter, wish: Wish, _: str) -> Outcome:
     was = recruiter.controls.resume_group(wish.name)
-    return Outcome(f"Group {wish.name} goes on." if was else f"Group {wish.name} was not paused.", undo="pause-group")
+    return Outcome(
+        f"Group {wish.name} is resumed." if was else f"Group {wish.name} was not paused.", undo="pause-group"
+    )
 
 
 def _block(recruiter: Recruiter, wish: Wish, by: str) -> Outcome:
@@ -189,7 +191,7 @@ def _retry_flow(recruiter: Recruiter, wish: Wish, _: str) -> Outcome:
 
 def _set_limit(recruiter: Recruiter, wish: Wish, by: str) -> Outcome:
     if wish.count and not wish.count.isdigit():
-        raise SettingsError(f"{wish.count[:100]!r} is no number of starts; write 100")
+        raise SettingsError(f"{wish.count[:100]!r} is not a number of starts; write 100")
     number = int(wish.count) if wish.count else None
     limit = recruiter.controls.set_limit(wish.name, wish.at_once or None, count=number, per=wish.per or None, by=by)
     told = [f"{limit.at_once:g} at once" if limit.at_once is not None else "", str(limit.rate) if limit.rate else ""]
@@ -202,21 +204,21 @@ def _remove_limit(recruiter: Recruiter, wish: Wish, _: str) -> Outcome:
 
 
 NAMED = {
-    "pause-group": _Named("group", "Pause", "None of its jobs starts from now on; those that run go on.", _pause_group),
-    "resume-group": _Named("group", "Resume", "Its jobs start again, those that wait first.", _resume_group),
-    "block-starts": _Named("", "Block all starts", "No job starts anywhere; those that run go on.", _block),
+    "pause-group": _Named("group", "Pause", "None of its jobs starts from now on; running jobs go on.", _pause_group),
+    "resume-group": _Named("group", "Resume", "Its jobs start again.", _resume_group),
+    "block-starts": _Named("", "Block all starts", "No job starts anywhere; running jobs go on.", _block),
     "allow-starts": _Named("", "Allow starts", "Jobs start again, in every group that is not paused.", _allow),
-    "keep-idle": _Named("worker", "Keep idle", "It finishes what it holds, and is given no more.", _keep_idle),
+    "keep-idle": _Named("worker", "Keep idle", "It finishes the jobs that it holds, and gets no new ones.", _keep_idle),
     "let-work": _Named("worker", "Let it work", "It is given jobs again.", _let_work),
-    "pause-schedule": _Named("schedule", "Pause", "It makes no jobs, and makes up for none.", _pause_schedule),
+    "pause-schedule": _Named("schedule", "Pause", "It makes no jobs; runs of this time are skipped.", _pause_schedule),
     "resume-schedule": _Named("schedule", "Resume", "It goes on with its next run.", _resume_schedule),
-    "run-schedule": _Named("schedule", "Run now", "It makes one more job, now, beside its schedule.", _run_schedule),
+    "run-schedule": _Named("schedule", "Run now", "It makes one more job now, beside its schedule.", _run_schedule),
     "pause-flow": _Named("flow", "Pause", "No other step of it starts until it is resumed.", _pause_flow),
     "resume-flow": _Named("flow", "Resume", "Its steps start again.", _resume_flow),
     "cancel-flow": _Named("flow", "Cancel", "Every step that has not ended is cancelled.", _cancel_flow, grave=True),
-    "retry-flow": _Named("flow", "Retry", "What failed or was cancelled runs again.", _retry_flow),
-    "set-limit": _Named("limit on", "Set the limit", "It takes effect in a second, on jobs that wait.", _set_limit),
-    "remove-limit": _Named("limit on", "Remove the limit", "As many run as have slots.", _remove_limit, grave=True),
+    "retry-flow": _Named("flow", "Retry", "Steps that failed or were cancelled run again.", _retry_flow),
+    "set-limit": _Named("limit on", "Set the limit", "It takes effect within a second on waiting jobs.", _set_limit),
+    "remove-limit": _Named("limit on", "Remove the limit", "Jobs run while slots are free.", _remove_limit, grave=True),
 }  # fmt: skip
 VERBS = (*ON_JOBS, *NAMED)
 
@@ -250,7 +252,7 @@ class Doer:
         """Does it, and writes down who did; to many jobs it goes on beside. Raises ReadOnly where actions are not
         allowed."""
         if not self.allowed:
-            raise ReadOnly("this console only shows; start it with --actions to let it act")
+            raise ReadOnly("this console is read-only; start it with --actions to allow actions")
         self._check(wish)
         if wish.verb in NAMED or len(wish.ids) == 1:
             return self._recorded(wish, by, address, lambda: self._do(wish, by))
@@ -302,14 +304,14 @@ class Doer:
 
     def _check(self, wish: Wish) -> None:
         if wish.verb not in VERBS:
-            raise InvalidFilter(f"{wish.verb[:100]!r} cannot be done; known are {', '.join(VERBS)}")
+            raise InvalidFilter(f"{wish.verb[:100]!r} cannot be done; known: {', '.join(VERBS)}")
         if wish.verb in ON_JOBS:
             if bool(wish.ids) == bool(wish.words):
-                raise InvalidFilter(f"say which jobs to {wish.verb}: some of the list, or a filter such as task:resize")
+                raise InvalidFilter(f"select the jobs to {wish.verb}: in the list, or by a filter such as task:resize")
             if len(wish.ids) > MOST_IDS:
                 raise InvalidFilter(f"choose up to {MOST_IDS:,} jobs, or use a filter")
         elif NAMED[wish.verb].thing and not wish.name:
-            raise InvalidFilter(f"say which {NAMED[wish.verb].thing.split()[0]} to {wish.verb}")
+            raise InvalidFilter(f"name the {NAMED[wish.verb].thing.split()[0]} to {wish.verb}")
 
     def _subject(self, wish: Wish) -> str:
         if wish.verb in NAMED:

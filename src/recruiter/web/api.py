@@ -10,6 +10,7 @@ from recruiter.domain.search.filter import FILTER_WORDS
 from recruiter.web import views, words
 from recruiter.web.actions import VERBS, Doer, Wish
 from recruiter.web.bulk import Outcome
+from recruiter.web.flows import FlowList, FlowView
 from recruiter.web.reader import ROWS, Reader
 
 Verb = Literal[VERBS]  # type: ignore[valid-type]
@@ -50,7 +51,13 @@ class ActionRequest(BaseModel):
 def routes(reader: Reader, doer: Doer, viewer: Callable[..., Any]) -> APIRouter:
     """Everything under `/api`."""
     router = APIRouter()
+    _add_jobs(router, reader)
+    _add_fleet(router, reader)
+    _add_actions(router, reader, doer, viewer)
+    return router
 
+
+def _add_jobs(router: APIRouter, reader: Reader) -> None:
     @router.get("/overview")
     def overview(within: Literal["5m", "15m", "1h", "6h", "24h", "7d"] = "1h") -> views.Overview:
         """How things are, and how they went within a time."""
@@ -75,6 +82,8 @@ def routes(reader: Reader, doer: Doer, viewer: Callable[..., Any]) -> APIRouter:
         """Everything about a job."""
         return reader.job(id)
 
+
+def _add_fleet(router: APIRouter, reader: Reader) -> None:
     @router.get("/workers")
     def workers() -> views.Fleet:
         """Who leads, who works, and what each runs."""
@@ -91,12 +100,12 @@ def routes(reader: Reader, doer: Doer, viewer: Callable[..., Any]) -> APIRouter:
         return reader.schedules()
 
     @router.get("/flows")
-    def flows() -> views.FlowList:
+    def flows() -> FlowList:
         """The newest flows."""
         return reader.flows()
 
     @router.get("/flow")
-    def flow(id: str) -> views.FlowView:
+    def flow(id: str) -> FlowView:
         """A flow with its steps, and how they are drawn."""
         return reader.flow(id)
 
@@ -105,6 +114,8 @@ def routes(reader: Reader, doer: Doer, viewer: Callable[..., Any]) -> APIRouter:
         """What the doctor finds, and what was set aside."""
         return reader.problems()
 
+
+def _add_actions(router: APIRouter, reader: Reader, doer: Doer, viewer: Callable[..., Any]) -> None:
     @router.get("/actions")
     def deeds(limit: Annotated[int, Query(ge=1, le=1000)] = 50) -> list[views.Deed]:
         """Who did what by hand, the newest first."""
@@ -120,8 +131,6 @@ def routes(reader: Reader, doer: Doer, viewer: Callable[..., Any]) -> APIRouter:
     def progress(id: str) -> Outcome:
         """How far an action on many jobs is, or what came of it."""
         return doer.progress(id)
-
-    return router
 
 
 def _filter(request: Request, _: Annotated[FilterWords, Query()]) -> FilterWords:

@@ -1,4 +1,4 @@
-"""Actions on many jobs: they go on beside the request that asked for them, and whoever asked can watch.
+"""Actions on many jobs: they go on beside the request that asked for them, and their progress can be watched.
 
 A request waits for a moment, which is enough for most. Then it is answered with how far the action is and where to look
 again (`Outcome.running`). When the console ends, it stops after the batch that is on its way and says so.
@@ -66,7 +66,7 @@ class Bulks:
         bulk, id = _Bulk(told), secrets.token_urlsafe(9)
         with self._lock:
             if sum(1 for each in self._all.values() if not each.over.is_set()) >= MOST:
-                raise TooManyViewers(f"{MOST} actions on many jobs are on their way; wait for one of them to end")
+                raise TooManyViewers(f"{MOST} actions on many jobs are running; wait until one of them has ended")
             while len(self._all) >= KEPT:
                 oldest = next(key for key, each in self._all.items() if each.over.is_set())
                 del self._all[oldest]
@@ -80,7 +80,7 @@ class Bulks:
         """How far it is, or what came of it. Raises JobNotFound."""
         bulk = self._all.get(id)
         if bulk is None:
-            raise JobNotFound("this action is not known here any more; Problems shows what people did")
+            raise JobNotFound("this action is no longer known here; the page Problems lists past actions")
         return bulk.outcome_so_far(id)
 
     def close(self) -> None:
@@ -100,6 +100,6 @@ class Bulks:
         except RecruiterError as error:
             bulk.error = error
         except Exception as error:
-            bulk.error = RecruiterError(f"a mistake in Recruiter: {type(error).__name__}: {error}")
+            bulk.error = RecruiterError(f"a bug in Recruiter: {type(error).__name__}: {error}")
         finally:
             bulk.over.set()

@@ -34,14 +34,13 @@ from recruiter.errors import (
     TooManyViewers,
     WorkerNotFound,
 )
-from recruiter.metrics.exposition import Exposition, may_scrape
+from recruiter.metrics import Exposition, may_scrape
 from recruiter.web import words
 from recruiter.web.access import Access, Guard, name_of
 from recruiter.web.actions import Doer, Question, Wish
 from recruiter.web.api import routes
-from recruiter.web.assets import Assets
 from recruiter.web.live import Hub
-from recruiter.web.pages import PAGES, Page, Pairs, environment, rendered
+from recruiter.web.pages import PAGES, Assets, Page, Pairs, environment, rendered
 from recruiter.web.reader import Reader
 from recruiter.web.redaction import Redaction
 
@@ -230,7 +229,7 @@ class Console:
     # -- what is not a page ------------------------------------------------------------------------------------------
 
     def _scraped(self) -> APIRouter:
-        """The metrics for whoever says the token of scrapers, who need not sign in. Others go on to the next route."""
+        """The metrics for scrapers that send the token, without signing in. Other requests go on to the next route."""
         router = APIRouter(route_class=_ScraperRoute)
         router.add_api_route("/metrics", self._metrics, include_in_schema=False)
         return router

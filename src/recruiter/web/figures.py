@@ -1,8 +1,9 @@
-"""Numbers and times as people read them: 12.4k, 3 m 12 s, 2 h ago."""
+"""What people read: numbers and times (12.4k, 3 m 12 s, 2 h ago); tracebacks with the frames of libraries folded."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
@@ -26,7 +27,7 @@ def count(value: float) -> str:
 
 
 def exactly(value: float) -> str:
-    """All of it, for whoever points at a figure."""
+    """All of it, shown when the pointer is on a figure."""
     return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
 
 
@@ -64,7 +65,7 @@ def relative(moment: datetime, now: datetime) -> str:
 
 
 def iso(moment: datetime) -> str:
-    """For machines, and for whoever points at a time."""
+    """For machines, and shown when the pointer is on a time."""
     text = moment.astimezone(UTC).isoformat(timespec="milliseconds")
     return text.replace("+00:00", "Z")
 
@@ -101,3 +102,47 @@ def in_zone(moment: datetime, zone: str) -> str:
         return f"{moment.astimezone(ZoneInfo(zone)):%H:%M}"
     except (KeyError, ValueError, OSError):
         return exact(moment)
+
+
+_FRAME = re.compile(r'\s*File "(?P<file>[^"]*)", line \d+')
+_LIBRARY = re.compile(
+    r"site-packages|dist-packages|/lib/python3|^<frozen |/recruiter/steps/execute|/recruiter/processes/"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some lines of a trace that are read, or folded, together."""
+
+    text: str
+    frames: int = 0
+    """How many frames of libraries these are; 0 if they are not to be folded."""
+
+
+def pieces(trace: str) -> list[Piece]:
+    """The trace in its order; nothing is left out."""
+    found: list[Piece] = []
+    for lines, frames in _frames(trace.removesuffix("\n").split("\n")):
+        last = found[-1] if found else None
+        if last is not None and bool(last.frames) == bool(frames):
+            found[-1] = Piece(f"{last.text}\n{lines}", last.frames + frames)
+        else:
+            found.append(Piece(lines, frames))
+    return found
+
+
+def _frames(lines: list[str]) -> list[tuple[str, int]]:
+    """Each frame with the lines that belong to it, and whether it is a library's."""
+    found: list[tuple[list[str], int]] = []
+    within = False
+    for line in lines:
+        frame = _FRAME.match(line)
+        if frame is not None:
+            found.append(([line], 1 if _LIBRARY.search(frame["file"]) else 0))
+            within = True
+        elif within and line.startswith("    "):
+            found[-1][0].append(line)
+        else:
+            found.append(([line], 0))
+            within = False
+    return [("\n".join(lines), frames) for lines, frames in found]

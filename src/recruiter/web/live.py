@@ -1,6 +1,6 @@
 """Liveness: one reader for all who look, and nobody looking means that nothing is read.
 
-Everybody who has a page open holds a stream. Those who look at the same thing share a *topic*; each topic is read once,
+Every open page holds a stream. Viewers of the same page share a *topic*; each topic is read once,
 made into HTML once, and sent to all of its viewers if it has changed. All topics are read one after the other by one
 task, which rests after each for several times as long as it took: however many look, at however many things, MongoDB is
 asked by one reader that is idle most of the time.
@@ -69,7 +69,7 @@ class Hub:
     async def watch(self, name: str, read: Callable[[], str], period: float) -> AsyncIterator[bytes]:
         """What is new of this topic, as it comes. Raises TooManyViewers."""
         if self.viewers >= MOST_VIEWERS or (name not in self._topics and len(self._topics) >= MOST_TOPICS):
-            raise TooManyViewers("too many pages are open; close some, or pause their liveness")
+            raise TooManyViewers("too many pages are open; close some, or pause their live updates")
         topic = self._topics.setdefault(name, _Topic(read, period))
         mine: asyncio.Queue[News] = asyncio.Queue(maxsize=1)
         topic.viewers.add(mine)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
+from importlib.resources import files
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -15,11 +18,43 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from recruiter.domain.search.filter import JobFilter
 from recruiter.errors import InvalidFilter
-from recruiter.web import figures, timeline, traces, views, words
+from recruiter.web import figures, timeline, views, words
 from recruiter.web.actions import ON_JOBS
-from recruiter.web.assets import Assets
 from recruiter.web.reader import RANGES, ROWS, Reader
 from recruiter.web.sentences import jobs, plural
+
+_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+_FILES = (
+    *("console.css", "console.js", "charts.js", "icon.svg"),
+    *("vendor/htmx.min.js", "vendor/idiomorph.min.js", "vendor/uplot.min.js", "vendor/uplot.min.css"),
+)
+
+
+@dataclass(frozen=True)
+class Asset:
+    content: bytes
+    zipped: bytes
+    type: str
+    version: str
+
+
+class Assets:
+    """Only what is listed here is ever served."""
+
+    @cached_property
+    def all(self) -> dict[str, Asset]:
+        folder = files("recruiter.web") / "static"
+        return {name: _asset(name, folder.joinpath(*name.split("/")).read_bytes()) for name in _FILES}
+
+    def url(self, name: str) -> str:
+        """Relative to the console's own address."""
+        return f"static/{name}?v={self.all[name].version}"
+
+
+def _asset(name: str, content: bytes) -> Asset:
+    type = f"{_TYPES[name.rpartition('.')[2]]}; charset=utf-8"
+    return Asset(content, gzip.compress(content, 9, mtime=0), type, hashlib.sha256(content).hexdigest()[:12])
+
 
 STATES = {
     "waiting": "○",
@@ -187,7 +222,7 @@ def environment(assets: Assets) -> Environment:
         "iso": figures.iso,
         "exact": figures.exact,
         "parts_of": figures.parts_of,
-        "pieces": traces.pieces,
+        "pieces": figures.pieces,
         "mark": _mark,
         "shown": _shown,
         "jobs": jobs,

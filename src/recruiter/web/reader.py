@@ -32,7 +32,8 @@ from recruiter.store.database import Store
 from recruiter.store.search.summaries import FIELDS, summary_from
 from recruiter.views.resources import limit_uses
 from recruiter.views.search import Entry, Form, search
-from recruiter.web import graph, sentences, shapes, timeline, views
+from recruiter.web import sentences, shapes, timeline, views
+from recruiter.web.flows import FlowList, FlowView, drawn
 from recruiter.web.redaction import Redaction
 from recruiter.web.views import Amount, Level
 from recruiter.web.words import Words
@@ -419,18 +420,18 @@ class Reader:
 
     # -- problems ----------------------------------------------------------------------------------------------------
 
-    def flows(self) -> views.FlowList:
+    def flows(self) -> FlowList:
         """The newest flows."""
         rows = [shapes.flow_row(flow) for flow in self._recruiter.flows.latest(limit=_FLOWS_SHOWN)]
-        return views.FlowList(self._store.clock.now(), sentences.of_flows(rows), rows)
+        return FlowList(self._store.clock.now(), sentences.of_flows(rows), rows)
 
-    def flow(self, id: str) -> views.FlowView:
+    def flow(self, id: str) -> FlowView:
         """A flow with its steps. Raises FlowNotFound."""
         handle = self._recruiter.flows.find(id)
         row, steps = shapes.flow_row(handle.report()), [shapes.flow_step(step) for step in handle.steps()]
         first = sorted(steps, key=lambda step: step.state not in ("failed", "lost", "running"))[:_STEPS_SHOWN]
         more, now = len(steps) - len(first), self._store.clock.now()
-        return views.FlowView(now, sentences.of_flow(row), row, graph.drawn(steps), first, more)
+        return FlowView(now, sentences.of_flow(row), row, drawn(steps), first, more)
 
     def problems(self) -> views.Problems:
         """What the doctor finds, what was set aside, and what people did lately."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
+from recruiter.domain.schedule.scheduler import Pause
 from recruiter.web.figures import count, duration
+from recruiter.web.flows import FlowRow
 from recruiter.web.views import (
-    FlowRow,
     Group,
     Leader,
     Level,
@@ -34,7 +35,8 @@ def plural(number: int, thing: str) -> str:
     return f"{count(number)} {thing}" + ("" if number == 1 else "s")
 
 
-def since(pause: PauseView) -> str:
+def since(pause: Pause | PauseView) -> str:
+    """Who paused it, since when, and why."""
     at = f" since {pause.at:%Y-%m-%d %H:%M:%S} UTC" if pause.at is not None else ""
     return f"by {pause.by or 'somebody'}{at} ({pause.reason or 'no reason given'})"
 
@@ -157,5 +159,5 @@ def of_problems(findings: Sequence[Problem]) -> Sentence:
     if bad:
         return Sentence(Level.PROBLEM, f"{plural(len(bad), 'problem')}. The most urgent: {bad[0].text}.")
     if findings:
-        return Sentence(Level.NOTE, f"No problems; {plural(len(findings), 'thing')} to know.")
-    return Sentence(Level.OK, "No problems: everything was looked at, and all is well.")
+        return Sentence(Level.NOTE, f"No problems; {plural(len(findings), 'note')}.")
+    return Sentence(Level.OK, "No problems: all checks passed.")

@@ -10,15 +10,16 @@ from recruiter.domain.duration import humanize
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.planning.limits import AtLimit
-from recruiter.domain.planning.pack import NeverFits
-from recruiter.domain.planning.why_waiting import Circumstances, Unserved
+from recruiter.domain.planning.reasons import NeverFits, Unserved
+from recruiter.domain.planning.why_waiting import Circumstances
 from recruiter.domain.schedule.scheduler import Pause, Scheduler
 from recruiter.domain.search.pages import Count, JobSummary
 from recruiter.domain.state import State
 from recruiter.domain.statistics import Analytics, Flow, Times
 from recruiter.domain.text import mask
 from recruiter.views.flows import FlowReport, StepReport
-from recruiter.web import views
+from recruiter.web import sentences, views
+from recruiter.web.flows import FlowRow, FlowStepRow
 from recruiter.web.views import Amount, Percentiles
 
 if TYPE_CHECKING:
@@ -124,17 +125,12 @@ def reason_of(facts: Circumstances, rules: Rules, group: str, task: str) -> tupl
     pause = rules.pauses(group)
     if pause is not None:
         what = "all starts are blocked" if rules.blocked else "the group is paused"
-        return f"{what} by {told(pause)}", True
+        return f"{what} {sentences.since(pause)}", True
     obstacle = facts.why_waiting(Lane(group, task))
     if obstacle is None:
         return None, False
     stuck = isinstance(obstacle, Unserved | NeverFits) or (isinstance(obstacle, AtLimit) and not obstacle.held)
     return str(obstacle), stuck
-
-
-def told(pause: Pause) -> str:
-    since = f" since {pause.at:%Y-%m-%d %H:%M:%S} UTC" if pause.at else ""
-    return f"{pause.by or 'somebody'}{since} ({pause.reason or 'no reason given'})"
 
 
 def pause_view(pause: Pause, what: str) -> views.PauseView:
@@ -187,8 +183,8 @@ def place(target: str, database: str) -> str:
     return f"{database}@{hosts.partition('/')[0] or 'mongodb'}"
 
 
-def flow_row(flow: FlowReport) -> views.FlowRow:
-    return views.FlowRow(
+def flow_row(flow: FlowReport) -> FlowRow:
+    return FlowRow(
         str(flow.id),
         flow.name,
         flow.owner,
@@ -202,8 +198,8 @@ def flow_row(flow: FlowReport) -> views.FlowRow:
     )
 
 
-def flow_step(step: StepReport) -> views.FlowStepRow:
-    return views.FlowStepRow(
+def flow_step(step: StepReport) -> FlowStepRow:
+    return FlowStepRow(
         str(step.step),
         str(step.job),
         step.task,

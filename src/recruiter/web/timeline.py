@@ -8,7 +8,18 @@ from datetime import datetime
 
 from recruiter.domain.job import ArchivedJob, Execution, Job
 from recruiter.domain.state import State
-from recruiter.web.views import Part
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a job's life."""
+
+    kind: str
+    """`postponed`, `waiting`, `running`, `succeeded`, `failed`, `cancelled` or `lost`."""
+    since: datetime
+    until: datetime
+    label: str
+    attempt: int | None = None
 
 
 def parts(job: Job, now: datetime) -> list[Part]:

@@ -33,7 +33,7 @@ def words_in(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
         if name in NAMES and value and value not in found.setdefault(name, []):
             found[name].append(value)
     if sum(map(len, found.values())) > _MOST:
-        raise InvalidFilter(f"that are too many conditions; give up to {_MOST}")
+        raise InvalidFilter(f"there are too many conditions; give at most {_MOST}")
     return {name: found[name] for name in NAMES if found.get(name)}
 
 

@@ -141,7 +141,7 @@ class FactoryMethodCommand(Workable):
         if factory is None:
             known = ", ".join(sorted(_FACTORIES)) or "none"
             raise UnknownTask(
-                f"no factory {self._factory!r} is registered here; known are {known}; "
+                f"no factory {self._factory!r} is registered here; known: {known}; "
                 f"call FactoryMethodCommand.register({self._factory!r}, …) in the application that workers load"
             )
         owner, reached = None, self._made.on(factory)

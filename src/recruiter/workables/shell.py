@@ -139,8 +139,8 @@ class _Permission:
             )
         if program not in self._programs:
             raise CommandFailed(
-                f"{program!r} is none of the programs that are enabled here ({', '.join(sorted(self._programs))}), and "
-                f"was not run; if jobs may run it, add it: ShellCommand.enable({program!r})"
+                f"{program!r} is not one of the programs that are enabled here ({', '.join(sorted(self._programs))}), "
+                f"and was not run; if jobs may run it, add it: ShellCommand.enable({program!r})"
             )
         if refused := sorted(command.env.keys() - self._variables):
             raise CommandFailed(

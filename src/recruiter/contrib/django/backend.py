@@ -7,36 +7,66 @@ that all threads share one connection, and workers find every task in one regist
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
+from asgiref.sync import sync_to_async
 from django.apps import apps
 from django.conf import settings
 from django.core import checks
-from django.db import transaction
+from django.db import close_old_connections, transaction
 from django.utils import timezone
 
-from recruiter.app import Recruiter
-from recruiter.contrib.django.interface import (
-    BaseTaskBackend,
-    InvalidTask,
-    InvalidTaskBackend,
-    Task,
-    TaskResultDoesNotExist,
-    plain_json,
-    task_backends,
-    task_enqueued,
-)
-from recruiter.contrib.django.results import result_of
-from recruiter.contrib.django.running import runner
+from recruiter.app import Recruiter, current_job
+from recruiter.domain.arguments.typed import decode_result
+from recruiter.domain.arguments.values import from_bson
 from recruiter.domain.duration import DurationLike
-from recruiter.domain.job import Job
+from recruiter.domain.job import Execution, Job
 from recruiter.domain.names import check_name
 from recruiter.domain.retry.decision import RetryPolicy
+from recruiter.domain.state import State
 from recruiter.errors import InvalidArguments, JobNotFound, RecruiterError
 from recruiter.task import Task as RegisteredTask
+
+# -- Django's own interface: `django.tasks`, or its backport `django_tasks` where Django is older than 6 ---------------
+
+_PACKAGE = "django.tasks" if find_spec("django.tasks") is not None else "django_tasks"
+
+_tasks, _base, _exceptions, _signals = (
+    import_module(f"{_PACKAGE}{part}") for part in ("", ".base", ".exceptions", ".signals")
+)
+
+BaseTaskBackend: Any = import_module(f"{_PACKAGE}.backends.base").BaseTaskBackend
+Task: Any = _base.Task
+TaskContext: Any = _base.TaskContext
+TaskError: Any = _base.TaskError
+TaskResult: Any = _base.TaskResult
+TaskResultStatus: Any = _base.TaskResultStatus
+task: Any = _tasks.task
+task_backends: Any = _tasks.task_backends
+
+# The backport has them under the names that they had before they went into Django.
+InvalidTask: Any = getattr(_exceptions, "InvalidTask", None) or _exceptions.InvalidTaskError
+InvalidTaskBackend: Any = getattr(_exceptions, "InvalidTaskBackend", None) or _exceptions.InvalidTaskBackendError
+TaskResultDoesNotExist: Any = _exceptions.TaskResultDoesNotExist
+
+task_enqueued: Any = _signals.task_enqueued
+task_started: Any = _signals.task_started
+task_finished: Any = _signals.task_finished
+
+
+def plain_json(value: Any) -> Any:
+    """The value as JSON knows it, as Django requires of arguments and results: tuples are lists, and the members of a
+    TextChoices are texts. Raises TypeError."""
+    return json.loads(json.dumps(_base.normalize_json(value)))
+
+
+# -- the backend -------------------------------------------------------------------------------------------------------
 
 _OPTIONS = {"target", "on_commit"}
 _recruiters: dict[str, tuple[str | None, Recruiter]] = {}
@@ -90,7 +120,7 @@ class RecruiterBackend(BaseTaskBackend):  # type: ignore[misc]
         unknown = sorted(set(self.options) - _OPTIONS)
         if unknown:
             raise InvalidTaskBackend(
-                f"TASKS[{alias!r}]: unknown OPTIONS {', '.join(unknown)}; known are {', '.join(sorted(_OPTIONS))}"
+                f"TASKS[{alias!r}]: unknown OPTIONS {', '.join(unknown)}; known: {', '.join(sorted(_OPTIONS))}"
             )
         on_commit = self.options.get("on_commit")
         self._database: str | None = "default" if on_commit is True else on_commit or None
@@ -207,3 +237,129 @@ def _check_arguments(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) 
         inspect.signature(task.func).bind(*context, *args, **kwargs)
     except TypeError as error:
         raise InvalidArguments(f"{task.module_path}(): {error}") from None
+
+
+# -- what a worker calls: the task's function, with context, signals and database connections --------------------------
+
+
+def runner(task: Any) -> Any:
+    """The function that is registered for this task; `async def` if the task's own is."""
+    ends = _Ends(task)
+
+    def run(args: list[Any], kwargs: dict[str, Any]) -> Any:
+        close_old_connections()
+        try:
+            return plain_json(task.func(*ends.started(), *args, **kwargs))
+        finally:
+            close_old_connections()
+
+    async def run_async(args: list[Any], kwargs: dict[str, Any]) -> Any:
+        await sync_to_async(close_old_connections)()
+        try:
+            context = await sync_to_async(ends.started)()
+            return plain_json(await task.func(*context, *args, **kwargs))
+        finally:
+            await sync_to_async(close_old_connections)()
+
+    function: Any = run_async if inspect.iscoroutinefunction(task.func) else run
+    function.__name__, function.__qualname__ = task.func.__name__, task.func.__qualname__
+    function.__module__, function.__doc__ = task.func.__module__, task.func.__doc__
+    function.django_task = task
+    function.succeeded, function.failed = ends.succeeded, ends.failed
+    return function
+
+
+class _Ends:
+    """Sends Django's signals: when an attempt begins, and when the last one has ended."""
+
+    def __init__(self, task: Any) -> None:
+        self._task = task
+        self._backend = type(task.get_backend())
+
+    def started(self) -> tuple[Any, ...]:
+        """Returns the context, if the function takes one."""
+        result = result_now(self._task)
+        task_started.send_robust(sender=self._backend, task_result=result)
+        return (TaskContext(task_result=result),) if self._task.takes_context else ()
+
+    def succeeded(self, value: Any) -> None:
+        self._finished(finished(result_now(self._task), TaskResultStatus.SUCCESSFUL, value))
+
+    def failed(self, error: BaseException) -> None:
+        try:
+            raise error  # so that receivers, of which Django's own writes a log line, see it in sys.exc_info()
+        except BaseException:
+            self._finished(finished(result_now(self._task), TaskResultStatus.FAILED))
+
+    def _finished(self, result: Any) -> None:
+        task_finished.send_robust(sender=self._backend, task_result=result)
+
+
+# -- a job as Django sees it: its TaskResult ---------------------------------------------------------------------------
+
+_CRASHED = "recruiter.errors.JobFailed"
+_STATUS = {
+    State.WAITING: TaskResultStatus.READY,
+    State.RUNNING: TaskResultStatus.RUNNING,
+    State.SUCCEEDED: TaskResultStatus.SUCCESSFUL,
+}
+
+
+def result_of(job: Job, task: Any) -> Any:
+    """The result of a job that was found; `task` is Django's own, as it is defined."""
+    executions = list(job.executions)
+    if job.locked_by is not None:
+        executions.append(Execution(job.locked_at, None, job.locked_by))
+    return _result(job, task, _STATUS.get(job.state, TaskResultStatus.FAILED), executions)
+
+
+def result_now(task: Any) -> Any:
+    """The result of the job that runs here, in its present attempt."""
+    job = current_job.job
+    executions = [*job.executions, Execution(current_job.started_at, None, current_job.worker)]
+    return _result(job, task, TaskResultStatus.RUNNING, executions)
+
+
+def finished(result: Any, status: Any, value: Any = None) -> Any:
+    """The same result when its last attempt has ended."""
+    object.__setattr__(result, "status", status)
+    object.__setattr__(result, "finished_at", current_job.recruiter.clock.now())
+    object.__setattr__(result, "_return_value", value)
+    return result
+
+
+def _result(job: Job, task: Any, status: Any, executions: list[Execution]) -> Any:
+    args = from_bson(job.args)
+    begun = [each.started_at for each in executions if each.started_at is not None]
+    result = TaskResult(
+        task=_as_enqueued(job, task),
+        id=str(job.id),
+        status=status,
+        enqueued_at=job.created_at,
+        started_at=begun[0] if begun else None,
+        last_attempted_at=begun[-1] if begun else None,
+        finished_at=job.archived_at,
+        args=list(args["args"]),
+        kwargs=dict(args["kwargs"]),
+        backend=task.backend,
+        errors=[_error(each) for each in executions if each.exception is not None or each.crashed],
+        worker_ids=[str(each.worker) for each in executions if each.worker is not None],
+    )
+    if status == TaskResultStatus.SUCCESSFUL:
+        object.__setattr__(result, "_return_value", decode_result(job.result, Any))
+    return result
+
+
+def _as_enqueued(job: Job, task: Any) -> Any:
+    later = job.scheduled_at if job.scheduled_at > job.created_at and not job.attempts else None
+    try:
+        return task.using(priority=int(job.priority), queue_name=job.group, run_after=later)
+    except InvalidTask:
+        return task  # its queue is no longer among the backend's QUEUES
+
+
+def _error(execution: Execution) -> Any:
+    if execution.exception is None:
+        return TaskError(exception_class_path=_CRASHED, traceback=execution.message or "the worker died")
+    name = execution.exception if "." in execution.exception else f"builtins.{execution.exception}"
+    return TaskError(exception_class_path=name, traceback=execution.trace or execution.message or "")

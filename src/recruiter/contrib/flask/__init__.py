@@ -31,7 +31,7 @@ from recruiter.cli.main import run
 from recruiter.domain.duration import DurationLike
 from recruiter.errors import ApplicationError
 from recruiter.registry import FunctionTask, Registry
-from recruiter.store.open import TargetLike
+from recruiter.store.database import TargetLike
 
 __all__ = ["FlaskRecruiter"]
 

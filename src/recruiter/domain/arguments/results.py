@@ -16,7 +16,7 @@ from typing import Any, Union, get_args, get_origin
 
 from recruiter.domain.arguments.typed import RESULT_TAG, Mismatch, slot_of, spelled
 from recruiter.domain.arguments.values import KEYS_THAT_CHANGE, TAG
-from recruiter.domain.job_id import JobId
+from recruiter.domain.names import JobId
 
 _PLACE = "result"
 

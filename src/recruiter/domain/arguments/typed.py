@@ -13,21 +13,37 @@ is refused.
 from __future__ import annotations
 
 import collections.abc
+import functools
 import inspect
 import math
+import operator
+import sys
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, NewType, Union, get_args, get_origin
+from types import GenericAlias, NoneType, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    NewType,
+    NotRequired,
+    Required,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 from uuid import UUID
 
+import typing_extensions
 from bson import ObjectId
 
-from recruiter.domain.arguments.dict_types import checkable
 from recruiter.domain.arguments.models import adapter_of, is_model, is_validation_error
 from recruiter.domain.arguments.values import PLAIN, Refused, encode, from_bson, tagged
 from recruiter.errors import UnsupportedValue
@@ -244,3 +260,51 @@ def _shown(value: Any) -> str:
     except Exception:
         text = f"a {type(value).__name__} that cannot be shown"
     return text if len(text) <= 80 else f"{text[:80]}…"
+
+
+_TypedDict: Any = typing_extensions.TypedDict
+
+
+def checkable(annotation: Any) -> Any:
+    """The same annotation, with each TypedDict in it as pydantic takes it. Raises TypeError for one within itself.
+
+    Before Python 3.12 pydantic checks only the TypedDict of `typing_extensions`: the one of `typing` does not keep what
+    pydantic needs to know. It does keep enough to write the same type down once more: its keys, which of them must be
+    there, and their types, which may hold other TypedDicts.
+    """
+    return annotation if sys.version_info >= (3, 12) else _checkable(annotation, ())
+
+
+def _checkable(annotation: Any, inside: tuple[Any, ...]) -> Any:
+    if is_typeddict(annotation):
+        return _written_again(annotation, inside) if type(annotation).__module__ == "typing" else annotation
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if not arguments or origin is Literal:
+        return annotation
+    if origin is Annotated:
+        inner = _checkable(arguments[0], inside)
+        return annotation if inner is arguments[0] else Annotated[(inner, *annotation.__metadata__)]
+    checked = tuple(_checkable(each, inside) for each in arguments)
+    if all(one is other for one, other in zip(checked, arguments, strict=True)):
+        return annotation
+    if origin in (Union, UnionType):
+        return functools.reduce(operator.or_, checked)
+    if origin in (Required, NotRequired):
+        return origin[checked[0]]
+    return GenericAlias(origin, checked)
+
+
+def _written_again(annotation: Any, inside: tuple[Any, ...]) -> Any:
+    if annotation in inside:
+        raise TypeError(
+            f"{annotation.__name__} contains itself: take TypedDict from typing_extensions, not from typing"
+        )
+    keys: dict[str, Any] = {}
+    for name, hint in get_type_hints(annotation, include_extras=True).items():
+        inner = _checkable(hint, (*inside, annotation))
+        said = get_origin(hint) in (Required, NotRequired)  # in a module with postponed annotations nobody else knows
+        must = Required if name in annotation.__required_keys__ else NotRequired
+        keys[name] = inner if said else must[inner]
+    again: Any = _TypedDict(annotation.__name__, keys)
+    again.__module__, again.__doc__ = annotation.__module__, annotation.__doc__
+    return again

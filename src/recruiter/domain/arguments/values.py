@@ -247,7 +247,7 @@ def _untagged(document: dict[str, Any]) -> Any:
     decoder = _DECODERS.get(document[TAG]) if isinstance(document[TAG], str) else None
     if decoder is None:
         known = ", ".join(_DECODERS)
-        raise UnsupportedValue(f"{TAG}: {document[TAG]!r:.200} is no kind of value; known are {known}")
+        raise UnsupportedValue(f"{TAG}: {document[TAG]!r:.200} is not a kind of value; known: {known}")
     try:
         return decoder(document)
     except UnsupportedValue:

@@ -17,7 +17,7 @@ from enum import Enum, StrEnum, auto
 
 from bson import ObjectId
 
-from recruiter.domain.job_id import JobId
+from recruiter.domain.names import JobId
 
 
 class On(StrEnum):

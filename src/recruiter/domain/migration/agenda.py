@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from recruiter.domain.migration.moved import (
+from recruiter.domain.migration import (
     Moved,
     MovedJob,
     MovedScheduler,
@@ -38,7 +38,7 @@ def moved(document: Mapping[str, Any], renamed: Mapping[str, str], collection: s
     if due is None:
         return NotMoved(id, "it has ended")
     if document.get("lockedAt") is not None:
-        return NotMoved(id, "it runs there: stop Agenda, and import again")
+        return NotMoved(id, "it is running there: stop Agenda, and import again")
     priority = document.get("priority", 0)
     return MovedJob(id, task, args, due, priority=priority if isinstance(priority, int | float) else 0)
 

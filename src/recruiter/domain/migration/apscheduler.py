@@ -16,9 +16,8 @@ from types import MappingProxyType
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from recruiter.domain.migration.moved import Moved, MovedJob, MovedScheduler, NotMoved, arguments, moment, task_name
-from recruiter.domain.schedule.cron import Cron
-from recruiter.domain.schedule.policies import Every
+from recruiter.domain.migration import Moved, MovedJob, MovedScheduler, NotMoved, arguments, moment, task_name
+from recruiter.domain.schedule.policies import Cron, Every
 from recruiter.errors import RecruiterError
 
 COLLECTIONS = ("jobs",)
@@ -82,7 +81,7 @@ def _moved(id: str, urn: str, state: Mapping[str, Any], renamed: Mapping[str, st
         return NotMoved(id, "it has positional and named arguments: enqueue it with your own code")
     given = arguments(kwargs or args)
     if _has_record(given):
-        return NotMoved(id, "its arguments are objects of Python, which only their own code can rebuild")
+        return NotMoved(id, "its arguments are Python objects, which only their own code can rebuild")
     trigger: Record = state["trigger"]
     kind, values = trigger.name.rpartition(".")[2], trigger.state
     unique = state.get("max_instances") == 1

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from recruiter.domain.migration.moved import Moved, MovedJob, MovedScheduler, NotMoved, arguments, moment, task_name
+from recruiter.domain.migration import Moved, MovedJob, MovedScheduler, NotMoved, arguments, moment, task_name
 from recruiter.domain.names import DEFAULT_GROUP, DEFAULT_METHOD
 from recruiter.domain.retry.decision import RetryPolicy
 from recruiter.domain.retry.policies import DoNotDoItAgain, ExponentialBackoff, RetryForever, RetryManyTimes
-from recruiter.domain.schedule.cron import Cron
 from recruiter.domain.schedule.occurrences import SchedulePolicy
-from recruiter.domain.schedule.policies import EveryMinutes
+from recruiter.domain.schedule.policies import Cron, EveryMinutes
 from recruiter.errors import RecruiterError
 
 COLLECTIONS = ("scheduled", "schedulers")
@@ -34,9 +33,9 @@ def moved(document: Mapping[str, Any], renamed: Mapping[str, str], collection: s
 
 def _job(id: str, document: Mapping[str, Any], renamed: Mapping[str, str]) -> Moved:
     if "workable" not in document:
-        return NotMoved(id, "it is no job of Recruiter for PHP")
+        return NotMoved(id, "it is not a job of Recruiter for PHP")
     if document.get("locked"):
-        return NotMoved(id, "it runs there: stop its recruiter and workers, and import again")
+        return NotMoved(id, "it is running there: stop its recruiter and workers, and import again")
     workable = document["workable"]
     retry, notes = _retry(document.get("retry_policy"))
     return MovedJob(
@@ -57,7 +56,7 @@ def _scheduler(id: str, document: Mapping[str, Any], renamed: Mapping[str, str])
     retry, notes = _retry(document["job"].get("retry_policy"))
     policy = _schedule(document["schedule_policy"])
     if policy is None:
-        return NotMoved(id, f"its schedule policy {document['schedule_policy'].get('class')} is its author's own")
+        return NotMoved(id, f"its schedule policy {document['schedule_policy'].get('class')} is a class of its own")
     task, args = _task(workable, renamed), arguments(workable.get("parameters"))
     return MovedScheduler(id, document["urn"], task, args, policy, bool(document.get("unique")), retry, notes)
 
@@ -88,8 +87,8 @@ def _retry(stored: Mapping[str, Any] | None) -> tuple[RetryPolicy | None, tuple[
         case "RetriableExceptionFilter":
             policy, notes = _retry(values["filtered_retry_policy"])
             only = ", ".join(map(str, values["retriable_exceptions"]))
-            return policy, (*notes, f"it was retried only after {only}; now it is after every exception")
-    return None, (f"its retry policy {name} is not known here; the one of its task holds",)
+            return policy, (*notes, f"it was retried only after {only}; here it is retried after every exception")
+    return None, (f"its retry policy {name} is not known here; the policy of its task is used",)
 
 
 def _schedule(stored: Mapping[str, Any]) -> SchedulePolicy | None:

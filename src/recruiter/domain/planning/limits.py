@@ -66,7 +66,7 @@ class Rate:
             return cls(int(count), to_seconds(f"1 {time}" if time[:1].isalpha() else time))
         except (ValueError, RecruiterError):
             raise SettingsError(
-                f"{_shown(text)} is no rate; write how many may start in what time, as in '5/1s' or '100/minute'"
+                f"{_shown(text)} is not a rate; write how many may start in which time, as in '5/1s' or '100/minute'"
             ) from None
 
     @property
@@ -268,7 +268,7 @@ class FleetBusy(Reason):
 
     def __str__(self) -> str:
         needed, free, most = said(self.resource, self.needed, self.free, self.most)
-        return f"needs {needed} of {self.resource}; of the {most} that the whole fleet may use, {free} are free"
+        return f"needs {needed} of {self.resource}; the whole fleet may use {most}, and {free} are free"
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ class Needs:
         for part in text.split(",", MOST_RESOURCES) if text.strip() else ():
             name, equals, amount = (piece.strip() for piece in part.partition("="))
             if not equals:
-                raise InvalidJob(f"{said_by(text, repr, 100)} is not what a job needs; write 'proc=2,mem=4GiB'")
+                raise InvalidJob(f"{said_by(text, repr, 100)} is not a list of needs; write 'proc=2,mem=4GiB'")
             if name in amounts:
                 raise InvalidJob(f"{name} is given twice in {said_by(text, repr, 100)}; write it once")
             amounts[name] = amount

@@ -89,7 +89,9 @@ from recruiter.domain.planning.hosts import (
     within,
 )
 from recruiter.domain.planning.limits import KeptFor, Limit, Meter, Reason, Start
-from recruiter.domain.planning.needs import Needs, said
+from recruiter.domain.planning.needs import Needs
+from recruiter.domain.planning.reasons import HostsBusy, NoWorker, SlotsBusy, WaitsAlone
+from recruiter.domain.planning.reasons import NeverFits as NeverFits  # steps/assign.py takes it from here
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,72 +135,6 @@ class Packing:
     """Workers that must be given nothing beyond this plan."""
     starts: dict[str, list[Start]]
     """The new log of every bucket with a rate of which jobs are given: to be written before they are given."""
-
-
-# -- why not ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class NoWorker(Reason):
-    group: str
-    task: str
-
-    def __str__(self) -> str:
-        return f"no worker serves task {self.task} of group {self.group}"
-
-
-@dataclass(frozen=True, slots=True)
-class SlotsBusy(Reason):
-    workers: int
-    """How many serve it."""
-
-    def __str__(self) -> str:
-        serving = "the one worker that serves it" if self.workers == 1 else f"the {self.workers} workers that serve it"
-        return f"no slot is free where it could run ({serving})"
-
-
-@dataclass(frozen=True, slots=True)
-class HostsBusy(Reason):
-    resource: str
-    needed: int
-    free: int
-    host: str
-    """Where least is lacking."""
-
-    def __str__(self) -> str:
-        needed, free = said(self.resource, self.needed, self.free)
-        return f"needs {needed} of {self.resource}; on {self.host}, where least is lacking, {free} are free"
-
-
-@dataclass(frozen=True, slots=True)
-class NeverFits(Reason):
-    needs: Needs
-    resource: str
-    needed: int
-    largest: int
-    fleet: bool = False
-    """It is a limit of the fleet that is too small, not the hosts."""
-
-    def __str__(self) -> str:
-        needed, largest = said(self.resource, self.needed, self.largest)
-        if self.fleet:
-            return f"needs {needed} of {self.resource}, and the whole fleet may use {largest} of it"
-        if self.needed <= self.largest:
-            return f"needs {self.needs.described()}, and no single host that serves it has all of that"
-        return f"needs {needed} of {self.resource}, and no host that serves it has more than {largest}"
-
-
-@dataclass(frozen=True, slots=True)
-class WaitsAlone(Reason):
-    worker: str | None
-    """The worker that is given nothing until it is empty; None while that is done for another such job."""
-
-    def __str__(self) -> str:
-        where = "a worker is empty" if self.worker is None else f"worker {self.worker} is empty"
-        return f"runs alone, because it may have killed its worker: it waits until {where}"
-
-
-# -- the plan --------------------------------------------------------------------------------------------------------
 
 
 def pack(

@@ -12,17 +12,7 @@ from recruiter.domain.planning.assign import Registration
 from recruiter.domain.planning.hosts import Place
 from recruiter.domain.planning.limits import Limit, Reason, Start
 from recruiter.domain.planning.pack import AssignedJob, Candidate, pack
-
-
-@dataclass(frozen=True, slots=True)
-class Unserved(Reason):
-    """No worker takes jobs of this lane, however long they wait."""
-
-    text: str
-    todo: str
-
-    def __str__(self) -> str:
-        return f"{self.text}: {self.todo}" if self.todo else self.text
+from recruiter.domain.planning.reasons import Unserved
 
 
 @dataclass(frozen=True)

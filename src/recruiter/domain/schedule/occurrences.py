@@ -84,9 +84,7 @@ class Late(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> NoReturn:
-        raise InvalidSchedule(
-            f"late occurrences are dealt with by 'skip', 'latest' or 'all', not {said_by(value, repr)}"
-        )
+        raise InvalidSchedule(f"late is 'skip', 'latest' or 'all', not {said_by(value, repr)}")
 
 
 @dataclass(frozen=True, slots=True)

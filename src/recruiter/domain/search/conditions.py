@@ -42,7 +42,7 @@ _DEEPEST = 50
 def _states(name: str, value: object) -> frozenset[str]:
     states = frozenset(str(state) for state in _texts(name, value))
     for state in sorted(states - set(STATES)):
-        raise InvalidFilter(f"{state!r} is no state; a job is {', '.join(STATES)}")
+        raise InvalidFilter(f"{state!r} is not a state; a job is {', '.join(STATES)}")
     return states
 
 
@@ -174,7 +174,7 @@ def _check_part(part: str, key: object) -> None:
     if part.startswith("$"):
         raise InvalidFilter(f"args: {part[:100]!r} is an operator of MongoDB; only values can be compared")
     if not part or "\0" in part or len(part) > _LONGEST_TEXT:
-        raise InvalidFilter(f"args: {shown(key)} is no path; write names with dots between: customer.id")
+        raise InvalidFilter(f"args: {shown(key)} is not a path; write names with dots between: customer.id")
 
 
 def _stored(path: str, value: Any) -> Any:

@@ -124,7 +124,7 @@ class JobFilter(BaseModel):
         given = {name: value for name, value in conditions.items() if value is not None}
         if unknown := given.keys() - JobFilter.model_fields.keys():
             known = ", ".join(JobFilter.model_fields)
-            raise InvalidFilter(f"jobs cannot be filtered by {min(unknown)!r}; known are {known}")
+            raise InvalidFilter(f"jobs cannot be filtered by {min(unknown)!r}; known: {known}")
         super().__init__(**given)
         self._check_contradictions()
 
@@ -251,7 +251,7 @@ def _contradictions(filter: JobFilter) -> Iterator[str]:
     for times in _TIMES:
         since, until = getattr(filter, f"{times}since"), getattr(filter, f"{times}until")
         if _never(since, until):
-            yield f"nothing is since {told(since)} and until {told(until)}; the first must be the earlier one"
+            yield f"no job is since {told(since)} and until {told(until)}: the first must be the earlier time"
     state = f"is {' or '.join(sorted(filter.state))}"
     if filter.only_ended and filter.state and not filter.state & ENDED:
         yield f"a job that {state} has not ended; leave out the state, or the conditions on its end"

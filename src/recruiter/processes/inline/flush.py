@@ -16,7 +16,7 @@ from recruiter.domain.job import JobId, JobReport
 from recruiter.domain.state import Why
 from recruiter.errors import NotAlone, RecruiterError, StoreError, Superseded, UnknownTask
 from recruiter.events import Events
-from recruiter.processes.inline.runner import InlineApplication, InlineRunner
+from recruiter.processes.inline.runner import InlineApplication, InlineRunner, report
 from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.worker.core import CoreOptions, WorkerCore
 from recruiter.processes.worker.held_jobs import HeldJob
@@ -29,7 +29,6 @@ from recruiter.steps.release import release
 from recruiter.steps.rescue import Rescue
 from recruiter.store.collections.leases import Lease
 from recruiter.store.database import Store
-from recruiter.views.report import report
 
 _BETWEEN_LOOKS = 0.1
 
@@ -63,8 +62,8 @@ class Flush:
                     break
                 if len(reports) >= most:
                     raise RecruiterError(
-                        f"{most} jobs have run and more are waiting: do they enqueue each other without end? "
-                        "Give `most` if there are so many"
+                        f"{most} jobs have run and more are waiting: they may enqueue each other without end. "
+                        "Give a larger `most` if there are so many"
                     )
                 reports.extend(self._turn(*found))
         return reports
@@ -120,7 +119,7 @@ class Flush:
     def _require_lead(self) -> None:
         if not self._leadership.leading:
             raise Superseded(
-                "another recruiter took the lead in the middle of the flush; what had run has been written"
+                "another recruiter took the lead in the middle of the flush; the jobs that have run are stored"
             )
 
     def _resign(self) -> None:

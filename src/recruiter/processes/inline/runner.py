@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import signal
 import threading
@@ -12,24 +13,24 @@ from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from recruiter.clock import Clock
+from recruiter.domain.arguments.typed import decode_result
 from recruiter.domain.job import JobId, JobReport
 from recruiter.domain.planning.limits import Limit
 from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
-from recruiter.errors import JobCancelled
+from recruiter.errors import JobCancelled, RecruiterError
 from recruiter.events import Events
 from recruiter.interruption import Interruptible
 from recruiter.processes.loop import SAME_WISH
 from recruiter.processes.progress.sender import ProgressSender
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, crashed, interrupted
-from recruiter.registry import Registry
+from recruiter.registry import FunctionTask, Registry
 from recruiter.steps.execute import Executor
-from recruiter.store.codec import Document
-from recruiter.store.outcomes import Outcome
+from recruiter.store.codec import Document, decode
+from recruiter.store.outcomes import Outcome, Rescheduled, Settled
 from recruiter.store.payload import PLAIN, Payload
-from recruiter.views.report import report
 
 _STALE = 1.0
 """Seconds that jobs may wait behind one that runs; then they go back to the roster."""
@@ -278,3 +279,45 @@ class Signals:
 
 def _in_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
+
+
+def report(registry: Registry, raw: bytes, ended: Outcome, payload: Payload = PLAIN) -> JobReport:
+    """The report of the job in these bytes, which has been run and has come to this."""
+    job = _decoded(raw)
+    task = str(job.get("task", ""))
+    if isinstance(ended, Rescheduled):
+        error = _error(ended.fields.get("last_execution"))
+        return JobReport(ended.id, task, False, error=error, next_at=_as_stored(ended.fields.get("scheduled_at")))
+    archived = decode(ended.document if isinstance(ended, Settled) else ended)
+    if archived["done"]:
+        result = _result(registry, task, archived.get("result"), payload)
+        return JobReport(archived["_id"], task, True, archived["why"], result)
+    error = _error(archived.get("last_execution")) or archived.get("reason")
+    return JobReport(archived["_id"], task, False, archived["why"], error=error)
+
+
+def _result(registry: Registry, task: str, stored: Any, payload: Payload) -> Any:
+    definition = registry.find(task)
+    returns = definition.signature.returns if isinstance(definition, FunctionTask) else Any
+    try:
+        return decode_result(payload.open(task, stored), returns)
+    except RecruiterError:
+        return stored  # the job is done all the same
+
+
+def _error(execution: Document | None) -> str | None:
+    if execution is None:
+        return None
+    message = execution.get("message")
+    return f"{execution['class']}: {message}" if "class" in execution else message
+
+
+def _as_stored(moment: datetime | None) -> datetime | None:
+    """BSON cuts to milliseconds."""
+    return None if moment is None else moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+
+
+def _decoded(raw: bytes) -> Document:
+    with contextlib.suppress(Exception):  # it could not be run either, and the archived record says so
+        return decode(raw)
+    return {}

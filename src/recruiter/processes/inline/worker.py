@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol
 
+from recruiter.async_face import StopEvent
 from recruiter.domain.job import JobId, JobReport
 from recruiter.domain.planning.prefetch import MOST_PREFETCHED
 from recruiter.errors import StoreUnreachable, Superseded
@@ -36,12 +36,6 @@ from recruiter.views.find import anything_to_do
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.1
 _CLOCKS_DISAGREE = timedelta(milliseconds=100)
 """What is due in the next moment may be due already by the clock of its producer, or of the leader."""
-
-
-class StopEvent(Protocol):
-    """A `threading.Event`, or anything that can say whether it is set."""
-
-    def is_set(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -168,7 +162,7 @@ class InlineWorker:
             self._drop_superseded()
         elif not settled:
             ids = ", ".join(map(repr, self._core.held_jobs.results))
-            raise StoreUnreachable(f"MongoDB does not take the results of these jobs; they will be run again: {ids}")
+            raise StoreUnreachable(f"MongoDB refused the results of these jobs; they will run again: {ids}")
         return self.reports
 
     # -- inside --------------------------------------------------------------------------------------------------

@@ -178,7 +178,7 @@ class Flows:
         return [document["_id"] for document in found]
 
     def touch(self, ids: Iterable[ObjectId], at: datetime, session: ClientSession) -> None:
-        """Inside the leader's transaction: conflicts with whoever pauses, cancels or forgets one of these flows."""
+        """Inside the leader's transaction: conflicts with those that pause, cancel or forget one of these flows."""
         self.collection.update_many({"_id": {"$in": list(ids)}}, {"$set": {"looked_at": at}}, session=session)
 
     def conclude(

@@ -4,7 +4,7 @@
 
 A producer reads the key, decides (domain/uniqueness.py) and writes it, in the transaction that inserts the job; two
 producers that do so at once conflict on the key, and one of them decides again. Nobody removes a key when its job
-starts or ends: the next producer looks whether the job is still there. So only those who make unique jobs pay, and
+starts or ends: the next producer looks whether the job is still there. So only producers of unique jobs pay, and
 nothing is added to the way of a job through the queue. From `forget_at` on, the cleaner removes a key whose job is
 no longer there.
 """

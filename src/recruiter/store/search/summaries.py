@@ -156,4 +156,4 @@ def cursor_from(text: str, filter: JobFilter) -> Cursor:
 
 
 def _none(text: object) -> InvalidFilter:
-    return InvalidFilter(f"{shown(text, 60)} is no cursor; give what `next` of the page before says")
+    return InvalidFilter(f"{shown(text, 60)} is not a cursor; give the `next` of the previous page")

@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 from recruiter import RetryLater, RetryManyTimes
-from recruiter.contrib.django.interface import task
+from recruiter.contrib.django.backend import task
 
 
 @task

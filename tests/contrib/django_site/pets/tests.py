@@ -20,11 +20,11 @@ from django.test import SimpleTestCase, TransactionTestCase, override_settings
 from pets import settings, tasks
 from recruiter import InvalidArguments
 from recruiter.contrib.django import RecruiterBackend
-from recruiter.contrib.django.backend import recruiters
-from recruiter.contrib.django.interface import (
+from recruiter.contrib.django.backend import (
     InvalidTask,
     InvalidTaskBackend,
     TaskResultDoesNotExist,
+    recruiters,
     task,
     task_backends,
     task_enqueued,
@@ -255,7 +255,7 @@ class Checks(SimpleTestCase):
     def test_an_unknown_option_is_refused(self) -> None:
         with (
             override_settings(TASKS={"default": settings.backend(targt="x")}),
-            self.assertRaisesMessage(InvalidTaskBackend, "unknown OPTIONS targt; known are on_commit, target"),
+            self.assertRaisesMessage(InvalidTaskBackend, "unknown OPTIONS targt; known: on_commit, target"),
         ):
             _ = task_backends["default"].recruiter
 

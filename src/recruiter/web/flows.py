@@ -1,17 +1,99 @@
-"""The graph of a flow, laid out for a drawing: one column for each depth, lines from left to right."""
+"""Flows in the console: what is shown of them, and their graph laid out for a drawing.
+
+The drawing has one column for each depth, and lines from left to right.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 
 from recruiter.domain.flow.graph import layers
-from recruiter.web.views import FlowEdge, FlowGraph, FlowNode, FlowStepRow
+from recruiter.web.views import Sentence
 
 BOX, GAP = (190, 44), (70, 14)
 FOLDED = 6
 """So many steps of one column that look alike and stand between the same others are one box."""
 MOST = 300
 """Boxes in a drawing; a larger flow is shown as a list only."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowRow:
+    """A flow in short."""
+
+    id: str
+    name: str
+    owner: str | None
+    state: str
+    steps: int
+    progress: float
+    counts: dict[str, int]
+    note: str | None
+    created_at: datetime
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class FlowList:
+    at: datetime
+    sentence: Sentence
+    flows: list[FlowRow]
+
+
+@dataclass(frozen=True, slots=True)
+class FlowStepRow:
+    """A step of a flow, with its last job."""
+
+    step: str
+    job: str
+    task: str
+    state: str
+    after: list[str]
+    any: list[str]
+    on: str | None
+    error: str | None
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class FlowNode:
+    """A box in the drawing of a flow: a step, or several that look alike."""
+
+    step: FlowStepRow
+    count: int
+    x: float
+    y: float
+
+
+@dataclass(frozen=True, slots=True)
+class FlowEdge:
+    path: str
+    any: bool
+    """An end of any kind will do."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowGraph:
+    width: float
+    height: float
+    nodes: list[FlowNode]
+    edges: list[FlowEdge]
+
+
+@dataclass(frozen=True, slots=True)
+class FlowView:
+    """Everything about a flow."""
+
+    at: datetime
+    sentence: Sentence
+    flow: FlowRow
+    graph: FlowGraph | None
+    steps: list[FlowStepRow]
+    more: int
+    """How many steps are not shown."""
 
 
 def drawn(steps: Sequence[FlowStepRow]) -> FlowGraph | None:

@@ -1,4 +1,8 @@
-"""The collector: reads MongoDB when it is scraped, and keeps the answer for a few seconds.
+"""Metrics for Prometheus. Needs the extra `metrics`.
+
+`REGISTRY.register(RecruiterCollector(recruiter))` adds them to those that an application exposes already; `recruiter
+metrics` and the web console's `/metrics` expose them by themselves. The collector reads MongoDB when it is scraped, and
+keeps the answer for a few seconds.
 
 Every number is of the whole fleet, so it does not matter which process is asked; scrape one. Labels are group, task,
 state, outcome and limit: never a job, a worker or a host, of which there is no end. Of groups and tasks the first
@@ -7,9 +11,15 @@ hundred kinds that were ever seen have labels of their own, and all others share
 
 from __future__ import annotations
 
+import gzip
+import os
+import secrets
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socket import AF_INET, AF_INET6
 
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -17,6 +27,7 @@ from prometheus_client.core import (
     InfoMetricFamily,
     Metric,
 )
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 import recruiter as package
@@ -24,8 +35,10 @@ from recruiter.app import Recruiter
 from recruiter.caches import Kept
 from recruiter.domain.state import State
 from recruiter.domain.statistics import Again, Counts, Kind, Queue, Spread, longest_of
-from recruiter.errors import StoreError
+from recruiter.errors import SettingsError, StoreError
 from recruiter.views.metrics import Metrics, metrics, states_of
+
+__all__ = ["RecruiterCollector"]
 
 KINDS = 100
 """So many pairs of group and task, groups and limits have labels of their own."""
@@ -101,22 +114,22 @@ def _of_jobs(read: Metrics, labels: _Labels) -> Iterator[Metric]:
         for state, count in states_of(queue):
             jobs.add_metric((*kind, state), count)
     yield jobs
-    told = "How long ago the oldest job of the group that waits for a worker became due; 0 if none waits."
+    told = "How long the oldest due job of the group has been due; 0 if no due job waits."
     yield _by("recruiter_oldest_due_job_age_seconds", told, "group", labels.oldest)
-    told = "1 for a group that is paused, or of which no job starts because all starts are blocked."
+    told = "1 if the group is paused, or all starts are blocked."
     yield _by("recruiter_group_paused", told, "group", {name: float(is_) for name, is_ in labels.paused.items()})
-    yield _gauge("recruiter_archived_jobs", "Jobs in the archive, about.", read.archived)
+    yield _gauge("recruiter_archived_jobs", "Approximate number of jobs in the archive.", read.archived)
 
 
 def _of_ended(totals: Mapping[Kind, Counts]) -> Iterator[Metric]:
-    told = "Attempts at jobs that were started, counted when they are over; those under way are in recruiter_jobs."
+    told = "Attempts that were started, counted when they end; running attempts are in recruiter_jobs."
     starts = CounterMetricFamily("recruiter_job_starts", told, labels=_KIND)
     ended = CounterMetricFamily("recruiter_jobs_ended", "Jobs that have ended.", labels=(*_KIND, "outcome"))
-    retries = CounterMetricFamily("recruiter_job_retries", "Attempts that failed, to be tried again.", labels=_KIND)
+    retries = CounterMetricFamily("recruiter_job_retries", "Failed attempts that are tried again.", labels=_KIND)
     snoozes = CounterMetricFamily("recruiter_job_snoozes", "Jobs that asked to be run later.", labels=_KIND)
-    told = "How long the last attempt of each job that has ended took."
+    told = "Duration of the last attempt of each ended job."
     durations = HistogramMetricFamily("recruiter_job_duration_seconds", told, labels=_KIND)
-    told = "How long after its time the last attempt of each job that has ended began."
+    told = "Time from when an ended job was due to the start of its last attempt."
     waits = HistogramMetricFamily("recruiter_job_wait_seconds", told, labels=_KIND)
     for kind, counts in totals.items():
         starts.add_metric(kind, counts.attempts)
@@ -139,12 +152,14 @@ def _of_fleet(read: Metrics) -> Iterator[Metric]:
     assigned = CounterMetricFamily("recruiter_assigned_jobs", "Jobs that leaders have assigned to workers.")
     assigned.add_metric((), leading.assigned)
     yield assigned
-    told = "How long a round of the leader takes, which assigns due jobs to workers."
+    told = "Duration of a round in which the leader assigns due jobs to workers."
     rounds = HistogramMetricFamily("recruiter_assignment_round_seconds", told)
     rounds.add_metric((), _buckets(leading.rounds), leading.rounds.total)
     yield rounds
     yield _by("recruiter_schedules", "Repeatable jobs, by state.", "state", _all(_SCHEDULES, schedules.states))
-    yield _gauge("recruiter_schedule_lateness_seconds", "How late the latest repeatable job is.", schedules.latest)
+    yield _gauge(
+        "recruiter_schedule_lateness_seconds", "How late the most delayed repeatable job is.", schedules.latest
+    )
 
 
 def _of_limits(read: Metrics, most: int) -> Iterator[Metric]:
@@ -153,13 +168,15 @@ def _of_limits(read: Metrics, most: int) -> Iterator[Metric]:
     used = {use.limit.subject: use.used for use in uses if use.limit.at_once is not None}
     told = "How much of a limit is in use: jobs, or an amount of a resource; of a limit on keys, by the fullest key."
     yield _by("recruiter_limit_used", told, "limit", used)
-    yield _by("recruiter_limit_allowed", "How much of it may be in use at once.", "limit", bound)
+    yield _by("recruiter_limit_allowed", "How much of a limit may be in use at once.", "limit", bound)
     rates = {use.limit.subject: use.limit.rate.count for use in uses if use.limit.rate is not None}
     told = "How many jobs have started within the time of a rate limit."
     yield _by(
         "recruiter_limit_starts", told, "limit", {use.limit.subject: use.started for use in uses if use.limit.rate}
     )
-    yield _by("recruiter_limit_starts_allowed", "How many may start within that time.", "limit", rates)
+    yield _by(
+        "recruiter_limit_starts_allowed", "How many jobs may start within the time of a rate limit.", "limit", rates
+    )
 
 
 def _gauge(name: str, told: str, value: float) -> Metric:
@@ -185,3 +202,82 @@ def _buckets(spread: Spread) -> list[tuple[str, float]]:
         upto = sum(count for bucket, count in spread.buckets.items() if bucket <= last)
         told.append((repr(round(longest_of(last), 7)), upto))
     return [*told, ("+Inf", spread.count)]
+
+
+TOKEN_VARIABLE = "RECRUITER_METRICS_TOKEN"
+"""The token that a scraper sends: `Authorization: Bearer …`."""
+_WORTH_ZIPPING = 500
+
+
+class Exposition:
+    """The metrics of one Recruiter, and nothing else."""
+
+    def __init__(self, recruiter: Recruiter) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(RecruiterCollector(recruiter))
+
+    def written(self, accept: str = "", accept_encoding: str = "") -> tuple[bytes, dict[str, str]]:
+        """The text in the form that is asked for, and its headers."""
+        encode, content_type = choose_encoder(accept)
+        text: bytes = encode(self._registry)
+        headers = {"content-type": content_type, "vary": "accept, accept-encoding"}
+        if len(text) > _WORTH_ZIPPING and "gzip" in accept_encoding:
+            return gzip.compress(text, 5), {**headers, "content-encoding": "gzip"}
+        return text, headers
+
+
+def may_scrape(authorization: str) -> bool | None:
+    """Whether this header says the token; None where no token is asked for."""
+    token = os.environ.get(TOKEN_VARIABLE, "").strip()
+    if not token:
+        return None
+    scheme, _, said = authorization.partition(" ")
+    return scheme.lower() == "bearer" and secrets.compare_digest(said.strip().encode(), token.encode())
+
+
+def server(exposition: Exposition, host: str, port: int) -> ThreadingHTTPServer:
+    """A server that listens there. Raises SettingsError."""
+    try:
+        return _server_class(host)((host, port), _handler(exposition))
+    except OSError as error:
+        told = f"cannot listen on {host}:{port}: {error.strerror or error}; choose another --port"
+        raise SettingsError(told) from None
+
+
+def _server_class(host: str) -> type[ThreadingHTTPServer]:
+    class Server(ThreadingHTTPServer):
+        address_family = AF_INET6 if ":" in host else AF_INET
+        daemon_threads = True
+
+    return Server
+
+
+def _handler(exposition: Exposition) -> Callable[..., BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        server_version = "recruiter"
+        sys_version = ""
+        timeout = 30
+
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            if path == "/":
+                self._answer(200, b"The metrics are at /metrics.\n", {"content-type": "text/plain"})
+            elif path != "/metrics":
+                self._answer(404, b"The metrics are at /metrics.\n", {"content-type": "text/plain"})
+            elif may_scrape(self.headers.get("authorization", "")) is False:
+                self._answer(401, b"Send the token.\n", {"www-authenticate": "Bearer", "content-type": "text/plain"})
+            else:
+                accept = (self.headers.get(name, "") for name in ("accept", "accept-encoding"))
+                self._answer(200, *exposition.written(*accept))
+
+        def _answer(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+            self.send_response(status)
+            for name, value in {**headers, "content-length": str(len(body)), "cache-control": "no-store"}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nobody wants to read of every scrape."""
+
+    return Handler

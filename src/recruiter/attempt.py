@@ -1,0 +1,174 @@
+"""An attempt: one run of a job. `running` is the one in this thread or task; a `Runner` answers what it asks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextvars import ContextVar
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+from recruiter.domain.checkpoints import Checkpoint, Signal, SignalWait
+from recruiter.domain.job import Job, JobId
+from recruiter.domain.retry.decision import RetryPolicy
+from recruiter.domain.trace_context import trace_id_of
+from recruiter.errors import NoCurrentJob
+from recruiter.instruments import Following
+from recruiter.log import JobContext
+from recruiter.programs import Program, end_all
+from recruiter.progress import AttemptProgress, OnProgress, ignore_progress
+
+if TYPE_CHECKING:
+    from pymongo import AsyncMongoClient, MongoClient
+    from pymongo.asynchronous.client_session import AsyncClientSession
+    from pymongo.client_session import ClientSession
+
+
+_making = threading.Lock()
+"""For what an attempt gets only when it asks for it; seldom, so that one will do for all."""
+
+
+class Checkpoints(Protocol):
+    """What a job has done for good, in this run and before."""
+
+    def find(self, name: str) -> Checkpoint | None: ...
+
+    def begin(self) -> None: ...
+
+    def keep(self, name: str, value: Any, returns: Any = Any) -> Checkpoint: ...
+
+    def result(self, checkpoint: Checkpoint, returns: Any = Any) -> Any: ...
+
+    def next_name(self, what: str) -> str: ...
+
+    def slept(self, name: str) -> list[dict[str, Any]]: ...
+
+    def signal(self, name: str, number: int) -> Signal | None: ...
+
+    def waiting(self, checkpoint: str) -> SignalWait | None: ...
+
+    def timed_out(self, name: str) -> None: ...
+
+
+class Runner(Protocol):
+    """The executor that runs jobs here, to be asked about one of them."""
+
+    @property
+    def worker(self) -> str: ...
+
+    def job(self, document: Mapping[str, Any]) -> Job: ...
+
+    def policy(self, document: Mapping[str, Any]) -> RetryPolicy | None: ...
+
+    def owner(self, task: str) -> Any: ...
+
+    def progress(self, document: Mapping[str, Any], on_progress: OnProgress) -> AttemptProgress: ...
+
+    def stop_asked(self) -> bool: ...
+
+    def now(self) -> datetime: ...
+
+    def stored_result(self, document: Mapping[str, Any], value: Any) -> Any: ...
+
+    def checkpoints(self, attempt: Attempt) -> Checkpoints: ...
+
+    def transaction(
+        self, attempt: Attempt, client: MongoClient[Any] | None
+    ) -> AbstractContextManager[ClientSession]: ...
+
+    def atransaction(
+        self, attempt: Attempt, client: AsyncMongoClient[Any]
+    ) -> AbstractAsyncContextManager[AsyncClientSession]: ...
+
+
+class Attempt:
+    """One run of a job. Cheap to make: everything is found out, and made, when somebody asks."""
+
+    __slots__ = (
+        *("checkpoints", "document", "following", "log_context", "on_progress", "over", "programs", "result"),
+        *("run", "runner", "said", "started_at", "stored_result"),
+    )
+
+    def __init__(
+        self,
+        document: dict[str, Any],
+        started_at: datetime,
+        runner: Runner,
+        on_progress: OnProgress = ignore_progress,
+    ) -> None:
+        self.document = document
+        self.started_at = started_at
+        self.runner = runner
+        self.on_progress = on_progress
+        self.said: AttemptProgress | None = None
+        """What it has said of itself; None as long as it has said nothing."""
+        self.programs: set[Program] = set()
+        """What it runs at this moment."""
+        self.over = False
+        self.following: Following | None = None
+        """The instruments that follow it; None where there are none."""
+        self.run: Any = None
+        """What the runner needs to write on the job itself, from the first time on that it does."""
+        self.checkpoints: Any = None
+        """Likewise, for what it does once."""
+        self.result: Any = None
+        """What `set_result` was told, and the same as it is stored."""
+        self.stored_result: Any = None
+        self.log_context: JobContext | None = None
+        """What its log lines are marked with; None as long as it has logged nothing."""
+
+    @property
+    def id(self) -> JobId:
+        identity: JobId = self.document["_id"]
+        return identity
+
+    @property
+    def number(self) -> int:
+        """1 for the first attempt."""
+        return int(self.document.get("attempts") or 0) + 1
+
+    @property
+    def trace_id(self) -> str | None:
+        """The trace it belongs to: the one in which it is followed, or was made."""
+        followed = self.following.trace_id if self.following is not None else None
+        return followed or trace_id_of(self.document.get("trace_context"))
+
+    def progress(self) -> AttemptProgress:
+        if self.said is None:
+            with _making:
+                self.said = self.said or self.runner.progress(self.document, self.on_progress)
+        return self.said
+
+    def begin(self, program: Program) -> None:
+        """It lives no longer than this attempt, whatever thread it was started from."""
+        self.programs.add(program)
+        if self.over:  # in this order, and in the other one in `close`: one of the two sees the other
+            self.programs.discard(program)
+            raise NoCurrentJob(f"job {self.id!r} has ended and can run no more programs")
+
+    def close(self) -> None:
+        """It is over: it has nothing more to say, and what it has started and left alone ends."""
+        self.over = True
+        if self.said is not None:
+            self.said.close()
+        if self.log_context is not None:
+            self.log_context.close()
+        if self.programs:
+            end_all(list(self.programs))
+        if self.following is not None:
+            self.following.close()
+
+
+running: ContextVar[Attempt | None] = ContextVar("recruiter_job", default=None)
+
+
+def log_context() -> JobContext | None:
+    """The job that runs here, for its log lines."""
+    attempt = running.get()
+    if attempt is None:
+        return None
+    if attempt.log_context is None:
+        task = str(attempt.document["task"])
+        attempt.log_context = JobContext(attempt.id, task, attempt.number, attempt.runner.worker, attempt.trace_id)
+    return attempt.log_context

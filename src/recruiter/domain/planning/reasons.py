@@ -1,0 +1,79 @@
+"""Why a due job does not start, where workers and hosts decide. The reasons of limits are in limits.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from recruiter.domain.planning.limits import Reason
+from recruiter.domain.planning.needs import Needs, said
+
+
+@dataclass(frozen=True, slots=True)
+class Unserved(Reason):
+    """No worker takes jobs of this lane, however long they wait."""
+
+    text: str
+    todo: str
+
+    def __str__(self) -> str:
+        return f"{self.text}: {self.todo}" if self.todo else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class NoWorker(Reason):
+    group: str
+    task: str
+
+    def __str__(self) -> str:
+        return f"no worker serves task {self.task} of group {self.group}"
+
+
+@dataclass(frozen=True, slots=True)
+class SlotsBusy(Reason):
+    workers: int
+    """How many serve it."""
+
+    def __str__(self) -> str:
+        serving = "the one worker that serves it" if self.workers == 1 else f"the {self.workers} workers that serve it"
+        return f"no slot is free where it could run ({serving})"
+
+
+@dataclass(frozen=True, slots=True)
+class HostsBusy(Reason):
+    resource: str
+    needed: int
+    free: int
+    host: str
+    """Where least is lacking."""
+
+    def __str__(self) -> str:
+        needed, free = said(self.resource, self.needed, self.free)
+        return f"needs {needed} of {self.resource}; {self.host} comes closest, with {free} free"
+
+
+@dataclass(frozen=True, slots=True)
+class NeverFits(Reason):
+    needs: Needs
+    resource: str
+    needed: int
+    largest: int
+    fleet: bool = False
+    """It is a limit of the fleet that is too small, not the hosts."""
+
+    def __str__(self) -> str:
+        needed, largest = said(self.resource, self.needed, self.largest)
+        if self.fleet:
+            return f"needs {needed} of {self.resource}, and the whole fleet may use {largest} of it"
+        if self.needed <= self.largest:
+            return f"needs {self.needs.described()}, and no single host that serves it has all of that"
+        return f"needs {needed} of {self.resource}, and no host that serves it has more than {largest}"
+
+
+@dataclass(frozen=True, slots=True)
+class WaitsAlone(Reason):
+    worker: str | None
+    """The worker that is given nothing until it is empty; None while that is done for another such job."""
+
+    def __str__(self) -> str:
+        where = "a worker is empty" if self.worker is None else f"worker {self.worker} is empty"
+        return f"runs alone, because it may have killed its worker: it waits until {where}"
