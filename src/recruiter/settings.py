@@ -110,7 +110,7 @@ class Settings(TargetSettings):
     considered_dead_after: Duration = timedelta(seconds=15)
     heartbeat: Duration = timedelta(seconds=1)
     backoff_from: Duration = timedelta(milliseconds=5)
-    backoff_to: Duration = timedelta(seconds=5)
+    backoff_to: Duration = timedelta(seconds=10)
     work_on: Groups = None
     processes: int = Field(default=1, ge=1, le=1024)
     concurrency: int = Field(default=1, ge=1, le=2000)

@@ -76,6 +76,40 @@ def test_a_leader_that_renews_is_never_replaced(store: Store, candidates: tuple[
     assert lease(store).term == 1
 
 
+def test_a_lease_that_nobody_watches_is_renewed_less_often(candidates: tuple[Candidate, Candidate]) -> None:
+    """Given a leader alone, then it renews seldom; when another recruiter watches, then often; when that one is gone,
+    seldom again."""
+    one, two = candidates
+    one.attend()
+    quick = one.interval
+
+    one.clock.move(timedelta(seconds=quick))
+    one.attend()
+    assert one.interval == 3 * quick, "nobody watches"
+
+    assert not two.attend()
+    one.clock.move(timedelta(seconds=one.interval))
+    one.attend()
+    assert one.interval == quick, "somebody watches"
+
+    one.store.leases.collection.update_one({}, [{"$set": {"watched_at": {"$subtract": ["$watched_at", 10_001]}}}])
+    one.clock.move(timedelta(seconds=one.interval))
+    one.attend()
+    assert one.interval == 3 * quick, "the other one is gone"
+
+
+def test_a_leader_that_renews_seldom_is_not_taken_for_silent(candidates: tuple[Candidate, Candidate]) -> None:
+    """Given a leader alone that falls silent, when another recruiter comes, then it waits for two renewals."""
+    one, two = candidates
+    one.attend()
+    for _ in range(2):
+        one.clock.move(timedelta(seconds=one.interval))
+        one.attend()
+
+    assert not two.watches_for(1.5 * one.interval)
+    assert two.watches_for(one.interval), "well within the lease time"
+
+
 def test_takeover_only_after_silence(candidates: tuple[Candidate, Candidate]) -> None:
     """Given a leader that fell silent, when the other has watched the lease stand still long enough, then it leads."""
     one, two = candidates

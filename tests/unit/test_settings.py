@@ -43,7 +43,7 @@ class TestOrder:
         assert settings.lease_time == timedelta(seconds=8), "argument"
         assert settings.grace == timedelta(seconds=7), "environment"
         assert settings.heartbeat == timedelta(seconds=2), "file"
-        assert settings.backoff_to == timedelta(seconds=5), "default"
+        assert settings.backoff_to == timedelta(seconds=10), "default"
         assert TargetSettings().target == "file/db"
 
     def test_an_argument_that_is_none_was_not_given(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,7 @@ class TestRefusals:
             ({"considered_dead_after": "2s"}, "considered_dead_after must be at least three heartbeats"),
             ({"lease_time": "100ms"}, "lease_time must be at least 500ms"),
             ({"backoff_from": 0}, "backoff_from must be above zero"),
-            ({"backoff_from": "6s"}, "backoff_from must be above zero and not above backoff_to"),
+            ({"backoff_from": "11s"}, "backoff_from must be above zero and not above backoff_to"),
             ({"wait_at_most": "1s"}, "wait_at_most must not be below wait_at_least"),
             ({"heartbeat": 0}, "heartbeat"),
             ({"heartbeat": "-1s"}, "heartbeat"),

@@ -77,7 +77,7 @@ class RecruiterOptions:
     backoff_from: str | None = None
     "Shortest pause between two searches for due jobs (default 5ms)."
     backoff_to: str | None = None
-    "Longest pause between two searches for due jobs (default 5s)."
+    "Longest pause between two searches for due jobs (default 10s)."
 
 
 @Parameter(name="*")

@@ -63,7 +63,7 @@ _HOPELESS_GRACE = 30.0
 """Seconds that jobs may wait which nobody can run before it is said: a worker that knows them may be on its way."""
 _RULES_EVERY = 1.0
 _FOLD_EVERY = 20.0
-_COUNT_EVERY = 5.0
+_COUNT_EVERY = 15.0
 _CANCELLING = 0.5
 """Seconds that a round may spend on jobs that have been cancelled; others wait for theirs."""
 _RELEASING = 0.2
@@ -413,7 +413,7 @@ class RecruiterProcess:
         if now < self._flowing_until:
             # Work is flowing, and workers are full for the moment: looking costs less than being told.
             return max(2 * self._backoff_from, min(until_room(round), _FLOWING_PAUSE))
-        longest = min(self._backoff_to, self._dead_after / 3)
+        longest = min(self._backoff_to, self._dead_after / 2)
         some_room = any(worker.room > 0 for worker in round.roster)
         if self._listens_after(round):
             # Whoever enqueued may be ahead of us: then the job that rang is not due yet, and will not ring again.

@@ -51,6 +51,8 @@ def adopt(store: Store, term: int, holder: str, now: datetime) -> Adoption:
     raws: list[bytes] = []
     rejects: list[Unreadable] = []
     inbox = store.scheduled.inbox(INBOX_AT_ONCE, now)
+    if not inbox:
+        return Adoption(0, ())
     ended = store.archived.which_exist([id for id in map(_id, inbox) if is_job_id(id)])
     for raw in inbox:
         try:

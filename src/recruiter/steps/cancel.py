@@ -80,6 +80,8 @@ EXPIRED_AT_ONCE = 500
 def archive_expired(store: Store, clock: Clock, term: int, holder: str, tell: Tell = _nobody) -> Parsed[JobId]:
     """Archives a batch of expired jobs that nobody holds. Only for the leader."""
     now = clock.now()
+    if not store.scheduled.any_expired(now):
+        return Parsed()
     free = store.scheduled.expired(now, EXPIRED_AT_ONCE, store.roster.held())
     if free:
         archive = {document["_id"]: outcomes.expired(document, now) for document in free}

@@ -21,6 +21,10 @@ A worker that is killed in the middle of a settlement leaves its roster document
 the leader could give nobody anything meanwhile. A write of the leader on the roster therefore waits for half a second
 at most; then `unblock` ends the sessions of the workers that hold a lock and have shown no life since. One that lives
 after all settles once more.
+
+A lease that no recruiter watches is renewed less often: a follower leaves a mark on it now and then, and every renewal
+says when to expect the next one. A recruiter that starts beside a leader without followers waits for two of its
+renewals, a follower for three of the quick ones. Only the time of a takeover depends on it.
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ from recruiter.domain.observation import Observation
 from recruiter.domain.planning.assign import Registration
 from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import StoreError
-from recruiter.store.collections.leases import Lease
+from recruiter.store.collections.leases import WATCHED, Lease
 from recruiter.store.collections.roster import PATIENCE
 from recruiter.store.database import Store
 
@@ -45,6 +49,8 @@ _LEASE = "lease"
 _SPARED = 10.0
 """Seconds in which the session of one worker is ended once: one that lives and settles slowly must come to an end."""
 _MOST_PATIENCE = 8.0
+_MARK_EVERY = WATCHED / 3
+"""Seconds after which a follower shows again that it watches the lease."""
 
 
 class Leadership:
@@ -53,13 +59,14 @@ class Leadership:
         self._clock = clock
         # Three renewals may be late before anybody takes over; half a lease where it is short, not below a second.
         self._silence = max(lease_time / 4, min(lease_time / 2, 1.0))
-        self.interval = self._silence / 3
-        """Seconds between two renewals of a leader."""
+        self.interval = self._quick = self._silence / 3
+        """Seconds between two renewals of a leader; more while nobody watches the lease."""
         self.look_every = self._silence / 5
         """Seconds between two looks of a follower."""
         self._observation = Observation(longest_gap=1.5 * self.look_every)
         self._lock = threading.Lock()
         self._renewed_at = 0.0
+        self._marked_at = -_MARK_EVERY
         self._mine: Lease | None = None
         self._raised = False
         self._doubted = False
@@ -155,9 +162,13 @@ class Leadership:
             self._acquire(seen)
             return
         counter = seen.raw if isinstance(seen, Unreadable) else (seen.term, seen.beats)
-        still = self._observation.still_for(_LEASE, counter, self._clock.monotonic())
-        if still >= self._silence:
+        now = self._clock.monotonic()
+        still = self._observation.still_for(_LEASE, counter, now)
+        if still >= max(self._silence, 2 * seen.every if isinstance(seen, Lease) else 0.0):
             self._acquire(seen)
+        elif now - self._marked_at >= _MARK_EVERY:
+            self._marked_at = now
+            self._store.leases.watch()
 
     def _acquire(self, seen: Lease | Unreadable | None) -> None:
         attempt = secrets.token_hex(8)  # new each time: see store/collections/leases.py
@@ -170,6 +181,7 @@ class Leadership:
         mine = self._store.leases.acquire(seen, attempt, who, above, self._store.clock.now())
         if mine is not None:
             self._renewed_at = asked_at
+            self.interval = self._quick
             self._mine = mine
             self._observation.forget()
             self._raise_term()
@@ -195,10 +207,12 @@ class Leadership:
 
     def _renew(self, mine: Lease) -> None:
         asked_at = self._clock.monotonic()
-        if self._store.leases.renew(mine.term, mine.holder or ""):
-            self._renewed_at = asked_at
-        else:
+        renewed = self._store.leases.renew(mine.term, mine.holder or "", self.interval)
+        if renewed is None:
             self._step_back(mine)
+        else:
+            self._renewed_at = asked_at
+            self.interval = self._quick if renewed.watched else self._silence
 
     def _step_back(self, mine: Lease) -> None:
         """Follows from now on, unless another thread has acquired the lease anew meanwhile."""

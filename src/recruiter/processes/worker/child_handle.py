@@ -243,8 +243,8 @@ class ChildHandle:
         return answers
 
     def _seconds_a_job(self, ended: list[int], now: float) -> float:
-        """Of the jobs of these numbers. By the child's own account if it runs them one after the other: between two looks
-        at its answers it may have waited for more."""
+        """Of the jobs of these numbers. By the child's own account if it runs them one after the other: it may have
+        waited for more between two looks at its answers."""
         if len(ended) == 1 or self._places > 1:
             return max(1e-6, (now - self.answered_at) / len(ended))
         first, last = self.claims.claimed_at(ended[0]), self.claims.claimed_at(ended[-1])

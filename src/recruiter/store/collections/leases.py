@@ -1,18 +1,20 @@
 """`leases`: who leads, and since which term.
 
-    {_id: "leader", term: 7, holder: <this attempt>, beats: 412, host, pid, session, since, renewed_at, takeovers: […]}
+    {_id: "leader", term: 7, holder: <this attempt>, beats: 412, every, host, pid, session, since, renewed_at,
+     watched_at, takeovers: […]}
 
 The term grows at every takeover and never goes back. The holder is unique to an attempt to acquire the lease, not to a
 process: after an unknown outcome "the holder is me" could be an old lease of mine. Renewing raises `beats`; a
-process that wants the lease watches that counter.
+process that wants the lease watches that counter, and writes `watched_at` so that the holder knows; `every` says in
+how many seconds the holder means to renew it again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
 import pymongo
 from bson.raw_bson import RawBSONDocument
@@ -34,6 +36,10 @@ from recruiter.store.sessions import SessionId, session_id
 NAME = "leases"
 LEADER = "leader"
 MOST_TAKEOVERS = 20
+WATCHED = 10.0
+"""Seconds for which a lease counts as watched after a follower has said so."""
+_RAREST = 60.0
+"""Seconds between two renewals at most; a lease that says more was written by hand."""
 _WITHIN = 5.0
 """Seconds for a look at the lease or a write on it, retries of the driver included."""
 
@@ -64,10 +70,19 @@ class Lease:
     renewed_at: datetime | None = None
     session: SessionId | None = None
     """Where its transactions run; see transactions.py."""
+    every: float = 0.0
+    """In how many seconds the holder means to renew it again; 0 where it does not say."""
     takeovers: tuple[datetime, ...] = ()
     """When the last terms began."""
     odd: tuple[str, ...] = ()
     """What is wrong with fields that only people read; the next leader writes them anew."""
+
+
+class Renewed(NamedTuple):
+    """The answer to a renewal."""
+
+    watched: bool
+    """Whether another recruiter watches the lease."""
 
 
 class Leases:
@@ -151,9 +166,23 @@ class Leases:
         return Lease(document["term"], str(document["holder"]), 0) if replaced else None
 
     @store_call
-    def renew(self, term: int, holder: str) -> bool:
+    def renew(self, term: int, holder: str, every: float = 0.0) -> Renewed | None:
+        """Keeps the lease, and says when it will be renewed again; None when another process has taken over."""
+        query, update = _same(term, holder), {**_TOUCH, "$set": {"every": every}}
+        fields = {"renewed_at": 1, "watched_at": 1}
         with pymongo.timeout(_WITHIN):
-            return self._touch(term, holder, None)
+            found = self.collection.find_one_and_update(query, update, fields, return_document=ReturnDocument.AFTER)
+        if found is None:
+            return None
+        watched_at = found.get("watched_at")  # by the server's clock, like the other
+        gone = timedelta(seconds=WATCHED)
+        return Renewed(isinstance(watched_at, datetime) and found["renewed_at"] - watched_at < gone)
+
+    @store_call
+    def watch(self) -> None:
+        """Says that a recruiter watches the lease."""
+        with pymongo.timeout(_WITHIN):
+            self.collection.update_one({"_id": LEADER}, {"$currentDate": {"watched_at": True}})
 
     @store_call
     def resign(self, term: int, holder: str) -> bool:
@@ -161,17 +190,18 @@ class Leases:
         the next one to end: this process lives, and may have more to write."""
         update = {"$set": {"holder": None}, "$unset": {"session": ""}, "$inc": {"beats": 1}}
         with pymongo.timeout(_WITHIN):
-            query = {"_id": LEADER, "term": term, "holder": holder, "beats": _COUNTS}
-            return self.collection.update_one(query, update).matched_count == 1
+            return self.collection.update_one(_same(term, holder), update).matched_count == 1
 
     def fence(self, term: int, holder: str, session: ClientSession) -> bool:
         """Inside a transaction: true only while this term leads; conflicts with a takeover at the same time."""
-        return self._touch(term, holder, session)
+        return self.collection.update_one(_same(term, holder), _TOUCH, session=session).matched_count == 1
 
-    def _touch(self, term: int, holder: str, session: ClientSession | None) -> bool:
-        update = {"$inc": {"beats": 1}, "$currentDate": {"renewed_at": True}}
-        query = {"_id": LEADER, "term": term, "holder": holder, "beats": _COUNTS}
-        return self.collection.update_one(query, update, session=session).matched_count == 1
+
+_TOUCH: Document = {"$inc": {"beats": 1}, "$currentDate": {"renewed_at": True}}
+
+
+def _same(term: int, holder: str) -> Document:
+    return {"_id": LEADER, "term": term, "holder": holder, "beats": _COUNTS}
 
 
 def _lease(document: Document) -> Lease:
@@ -194,6 +224,7 @@ def _lease(document: Document) -> Lease:
         since=perhaps(lambda: field.moment(document, "since", None)),
         renewed_at=perhaps(lambda: field.moment(document, "renewed_at", None)),
         session=perhaps(lambda: session_id("session", document.get("session"))),
+        every=perhaps(lambda: field.number(document, "every", 0.0, least=0.0, most=_RAREST), 0.0),
         takeovers=tuple(perhaps(lambda: field.array(document, "takeovers", field.as_moment, ()), ())),
         odd=tuple(odd),
     )

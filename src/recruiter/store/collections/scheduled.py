@@ -556,6 +556,11 @@ class Scheduled:
         return self.collection.update_many(query, update).modified_count
 
     @store_call
+    def any_expired(self, now: datetime) -> bool:
+        """Whether there are jobs that may not start any more, held or not."""
+        return self.collection.find_one({"expires_at": {"$lte": now}}, {"_id": 1}, hint=EXPIRING) is not None
+
+    @store_call
     def expired(self, now: datetime, limit: int, held: Ids[JobId] = ()) -> Parsed[Document]:
         """Jobs that may not start any more and have not ended, all but those that a worker holds."""
         query = {"expires_at": {"$lte": now}, **_HAS_LANE, "_id": {"$nin": list(held)}}
