@@ -12,9 +12,10 @@ import pytest
 
 from recruiter import FlowHandle, JobNotFound, Recruiter, Step, Superseded
 from recruiter.domain.job import JobId
+from recruiter.domain.names import CANCELLED_LANE
 from recruiter.steps import release as step
 from recruiter.steps.clean import clean
-from recruiter.store import in_session
+from recruiter.store import in_session, transactions
 from recruiter.store.codec import Document
 from recruiter.store.collections import archived
 from recruiter.store.collections.flows import Flows, Marker
@@ -162,6 +163,22 @@ def an_archive_is_cleaned(stage: Stage) -> None:
     assert stage.ready() == [c.id]
 
 
+def a_worker_dies_with_steps_of_a_paused_flow(stage: Stage) -> None:
+    """Given a worker that runs two steps of a flow, when the flow is paused and the worker dies, then they wait until
+    the flow is resumed."""
+    flow = stage.recruiter.flow("f")
+    steps = [flow.add("work", name).id for name in ("a", "b")]
+    handle = flow.start()
+    stage.give(*steps)
+    handle.pause()
+    stage.settle_down()
+    stage.dies(*steps)
+    assert stage.ready() == []
+    handle.resume()
+    stage.settle_down()
+    assert stage.ready() == steps
+
+
 # -- without the rule --------------------------------------------------------------------------------------------
 
 
@@ -239,6 +256,10 @@ def steps_forgotten_alone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(archived, "NO_STEP", {})
 
 
+def back_to_their_lanes(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(transactions, "ASIDE", (CANCELLED_LANE,))
+
+
 RULES: list[tuple[Story, Mutant]] = [
     (a_step_ends, without_markers_of_ends),
     (a_step_is_cancelled, without_markers_of_ends),
@@ -252,6 +273,7 @@ RULES: list[tuple[Story, Mutant]] = [
     (a_step_is_cancelled_while_the_leader_looks, released_unguarded),
     (an_old_leader_wakes, unfenced),
     (an_archive_is_cleaned, steps_forgotten_alone),
+    (a_worker_dies_with_steps_of_a_paused_flow, back_to_their_lanes),
 ]
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from bson import ObjectId
-from pymongo import DESCENDING, UpdateOne
+from pymongo import DESCENDING, UpdateMany
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 
@@ -19,7 +19,7 @@ from recruiter.domain.flow.step import FlowStep, StepState
 from recruiter.domain.job import JobId
 from recruiter.domain.names import ASIDE, BLOCKED_LANE, CANCELLED_LANE
 from recruiter.domain.state import Why
-from recruiter.store.codec import RAW, Document, decode_leniently, flow_of
+from recruiter.store.codec import RAW, Document, decode_leniently, encode, flow_of
 from recruiter.store.collections import archived, scheduled
 from recruiter.store.collections.archived import Archived
 from recruiter.store.collections.flows import Marker
@@ -175,8 +175,16 @@ class FlowSteps:
         return found
 
     def release(self, released: Sequence[tuple[JobId, Document]], session: ClientSession) -> None:
-        """Inside the leader's transaction: gives each of these blocked steps its new fields."""
-        writes = [UpdateOne({"_id": id, "lane": BLOCKED_LANE}, {"$set": fields}) for id, fields in released]
+        """Inside the leader's transaction: gives each of these blocked steps its new fields. Most of those that are
+        released together get the same: one write for all of them."""
+        alike: dict[bytes, tuple[Document, list[JobId]]] = {}
+        for id, fields in released:
+            alike.setdefault(encode(fields), (fields, []))[1].append(id)
+        # With the hint the server need not choose an index again for each of them.
+        writes = [
+            UpdateMany({"_id": {"$in": ids}, "lane": BLOCKED_LANE}, {"$set": fields}, hint="_id_")
+            for fields, ids in alike.values()
+        ]
         if writes:
             self._scheduled.bulk_write(writes, ordered=False, session=session)
 
