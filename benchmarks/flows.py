@@ -33,6 +33,7 @@ sys.path.insert(0, str(HERE))
 sys.path.insert(0, str(HERE.parent))
 
 import noop  # noqa: E402
+from drain import cpu  # noqa: E402
 
 from tests.applications import flows  # noqa: E402
 
@@ -82,8 +83,9 @@ def fan_out_and_in(parts: int) -> None:
     flow.start()
 
 
-def drained(target: str, make: Callable[[int], None], parts: int) -> float:
-    """Jobs per second, from the first that has ended to the last."""
+def drained(target: str, mongod: int, make: Callable[[int], None], parts: int) -> tuple[float, dict[str, float]]:
+    """Jobs per second, from the first that has ended to the last; and the CPU time of each process in that time, in µs
+    per job."""
     store = noop.recruiter.store
     store.empty()
     make(parts)
@@ -98,30 +100,42 @@ def drained(target: str, make: Callable[[int], None], parts: int) -> float:
         while (begun := count()) < 2:
             time.sleep(0.002)
         began = time.perf_counter()
+        pids = {"mongod": mongod, **{name: member.pid for name, member in fleet.members.items()}}
+        before = {name: cpu(pid) for name, pid in pids.items()}
         while store.scheduled.collection.find_one({}, {"_id": 1}) is not None:
             time.sleep(0.01)
-        return (jobs - begun) / (time.perf_counter() - began)
+        took = time.perf_counter() - began
+        used = {name: (cpu(pid) - before[name]) / (jobs - begun) * 1e6 for name, pid in pids.items()}
+        return (jobs - begun) / took, {**used, "together": sum(used.values())}
     finally:
         fleet.stop()
 
 
 def measure(parts: int, runs: int) -> None:
+    kinds = (plain, fan_in, fan_out_and_in)
+    rates: dict[str, list[float]] = {kind.__name__: [] for kind in kinds}
+    costs: dict[str, list[dict[str, float]]] = {kind.__name__: [] for kind in kinds}
     with EmbeddedServer() as server:
         target = server.uri.replace("/?", "/flows?")
         noop.recruiter.point_at(target)
         noop.recruiter.store.prepare()
-        kinds = (plain, fan_in, fan_out_and_in)
-        rates: dict[str, list[float]] = {kind.__name__: [] for kind in kinds}
         for _ in range(runs):
             for kind in kinds:
-                rates[kind.__name__].append(drained(target, kind, parts))
-                print(f"  {kind.__name__:16} {rates[kind.__name__][-1]:8,.0f} /s", flush=True)
+                rate, used = drained(target, server.pid or 0, kind, parts)
+                rates[kind.__name__].append(rate)
+                costs[kind.__name__].append(used)
+                print(f"  {kind.__name__:16} {rate:8,.0f} /s   {used['together']:5.0f} µs of CPU per job", flush=True)
         noop.recruiter.close()
     base = statistics.median(rates["plain"])
+    least = statistics.median(used["together"] for used in costs["plain"])
     print(f"{parts:,} parts, median of {runs}")
     for name, each in rates.items():
         rate = statistics.median(each)
-        print(f"  {name:16} {rate:8,.0f} /s   overhead {base / rate - 1:6.1%}")
+        medians = {who: statistics.median(used[who] for used in costs[name]) for who in costs[name][0]}
+        told = ", ".join(f"{who} {used:.0f}" for who, used in medians.items())
+        more, of_cpu = base / rate - 1, medians["together"] / least - 1
+        print(f"  {name:16} {rate:8,.0f} /s   overhead {more:6.1%}, of CPU {of_cpu:6.1%}")
+        print(f"  {'':16} µs of CPU per job: {told}")
 
 
 def survive(parts: int, seed: int) -> None:

@@ -179,6 +179,24 @@ def a_worker_dies_with_steps_of_a_paused_flow(stage: Stage) -> None:
     assert stage.ready() == steps
 
 
+def a_flow_is_paused_while_many_are_released(stage: Stage) -> None:
+    """Given more steps than are released in one transaction, when the flow is paused before they are, then none of them
+    can start."""
+    flow = stage.recruiter.flow("f")
+    a = flow.add("work", "a")
+    flow.add_many("work", [("b",)] * (step.FEW + 1), after=a)
+    handle = flow.start()
+    stage.run(a.id)
+    whole = FlowSteps.release
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FlowSteps, "release", lambda *given: (handle.pause(), whole(*given)))
+        stage.look()
+    assert stage.ready() == []
+    handle.resume()
+    stage.settle_down()
+    assert len(stage.ready()) == step.FEW + 1
+
+
 # -- without the rule --------------------------------------------------------------------------------------------
 
 
@@ -233,7 +251,7 @@ def all_markers_removed(patch: pytest.MonkeyPatch) -> None:
 def released_unguarded(patch: pytest.MonkeyPatch) -> None:
     """Neither read again in the transaction nor matched by its lane."""
 
-    def release(self: FlowSteps, released: Sequence[tuple[JobId, Document]], session: Any) -> None:
+    def release(self: FlowSteps, released: Sequence[tuple[JobId, Document]], session: Any = None) -> None:
         for id, fields in released:
             self._scheduled.update_one({"_id": id}, {"$set": fields}, session=session)
 
@@ -260,6 +278,10 @@ def back_to_their_lanes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(transactions, "ASIDE", (CANCELLED_LANE,))
 
 
+def not_looked_at_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(step._Look, "_hold_if_paused", lambda _: None)
+
+
 RULES: list[tuple[Story, Mutant]] = [
     (a_step_ends, without_markers_of_ends),
     (a_step_is_cancelled, without_markers_of_ends),
@@ -274,6 +296,7 @@ RULES: list[tuple[Story, Mutant]] = [
     (an_old_leader_wakes, unfenced),
     (an_archive_is_cleaned, steps_forgotten_alone),
     (a_worker_dies_with_steps_of_a_paused_flow, back_to_their_lanes),
+    (a_flow_is_paused_while_many_are_released, not_looked_at_again),
 ]
 
 
