@@ -62,6 +62,7 @@ mutants: $(STAMP) ## leave out one rule of the source at a time, and see that a 
 
 effects: $(STAMP) ## 2,000 jobs count in their own transactions under kills, freezes and step-downs: the sum must be exact
 	$(BIN)/python benchmarks/exactly_once.py
+	$(BIN)/python benchmarks/once.py
 
 fuzz: $(STAMP) ## put 3,000 hostile documents into every collection beside a fleet at work
 	RECRUITER_FUZZ=3000 $(BIN)/pytest -q -s tests/processes/test_hostile_documents.py

@@ -1,8 +1,8 @@
 """What a flow costs: the drain rate of many parts with one step after all of them, against the same jobs alone.
 
     python benchmarks/flows.py [--parts N] [--runs N]       the rates, one worker with two children
-    python benchmarks/flows.py --kill [--parts N]           worker and leader are killed, again and again; nothing may
-                                                            be lost or succeed twice
+    python benchmarks/flows.py --kill [--parts N] [--seed N]    worker and leader are killed at every stage of a fan-out
+                                                            and fan-in; nothing may be lost or succeed twice
 
 Starts a private MongoDB and real processes; prints a table. Compare ratios inside one run: machines are noisy.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import signal
 import statistics
 import subprocess
@@ -19,16 +20,20 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from recruiter import FlowHandle, FlowState
+from recruiter.domain.names import BLOCKED_LANE
 from recruiter.embedded import EmbeddedServer
+from recruiter.store.database import Store
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 sys.path.insert(0, str(HERE.parent))
 
 import noop  # noqa: E402
+from drain import cpu  # noqa: E402
 
 from tests.applications import flows  # noqa: E402
 
@@ -78,8 +83,9 @@ def fan_out_and_in(parts: int) -> None:
     flow.start()
 
 
-def drained(target: str, make: Callable[[int], None], parts: int) -> float:
-    """Jobs per second, from the first that has ended to the last."""
+def drained(target: str, mongod: int, make: Callable[[int], None], parts: int) -> tuple[float, dict[str, float]]:
+    """Jobs per second, from the first that has ended to the last; and the CPU time of each process in that time, in µs
+    per job."""
     store = noop.recruiter.store
     store.empty()
     make(parts)
@@ -94,60 +100,77 @@ def drained(target: str, make: Callable[[int], None], parts: int) -> float:
         while (begun := count()) < 2:
             time.sleep(0.002)
         began = time.perf_counter()
+        pids = {"mongod": mongod, **{name: member.pid for name, member in fleet.members.items()}}
+        before = {name: cpu(pid) for name, pid in pids.items()}
         while store.scheduled.collection.find_one({}, {"_id": 1}) is not None:
             time.sleep(0.01)
-        return (jobs - begun) / (time.perf_counter() - began)
+        took = time.perf_counter() - began
+        used = {name: (cpu(pid) - before[name]) / (jobs - begun) * 1e6 for name, pid in pids.items()}
+        return (jobs - begun) / took, {**used, "together": sum(used.values())}
     finally:
         fleet.stop()
 
 
 def measure(parts: int, runs: int) -> None:
+    kinds = (plain, fan_in, fan_out_and_in)
+    rates: dict[str, list[float]] = {kind.__name__: [] for kind in kinds}
+    costs: dict[str, list[dict[str, float]]] = {kind.__name__: [] for kind in kinds}
     with EmbeddedServer() as server:
         target = server.uri.replace("/?", "/flows?")
         noop.recruiter.point_at(target)
         noop.recruiter.store.prepare()
-        kinds = (plain, fan_in, fan_out_and_in)
-        rates: dict[str, list[float]] = {kind.__name__: [] for kind in kinds}
         for _ in range(runs):
             for kind in kinds:
-                rates[kind.__name__].append(drained(target, kind, parts))
-                print(f"  {kind.__name__:16} {rates[kind.__name__][-1]:8,.0f} /s", flush=True)
+                rate, used = drained(target, server.pid or 0, kind, parts)
+                rates[kind.__name__].append(rate)
+                costs[kind.__name__].append(used)
+                print(f"  {kind.__name__:16} {rate:8,.0f} /s   {used['together']:5.0f} µs of CPU per job", flush=True)
         noop.recruiter.close()
     base = statistics.median(rates["plain"])
+    least = statistics.median(used["together"] for used in costs["plain"])
     print(f"{parts:,} parts, median of {runs}")
     for name, each in rates.items():
         rate = statistics.median(each)
-        print(f"  {name:16} {rate:8,.0f} /s   overhead {base / rate - 1:6.1%}")
+        medians = {who: statistics.median(used[who] for used in costs[name]) for who in costs[name][0]}
+        told = ", ".join(f"{who} {used:.0f}" for who, used in medians.items())
+        more, of_cpu = base / rate - 1, medians["together"] / least - 1
+        print(f"  {name:16} {rate:8,.0f} /s   overhead {more:6.1%}, of CPU {of_cpu:6.1%}")
+        print(f"  {'':16} µs of CPU per job: {told}")
 
 
-def survive(parts: int) -> None:
-    """A fan-out and fan-in; worker and leader are killed in turn at every 4 % of it."""
+def survive(parts: int, seed: int) -> None:
+    """A fan-out and fan-in; worker and leader are killed at every stage of it."""
     with EmbeddedServer() as server, tempfile.TemporaryDirectory() as folder:
         target = server.uri.replace("/?", "/flows?")
         flows.recruiter.point_at(target)
         store = flows.recruiter.store
         store.prepare()
         fleet = Fleet(target, flows.__file__, **QUICK)
+        began = time.perf_counter()
         try:
             for name in ("recruiter", "worker"):
                 fleet.start(name)
             handle = made(folder, parts)
-            kills = killed(fleet, handle)
-            report = handle.wait("5 minutes")
+            kills = killed(fleet, handle, store, parts, random.Random(seed))
+            report = handle.wait("3 minutes")
+            while store.scheduled.collection.find_one({}, {"_id": 1}) is not None:  # the step that waits for its end
+                time.sleep(0.05)
         finally:
             fleet.stop()
-        ended = list(store.archived.collection.find({"flow.id": handle.id, "done": True, "flow.on": None}))
-        twice = [step for step, count in Counter(job["flow"]["step"] for job in ended).items() if count > 1]
-        (total,) = [job["result"] for job in ended if job["task"] == "total"]
-        ran = Counter(flows.lines(folder))
-        print(
-            f"{report.state.value}: {len(ended):,} steps succeeded after {kills} kills; succeeded twice: {len(twice)}"
-        )
-        print(f"runs: {sum(ran.values()):,} of {len(ran):,} jobs; again: {sum(ran.values()) - len(ran):,}")
-        assert (report.state, report.counts) == (FlowState.SUCCEEDED, {"succeeded": parts + 2})
-        assert (twice, total) == ([], sum(range(parts)))
-        assert set(ran) >= {"begin", "total", *(f"part {number}" for number in range(parts))}
+        took = time.perf_counter() - began
+        ended = list(store.archived.collection.find({"flow.id": handle.id}))
         flows.recruiter.close()
+        ran = Counter(flows.lines(folder))
+    succeeded = Counter(job["flow"]["step"] for job in ended if job["done"])
+    (total,) = [job["result"] for job in ended if job["task"] == "total"]
+    told = ", ".join(f"{count} × {name}" for name, count in sorted(kills.items()))
+    print(f"seed {seed}: {report.state.value} after {sum(kills.values())} kills ({told}) in {took:.0f} s")
+    print(f"  {len(succeeded):,} steps succeeded, {sum(succeeded.values()) - len(succeeded)} of them twice")
+    print(f"  {sum(ran.values()):,} runs of {len(ran):,} steps: {sum(ran.values()) - len(ran):,} ran again")
+    assert (report.state, report.counts) == (FlowState.SUCCEEDED, {"succeeded": parts + 2})
+    assert len(ended) == len(succeeded) == sum(succeeded.values()) == parts + 3
+    assert total == sum(range(parts))
+    assert set(ran) == {"begin", "total", "end", *(f"part {number}" for number in range(parts))}
 
 
 def made(folder: str, parts: int) -> FlowHandle:
@@ -159,13 +182,30 @@ def made(folder: str, parts: int) -> FlowHandle:
     return flow.start()
 
 
-def killed(fleet: Fleet, handle: FlowHandle) -> int:
-    kills = 0
-    for hundredths in range(0, 100, 4):
-        while handle.report().progress < hundredths / 100:
-            time.sleep(0.02)
-        fleet.kill("worker" if kills % 2 else "recruiter")
-        kills += 1
+def killed(fleet: Fleet, handle: FlowHandle, store: Store, parts: int, chance: random.Random) -> Counter[str]:
+    """Kills both at each stage, in any order, and replaces them; returns how often which."""
+    waiting, ended = store.scheduled.collection, store.archived.collection
+    steps = {"flow.id": handle.id}
+    blocked = {**steps, "lane": BLOCKED_LANE}
+
+    def so_far(hundredths: int) -> bool:
+        return ended.count_documents(steps) >= (parts + 2) * hundredths / 100
+
+    stages: list[Callable[[], bool]] = [
+        lambda: True,  # the first step waits
+        lambda: ended.find_one(steps, {"_id": 1}) is not None,  # it has ended, and the parts are to be released
+        lambda: waiting.count_documents(blocked) < parts,  # some of them have been
+        *(partial(so_far, hundredths) for hundredths in range(4, 100, 4)),
+        lambda: ended.count_documents(steps) > parts,  # all parts have ended, and the last step is to be released
+    ]
+    kills: Counter[str] = Counter()
+    for reached in stages:
+        while not reached():
+            time.sleep(0.002)
+        for name in chance.sample(("worker", "recruiter"), 2):
+            time.sleep(chance.choice((0.0, 0.01, 0.1, 0.5)) * chance.random())
+            fleet.kill(name)
+            kills[name] += 1
     return kills
 
 
@@ -174,9 +214,10 @@ def main() -> None:
     parser.add_argument("--parts", type=int)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--kill", action="store_true")
+    parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     if given.kill:
-        survive(given.parts or 1000)
+        survive(given.parts or 1000, given.seed)
     else:
         measure(given.parts or 10_000, given.runs)
 

@@ -10,10 +10,12 @@ from bson import ObjectId
 from recruiter import Recruiter
 from recruiter.domain.job import Execution, JobId
 from recruiter.domain.names import ASIDE
-from recruiter.domain.retry.decision import Archive
+from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.domain.retry.decision import Archive, Decision, Retry
 from recruiter.domain.state import Why
 from recruiter.steps.cancel import archive_cancelled, archive_expired
 from recruiter.steps.release import Released, release
+from recruiter.steps.rescue import Rescue
 from recruiter.steps.settle import settle
 from recruiter.store import outcomes
 from recruiter.store.codec import Document, decode
@@ -77,21 +79,24 @@ class Stage:
         self.give(*ids)
         return self.settle(*ids, fails=fails)
 
-    def settle(self, *ids: JobId, fails: Sequence[JobId] = ()) -> dict[JobId, Any]:
+    def settle(self, *ids: JobId, fails: Sequence[JobId] = (), again: Sequence[JobId] = ()) -> dict[JobId, Any]:
+        """The worker has run these; those in `again` have failed and are tried again."""
         ended: list[tuple[JobId, Outcome | None]] = []
         arguments: dict[JobId, Any] = {}
         for id, raw in self.store.scheduled.fetch(list(ids)):
             document = decode(raw)
-            ended.append((id, self.outcome(document, fails=id in fails)))
+            ended.append((id, self.outcome(document, fails=id in fails, again=id in again)))
             arguments[id] = self.arguments(document)
         settle(self.store, self.worker, ended, {})
         return arguments
 
-    def outcome(self, document: Document, *, fails: bool) -> Outcome:
+    def outcome(self, document: Document, *, fails: bool, again: bool = False) -> Outcome:
         now = self.store.clock.now()
-        execution = Execution(now, now, self.worker, exception="ValueError" if fails else None, message="no good")
-        if fails:
-            return outcomes.failed(document, execution, now, Archive(Why.TRIED_TOO_MANY_TIMES))
+        exception = "ValueError" if fails or again else None
+        execution = Execution(now, now, self.worker, exception=exception, message="no good")
+        if exception is not None:
+            decision: Decision = Retry(now) if again else Archive(Why.TRIED_TOO_MANY_TIMES)
+            return outcomes.failed(document, execution, now, decision)
         return outcomes.succeeded(document, execution, now, str(document["_id"]))
 
     def arguments(self, document: Document) -> Any:
@@ -99,12 +104,13 @@ class Stage:
 
         return _arguments(document)
 
-    def dies(self) -> None:
-        """The worker is retired while it holds jobs; another one joins."""
-        roster = self.store.roster.read()
-        beats = next(worker.beats for worker in roster if worker.id == self.worker)
-        entry = self.store.transactions.retire(self.worker, beats, lambda _entry, _jobs: outcomes.OutcomeBatch())
-        assert entry is not None
+    def dies(self, *running: JobId) -> None:
+        """The worker is retired while it holds jobs, and runs some of them; another one joins."""
+        runs = [{"job": id, "task": "?", "since": self.store.clock.now()} for id in running]
+        self.store.roster.collection.update_one({"_id": self.worker}, {"$set": {"running": runs}})
+        rescue = Rescue(self.store, self.store.clock, 0.0, PolicyRegistry())
+        (retired,) = rescue.retire_silent(self.store.roster.read())
+        assert retired.worker == self.worker
         self.worker = f"{self.worker}+"
         on_the_roster(self.store, self.worker, self.lease.term)
 

@@ -125,6 +125,7 @@ SOUND: dict[str, dict[str, Any]] = {
     },
     "actions": {"at": NOW, "by": "me", "verb": "cancel", "subject": "job 1", "reason": None, "outcome": "x"},
     "creations": {"at": NOW},
+    "unique_keys": {"job": "x", "created_at": NOW, "scheduled_at": NOW, "forget_at": NOW},
     "flows": {
         "name": "f",
         "created_at": NOW,

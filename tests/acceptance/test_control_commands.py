@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from recruiter import Recruiter
+from recruiter.steps.assign import assign
 from recruiter.store.database import Store
 from tests.acceptance.test_command_line import run
 from tests.applications import jobs
@@ -166,6 +167,41 @@ class TestGroups:
         assert "paused by" in lines(command("group", "list")[1])["mail"]
         assert command("group", "resume", "--all") == (0, "jobs start again\n")
         assert command("group", "resume", "--all") == (0, "starts were not blocked\n")
+
+    def test_fair(self, recruiter: Recruiter, store: Store, command: Command) -> None:
+        """Given jobs of two owners, when the group is shared, then these take turns; by weight, and no more when it is
+        off."""
+        now = recruiter.clock.now()
+        when: dict[str, Any] = {"group": "post", "task": "send", "created_at": now, "scheduled_at": now}
+        ids = insert(store, *(a_job(owner=owner, **when) for owner in ("ada", "ada", "ada", "bob")))
+
+        def turns() -> list[str]:
+            """Of a worker with room for three."""
+            on_the_roster(store, "w2", slots=3, prefetch=0, groups=["post"], tasks=["send"])
+            assign(store, 1, recruiter.clock.now(), recruiter.controls.rules())
+            held = store.roster.holders()["w2"]
+            store.roster.collection.delete_one({"_id": "w2"})
+            return ["bob" if id == ids[-1] else "ada" for id in held]
+
+        assert turns() == ["ada", "ada", "ada"]
+        assert command("group", "fair", "post") == (
+            0,
+            "the jobs of group post take turns by owner. Undo it with: recruiter group fair post --off\n",
+        )
+        assert turns() == ["ada", "bob", "ada"]
+        assert command("group", "fair", "post", "--by", "key", "--weight", "customer:7=3")[0] == 0
+        (share,) = recruiter.controls.rules().fair.values()
+        assert (share.by, dict(share.weights)) == ("key", {"customer:7": 3.0})
+        assert command("group", "fair", "post", "--off") == (0, "group post is not shared any more\n")
+        assert turns() == ["ada", "ada", "ada"]
+        assert command("group", "fair", "post", "--off") == (0, "group post was not shared\n")
+
+    @pytest.mark.parametrize("weight", ["ada", "=3", "ada=much", "ada=-1"])
+    def test_a_weight_that_makes_no_sense(self, recruiter: Recruiter, command: Command, weight: str) -> None:
+        code, said = command("group", "fair", "mail", "--weight", weight)
+
+        assert (code, "weight" in said) == (2, True), said
+        assert not recruiter.controls.rules().fair
 
     def test_a_slip_of_the_pen_is_noted(self, recruiter: Recruiter, command: Command) -> None:
         """A group may be paused before it has jobs; but whoever meant another one is told."""

@@ -18,7 +18,7 @@ from uuid import UUID
 import pytest
 from bson import ObjectId
 
-from recruiter import JobId, Recruiter, RetryManyTimes, current_job
+from recruiter import JobHandle, JobId, Recruiter, RetryManyTimes, current_job
 from recruiter.embedded import EmbeddedServer
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
@@ -480,3 +480,43 @@ def at_a_terminal(target: str, typed: str, *arguments: str) -> tuple[int, str]:
             said += some
     os.close(ours)
     return process.wait(40), said.decode()
+
+
+class TestSignal:
+    @pytest.fixture
+    def job(self, target: str, store: Store) -> Iterator[JobHandle[str]]:
+        """It waits for a signal."""
+        del store  # prepared
+        with Recruiter(target) as recruiter:
+
+            @recruiter.task
+            def pay_out() -> str:
+                return f"approved by {current_job.wait_for('approved')}"
+
+            handle = pay_out.enqueue()
+            assert not recruiter.run(pay_out).done
+            self.run_all = lambda: recruiter.run_all(pay_out)
+            yield handle
+
+    @pytest.mark.parametrize(
+        ("data", "result"),
+        [((), "None"), (("--data", '{"by": "ada"}'), "{'by': 'ada'}"), (("--data", "7"), "7")],
+        ids=["nothing", "an object", "a number"],
+    )
+    def test_it_goes_on_with_the_data(
+        self, job: JobHandle[str], command: Command, data: tuple[str, ...], result: str
+    ) -> None:
+        code, said = command("signal", str(job.id), "approved", *data)
+
+        assert (code, said) == (0, f"job {job.id} was sent the signal 'approved'\n")
+        self.run_all()
+        assert job.result(timeout=30) == f"approved by {result}"
+
+    def test_what_is_wrong_is_said(self, job: JobHandle[str], command: Command, target: str) -> None:
+        code, said = here(target, "job", "signal", str(job.id), "approved", "--data", "{by: ada}")
+        assert (code, "--data is no JSON" in said) == (2, True), said
+        nobody = ObjectId()
+        code, said = here(target, "job", "signal", str(nobody), "approved")
+        assert (code, str(nobody) in said) == (1, True), said
+        assert self.run_all() == []  # nothing has come
+        del command

@@ -88,7 +88,7 @@ def assert_each_is_found(store: Store) -> None:
     began = time.monotonic()
     findings = [str(finding) for finding in examine(store, EVERY) if finding.about == "documents"]
     print(f"doctor took {time.monotonic() - began:.1f} s, and named {len(findings)} documents")
-    for name in ("schedulers", "limits", "processes", "archived", "statistics", "leases"):
+    for name in ("schedulers", "limits", "processes", "archived", "statistics", "leases", "unique_keys"):
         refused = store.database.get_collection(name).count_documents({"$nor": [validator_of(store, name)]})
         named = [text for text in findings if f" of {name} cannot be read: " in text]
         print(f"{name}: {len(named)} named, {refused} that the validator would refuse")

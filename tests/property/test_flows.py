@@ -1,15 +1,16 @@
-"""Random flows of up to 200 steps on a real MongoDB: steps fail, are recovered, cancelled and added, the flow is
-paused, leaders depose each other, and workers die with jobs in their hands.
+"""Random flows of up to 200 steps on a real MongoDB: steps run, fail, are tried again, recovered, cancelled and added,
+also by steps that run; the whole flow is paused, resumed, cancelled and retried while workers hold some of its steps;
+leaders depose each other, and workers die in the middle of jobs.
 
-Whatever happens: a step starts only after those it waits for have ended as asked; it waits or runs once at any time,
-and succeeds once; when nothing is left to do, each step has the state that follows from the others, and so has the
-flow.
+Whatever happens: a step starts only after those it waits for have ended as asked, and not while the flow is paused; it
+waits or runs once at any time, runs once for each attempt that is counted or cut off, and succeeds once; when nothing
+is left to do, each step has the state that follows from the others, and so has the flow.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from random import Random
 from typing import Any
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 from recruiter import FlowHandle, FlowState, JobNotFound, Recruiter, Step
 from recruiter.domain.flow.step import FlowStep, StepState
 from recruiter.domain.job import JobId
+from recruiter.steps import release
 from recruiter.store.codec import decode, flow_of
 from tests.flows import Stage
 
@@ -49,6 +51,10 @@ class World:
         self.rng = rng
         self.most = size + size // 4
         self.runs: Counter[JobId] = Counter()
+        self.cut_off: Counter[JobId] = Counter()
+        """Runs that ended with their worker and are not counted as attempts."""
+        self.held: list[JobId] = []
+        self.paused = False
         flow = stage.recruiter.flow("random")
         self.steps: list[Step[Any]] = []
         for _ in range(size):
@@ -71,33 +77,45 @@ class World:
     # -- what happens --------------------------------------------------------------------------------------------
 
     def happens(self) -> None:
-        action = self.rng.choices(
-            (
-                self.work,
-                self.stage.look,
-                self.archive,
-                self.cancel,
-                self.recover,
-                self.add,
-                self.depose,
-                self.die,
-                self.pause,
-            ),
-            (40, 30, 8, 4, 8, 5, 3, 3, 2),
-        )[0]
-        action()
+        actions: dict[Callable[[], object], int] = {
+            self.begin: 40,
+            self.finish: 40,
+            self.stage.look: 30,
+            self.stage.archive_cancelled: 8,
+            self.cancel: 4,
+            self.recover: 8,
+            self.add: 5,
+            self.depose: 3,
+            self.die: 3,
+            self.pause_or_resume: 3,
+            self.cancel_all: 1,
+            self.retry_all: 2,
+        }
+        self.rng.choices(list(actions), list(actions.values()))[0]()
 
-    def work(self, fails: float = 0.25) -> None:
+    def begin(self) -> None:
+        """The worker is given some of the steps, and starts them."""
         ready = self.stage.ready()
         some = self.rng.sample(ready, min(len(ready), self.rng.randint(1, 12)))
         for id, raw in self.store.scheduled.fetch(some):
             place = flow_of(decode(raw))
             assert place is not None
+            assert not self.paused or place.on is not None, f"{place.step} starts while the flow is paused"
             self.check_may_start(place)
             self.runs[id] += 1
+        if some:
+            self.stage.give(*some)
+            self.held += some
+
+    def finish(self, fails: float = 0.25) -> None:
+        """Some of those that run end: they succeed, fail, or are to be tried again."""
+        some = self.rng.sample(self.held, self.rng.randint(0, len(self.held)))
         failing = [id for id in some if self.rng.random() < fails]
-        for id, arguments in (self.stage.run(*some, fails=failing) if some else {}).items():
-            assert None not in arguments["results"] or self.takes_from_a_failure(id)
+        again = [id for id in failing if self.rng.random() < 0.3]
+        self.held = [id for id in self.held if id not in some]
+        arguments = self.stage.settle(*some, fails=failing, again=again) if some else {}
+        for id, values in arguments.items():
+            assert id in again or None not in values["results"] or self.takes_from_a_failure(id)
 
     def check_may_start(self, place: FlowStep) -> None:
         """Those that had to succeed have; of the others there is a job that has ended."""
@@ -115,9 +133,6 @@ class World:
         assert ended.flow is not None
         return not set(ended.flow.takes).isdisjoint(ended.flow.any)
 
-    def archive(self) -> None:
-        self.stage.archive_cancelled()
-
     def cancel(self) -> None:
         step = self.rng.choice(self.steps)
         with suppress(JobNotFound):  # it has ended
@@ -131,36 +146,59 @@ class World:
                 self.stage.recruiter.recover(self.rng.choice(failed))
 
     def add(self) -> None:
-        if len(self.steps) < self.most:
-            self.steps.append(self.handle.add("work", *self.arguments(), **self.dependencies()))
+        """From outside; or a step that runs adds one that waits for it."""
+        if len(self.steps) >= self.most:
+            return
+        dependencies = self.dependencies()
+        running = [step for step in self.steps if step.id in self.held]
+        if running and self.rng.random() < 0.5:
+            dependencies["after"] = [self.rng.choice(running)]
+        self.steps.append(self.handle.add("work", *self.arguments(), **dependencies))
 
     def depose(self) -> None:
         self.stage.take_the_lead()
 
     def die(self) -> None:
-        """The worker dies with jobs that it has not ended: they are free again."""
-        ready = self.stage.ready()
-        if ready:
-            self.stage.give(*ready[:3])
-        self.stage.dies()
+        """The worker dies with the jobs that it holds, some of which run; another one joins."""
+        running = self.rng.sample(self.held, self.rng.randint(0, len(self.held)))
+        attempts = self.attempts()
+        self.stage.dies(*running)
+        for id in self.held:
+            if self.attempts().get(id) == attempts[id]:  # no crash of its own
+                self.cut_off[id] += 1
+        self.held = []
 
-    def pause(self) -> None:
-        self.handle.pause()
-        self.stage.look()
-        assert self.stage.ready() == [] or all(self.is_end(id) for id in self.stage.ready())
-        self.handle.resume()
+    def attempts(self) -> dict[JobId, int]:
+        """The attempts that are counted of each job of the flow."""
+        query, fields = {"flow.id": self.handle.id}, {"attempts": 1}
+        both = self.store.scheduled.collection, self.store.archived.collection
+        return {job["_id"]: job["attempts"] for jobs in both for job in jobs.find(query, fields)}
 
-    def is_end(self, id: JobId) -> bool:
-        flow = self.stage.recruiter.find(id).flow
-        return flow is not None and flow.on is not None
+    def pause_or_resume(self) -> None:
+        if self.paused:
+            self.handle.resume()
+        else:
+            self.handle.pause()
+        self.paused = not self.paused
+
+    def cancel_all(self) -> None:
+        self.handle.cancel()
+
+    def retry_all(self) -> None:
+        """A flow that is retried goes on, also if it was paused."""
+        self.handle.retry()
+        self.paused = False
 
     # -- in the end ----------------------------------------------------------------------------------------------
 
     def comes_to_rest(self) -> None:
-        """From here on nothing fails any more."""
+        """From here on nothing fails any more, and nobody holds the flow up."""
+        if self.paused:
+            self.pause_or_resume()
         self.stage.settle_down()
-        while self.stage.ready():
-            self.work(fails=0.0)
+        while self.held or self.stage.ready():
+            self.begin()
+            self.finish(fails=0.0)
             self.stage.settle_down()
 
     def check(self) -> None:
@@ -176,9 +214,16 @@ class World:
             assert any(states[other] is StepState.FAILED for other in place.after if other not in place.any)
         succeeded = Counter(each["flow"]["step"] for each in ended.find({"flow.id": flow, "done": True}))
         assert not succeeded or max(succeeded.values()) == 1, "a step succeeded twice"
-        assert not self.runs or max(self.runs.values()) == 1, "a job ran twice"
+        attempts = self.attempts()
+        for id, count in self.runs.items():
+            assert count == attempts[id] + self.cut_off[id], f"job {id} ran too often"
         all_succeeded = all(state is StepState.SUCCEEDED for state in states.values())
-        assert self.handle.report().state is (FlowState.SUCCEEDED if all_succeeded else FlowState.FAILED)
+        stored = self.store.flows.get(flow)
+        assert stored is not None
+        outcomes = {FlowState.SUCCEEDED} if all_succeeded else {FlowState.FAILED}
+        if not all_succeeded and stored.cancel is not None:  # before it ended, or after
+            outcomes.add(FlowState.CANCELLED)
+        assert self.handle.report().state in outcomes
         ends = Counter(each["flow"]["on"] for each in ended.find({"flow.on": {"$ne": None}, "recovered_from": None}))
         assert ends["end"] == 1
         assert max(ends.values()) == 1, "a step at the end of the flow ran twice"
@@ -189,9 +234,13 @@ def lives(recruiter: Recruiter, rng: Random, size: int) -> None:
     store = recruiter.store
     store.empty()
     world = World(Stage(recruiter), rng, size)
-    for _ in range(min(40 + size, 120)):
-        world.happens()
-    world.comes_to_rest()
+    with pytest.MonkeyPatch.context() as patch:
+        # as if there were more of them
+        patch.setattr(release, "FEW", rng.choice((0, release.FEW)))
+        patch.setattr(release, "STEPS_AT_ONCE", rng.choice((3, release.STEPS_AT_ONCE)))
+        for _ in range(min(60 + size, 160)):
+            world.happens()
+        world.comes_to_rest()
     world.check()
 
 

@@ -12,9 +12,10 @@ import pytest
 
 from recruiter import FlowHandle, JobNotFound, Recruiter, Step, Superseded
 from recruiter.domain.job import JobId
+from recruiter.domain.names import CANCELLED_LANE
 from recruiter.steps import release as step
 from recruiter.steps.clean import clean
-from recruiter.store import in_session
+from recruiter.store import in_session, transactions
 from recruiter.store.codec import Document
 from recruiter.store.collections import archived
 from recruiter.store.collections.flows import Flows, Marker
@@ -162,6 +163,40 @@ def an_archive_is_cleaned(stage: Stage) -> None:
     assert stage.ready() == [c.id]
 
 
+def a_worker_dies_with_steps_of_a_paused_flow(stage: Stage) -> None:
+    """Given a worker that runs two steps of a flow, when the flow is paused and the worker dies, then they wait until
+    the flow is resumed."""
+    flow = stage.recruiter.flow("f")
+    steps = [flow.add("work", name).id for name in ("a", "b")]
+    handle = flow.start()
+    stage.give(*steps)
+    handle.pause()
+    stage.settle_down()
+    stage.dies(*steps)
+    assert stage.ready() == []
+    handle.resume()
+    stage.settle_down()
+    assert stage.ready() == steps
+
+
+def a_flow_is_paused_while_many_are_released(stage: Stage) -> None:
+    """Given more steps than are released in one transaction, when the flow is paused before they are, then none of them
+    can start."""
+    flow = stage.recruiter.flow("f")
+    a = flow.add("work", "a")
+    flow.add_many("work", [("b",)] * (step.FEW + 1), after=a)
+    handle = flow.start()
+    stage.run(a.id)
+    whole = FlowSteps.release
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FlowSteps, "release", lambda *given: (handle.pause(), whole(*given)))
+        stage.look()
+    assert stage.ready() == []
+    handle.resume()
+    stage.settle_down()
+    assert len(stage.ready()) == step.FEW + 1
+
+
 # -- without the rule --------------------------------------------------------------------------------------------
 
 
@@ -216,7 +251,7 @@ def all_markers_removed(patch: pytest.MonkeyPatch) -> None:
 def released_unguarded(patch: pytest.MonkeyPatch) -> None:
     """Neither read again in the transaction nor matched by its lane."""
 
-    def release(self: FlowSteps, released: Sequence[tuple[JobId, Document]], session: Any) -> None:
+    def release(self: FlowSteps, released: Sequence[tuple[JobId, Document]], session: Any = None) -> None:
         for id, fields in released:
             self._scheduled.update_one({"_id": id}, {"$set": fields}, session=session)
 
@@ -239,6 +274,14 @@ def steps_forgotten_alone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(archived, "NO_STEP", {})
 
 
+def back_to_their_lanes(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(transactions, "ASIDE", (CANCELLED_LANE,))
+
+
+def not_looked_at_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(step._Look, "_hold_if_paused", lambda _: None)
+
+
 RULES: list[tuple[Story, Mutant]] = [
     (a_step_ends, without_markers_of_ends),
     (a_step_is_cancelled, without_markers_of_ends),
@@ -252,6 +295,8 @@ RULES: list[tuple[Story, Mutant]] = [
     (a_step_is_cancelled_while_the_leader_looks, released_unguarded),
     (an_old_leader_wakes, unfenced),
     (an_archive_is_cleaned, steps_forgotten_alone),
+    (a_worker_dies_with_steps_of_a_paused_flow, back_to_their_lanes),
+    (a_flow_is_paused_while_many_are_released, not_looked_at_again),
 ]
 
 

@@ -165,6 +165,7 @@ _TODO = {
     "scheduled": "No process reads it. Unset its lane in mongosh, then the leader adopts it or sets it aside",
     "statistics": "It is not counted. Remove it in mongosh",
     "creations": "Nothing depends on its date. Correct it, or remove it in mongosh if its id may be used again",
+    "unique_keys": "The next job of that key may be refused, or made beside another one. Remove it in mongosh",
     "flows": "Its steps run, but nobody can show, pause or retry it. Correct it, or remove it in mongosh with its jobs",
     "actions": "It is not shown, and goes by itself after 90 days; or remove it in mongosh",
 }
@@ -185,6 +186,7 @@ def _documents(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator
         "flows": lambda: store.flows.unreadable(counted),
         "actions": lambda: store.actions.latest(counted).unreadable,
         "creations": lambda: store.creations.unreadable(counted, thresholds.counting),
+        "unique_keys": lambda: store.unique_keys.unreadable(counted, thresholds.counting),
     }
     for name, look in looks.items():
         try:

@@ -141,16 +141,19 @@ def _elements(raw: bytes) -> Iterator[tuple[str, bytes]]:
     """The fields of a document, each with its name, still as bytes."""
     at, end = 4, len(raw) - 1
     while at < end:
-        kind, name_ends = raw[at], raw.index(b"\x00", at + 1)
-        value = name_ends + 1
-        if kind in _SIZES:
-            after = value + _SIZES[kind]
-        elif kind == 0x0B:  # a pattern and its options
-            after = raw.index(b"\x00", raw.index(b"\x00", value) + 1) + 1
-        else:
-            after = value + _LENGTH.unpack_from(raw, value)[0] + _MORE_THAN_IT_SAYS[kind]
+        after, name_ends = _after(raw, at), raw.index(b"\x00", at + 1)
         yield raw[at + 1 : name_ends].decode("utf-8", "surrogateescape"), raw[at:after]
         at = after
+
+
+def _after(raw: bytes, at: int) -> int:
+    """Where the field ends that begins there."""
+    kind, value = raw[at], raw.index(b"\x00", at + 1) + 1
+    if kind in _SIZES:
+        return value + _SIZES[kind]
+    if kind == 0x0B:  # a pattern and its options
+        return raw.index(b"\x00", raw.index(b"\x00", value) + 1) + 1
+    return int(value + _LENGTH.unpack_from(raw, value)[0] + _MORE_THAN_IT_SAYS[kind])
 
 
 def job_document(job: Job) -> Document:
@@ -186,13 +189,34 @@ def flow_of(ended: bytes | Mapping[str, Any]) -> FlowStep | None:
     """The place in its flow of a job that ends, from the document that is stored of it; None of a job that is no step.
     It is asked for every job that ends: most are no steps, and are not decoded."""
     try:
-        if isinstance(ended, bytes):
-            if _FLOW not in ended:
-                return None
-            ended = next((decode(_alone(element)) for name, element in _elements(ended) if name == "flow"), {})
-        return flow_from(ended)
+        return flow_from({"flow": _flow_field(ended)})
     except (UnreadableDocument, *_UNDECODABLE):
         return None  # somebody wrote it by hand
+
+
+def step_of(ended: bytes | Mapping[str, Any]) -> tuple[ObjectId, JobId] | None:
+    """Only its flow and its step: it is asked for every step that ends."""
+    try:
+        flow = _flow_field(ended)
+    except _UNDECODABLE:
+        return None
+    if not isinstance(flow, dict) or not isinstance(flow.get("id"), ObjectId) or not is_job_id(flow.get("step")):
+        return None
+    return flow["id"], flow["step"]
+
+
+def _flow_field(document: bytes | Mapping[str, Any]) -> Any:
+    if not isinstance(document, bytes):
+        return document.get("flow")
+    found = document.find(_FLOW)
+    if found < 0:
+        return None
+    at = 4
+    while at < found:
+        at = _after(document, at)
+    if at != found:  # that was a field of a field
+        return next((decode(_alone(element))["flow"] for name, element in _elements(document) if name == "flow"), None)
+    return decode(_alone(document[at : _after(document, at)]))["flow"]
 
 
 def _alone(element: bytes) -> bytes:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from bson import ObjectId
-from pymongo import DESCENDING, UpdateOne
+from pymongo import DESCENDING, UpdateMany
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 
@@ -19,7 +19,7 @@ from recruiter.domain.flow.step import FlowStep, StepState
 from recruiter.domain.job import JobId
 from recruiter.domain.names import ASIDE, BLOCKED_LANE, CANCELLED_LANE
 from recruiter.domain.state import Why
-from recruiter.store.codec import RAW, Document, decode_leniently, flow_of
+from recruiter.store.codec import RAW, Document, decode_leniently, encode, flow_of
 from recruiter.store.collections import archived, scheduled
 from recruiter.store.collections.archived import Archived
 from recruiter.store.collections.flows import Marker
@@ -121,33 +121,38 @@ class FlowSteps:
     ) -> dict[JobId, StepState]:
         """The states of these steps; those that are gone are left out."""
         wanted = list(dict.fromkeys(steps))
-        states: dict[JobId, StepState] = {}
-        for start in range(0, len(wanted), _AT_ONCE):
-            some = wanted[start : start + _AT_ONCE]
-            # First those that wait: a step that ends between the two reads is found in one of them.
-            pending = self._pending(flow, some, session)
-            states |= dict.fromkeys(pending, StepState.PENDING)
-            rest = [step for step in some if step not in pending]
-            query = {"flow.id": flow, "flow.step": {"$in": rest}}
-            fields = {"_id": 0, "flow.step": 1, "done": 1}
-            for ended in self._archived.find(query, fields, hint=archived.BY_FLOW, session=session) if rest else ():
+        # First those that wait: a step that ends between the two reads is found in one of them.
+        states = dict.fromkeys(self.pending_among(flow, wanted, session), StepState.PENDING)
+        rest = [step for step in wanted if step not in states]
+        fields = {"_id": 0, "flow.step": 1, "done": 1}
+        for start in range(0, len(rest), _AT_ONCE):
+            query = {"flow.id": flow, "flow.step": {"$in": rest[start : start + _AT_ONCE]}}
+            batch: Document = {"hint": archived.BY_FLOW, "batch_size": _AT_ONCE + 1, "session": session}
+            for ended in self._archived.find(query, fields, **batch):
                 step = ended["flow"]["step"]
                 if ended["done"] or states.get(step) is not StepState.SUCCEEDED:
                     states[step] = StepState.SUCCEEDED if ended["done"] else StepState.FAILED
         return states
 
     @store_call
-    def pending_among(self, flow: ObjectId, steps: Sequence[JobId]) -> set[JobId]:
+    def pending_among(self, flow: ObjectId, steps: Sequence[JobId], session: ClientSession | None = None) -> set[JobId]:
         """Those of these steps that have not ended."""
+        if len(steps) > TAIL:  # mostly because the others have ended: all that is left may be less than these
+            left = self._pending({"flow.id": flow}, session, limit=len(steps))
+            if len(left) < len(steps):
+                return set(left).intersection(steps)
         found: set[JobId] = set()
         for start in range(0, len(steps), _AT_ONCE):
-            found |= self._pending(flow, steps[start : start + _AT_ONCE], None)
+            query = {"flow.id": flow, "flow.step": {"$in": list(steps[start : start + _AT_ONCE])}}
+            found.update(self._pending(query, session))
         return found
 
-    def _pending(self, flow: ObjectId, steps: Sequence[JobId], session: ClientSession | None) -> set[JobId]:
-        query = {"flow.id": flow, "flow.step": {"$in": list(steps)}}
-        found = self._scheduled.find(query, {"_id": 0, "flow.step": 1}, hint=scheduled.BY_FLOW, session=session)
-        return {document["flow"]["step"] for document in found}
+    def _pending(self, query: Document, session: ClientSession | None, limit: int = 0) -> list[JobId]:
+        fields: Document = {"_id": 0, "flow.step": 1}
+        found = self._scheduled.find(
+            query, fields, limit=limit, hint=scheduled.BY_FLOW, batch_size=_AT_ONCE + 1, session=session
+        )
+        return [document["flow"]["step"] for document in found]
 
     @store_call
     def goes_on(self, flow: ObjectId, session: ClientSession | None = None, *, all: bool = False) -> bool:
@@ -174,9 +179,18 @@ class FlowSteps:
                 found.append({"step": ended["flow"]["step"], "value": ended.get("result")})
         return found
 
-    def release(self, released: Sequence[tuple[JobId, Document]], session: ClientSession) -> None:
-        """Inside the leader's transaction: gives each of these blocked steps its new fields."""
-        writes = [UpdateOne({"_id": id, "lane": BLOCKED_LANE}, {"$set": fields}) for id, fields in released]
+    @store_call
+    def release(self, released: Sequence[tuple[JobId, Document]], session: ClientSession | None = None) -> None:
+        """Gives each of these blocked steps its new fields. Most of those that are released together get the same: one
+        write for all of them."""
+        alike: dict[bytes, tuple[Document, list[JobId]]] = {}
+        for id, fields in released:
+            alike.setdefault(encode(fields), (fields, []))[1].append(id)
+        # With the hint the server need not choose an index again for each of them.
+        writes = [
+            UpdateMany({"_id": {"$in": ids}, "lane": BLOCKED_LANE}, {"$set": fields}, hint="_id_")
+            for fields, ids in alike.values()
+        ]
         if writes:
             self._scheduled.bulk_write(writes, ordered=False, session=session)
 

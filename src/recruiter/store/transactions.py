@@ -44,7 +44,7 @@ from pymongo.client_session import ClientSession
 from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure
 
 from recruiter.domain.job import Job, JobId
-from recruiter.domain.names import CANCELLED_LANE
+from recruiter.domain.names import ASIDE, BLOCKED_LANE
 from recruiter.domain.schedule.scheduler import Plan
 from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import Superseded
@@ -455,7 +455,11 @@ class Transactions:
 
 
 def _updates(job: Rescheduled) -> list[UpdateOne]:
-    """One, of which at most one matches: a job that waits for a signal is due at once if that has come meanwhile."""
+    """Of which at most one matches. A job that waits for a signal is due at once if that has come meanwhile. One that
+    was cancelled meanwhile must not come back to a lane, nor a step whose flow was paused: the leader releases it."""
+    if "lane" in job.fields:
+        stays = replace(job, fields={name: value for name, value in job.fields.items() if name != "lane"})
+        return [_update(job, {"lane": {"$nin": list(ASIDE)}}), _update(stays, {"lane": BLOCKED_LANE})]
     if job.signal is None:
         return [_update(job, {})]
     come = signalled(*job.signal)
@@ -471,8 +475,6 @@ def _update(job: Rescheduled, condition: Document) -> UpdateOne:
     query |= condition
     if job.snoozes is not None:
         query["snoozes"] = job.snoozes or {"$in": [None, 0]}
-    if "lane" in job.fields:
-        query["lane"] = {"$ne": CANCELLED_LANE}  # cancelled meanwhile: it must not come back to a lane
     return UpdateOne(query, update)
 
 

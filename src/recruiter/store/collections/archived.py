@@ -61,7 +61,7 @@ INDEXES = [
     ),
     # Steps of flows; and those that never ran because a step failed, by what they waited for.
     IndexModel(
-        [("flow.id", ASCENDING), ("flow.step", ASCENDING)],
+        [("flow.id", ASCENDING), ("flow.step", ASCENDING), ("done", ASCENDING)],  # states are read from it alone
         name=BY_FLOW,
         partialFilterExpression={"flow.id": {"$exists": True}},
     ),

@@ -27,7 +27,7 @@ from recruiter.domain.job import Cancellation, JobId
 from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.errors import UnreadableDocument
 from recruiter.store import fields
-from recruiter.store.codec import RAW, Document, flow_of, new_id, this_document
+from recruiter.store.codec import RAW, Document, new_id, step_of, this_document
 from recruiter.store.errors import store_call
 from recruiter.store.job_fields import cancellation_from
 from recruiter.store.reading import parse_one, parsed, readable
@@ -234,9 +234,9 @@ def markers_of(ended: Iterable[bytes | Document]) -> list[Marker]:
     """The markers that must be left when these are archived: one for each flow that they are steps of."""
     steps: dict[ObjectId, set[JobId]] = {}
     for document in ended:
-        place = flow_of(document)
+        place = step_of(document)
         if place is not None:
-            steps.setdefault(place.flow, set()).add(place.step)
+            steps.setdefault(place[0], set()).add(place[1])
     return [Marker(flow, ended=frozenset(some)) for flow, some in steps.items()]
 
 

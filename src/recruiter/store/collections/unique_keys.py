@@ -11,7 +11,7 @@ no longer there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Collection as Ids
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -22,10 +22,12 @@ from pymongo.collection import Collection
 from recruiter.domain.job import JobId
 from recruiter.domain.retry.decision import after
 from recruiter.domain.uniqueness import Uniqueness
+from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import UnreadableDocument
 from recruiter.store import fields as field
-from recruiter.store.codec import Document
+from recruiter.store.codec import RAW, Document, this_document
 from recruiter.store.errors import store_call
+from recruiter.store.reading import parsed
 
 NAME = "unique_keys"
 FORGOTTEN = "forgotten"
@@ -45,6 +47,14 @@ VALIDATOR: Document = {
 KEPT = timedelta(days=1)
 """How long a key is kept when it has done its work, at least."""
 
+_DATE: Document = {"$gte": field.FIRST_MOMENT, "$lte": field.LAST_MOMENT}
+_SOUND: Document = {
+    "_id": {"$type": "string"},
+    "job": {"$type": ["objectId", "string", "int", "long", "binData"], "$not": {"$type": "array"}},
+    **dict.fromkeys(("created_at", "scheduled_at", "forget_at"), _DATE),
+}
+"""What the server can tell of a key that can be read."""
+
 
 class UniqueKey(NamedTuple):
     """The last job of a key."""
@@ -56,30 +66,36 @@ class UniqueKey(NamedTuple):
 
 
 def key_from(document: Mapping[str, Any]) -> UniqueKey | None:
-    """The parser. None for what was written by hand and makes no sense: the next job of that key writes it anew."""
+    """None for what was written by hand and makes no sense: the next job of that key writes it anew."""
     try:
-        return UniqueKey(
-            field.text(document, "_id"),
-            field.job_id("job", document.get("job")),
-            field.moment(document, "created_at"),
-            field.moment(document, "scheduled_at"),
-        )
+        return _key(document)
     except UnreadableDocument:
         return None
+
+
+def _key(document: Mapping[str, Any]) -> UniqueKey:
+    """The parser."""
+    return UniqueKey(
+        field.text(document, "_id"),
+        field.job_id("job", document.get("job")),
+        field.moment(document, "created_at"),
+        field.moment(document, "scheduled_at"),
+    )
 
 
 class UniqueKeys:
     def __init__(self, collection: Collection[Document]) -> None:
         self.collection = collection
+        self._raw: Collection[Any] = collection.with_options(codec_options=RAW)
 
     @store_call
     def forget(self, now: datetime, waiting: Callable[[list[JobId]], Ids[JobId]], batch: int) -> int:
         """Removes up to a batch of keys that are old, and whose jobs are no longer there; `waiting` says which are.
         Returns how many it has looked at."""
-        old = self.collection.find({"forget_at": {"$lt": now}}, {"job": 1}, hint=FORGOTTEN, limit=batch)
-        keys = [(document["_id"], document.get("job")) for document in old]
+        old = self._raw.find({"forget_at": {"$lt": now}}, {"job": 1}, hint=FORGOTTEN, limit=batch)
+        keys = parsed(NAME, old, lambda document: (document["_id"], document.get("job")))
         there = waiting([job for _, job in keys if field.is_job_id(job)]) if keys else ()
-        writes: list[DeleteOne | UpdateOne] = []
+        writes: list[DeleteOne | UpdateOne] = [DeleteOne(this_document(key.raw)) for key in keys.unreadable]
         for key, job in keys:
             same = {"_id": key, "job": job, "forget_at": {"$lt": now}}  # no producer has used it since
             gone = not (field.is_job_id(job) and job in there)
@@ -87,6 +103,13 @@ class UniqueKeys:
         if writes:
             self.collection.bulk_write(writes, ordered=False)
         return len(writes)
+
+    @store_call
+    def unreadable(self, limit: int, within: float) -> Sequence[Unreadable]:
+        """Up to so many. For reports only, it reads all of the collection; raises StoreUnreachable if that takes longer
+        than so many seconds."""
+        found = self._raw.find({"$nor": [_SOUND]}, limit=limit, max_time_ms=int(within * 1000))
+        return parsed(NAME, found, lambda document: (_key(document), field.moment(document, "forget_at"))).unreadable
 
 
 def key_document(key: str, job: JobId, created_at: datetime, scheduled_at: datetime, wanted: Uniqueness) -> Document:
