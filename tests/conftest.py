@@ -22,7 +22,7 @@ from recruiter.embedded import EmbeddedServer
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
 from tests.bench import Bench
-from tests.warm import Forked, warm
+from tests.warm import Forked, close_at_once, warm
 
 T = TypeVar("T")
 
@@ -32,6 +32,8 @@ PATIENCE = 60.0
 # How long an example takes says something about the machine, not about the code.
 settings.register_profile("recruiter", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("recruiter")
+
+close_at_once()
 
 
 def eventually(fact: Callable[[], T], within: float = PATIENCE) -> T:

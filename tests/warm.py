@@ -27,6 +27,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from pymongo.periodic_executor import PeriodicExecutor
 from pymongo.synchronous import monitor
 
 import recruiter.cli.main
@@ -184,6 +185,19 @@ def _tell(connection: socket.socket, **message: Any) -> None:
     connection.sendall(json.dumps(message).encode() + b"\n")
 
 
+def close_at_once() -> None:
+    """Clients of MongoDB with a listener, which ours are, wait at their end until the thread that calls the listener
+    has noticed. That takes half a second for each one that a test or a process closes, so nobody waits: the thread
+    ends by itself."""
+    wait = PeriodicExecutor.join
+
+    def join(executor: PeriodicExecutor, timeout: int | None = None) -> None:
+        if executor._name != "pymongo_events_thread":
+            wait(executor, timeout)
+
+    PeriodicExecutor.join = join  # type: ignore[method-assign]
+
+
 def leave(code: object) -> None:
     """Like the end of any program; but nobody waits until pymongo's threads have noticed, which takes half a second,
     nor until all that was imported is taken apart."""
@@ -196,6 +210,7 @@ def leave(code: object) -> None:
 
 
 if __name__ == "__main__":
+    close_at_once()
     models.load()
     for place, _ in COMMANDS.values():
         importlib.import_module(f"recruiter.cli.{place.partition(':')[0]}")
