@@ -42,7 +42,7 @@ RecruiterError
 │   ├── NoServerBinary             no mongod anywhere on this machine
 │   └── ServerDidNotStart          mongod was started and did not come up
 ├── NotAlone                       wanted to work alone on a database where others work
-├── ReadOnly                       the web console was asked to act, and only shows
+├── ReadOnly                       the web console was asked to act, and is read-only
 ├── TooManyViewers                 the web console serves as many live pages and large actions as it can
 ├── JobEnded                       a job that has ended in its own transaction wants to go on
 ├── PayloadSealed                  arguments or a result that this process cannot open

@@ -198,7 +198,7 @@ def test_init_overwrites_nothing_and_wants_a_name_that_can_be_stored(tmp_path: P
     assert (tmp_path / "jobs.py").read_text() == "mine"
 
     code, said = here(target, "init", str(tmp_path / "new"), "--name", "a/b")
-    assert (code, "say --name" in said) == (2, True)
+    assert (code, "give a --name" in said) == (2, True)
 
 
 # -- shell, completion -----------------------------------------------------------------------------------------------

@@ -211,6 +211,6 @@ def test_a_pickle_can_do_nothing(tmp_path: Path) -> None:
 
 def test_wrong_calls_are_told(target: str) -> None:
     code, said = here(target, "import", "agenda", target)
-    assert (code, "are one database" in said) == (2, True)
+    assert (code, "are in the database of --target" in said) == (2, True)
     code, said = here(target, "import", "agenda", address(target), "--rename", "x")
     assert (code, "--rename is OLD=NEW" in said) == (2, True)

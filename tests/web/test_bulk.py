@@ -68,7 +68,7 @@ class TestBulks:
         act, bulks = Gated(), Bulks(patience=0.01)
         for _ in range(MOST):
             bulks.run(act, so_far)
-        with pytest.raises(TooManyViewers, match="on their way"):
+        with pytest.raises(TooManyViewers, match="are running"):
             bulks.run(act, so_far)
         act.gate.set()
         assert eventually(lambda: _accepts(bulks))

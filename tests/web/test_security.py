@@ -179,7 +179,7 @@ class TestReadOnly:
             client.post("do", data={**{k: v for k, v in wanted.items() if k != "ids"}, "id": "x"}),
         ):
             assert answer.status_code == 403
-            assert "only shows" in answer.text
+            assert "read-only" in answer.text
         assert recruiter.controls.rules().paused == {}
         assert recruiter.controls.limits() == []
         assert recruiter.store.actions.latest(1) == []

@@ -24,7 +24,7 @@ def dashboard(
 
     `access` says who may look: `BasicAuth({"ada": "secret"})`, `ProxyHeader("X-Forwarded-User")`, or a dependency of
     your own that returns who it is, and raises or returns None for nobody. Without it, the names and passwords in
-    RECRUITER_WEB_USERS; without these, only this machine itself may look. Without `actions=True` it only shows.
+    RECRUITER_WEB_USERS; without these, only this machine itself may look. Without `actions=True` it is read-only.
     `redact` is a regular expression: values whose key it finds are not shown.
     """
     chosen = access or BasicAuth.from_environment() or Loopback()
