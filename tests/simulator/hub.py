@@ -25,13 +25,14 @@ class Hub:
         self.now = 0.0
         self._queue: list[tuple[float, int, greenlet, Threads | None]] = []
         self._numbers = itertools.count()
+        self._until = 0.0
         self._main = getcurrent()
 
     def monotonic(self) -> float:
         return self.now
 
     def chance(self, probability: float) -> bool:
-        return self.random.random() < probability
+        return probability > 0.0 and self.random.random() < probability
 
     def start(self, function: Callable[[], None], threads: Threads | None = None, after: float = 0.0) -> greenlet:
         thread = greenlet(function, self._main)
@@ -46,10 +47,17 @@ class Hub:
     def sleep(self, seconds: float) -> None:
         """Lets the others go on until so much time has passed."""
         thread = getcurrent()
-        self._enqueue(max(seconds, 0.0), thread, getattr(thread, "threads", None))
+        threads: Threads | None = getattr(thread, "threads", None)
+        at = self.now + max(seconds, 0.0)
+        first = not self._queue or at < self._queue[0][0]
+        if first and at <= self._until and (threads is None or threads.frozen_until <= at):
+            self.now = at  # nobody else is due before: it goes on by itself
+            return
+        heapq.heappush(self._queue, (at, next(self._numbers), thread, threads))
         self._main.switch()
 
     def run(self, until: float, done: Callable[[], bool] = lambda: False) -> None:
+        self._until = until
         while self._queue and not done():
             at, number, thread, threads = heapq.heappop(self._queue)
             if at > until:
