@@ -317,6 +317,13 @@ MUTANTS = (
         "        holders = []\n",
     ),
     Mutant(
+        "starts_unnoted",
+        "what a rate allows is counted before it is given",
+        "steps/assign.py",
+        "        if packing.starts:\n",
+        "        if False:\n",
+    ),
+    Mutant(
         "recovered_twice",
         "a job that was recovered is not recovered again",
         _TRANSACTIONS,
