@@ -47,7 +47,7 @@ MUTANTS = (
         _LEAD,
         "        self._store.roster.raise_term(mine.term)\n",
         "",
-        "tests/steps/test_lead.py",
+        "tests/steps/test_lead.py::test_an_old_leader_cannot_assign",
     ),
     Mutant(
         "unknown_keeps_term",
@@ -55,7 +55,7 @@ MUTANTS = (
         _LEAD,
         "        self._doubted = True\n",
         "        pass\n",
-        "tests/steps/test_lead.py",
+        "tests/steps/test_lead.py::test_doubt_ends_the_term",
     ),
     Mutant(
         "assign_any_term",
@@ -63,7 +63,7 @@ MUTANTS = (
         _ROSTER,
         '                {"_id": worker, "ready": True, "term": {"$lte": term}},\n',
         '                {"_id": worker, "ready": True},\n',
-        "tests/store/test_roster_protocol.py",
+        "tests/store/test_roster_protocol.py::TestJoining::test_it_becomes_ready_with_the_newest_term",
     ),
     Mutant(
         "ready_before_term",
@@ -71,7 +71,7 @@ MUTANTS = (
         _ROSTER,
         'fresh = {"ready": False,',
         'fresh = {"ready": True,',
-        "tests/store/test_roster_protocol.py",
+        "tests/store/test_roster_protocol.py::TestJoining::test_a_worker_that_joined_is_not_ready",
     ),
     Mutant(
         "holder_per_process",
@@ -87,7 +87,7 @@ MUTANTS = (
         "store/collections/leases.py",
         "        return self._touch(term, holder, session)\n",
         "        return True\n",
-        "tests/steps/test_repeat.py",
+        "tests/steps/test_repeat.py::TestOccurrences::test_a_leader_that_was_deposed_makes_none",
     ),
     Mutant(
         "dead_leaders_session",
@@ -95,7 +95,7 @@ MUTANTS = (
         _LEAD,
         "            self._store.transactions.end_session_of(seen.session)",
         "            pass",
-        "tests/processes/test_dead_in_a_transaction.py",
+        "tests/processes/test_dead_in_a_transaction.py::test_the_lead_of_one_who_died_in_a_transaction_is_taken_over_within_the_lease",
     ),
     # -- settling
     Mutant(
@@ -104,7 +104,7 @@ MUTANTS = (
         _TRANSACTIONS,
         '                raise Superseded(f"worker {worker} is no longer on the roster; its results were dropped")\n',
         "                self._write(batch, session)\n                return Holding([], 0)\n",
-        "tests/store/test_transactions.py",
+        "tests/store/test_transactions.py::TestSettle::test_a_retired_worker_writes_nothing",
     ),
     Mutant(
         "settle_not_held",
@@ -112,7 +112,7 @@ MUTANTS = (
         _TRANSACTIONS,
         "            self._write(batch if released.held is None else batch.only(released.held), session)\n",
         "            self._write(batch, session)\n",
-        "tests/store/test_holds.py",
+        "tests/store/test_holds.py::TestSettling::test_nothing_is_written_of_a_job_that_is_not_held",
     ),
     Mutant(
         "delete_apart",
@@ -134,7 +134,7 @@ MUTANTS = (
         _TRANSACTIONS,
         '    query: Document = {"_id": job.id, "attempts": job.attempts}\n',
         '    query: Document = {"_id": job.id}\n',
-        "tests/store/test_transactions.py",
+        "tests/store/test_transactions.py::TestSettle::test_an_outcome_of_an_earlier_attempt_changes_nothing",
     ),
     Mutant(
         "cancelled_comes_back",
@@ -142,7 +142,7 @@ MUTANTS = (
         _TRANSACTIONS,
         '        query["lane"] = {"$ne": CANCELLED_LANE}  # cancelled meanwhile: it must not come back to a lane\n',
         "        pass\n",
-        "tests/store/test_transactions.py",
+        "tests/store/test_transactions.py::TestSettle::test_a_job_cancelled_meanwhile_does_not_come_back_to_a_lane",
     ),
     Mutant(
         "sessions_destroy",
@@ -150,7 +150,7 @@ MUTANTS = (
         "store/errors.py",
         "        return Meaning.RECONNECT  # of a connection",
         "        return Meaning.BAD_DOCUMENT  #",
-        "tests/store/test_connection.py",
+        "tests/store/test_connection.py::test_outcomes_survive_a_connection_without_sessions",
     ),
     Mutant(
         "interrupted_destroys",
@@ -158,7 +158,7 @@ MUTANTS = (
         "store/errors.py",
         "    *(11601, 206, 225, 251, 256, 267),  # its session or transaction was ended\n",
         "    *(206, 225, 251, 256, 267),\n",
-        "tests/unit/test_meaning.py",
+        "tests/unit/test_meaning.py::test_what_passes_is_tried_again",
     ),
     # -- holding
     Mutant(
@@ -167,7 +167,7 @@ MUTANTS = (
         _ROSTER,
         'released = self.release(worker, ids, None, {}, Seen(found["settled"], found["given"], 0))',
         "released = self.release(worker, ids, None, {})",
-        "tests/store/test_holds.py",
+        "tests/store/test_holds.py::TestHandingBack::test_one_that_arrives_late_does_not_take_a_job_that_was_given_again",
     ),
     Mutant(
         "mark_unproved",
@@ -175,7 +175,7 @@ MUTANTS = (
         _TRANSACTIONS,
         "            mine = [id for id in ids if id in held]\n",
         "            mine = list(ids)\n",
-        "tests/store/test_holds.py",
+        "tests/store/test_holds.py::TestMarking::test_one_that_is_not_held_is_not_marked",
     ),
     Mutant(
         "marked_twice",
@@ -183,7 +183,7 @@ MUTANTS = (
         _SCHEDULED,
         '            {"_id": {"$in": list(ids)}, "started_by": None, "lane": {"$ne": CANCELLED_LANE}},\n',
         '            {"_id": {"$in": list(ids)}, "lane": {"$ne": CANCELLED_LANE}},\n',
-        "tests/store/test_holds.py",
+        "tests/store/test_holds.py::TestMarking::test_the_first_to_mark_may_start",
     ),
     Mutant(
         "mark_stays",

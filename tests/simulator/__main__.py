@@ -16,7 +16,7 @@ import traceback
 
 from tests.simulator.world import Result, World
 
-_COLLECT_EVERY = 25
+_COLLECT_EVERY = 10
 """Worlds between two collections of garbage: a world is small, and to look for garbage all the time takes a fifth."""
 
 
