@@ -19,6 +19,11 @@ from tests.chaos.faults import Fault
 
 Document = Mapping[str, Any]
 
+_SETTLED_WITHIN = 5.0
+"""Seconds from the end of a run until it is on record, if nothing is in the way; and until a worker that has lost its
+supervisor, or was frozen, starts nothing more."""
+_LEADS_AGAIN = 10.0
+"""Seconds until MongoDB is of use again after a fault of its own, on a slow machine."""
 _HELD_BEFORE = 30
 """Jobs that all workers together may have been given and not started yet."""
 
@@ -318,31 +323,32 @@ class Hits:
     """Which faults could have cost a run its record."""
 
     def __init__(self, faults: Iterable[Fault], dead_after: float) -> None:
-        self._slack = dead_after + 10.0
+        self._slack = dead_after + _LEADS_AGAIN
         self._by_pid: dict[int, list[Fault]] = defaultdict(list)
         database: list[tuple[float, float]] = []
         for fault in faults:
-            for pid in fault.pids:
+            for pid in fault.pids if not fault.is_polite else ():
                 self._by_pid[pid].append(fault)
             if fault.hits_everybody:
-                database.append((fault.at, (fault.until or fault.at) + self._slack))
+                database.append((fault.at - _SETTLED_WITHIN, (fault.until or fault.at) + self._slack))
         self._database = _joined(database)
         self._starts = [start for start, _ in self._database]
 
     def explain(self, run: Run) -> bool:
-        """A fault on its process or its worker while it ran or was to be settled, or on MongoDB around that time."""
+        """A fault on its process or its worker while it ran or was to be settled, or on MongoDB around that time. A
+        worker that was asked to stop has to settle what it ran."""
         return self.on_process(run) or self.database_around(run.start, run.end or run.start)
 
     def on_process(self, run: Run) -> bool:
-        end = (run.end or run.start) + self._slack
+        end = float("inf") if run.end is None else run.end + _SETTLED_WITHIN
         for pid in (run.pid, run.supervisor):
             for fault in self._by_pid.get(pid, ()):
-                if fault.at <= end and (fault.until or fault.at) + self._slack >= run.start:
+                if fault.at <= end and (fault.until or fault.at) + _SETTLED_WITHIN >= run.start:
                     return True
         return False
 
     def database_around(self, start: float, end: float) -> bool:
-        place = bisect.bisect_right(self._starts, end + self._slack)
+        place = bisect.bisect_right(self._starts, end)
         return place > 0 and self._database[place - 1][1] >= start
 
 

@@ -24,6 +24,7 @@ _DEADLY = (signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGSEGV, signa
 """What kills a child: by far most often the kernel, also its own code; and a signal without a name."""
 _STORM = 30.0
 """Seconds of a storm of MongoDB, and between two of them."""
+_TRIES = 5
 _STOPPED_WITHIN = 20.0
 """Seconds that a rolling restart waits for one worker; one that is frozen meanwhile stops later."""
 
@@ -229,8 +230,11 @@ class Faults:
             self._stop.wait(min(chance.expovariate(1 / pause), 4 * pause, began + seconds - time.monotonic()))
             if storms and (time.monotonic() - began) // _STORM % 2 == 1:
                 continue
-            (act,) = chance.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])
-            act()
+            before = len(self.faults)
+            for act in chance.choices([kind for kind, _ in kinds], [weight for _, weight in kinds], k=_TRIES):
+                act()
+                if len(self.faults) > before:  # who is to be hit may not be there
+                    break
 
     def _kill(self, kind: str, pids: list[int], number: int = signal.SIGKILL) -> None:
         self._note(kind, pids)

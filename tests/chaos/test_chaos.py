@@ -79,6 +79,21 @@ def test_a_flawless_run_has_no_violations() -> None:
             id="a second run, and a fault elsewhere",
         ),
         pytest.param(
+            "runs explained",
+            {"runs": [a_run(), a_run(start=11.0)], "faults": [Fault("worker restarted", 10.05, [100], 10.05)]},
+            id="a second run after its worker was asked to stop",
+        ),
+        pytest.param(
+            "runs explained",
+            {"runs": [a_run(), a_run(start=11.0)], "faults": [Fault("worker killed", 30.0, [100], 30.0)]},
+            id="a second run long before its worker was killed",
+        ),
+        pytest.param(
+            "runs explained",
+            {"runs": [a_run(), a_run(start=11.0)], "faults": [Fault("primary killed", 20.0, [], 25.0)]},
+            id="a second run long before MongoDB was away",
+        ),
+        pytest.param(
             "crashes explained",
             {"archived": [an_end(executions=[{"crashed": True, "worker": WORKER}])]},
             id="a crash that nobody caused",

@@ -56,6 +56,7 @@ class Ledger:
         self.lines: list[str] = []
         self.clocks_agree = True
         """Unless the primary's clock is stepped: then nobody can say what a second is."""
+        self._attempts: dict[JobId, int] = {}
         self._paced: set[JobId] = set()
         """Jobs with a rate that are held."""
         self._given_at_a_rate = 0
@@ -94,10 +95,18 @@ class Ledger:
                     raise Violation(f"job {key} waits and has ended at once")
                 if key not in waiting and key not in ended:
                     raise Violation(f"job {key} is nowhere")
+                self._check_attempts(key, waiting.get(key) or ended[key])
                 if name == "scheduled" and key in waiting and waiting[key]["task"] == "paced":
                     self._first_paced_at = min(self._first_paced_at, self._hub.now)
         if any(name == "roster" for name, _ in changed):
             self._check_holds(waiting)
+
+    def _check_attempts(self, id: JobId, document: dict[str, Any]) -> None:
+        """Neither a progress mark that comes late nor anything else forgets an attempt."""
+        attempts = int(document.get("attempts") or 0)
+        if attempts < self._attempts.get(id, 0):
+            raise Violation(f"job {id} had {self._attempts[id]} attempts, and has {attempts}")
+        self._attempts[id] = attempts
 
     def _check_holds(self, waiting: dict[Any, Any]) -> None:
         held: Counter[Any] = Counter()

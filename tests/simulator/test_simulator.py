@@ -94,6 +94,12 @@ class TestWhatItFinds:
         with pytest.raises(Violation, match="3 jobs were given, 2 may be"):
             server.insert("roster", [{"_id": "w2", "assigned": jobs[-1:]}])
 
+    def test_an_attempt_that_is_forgotten(self, server: Server, ledger: Ledger) -> None:
+        del ledger
+        server.insert("scheduled", [{"_id": 1, "task": "plain", "attempts": 2}])
+        with pytest.raises(Violation, match="had 2 attempts, and has 1"):
+            server.update("scheduled", {"_id": 1}, {"$set": {"attempts": 1}})
+
     def test_a_job_that_was_recovered_twice(self, server: Server, ledger: Ledger) -> None:
         recovered = [{"_id": id, "task": "plain", "recovered_from": 1, "done": True} for id in (2, 3)]
         server.insert("archived", recovered)
