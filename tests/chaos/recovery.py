@@ -55,7 +55,8 @@ def _longest_pause(starts: Sequence[float], fault: Fault, until: float) -> tuple
     watched = _WATCHED.get(fault.kind.split()[0], _WATCHED_DATABASE)
     end = min(max(fault.until, fault.at) + watched, until)
     longest, over, before = 0.0, 0.0, fault.at
-    for at in itertools.islice(starts, bisect.bisect_right(starts, fault.at), None):
+    for place in range(bisect.bisect_right(starts, fault.at), len(starts)):
+        at = starts[place]
         if at > until or before > end:
             break
         if at - before > longest:

@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -193,20 +192,20 @@ class ChaosRun:
 
 def _runs(lines: Iterable[ledger.Line]) -> Iterable[Run]:
     """Pairs the starts with their ends: by job and process, in order."""
-    starts: dict[tuple[str, int], list[Run]] = {}
+    starts: dict[tuple[str, int], list[tuple[float, str, str, int]]] = {}
     ends: dict[tuple[str, int], list[float]] = {}
     for line in lines:
         key = line["job"], line["pid"]
         if line["what"] == "start":
-            task, worker = sys.intern(line["task"]), sys.intern(line["worker"])
-            run = Run(line["job"], task, worker, line["pid"], line["attempt"], line["at"], None)
-            starts.setdefault(key, []).append(run)
+            facts = line["at"], sys.intern(line["task"]), sys.intern(line["worker"]), line["attempt"]
+            starts.setdefault(key, []).append(facts)
         else:
             ends.setdefault(key, []).append(line["at"])
     for key, begun in starts.items():
         over = sorted(ends.get(key, []))
-        for run in sorted(begun, key=lambda run: run.start):
-            yield replace(run, end=over.pop(0)) if over and over[0] >= run.start else run
+        for start, task, worker, attempt in sorted(begun):
+            end = over.pop(0) if over and over[0] >= start else None
+            yield Run(key[0], task, worker, key[1], attempt, start, end)
 
 
 def _mistakes(folder: Path) -> Iterable[str]:

@@ -191,7 +191,7 @@ MUTANTS = (
         _HELD,
         "self._outcomes.append((id, _unmarked(marked) if marked and outcome is None else outcome))",
         "self._outcomes.append((id, outcome))",
-        "tests/store/test_holds.py",
+        "tests/unit/test_held_jobs.py::TestAtMostOnce::test_one_that_goes_back_loses_its_mark",
     ),
     Mutant(
         "old_lists_believed",
@@ -199,7 +199,7 @@ MUTANTS = (
         _HELD,
         "        if holding.settled < self._settled or holding.given < self._given:\n            return []\n",
         "",
-        "tests/unit/test_held_jobs.py",
+        "tests/unit/test_held_jobs.py::TestAnswers::test_an_old_one_does_not_bring_back_what_was_released",
     ),
     Mutant(
         "forgotten_when_sent",
@@ -207,7 +207,7 @@ MUTANTS = (
         _HELD,
         "            self._states.update((id, HeldState.SETTLING) for id, _ in batch)\n",
         "            for id, _ in batch:\n                self._states.pop(id, None)\n",
-        "tests/unit/test_held_jobs.py",
+        "tests/unit/test_held_jobs.py::TestAnswers::test_a_job_is_known_until_its_release_is_answered",
     ),
     Mutant(
         "named_twice",
@@ -217,7 +217,7 @@ MUTANTS = (
         "        states.update(new)\n",
         "        new = [id for id in ids if id not in states]\n"
         "        states.update(dict.fromkeys(new, HeldState.ASSIGNED))\n",
-        "tests/unit/test_held_jobs.py",
+        "tests/unit/test_held_jobs.py::TestAnswers::test_a_job_that_is_named_twice_is_fetched_once",
     ),
     Mutant(
         "sure_of_unknown_releases",
@@ -225,7 +225,7 @@ MUTANTS = (
         _HELD,
         "            known = self._count is not None and not self._unsure\n",
         "            known = self._count is not None\n",
-        "tests/unit/test_held_jobs_news.py",
+        "tests/unit/test_held_jobs_news.py::TestTheNewPart::test_after_a_release_of_unknown_outcome_all_must_be_read",
     ),
     Mutant(
         "any_event",
@@ -233,7 +233,7 @@ MUTANTS = (
         _HELD,
         "assignment.worker != self.worker or assignment.given <= self._given_at_release:",
         "assignment.worker != self.worker:",
-        "tests/unit/test_held_jobs_news.py",
+        "tests/unit/test_held_jobs_news.py::TestEvents::test_one_that_was_overtaken_by_the_end_of_its_job_is_ignored",
     ),
     Mutant(
         "other_registration",
@@ -241,7 +241,7 @@ MUTANTS = (
         _HELD,
         "assignment.worker != self.worker or assignment.given <= self._given_at_release:",
         "assignment.given <= self._given_at_release:",
-        "tests/unit/test_held_jobs_news.py",
+        "tests/unit/test_held_jobs_news.py::TestEvents::test_one_of_a_former_registration_is_ignored",
     ),
     Mutant(
         "release_whatever_was_seen",
@@ -249,7 +249,7 @@ MUTANTS = (
         _ROSTER,
         '            query["settled"] = seen.settled\n',
         "",
-        "tests/store/test_roster_news.py",
+        "tests/store/test_roster_news.py::TestSettling::test_after_another_release_the_list_is_read_and_nothing_is_written_that_is_not_held",
     ),
     Mutant(
         "read_locally",
@@ -257,7 +257,7 @@ MUTANTS = (
         _ROSTER,
         '        found = self._agreed.find_one({"_id": worker}, _HOLDING)\n',
         '        found = self.collection.find_one({"_id": worker}, _HOLDING)\n',
-        "tests/store/test_majority.py",
+        "tests/store/test_majority.py::test_an_assignment_that_only_the_primary_knows_is_not_seen",
     ),
     # -- retiring
     Mutant(
@@ -266,7 +266,7 @@ MUTANTS = (
         _ROSTER,
         'found = self._raw.find_one_and_delete({"_id": seen[0], "beats": seen[1]}, session=session)',
         'found = self._raw.find_one_and_delete({"_id": seen[0]}, session=session)',
-        "tests/store/test_transactions.py",
+        "tests/store/test_transactions.py::TestRetire::test_a_worker_that_showed_life_stays",
     ),
     Mutant(
         "no_session_kill",
@@ -274,7 +274,7 @@ MUTANTS = (
         _TRANSACTIONS,
         "            self.sessions.end(session)\n",
         "            pass\n",
-        "tests/processes/test_dead_in_a_transaction.py",
+        "tests/processes/test_dead_in_a_transaction.py::test_a_dead_worker_is_retired_at_once_when_it_is_time",
     ),
     Mutant(
         "lost_at_most_once_runs",
@@ -282,7 +282,7 @@ MUTANTS = (
         "store/outcomes.py",
         '        at_most_once=bool(document.get("at_most_once")),\n',
         "        at_most_once=False,\n",
-        "tests/steps/test_rescue.py",
+        "tests/steps/test_rescue.py::test_an_at_most_once_job_is_lost_rather_than_run_again",
     ),
     # -- repeating, limits
     Mutant(
@@ -291,7 +291,7 @@ MUTANTS = (
         _TRANSACTIONS,
         "            self._scheduled.collection.insert_many(list(by_id.values()), session=session)\n",
         "            self._scheduled.collection.insert_many(list(by_id.values()))\n",
-        "tests/steps/test_repeat.py",
+        "tests/steps/test_repeat.py::TestKilled::test_after_every_single_write_no_occurrence_is_missing_or_doubled",
     ),
     Mutant(
         "scheduler_unseen",
@@ -299,7 +299,7 @@ MUTANTS = (
         "store/collections/schedulers.py",
         '    return {"_id": seen.urn, "handled": seen.handled, "revision": seen.revision or {"$in": [None, 0]}}\n',
         '    return {"_id": seen.urn}\n',
-        "tests/steps/test_unreadable_lease.py",
+        "tests/steps/test_unreadable_lease.py::test_a_scheduler_that_is_changed_during_a_look_keeps_its_new_definition",
     ),
     Mutant(
         "limit_counted_twice",
@@ -307,7 +307,7 @@ MUTANTS = (
         _ROSTER,
         '        metered=tuple(dict(field.array({"metered": [], **document}, "metered", _metered)).items()),\n',
         '        metered=tuple(field.array({"metered": [], **document}, "metered", _metered)),\n',
-        "tests/steps/test_limits_counted.py",
+        "tests/steps/test_limits_counted.py::test_a_job_that_comes_again_to_its_worker_counts_once",
     ),
     Mutant(
         "limit_forgets_held",
@@ -329,7 +329,6 @@ MUTANTS = (
         _TRANSACTIONS,
         "**({} if again else fresh)}",
         "}",
-        "tests/steps/test_controls.py",
     ),
     # -- effects exactly once
     Mutant(
@@ -338,7 +337,7 @@ MUTANTS = (
         _TRANSACTIONS,
         "            if not self._roster.prove(worker, id, session):\n",
         "            if not worker:\n",
-        "tests/steps/test_runs.py",
+        "tests/steps/test_runs.py::test_who_does_not_hold_the_job_gets_none",
     ),
     Mutant(
         "retired_with_token",
@@ -346,7 +345,7 @@ MUTANTS = (
         "store/job_fields.py",
         '("started_by", "token", "transaction", *LOCK)',
         '("started_by", *LOCK)',
-        "tests/steps/test_runs.py",
+        "tests/steps/test_runs.py::test_retiring_the_worker_takes_it",
     ),
     Mutant(
         "fence_without_token",
@@ -354,7 +353,7 @@ MUTANTS = (
         "store/job_transaction.py",
         '{"_id": run.id, "token": run.token}',
         '{"_id": run.id}',
-        "tests/steps/test_job_transaction.py",
+        "tests/steps/test_job_transaction.py::TestLost",
     ),
     Mutant(
         "signal_missed",
@@ -362,7 +361,7 @@ MUTANTS = (
         _TRANSACTIONS,
         "    if job.signal is None:\n",
         "    if True:\n",
-        "tests/steps/test_checkpoints.py",
+        "tests/steps/test_checkpoints.py::TestWaitFor::test_a_signal_may_come_while_it_runs_before_it_waits",
     ),
     Mutant(
         "debounced_unmarked",
@@ -370,6 +369,6 @@ MUTANTS = (
         _HELD,
         "        return self.at_most_once or self.debounced_until is not None\n",
         "        return self.at_most_once\n",
-        "tests/steps/test_unique.py",
+        "tests/steps/test_unique.py::TestDebounce::test_what_changes_between_the_assignment_and_the_start_is_not_lost",
     ),
 )
