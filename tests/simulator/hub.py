@@ -26,6 +26,7 @@ class Hub:
         self._queue: list[tuple[float, int, greenlet, Threads | None]] = []
         self._numbers = itertools.count()
         self._until = 0.0
+        self._started: list[greenlet] = []
         self._main = getcurrent()
 
     def monotonic(self) -> float:
@@ -36,6 +37,7 @@ class Hub:
 
     def start(self, function: Callable[[], None], threads: Threads | None = None, after: float = 0.0) -> greenlet:
         thread = greenlet(function, self._main)
+        self._started.append(thread)
         if threads is not None:
             threads.alive.append(thread)
         self._enqueue(after, thread, threads)
@@ -72,6 +74,15 @@ class Hub:
             self.now = max(self.now, at)
             thread.threads = threads
             thread.switch()
+
+    def close(self) -> None:
+        """Ends every thread: one that waits holds on to its whole world, and no garbage collector sees that."""
+        for thread in self._started:
+            if thread:
+                thread.parent = getcurrent()
+                thread.throw()
+        self._started.clear()
+        self._queue.clear()
 
 
 class Threads:

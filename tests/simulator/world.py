@@ -87,6 +87,7 @@ class World:
         finally:
             for process in self._processes:
                 process.threads.die()
+            self.hub.close()
         return Result(
             self.seed,
             str(self._failed) if self._failed else None,
