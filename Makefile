@@ -49,9 +49,10 @@ SECONDS ?= 120
 SEED ?= $(shell date +%Y%m%d)
 PAUSE ?= 0.35
 DATABASE_PAUSE ?= 6
+BESIDE ?= 0
 chaos: $(STAMP) ## break processes and MongoDB for SECONDS while JOBS run, check that nothing is lost; SEED repeats the faults
 	$(BIN)/python -m tests.chaos.run --jobs $(JOBS) --seconds $(SECONDS) --seed $(SEED) \
-	  --pause $(PAUSE) --database-pause $(DATABASE_PAUSE) --out build/chaos
+	  --pause $(PAUSE) --database-pause $(DATABASE_PAUSE) --beside $(BESIDE) --out build/chaos
 
 SEEDS ?= 10000
 simulate: $(STAMP) ## run the real steps in SEEDS small worlds with a virtual clock, where every call may fail

@@ -1,4 +1,5 @@
-"""A warm start: `recruiter ARGUMENTS…` in a process that is forked from one which has imported everything already.
+"""A warm start: `recruiter ARGUMENTS…`, or `python -m MODULE ARGUMENTS…`, in a process that is forked from one which
+has imported everything already.
 
 Importing takes longer than most tests, and the suite starts hundreds of processes. Each one here has its own
 environment, directory, output and exit code, as if a shell had started it; that a shell can start it is shown by the
@@ -18,6 +19,7 @@ import importlib
 import json
 import os
 import queue
+import runpy
 import select
 import signal
 import socket
@@ -27,6 +29,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import psutil
 from pymongo.periodic_executor import PeriodicExecutor
 from pymongo.synchronous import monitor
 
@@ -97,6 +100,10 @@ class Warm:
             self._stream.write(json.dumps({**request, "cwd": str(cwd or Path.cwd())}) + "\n")
             self._stream.flush()
             return self._born.get(timeout=60)
+
+    def pids(self) -> list[int]:
+        """Everything below it that runs."""
+        return [process.pid for process in psutil.Process(self._server.pid).children(recursive=True)]
 
     def close(self) -> None:
         self._socket.shutdown(socket.SHUT_RDWR)
@@ -216,6 +223,12 @@ if __name__ == "__main__":
         importlib.import_module(f"recruiter.cli.{place.partition(':')[0]}")
     become(serve(socket.socket(fileno=int(sys.argv[1]))))
     try:
-        recruiter.cli.main.main()
+        if sys.argv[1:2] == ["-m"]:
+            name = sys.argv.pop(2)
+            del sys.argv[1]
+            runpy.run_module(name, run_name="__main__")
+        else:
+            recruiter.cli.main.main()
+        leave(0)
     except SystemExit as end:
         leave(end.code)

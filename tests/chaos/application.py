@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import os
 import time
 from pathlib import Path
@@ -9,8 +10,15 @@ from pathlib import Path
 from recruiter import Recruiter, RetryManyTimes, current_job
 from tests.chaos.ledger import Ledger
 
+EFFECTS = "effects"
+"""The collection in which `counted` leaves its documents."""
 MOST_LIMITED = 3
 """How many jobs of `limited` may run at once."""
+RATE, RATE_SECONDS = 8, 1.0
+"""How many jobs of `paced` may start in so many seconds."""
+STEPS = 4
+"""Steps of a flow: one, then two, then one that waits for both. Their numbers follow each other."""
+_KEYS = 5
 TICK = "chaos:tick"
 
 recruiter = Recruiter(os.environ.get("RECRUITER_TARGET", "127.0.0.1:1"))
@@ -18,7 +26,7 @@ ledger = Ledger(Path(os.environ.get("CHAOS_LEDGER", "/nonexistent")), "runs")
 
 
 def _run(n: int, seconds: float = 0.0) -> int:
-    facts = {"job": str(current_job.id), "n": n, "attempt": current_job.attempt, "pid": os.getpid()}
+    facts = {"job": str(current_job.id), "attempt": current_job.attempt, "pid": os.getpid()}
     ledger.write("start", task=current_job.task, worker=current_job.worker, **facts)
     if seconds:
         time.sleep(seconds)
@@ -26,7 +34,7 @@ def _run(n: int, seconds: float = 0.0) -> int:
 
 
 def _ended(n: int) -> int:
-    ledger.write("end", job=str(current_job.id), n=n, pid=os.getpid())
+    ledger.write("end", job=str(current_job.id), pid=os.getpid())
     return n
 
 
@@ -39,7 +47,7 @@ def plain(n: int) -> int:
 def flaky(n: int) -> int:
     _run(n)
     if current_job.attempt <= n % 3:
-        ledger.write("end", job=str(current_job.id), n=n, pid=os.getpid())
+        _ended(n)
         raise ConnectionError(f"attempt {current_job.attempt} of {n} fails on purpose")
     return _ended(n)
 
@@ -59,18 +67,74 @@ def slow(n: int) -> int:
     return _ended(_run(n, 0.2 + n % 1000 / 1000))
 
 
+@recruiter.task
+def slowest(n: int, seconds: float) -> int:
+    """Stays while thousands of others come and go beside it."""
+    return _ended(_run(n, seconds))
+
+
+@recruiter.task
+def paced(n: int) -> int:
+    return _ended(_run(n))
+
+
+@recruiter.task
+def part(n: int, before: int = 0) -> int:
+    """A step of a flow."""
+    del before
+    return _ended(_run(n))
+
+
+@recruiter.task
+def alone(n: int) -> int:
+    """One of each key at a time, see `key_of`."""
+    return _ended(_run(n, 0.01))
+
+
+@recruiter.task(retry=RetryManyTimes(100, 0.1))
+def counted(n: int) -> int:
+    """Leaves a document in the transaction that ends it."""
+    _run(n)
+    with current_job.transaction() as session:
+        effects = session.client[recruiter.target.database][EFFECTS]
+        effects.update_one({"_id": n}, {"$inc": {"count": 1}}, upsert=True, session=session)
+        current_job.set_result(n)
+    return _ended(n)
+
+
 @recruiter.every("1 second", urn=TICK, late="all")
 def tick() -> None:
     _ended(_run(0))
 
 
+_KINDS = (
+    *((0, "slow"), (2, "once"), (22, "limited"), (27, "flaky"), (72, "part"), (72 + 2 * STEPS, "alone")),
+    *((86, "paced"), (94, "counted"), (100, "plain")),
+)
+"""Of a thousand jobs: from which on they are of which task."""
+_FROM = [first for first, _ in _KINDS]
+_ROUND = 1000
+
+
 def task_of(n: int) -> str:
-    """Which task job `n` is of: mostly plain ones."""
-    rest = n % 200
-    if rest == 0:
-        return "slow"
-    if rest < 20:
-        return "once"
-    if rest < 24:
-        return "limited"
-    return "flaky" if rest < 60 else "plain"
+    """Which task job `n` is of: mostly plain ones, for the others take long and would keep the number small."""
+    return _KINDS[bisect.bisect_right(_FROM, n % _ROUND) - 1][1]
+
+
+def flow_of(n: int) -> int:
+    """The first number of the flow that step `n` is of."""
+    return n - n % STEPS
+
+
+def waits_for(n: int) -> list[int]:
+    """The steps that step `n` of a flow waits for."""
+    first = flow_of(n)
+    return [[], [first], [first], [first + 1, first + 2]][n - first]
+
+
+def to_be_cancelled(n: int) -> bool:
+    return n % 2 == 1
+
+
+def key_of(n: int) -> str:
+    return str(n % _KEYS)

@@ -14,13 +14,21 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from tests.chaos.application import MOST_LIMITED, TICK
+from tests.chaos.application import MOST_LIMITED, RATE, RATE_SECONDS, STEPS, TICK, flow_of, to_be_cancelled, waits_for
 from tests.chaos.faults import Fault
 
 Document = Mapping[str, Any]
 
+_SETTLED_WITHIN = 5.0
+"""Seconds from the end of a run until it is on record, if nothing is in the way; and until a worker that has lost its
+supervisor, or was frozen, starts nothing more."""
+_LEADS_AGAIN = 10.0
+"""Seconds until MongoDB is of use again after a fault of its own, on a slow machine."""
+_HELD_BEFORE = 30
+"""Jobs that all workers together may have been given and not started yet."""
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """One execution of a job, as its own process has written it down."""
 
@@ -39,6 +47,18 @@ class Run:
         return int(self.worker.rsplit(":", 2)[1])
 
 
+@dataclass(frozen=True, slots=True)
+class UniqueSend:
+    """A job of which there may be one of its key at a time, as its producer has sent it."""
+
+    key: str
+    job: str
+    """The id that it was told, of a new job or of the one that was there."""
+    new: bool
+    asked_at: float
+    acknowledged_at: float
+
+
 @dataclass
 class Evidence:
     acknowledged: dict[int, str]
@@ -55,7 +75,16 @@ class Evidence:
     """What went wrong when the fleet was asked to stop."""
     mistakes: list[str] = field(default_factory=list)
     """Lines of the logs in which a process speaks of a mistake of its own."""
+    unique: list[UniqueSend] = field(default_factory=list)
+    effects: dict[int, int] = field(default_factory=dict)
+    """What the jobs with a transaction of their own have left, by their number: how often."""
+    epoch: float = 0.0
+    """The Unix time at which the monotonic clock was zero."""
     dead_after: float = 15.0
+
+    @property
+    def documents(self) -> Iterable[Document]:
+        return itertools.chain(self.scheduled, self.archived)
 
 
 @dataclass(frozen=True)
@@ -68,7 +97,8 @@ def check(evidence: Evidence) -> list[Violation]:
     """Every rule that was broken, and by what."""
     rules = (
         *(_nothing_lost, _one_record_each, _right_results, _runs_explained, _crashes_explained, _at_most_once),
-        *(_limit_held, _each_occurrence_once, _nothing_left, _no_mistakes),
+        *(_losses_explained, _limit_held, _rate_held, _one_of_a_key, _flows_whole, _flows_in_order, _effects_once),
+        *(_each_occurrence_once, _nothing_left, _no_mistakes),
     )
     return [violation for rule in rules for violation in rule(evidence)]
 
@@ -91,7 +121,7 @@ def _one_record_each(evidence: Evidence) -> Iterator[Violation]:
     both = {d["_id"] for d in evidence.scheduled} & {d["_id"] for d in evidence.archived}
     for id in both:
         yield Violation("one record each", f"job {id} waits and has ended at once")
-    numbers = Counter(number for d in (*evidence.scheduled, *evidence.archived) if (number := _number(d)) is not None)
+    numbers = Counter(number for d in evidence.documents if (number := _number(d)) is not None)
     for number, count in numbers.items():
         if count > 1:
             yield Violation("one record each", f"number {number} became {count} jobs")
@@ -100,27 +130,34 @@ def _one_record_each(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _right_results(evidence: Evidence) -> Iterator[Violation]:
-    """What has ended has ended well, or was killed by us so often that it was set aside, or lost as at-most-once."""
+    """What has ended has ended well, or was killed by us so often that it was set aside, or was lost as at-most-once,
+    or waited for one of those, or was to be cancelled."""
+    failed = {_number(document) for document in evidence.archived if not document.get("done")}
     for document in evidence.archived:
         number, id = _number(document), document["_id"]
         if document.get("done"):
             if number is not None and document.get("result") != number:
                 yield Violation("right results", f"job {id} ended with {document.get('result')!r} instead of {number}")
-        elif document.get("at_most_once") and document.get("why") == "lost":
-            continue
-        elif _crashes(document) < 2:  # the rule for jobs that kill their process needs more deaths than that
+        elif (
+            not _excused(document, failed) and _crashes(document) < 2
+        ):  # the rule for jobs that kill their process needs more deaths than that
             last = document.get("last_execution") or {}
             told = f"{document.get('reason')}; {last.get('class')}: {str(last.get('message'))[:300]}"
             yield Violation("right results", f"job {id} of {document['task']} ended as {document.get('why')!r}: {told}")
 
 
+def _excused(document: Document, failed: set[int | None]) -> bool:
+    if document.get("why") == "dependency-failed":
+        return bool(failed.intersection(waits_for(_number(document) or 0)))
+    if document.get("why") == "cancelled":
+        return document["task"] == "slow" and to_be_cancelled(_number(document) or 0)
+    return bool(document.get("at_most_once")) and document.get("why") == "lost"
+
+
 def _runs_explained(evidence: Evidence) -> Iterator[Violation]:
     """A run that no attempt accounts for needs a fault that hit its process, its worker or MongoDB."""
     hits = Hits(evidence.faults, evidence.dead_after)
-    runs = _by_job(evidence.runs)
-    for document in evidence.archived:
-        mine = runs.get(str(document["_id"]), [])
-        surplus = len(mine) - int(document.get("attempts") or 0)
+    for document, mine, surplus in surplus_runs(evidence):
         explained = sum(1 for run in mine if hits.explain(run))
         if surplus > explained:
             yield Violation(
@@ -131,17 +168,20 @@ def _runs_explained(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _crashes_explained(evidence: Evidence) -> Iterator[Violation]:
-    """A crash is recorded only where somebody was hit."""
+    """A crash is recorded only where somebody was hit: the process that ran the job, its worker, or MongoDB then."""
     hit = {pid for fault in evidence.faults for pid in fault.pids}
-    database = any(fault.hits_everybody for fault in evidence.faults)
-    runs = _by_job(evidence.runs)
+    hits = Hits(evidence.faults, evidence.dead_after)
+    runs: dict[str, list[Run]] | None = None
     for document in evidence.archived:
-        for execution in document.get("executions") or [document.get("last_execution") or {}]:
-            if not execution.get("crashed") or database:
+        for execution in _executions(document):
+            if not execution.get("crashed"):
                 continue
+            runs = _by_job(evidence.runs) if runs is None else runs
             worker = str(execution.get("worker"))
             pids = {run.pid for run in runs.get(str(document["_id"]), []) if run.worker == worker}
-            if not ({int(worker.rsplit(":", 2)[1])} | pids) & hit:
+            ended_at = execution.get("ended_at")
+            moment = ended_at.timestamp() - evidence.epoch if ended_at is not None else 0.0
+            if not ({int(worker.rsplit(":", 2)[1])} | pids) & hit and not hits.database_around(moment, moment):
                 yield Violation("crashes explained", f"job {document['_id']} crashed on {worker}, which nobody hit")
 
 
@@ -151,10 +191,26 @@ def _at_most_once(evidence: Evidence) -> Iterator[Violation]:
             yield Violation("at most once", f"job {id} started {len(runs)} times: {[r.worker for r in runs]}")
 
 
+def _losses_explained(evidence: Evidence) -> Iterator[Violation]:
+    """An at-most-once job that is lost has started, or was about to on a worker that was hit then. A worker that was
+    asked to stop is not hit: it hands back what it has not started."""
+    started = {run.job for run in evidence.runs if run.task == "once"}
+    hits = Hits((fault for fault in evidence.faults if not fault.is_polite), evidence.dead_after)
+    for document in evidence.archived:
+        if document.get("why") == "lost" and str(document["_id"]) not in started:
+            last = document.get("last_execution") or {}
+            moment = last["ended_at"].timestamp() - evidence.epoch if "ended_at" in last else 0.0
+            worker = str(last.get("worker") or "::0:")
+            if not hits.explain(Run(str(document["_id"]), "once", worker, 0, 0, moment, moment)):
+                yield Violation("losses explained", f"job {document['_id']} was lost on {worker} and never started")
+
+
 def _limit_held(evidence: Evidence) -> Iterator[Violation]:
-    """At every instant at most so many run, of those that came to their end: when the others ended nobody knows."""
+    """At every instant at most so many run, of those that came to their end: when the others ended nobody knows. One
+    that was frozen may end long after it was given to others. MongoDB's faults are no excuse."""
     hits = Hits(evidence.faults, evidence.dead_after)
-    whole = [run for run in evidence.runs if run.task == "limited" and run.end is not None and not hits.explain(run)]
+    limited = (run for run in evidence.runs if run.task == "limited")
+    whole = [run for run in limited if run.end is not None and not hits.on_process(run)]
     moments = sorted([(run.start, 1) for run in whole] + [(run.end or 0.0, -1) for run in whole])
     running = most = 0
     for _, change in moments:
@@ -164,9 +220,80 @@ def _limit_held(evidence: Evidence) -> Iterator[Violation]:
         yield Violation("limit held", f"{most} limited jobs ran at once, {MOST_LIMITED} may")
 
 
+def _rate_held(evidence: Evidence) -> Iterator[Violation]:
+    """Not more starts in any two seconds than may be given in three, and what workers may have held before: what counts
+    is when a job was given to its worker, and it may start a moment later."""
+    hits = Hits(evidence.faults, evidence.dead_after)
+    starts = sorted(run.start for run in evidence.runs if run.task == "paced" and not hits.on_process(run))
+    most = int(RATE * 3.0 / RATE_SECONDS) + _HELD_BEFORE
+    for place, start in enumerate(starts[most:]):
+        if start - starts[place] < 2.0:
+            yield Violation("rate held", f"{most + 1} paced jobs started within 2 s, {RATE} may in {RATE_SECONDS:g} s")
+            return
+
+
+def _one_of_a_key(evidence: Evidence) -> Iterator[Violation]:
+    """While a unique job had not ended, no other of its key was made: none that was acknowledged as new after the first
+    was there, and before a later start of the first."""
+    hits = Hits(evidence.faults, evidence.dead_after)
+    last_start: dict[str, float] = {}
+    for run in evidence.runs:
+        if run.task == "alone" and not hits.explain(run):
+            last_start[run.job] = max(run.start, last_start.get(run.job, 0.0))
+    by_key: dict[str, list[UniqueSend]] = defaultdict(list)
+    for send in evidence.unique:
+        if send.new:
+            by_key[send.key].append(send)
+    for key, sends in by_key.items():
+        there = iter(sorted(sends, key=lambda send: send.acknowledged_at))
+        first, latest = next(there, None), ("", 0.0)
+        for send in sorted(sends, key=lambda send: send.asked_at):
+            while first is not None and first.acknowledged_at <= send.asked_at:
+                latest = max(latest, (first.job, last_start.get(first.job, 0.0)), key=lambda each: each[1])
+                first = next(there, None)
+            if latest[1] > send.acknowledged_at:
+                yield Violation("one of a key", f"job {send.job} of key {key} was made although {latest[0]} was there")
+
+
+def _flows_whole(evidence: Evidence) -> Iterator[Violation]:
+    """Of each flow all steps were stored, or none."""
+    numbers = (_number(document) for document in evidence.documents if document["task"] == "part")
+    for first, count in Counter(flow_of(number) for number in numbers if number is not None).items():
+        if count != STEPS:
+            yield Violation("flows whole", f"flow {first} has {count} of {STEPS} steps")
+
+
+def _flows_in_order(evidence: Evidence) -> Iterator[Violation]:
+    """No step started before those that it waits for had come to their end."""
+    numbers = {str(d["_id"]): _number(d) or 0 for d in evidence.documents if d["task"] == "part"}
+    starts: dict[int, float] = {}
+    ends: dict[int, float] = {}
+    for run in evidence.runs:
+        if run.task == "part" and run.job in numbers:
+            number = numbers[run.job]
+            starts[number] = min(run.start, starts.get(number, run.start))
+            if run.end is not None:
+                ends[number] = min(run.end, ends.get(number, run.end))
+    for number, start in starts.items():
+        for before in waits_for(number):
+            if ends.get(before, float("inf")) > start:
+                yield Violation("flows in order", f"step {number} started before step {before} had ended")
+
+
+def _effects_once(evidence: Evidence) -> Iterator[Violation]:
+    """What a job wrote in its own transaction is there once if the job succeeded, and not at all otherwise."""
+    wanted = {_number(d): int(bool(d.get("done"))) for d in evidence.documents if d["task"] == "counted"}
+    for number in wanted.keys() | evidence.effects.keys():
+        found = evidence.effects.get(number or 0, 0)
+        if found != wanted.get(number, 0):
+            yield Violation(
+                "effects once", f"job number {number} has {found} effects, {wanted.get(number, 0)} should be"
+            )
+
+
 def _each_occurrence_once(evidence: Evidence) -> Iterator[Violation]:
     """One job for each second between the first and the last occurrence."""
-    ticks = [str(d["_id"]) for d in (*evidence.scheduled, *evidence.archived) if d.get("urn") == TICK]
+    ticks = [str(d["_id"]) for d in evidence.documents if d.get("urn") == TICK]
     moments = sorted(datetime.fromisoformat(id.rpartition("@")[2]) for id in ticks)
     for before, after in itertools.pairwise(moments):
         if after == before:
@@ -196,26 +323,54 @@ class Hits:
     """Which faults could have cost a run its record."""
 
     def __init__(self, faults: Iterable[Fault], dead_after: float) -> None:
-        self._slack = dead_after + 10.0
+        self._slack = dead_after + _LEADS_AGAIN
         self._by_pid: dict[int, list[Fault]] = defaultdict(list)
         database: list[tuple[float, float]] = []
         for fault in faults:
-            for pid in fault.pids:
+            for pid in fault.pids if not fault.is_polite else ():
                 self._by_pid[pid].append(fault)
             if fault.hits_everybody:
-                database.append((fault.at, (fault.until or fault.at) + self._slack))
-        self._database = sorted(database)
+                database.append((fault.at - _SETTLED_WITHIN, (fault.until or fault.at) + self._slack))
+        self._database = _joined(database)
         self._starts = [start for start, _ in self._database]
 
     def explain(self, run: Run) -> bool:
-        """A fault on its process or its worker while it ran or was to be settled, or on MongoDB around that time."""
-        end = (run.end or run.start) + self._slack
+        """A fault on its process or its worker while it ran or was to be settled, or on MongoDB around that time. A
+        worker that was asked to stop has to settle what it ran."""
+        return self.on_process(run) or self.database_around(run.start, run.end or run.start)
+
+    def on_process(self, run: Run) -> bool:
+        end = float("inf") if run.end is None else run.end + _SETTLED_WITHIN
         for pid in (run.pid, run.supervisor):
             for fault in self._by_pid.get(pid, ()):
-                if fault.at <= end and (fault.until or fault.at) + self._slack >= run.start:
+                if fault.at <= end and (fault.until or fault.at) + _SETTLED_WITHIN >= run.start:
                     return True
+        return False
+
+    def database_around(self, start: float, end: float) -> bool:
         place = bisect.bisect_right(self._starts, end)
-        return any(until >= run.start for _, until in self._database[max(0, place - 3) : place])
+        return place > 0 and self._database[place - 1][1] >= start
+
+
+def _joined(times: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """In order; those that overlap as one."""
+    joined: list[tuple[float, float]] = []
+    for start, end in sorted(times):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def surplus_runs(evidence: Evidence) -> Iterator[tuple[Document, list[Run], int]]:
+    """The jobs that ran more often than attempts are recorded, their runs, and how many too many."""
+    runs = _by_job(evidence.runs)
+    for document in evidence.archived:
+        mine = runs.get(str(document["_id"]), [])
+        surplus = len(mine) - int(document.get("attempts") or 0)
+        if surplus > 0:
+            yield document, mine, surplus
 
 
 def _by_job(runs: Iterable[Run]) -> dict[str, list[Run]]:
@@ -235,5 +390,8 @@ def _number(document: Document) -> int | None:
 
 
 def _crashes(document: Document) -> int:
-    executions = document.get("executions") or [document.get("last_execution") or {}]
-    return sum(1 for execution in executions if execution.get("crashed"))
+    return sum(1 for execution in _executions(document) if execution.get("crashed"))
+
+
+def _executions(document: Document) -> list[Document]:
+    return document.get("executions") or [document.get("last_execution") or {}]

@@ -22,6 +22,9 @@ from tests.chaos.ledger import Ledger
 
 _DEADLY = (signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, 40)
 """What kills a child: by far most often the kernel, also its own code; and a signal without a name."""
+_STORM = 30.0
+"""Seconds of a storm of MongoDB, and between two of them."""
+_TRIES = 5
 _STOPPED_WITHIN = 20.0
 """Seconds that a rolling restart waits for one worker; one that is frozen meanwhile stops later."""
 
@@ -38,6 +41,11 @@ class Fault:
     @property
     def hits_everybody(self) -> bool:
         return not self.pids
+
+    @property
+    def is_polite(self) -> bool:
+        """Whether the processes were asked to stop, and could do so in their own time."""
+        return self.kind.endswith(("restarted", "restart"))
 
 
 class Faults:
@@ -62,6 +70,7 @@ class Faults:
         self._dead_after = dead_after
         self._frozen: set[int] = set()
         self._stop = threading.Event()
+        self._rolling: threading.Thread | None = None
 
     # -- processes -----------------------------------------------------------------------------------------------
 
@@ -70,6 +79,9 @@ class Faults:
         children = worker.children()
         if children:
             self._kill("child killed", [self._chance.choice(children)], self._chance.choice(_DEADLY))
+
+    def kill_children_of(self, worker: Member) -> None:
+        self._kill("child killed", worker.children())
 
     def kill_worker(self) -> None:
         for worker in self._worker():
@@ -93,6 +105,13 @@ class Faults:
             pids = worker.family() if self._chance.random() < 0.5 else [worker.pid]
             self._freeze("worker frozen", pids, self._dead_after * self._chance.choice((0.5, 1.5, 2.0)))
 
+    def kill_inline(self) -> None:
+        self._kill("inline killed", [self._fleet.inline.pid])
+
+    def freeze_inline(self) -> None:
+        seconds = self._dead_after * self._chance.choice((0.5, 1.5))
+        self._freeze("inline frozen", [self._fleet.inline.pid], seconds)
+
     def freeze_leader(self) -> None:
         for leader in self._leader():
             self._freeze("leader frozen", [leader.pid], self._dead_after * self._chance.choice((0.5, 1.5)))
@@ -103,7 +122,13 @@ class Faults:
             worker.signal(signal.SIGTERM)
 
     def restart_all_workers(self) -> None:
-        """A deploy: one worker after the other stops as it was asked to, and its successor starts."""
+        """A deploy: one worker after the other stops as it was asked to, and its successor starts. Other faults go on
+        meanwhile."""
+        if self._rolling is None or not self._rolling.is_alive():
+            self._rolling = threading.Thread(target=self._restart_all_workers, name="rolling restart")
+            self._rolling.start()
+
+    def _restart_all_workers(self) -> None:
         fault = self._note("rolling restart", [pid for worker in self._fleet.workers for pid in worker.family()])
         for worker in self._fleet.workers:
             old = worker.process
@@ -164,30 +189,52 @@ class Faults:
 
     def run(self, seconds: float, pause: float, database_pause: float) -> None:
         """Breaks processes and the database, each in its own pace, for so long; then everything is mended."""
-        database = threading.Thread(target=self._loop, args=(self._database_faults(), seconds, database_pause))
+        database = threading.Thread(
+            target=self._loop, args=(self._database_faults(), seconds, database_pause), kwargs={"storms": True}
+        )
+        keeper = threading.Thread(target=self._keep, name="keeper")
         database.start()
+        keeper.start()
         self._loop(self._process_faults(), seconds, pause)
         database.join()
+        self._stop.set()
+        keeper.join()
+        if self._rolling is not None:
+            self._rolling.join()
         self._thaw(list(self._frozen))
+
+    def _keep(self) -> None:
+        """Whatever has died comes back soon: a fleet that is away proves nothing."""
+        while not self._stop.wait(0.2):
+            self._fleet.keep()
 
     def _process_faults(self) -> list[tuple[Callable[[], None], int]]:
         return [
-            *((self.kill_child, 40), (self.kill_worker, 10), (self.kill_leader, 6), (self.freeze_worker, 4)),
-            *((self.freeze_leader, 3), (self.restart_worker, 5), (self.restart_leader, 3)),
+            *((self.kill_child, 60), (self.kill_worker, 6), (self.kill_leader, 6), (self.freeze_worker, 4)),
+            *((self.freeze_leader, 3), (self.restart_worker, 3), (self.restart_leader, 3)),
             *((self.kill_producer, 3), (self.kill_cleaner, 1), (self.restart_all_workers, 1)),
+            *((self.kill_inline, 3), (self.freeze_inline, 1)),
         ]
 
     def _database_faults(self) -> list[tuple[Callable[[], None], int]]:
         return [(self.step_down, 5), (self.kill_primary, 3), (self.freeze_primary, 2), (self.stop_everything, 1)]
 
-    def _loop(self, kinds: list[tuple[Callable[[], None], int]], seconds: float, pause: float) -> None:
+    def _loop(
+        self, kinds: list[tuple[Callable[[], None], int]], seconds: float, pause: float, *, storms: bool = False
+    ) -> None:
+        """With `storms` only in every second half minute: in the others runs can be seen that no fault of MongoDB could
+        have cost their record."""
         chance = random.Random(self._chance.random())
-        end = time.monotonic() + seconds
-        while time.monotonic() < end and not self._stop.is_set():
-            self._stop.wait(min(chance.expovariate(1 / pause), 4 * pause))
-            self._fleet.keep()
-            (act,) = chance.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])
-            act()
+        began = time.monotonic()
+        while time.monotonic() < began + seconds and not self._stop.is_set():
+            self._stop.wait(min(chance.expovariate(1 / pause), 4 * pause, began + seconds - time.monotonic()))
+            if storms and (time.monotonic() - began) // _STORM % 2 == 1:
+                continue
+            before = len(self.faults)
+            for act in chance.choices([kind for kind, _ in kinds], [weight for _, weight in kinds], k=_TRIES):
+                act()
+                if len(self.faults) > before:  # who is to be hit may not be there
+                    break
 
     def _kill(self, kind: str, pids: list[int], number: int = signal.SIGKILL) -> None:
         self._note(kind, pids)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -17,8 +16,9 @@ from tests.chaos import application, ledger
 from tests.warm import Forked, warm
 
 ROOT = Path(__file__).parents[2]
-FIRST_OF_PRODUCER = 10_000_000
-"""Producers count from multiples of this, so that no two of them ever name the same job."""
+FIRST_OF_PRODUCER, FIRST_OF_SUCCESSOR = 1_000_000_000, 1_000_000
+"""Producers count from multiples of the one, and their successors on from multiples of the other: no two of them ever
+name the same job."""
 
 
 class Member:
@@ -33,7 +33,7 @@ class Member:
         self.starts = 0
         self.process = self._start()
 
-    def _start(self) -> subprocess.Popen[bytes] | Forked:
+    def _start(self) -> Forked:
         """Warm: on a busy machine a cold start takes longer than it takes until the next fault."""
         self.starts += 1
         return warm().fork(self._command, self._environment, self._log, cwd=ROOT)
@@ -76,21 +76,17 @@ class Producer(Member):
         self._place, self._count, self._per_second = index, count, per_second
         super().__init__(f"producer-{index}", [], environment, log)
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        self.starts += 1
-        first = (self._place * 100 + self.starts) * FIRST_OF_PRODUCER // 100 + FIRST_OF_PRODUCER
-        left = self._count - self._sent()
-        self._command = [sys.executable, "-m", "tests.chaos.producer", str(first), str(max(left, 0))]
-        self._command += [str(self._per_second), str(first)]
-        with self._log.open("ab") as log:
-            return subprocess.Popen(self._command, env=self._environment, stdout=log, stderr=log, cwd=ROOT)
+    def _start(self) -> Forked:
+        first = (self._place + 1) * FIRST_OF_PRODUCER + self.starts * FIRST_OF_SUCCESSOR
+        left = max(self._count - self._sent(), 0)
+        self._command = ["-m", "tests.chaos.producer", str(first), str(left), str(self._per_second), str(first)]
+        return super()._start()
 
     def _sent(self) -> int:
         folder = Path(self._environment["CHAOS_LEDGER"])
         lines = (line for line in ledger.read(folder, "sent") if line["what"] == "acknowledged")
         numbers = (int(number) for line in lines for number in line["jobs"])
-        span = FIRST_OF_PRODUCER
-        return sum(1 for number in numbers if number // span == self._place + 1)
+        return sum(1 for number in numbers if number // FIRST_OF_PRODUCER == self._place + 1)
 
     @property
     def done(self) -> bool:
@@ -98,7 +94,7 @@ class Producer(Member):
 
 
 class Fleet:
-    """Recruiters, workers, a cleaner and producers on one database."""
+    """Recruiters, workers, a process that runs jobs by itself, a cleaner and producers on one database."""
 
     def __init__(self, target: str, folder: Path, settings: Mapping[str, str], jobs: int, per_second: float) -> None:
         self._folder = folder
@@ -115,6 +111,7 @@ class Fleet:
         shapes = (("--processes", "2"), ("--processes", "2"), ("--processes", "1", "--concurrency", "4"))
         self.workers = [self._member(f"worker-{n}", "worker", *shape) for n, shape in enumerate(shapes)]
         self.cleaner = self._member("cleaner", "cleaner")
+        self.inline = Member("inline", ["-m", "tests.chaos.inline"], self.environment, folder / "inline.log")
         self.producers = [
             Producer(n, jobs // 2, per_second / 2, self.environment, folder / f"producer-{n}.log") for n in range(2)
         ]
@@ -125,7 +122,7 @@ class Fleet:
 
     @property
     def members(self) -> list[Member]:
-        return [*self.recruiters, *self.workers, self.cleaner, *self.producers]
+        return [*self.recruiters, *self.workers, self.cleaner, self.inline, *self.producers]
 
     def keep(self) -> None:
         """Starts again what has died; a producer that is done stays away. Any thread may call it."""
@@ -157,8 +154,10 @@ class Fleet:
     def orphans(self) -> list[str]:
         """Processes of this run that nobody owns any more: they carry its ledger in their environment."""
         found: list[str] = []
+        forked = warm().pids()  # their environment cannot be seen from outside
         for process in psutil.process_iter():
             with suppress(psutil.Error):
-                if process.pid != os.getpid() and process.environ().get("CHAOS_LEDGER") == str(self._folder):
+                ours = process.pid in forked or process.environ().get("CHAOS_LEDGER") == str(self._folder)
+                if ours and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(f"{process.pid} {process.cmdline()}")
         return found

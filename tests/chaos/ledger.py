@@ -40,5 +40,7 @@ class Ledger:
 def read(folder: Path, kind: str) -> Iterator[Line]:
     """All lines of one kind. A last line without its end was being written when its process died: it says nothing."""
     for path in sorted(folder.glob(f"{kind}-*.jsonl")):
-        for line in path.read_bytes().split(b"\n")[:-1]:
-            yield json.loads(line)
+        with path.open("rb") as lines:
+            for line in lines:
+                if line.endswith(b"\n"):
+                    yield json.loads(line)

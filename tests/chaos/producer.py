@@ -9,10 +9,12 @@ import os
 import random
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from recruiter.errors import RecruiterError
+from recruiter.errors import JobNotFound, RecruiterError
 from tests.chaos import application
 from tests.chaos.ledger import Ledger
 
@@ -25,12 +27,11 @@ def produce(first: int, count: int, per_second: float, seed: int) -> None:
     began, n, end = time.monotonic(), first, first + count
     while n < end:
         size = min(end - n, chance.choice((1, 1, 1, 20, _LARGEST_BULK)))
-        wanted = range(n, n + size)
-        ledger.write("asked", first=n, count=size)
+        ledger.write("asked", first=n, count=size + application.STEPS)  # a flow may reach beyond the end
         try:
-            for task, numbers in _by_task(wanted).items():
-                handles = _send(task, numbers)
-                ledger.write("acknowledged", jobs=dict(zip(numbers, handles, strict=True)))
+            for task, numbers in _by_task(range(n, n + size)).items():
+                for jobs, facts in _SENDERS.get(task, _send)(task, numbers):
+                    ledger.write("acknowledged", jobs=jobs, **facts)
         except RecruiterError as error:  # whether these exist, nobody knows
             ledger.write("unknown", first=n, count=size, error=f"{type(error).__name__}: {error}"[:300])
         n += size
@@ -45,11 +46,48 @@ def _by_task(numbers: Sequence[int]) -> dict[str, list[int]]:
     return sorted_out
 
 
-def _send(name: str, numbers: list[int]) -> list[str]:
+Sent = Iterator[tuple[dict[int, str], dict[str, Any]]]
+"""The ids by their numbers, and what else is to be known of them."""
+
+
+def _send(name: str, numbers: list[int]) -> Sent:
     task = getattr(application, name)
     if len(numbers) == 1:
-        return [str(task.enqueue(numbers[0]).id)]
-    return [str(handle.id) for handle in task.enqueue_many([(number,) for number in numbers])]
+        yield {numbers[0]: str(task.enqueue(numbers[0]).id)}, {}
+    else:
+        handles = task.enqueue_many([(number,) for number in numbers])
+        yield {number: str(handle.id) for number, handle in zip(numbers, handles, strict=True)}, {}
+
+
+def _send_flows(_: str, numbers: list[int]) -> Sent:
+    for first in (number for number in numbers if number == application.flow_of(number)):
+        flow = application.recruiter.flow("chaos")
+        one = flow.add(application.part, first)
+        two = [flow.add(application.part, first + 1, one.result), flow.add(application.part, first + 2, after=one)]
+        steps = [one, *two, flow.add(application.part, first + 3, after=two)]
+        flow.start()
+        yield {first + place: str(step.id) for place, step in enumerate(steps)}, {}
+
+
+def _send_unique(_: str, numbers: list[int]) -> Sent:
+    for number in numbers:
+        asked_at, key = time.monotonic(), application.key_of(number)
+        handle = application.alone.job(number).unique(key).enqueue()
+        yield {number: str(handle.id)}, {"key": key, "new": handle.created, "asked_at": asked_at}
+
+
+def _send_slow(_: str, numbers: list[int]) -> Sent:
+    """Every second one is cancelled, while it waits or while it runs."""
+    for number in numbers:
+        handle = application.slow.enqueue(number)
+        yield {number: str(handle.id)}, {}
+        if application.to_be_cancelled(number):
+            time.sleep(number // 1000 % 5 / 10)
+            with suppress(JobNotFound):  # it has ended
+                application.recruiter.cancel(handle.id)
+
+
+_SENDERS = {"slow": _send_slow, "part": _send_flows, "alone": _send_unique}
 
 
 if __name__ == "__main__":

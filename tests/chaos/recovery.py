@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from tests.chaos.checker import Evidence, Run
 from tests.chaos.faults import Fault
 
-_WATCHED = {"child": 2.0, "producer": 2.0, "cleaner": 2.0, "worker": 4.0, "rolling": 4.0, "leader": 6.0}
+_WATCHED = {"child": 2.0, "producer": 2.0, "cleaner": 2.0, "inline": 2.0, "worker": 4.0, "rolling": 4.0, "leader": 6.0}
 """Seconds after a fault in which a pause of the fleet may come of it, by the first word of its kind."""
 _WATCHED_DATABASE = 12.0
-_WEIGHTS = ("child", "producer", "cleaner", "worker", "rolling", "leader", "primary", "MongoDB")
+_WEIGHTS = ("child", "producer", "cleaner", "inline", "worker", "rolling", "leader", "primary", "MongoDB")
 
 
 @dataclass
@@ -55,7 +55,8 @@ def _longest_pause(starts: Sequence[float], fault: Fault, until: float) -> tuple
     watched = _WATCHED.get(fault.kind.split()[0], _WATCHED_DATABASE)
     end = min(max(fault.until, fault.at) + watched, until)
     longest, over, before = 0.0, 0.0, fault.at
-    for at in starts[bisect.bisect_right(starts, fault.at) :]:
+    for place in range(bisect.bisect_right(starts, fault.at), len(starts)):
+        at = starts[place]
         if at > until or before > end:
             break
         if at - before > longest:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.chaos.checker import Evidence, Violation
+from tests.chaos.checker import Evidence, Hits, Violation, surplus_runs
 from tests.chaos.faults import Fault
 from tests.chaos.recovery import Recovery, recoveries
 
@@ -36,6 +36,8 @@ def markdown(facts: Facts, evidence: Evidence, violations: Sequence[Violation], 
         f"| jobs acknowledged | {len(evidence.acknowledged):,} |",
         f"| jobs whose enqueue had no answer | {len(evidence.asked) - len(evidence.acknowledged):,} |",
         f"| executions | {len(evidence.runs):,} |",
+        f"| … beyond the recorded attempts | {sum(surplus for _, _, surplus in surplus_runs(evidence)):,} |",
+        f"| … that no fault could have cost their record | {_beyond_doubt(evidence):,} |",
         f"| jobs ended | {len(evidence.archived):,} |",
         f"| process faults | {len(evidence.faults) - database:,} |",
         f"| disruptions of MongoDB | {database:,} |",
@@ -48,6 +50,12 @@ def markdown(facts: Facts, evidence: Evidence, violations: Sequence[Violation], 
     lines += ["", "## Violations", ""]
     lines += [f"- **{violation.rule}**: {violation.what}" for violation in violations[:200]] or ["None."]
     return "\n".join(lines) + "\n"
+
+
+def _beyond_doubt(evidence: Evidence) -> int:
+    """Runs with which no fault can explain anything."""
+    hits = Hits(evidence.faults, evidence.dead_after)
+    return sum(not hits.explain(run) for run in evidence.runs)
 
 
 def _how_soon(found: Mapping[str, Recovery], counts: Mapping[str, int]) -> list[str]:

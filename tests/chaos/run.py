@@ -6,7 +6,9 @@ python -m tests.chaos.run --jobs 20000 --seconds 120 --seed 7 [--out docs]
 from __future__ import annotations
 
 import argparse
+import resource
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -22,7 +24,7 @@ from pymongo.errors import PyMongoError
 from recruiter import Recruiter
 from recruiter.embedded import EmbeddedReplicaSet
 from tests.chaos import application, ledger, report
-from tests.chaos.checker import Evidence, Run, check
+from tests.chaos.checker import Evidence, Run, UniqueSend, check
 from tests.chaos.faults import Faults
 from tests.chaos.fleet import Fleet
 
@@ -31,17 +33,35 @@ LEASE, DEAD_AFTER = 2.0, 4.0
 _DRAIN_WITHIN, _SLOWEST = 180.0, 50.0
 """Seconds, and jobs a second, in which everything must end when the faults are over."""
 _GONE_WITHIN = 15.0
+_SLOW_ONES, _SLOW_ONE = 3, 60.0
+"""How many slow jobs are run beside thousands of others, and how long each takes, in seconds."""
 _MISTAKE = "a bug in Recruiter"
-_NOT_NEEDED = {"trace": 0, "log": 0}
+_EXECUTION = ("crashed", "worker", "ended_at", "class", "message")
+_NEEDED = {
+    **dict.fromkeys(("task", "args", "urn", "done", "result", "why", "reason", "attempts", "at_most_once"), 1),
+    **{f"{name}.{each}": 1 for name in ("last_execution", "executions") for each in _EXECUTION},
+}
+"""Of hundreds of thousands of jobs; the whole documents would not fit into memory."""
+_FROM_HERE = 1_000_000
+"""The first number of the jobs that the run itself enqueues; producers count from much higher on."""
 
 
 class ChaosRun:
     """Everything of one run; `evidence` is complete after `run()`."""
 
     def __init__(
-        self, folder: Path, *, jobs: int, seconds: float, seed: int, pause: float = 0.35, database_pause: float = 6.0
+        self,
+        folder: Path,
+        *,
+        jobs: int,
+        seconds: float,
+        seed: int,
+        pause: float = 0.35,
+        database_pause: float = 6.0,
+        beside: int = 0,
     ) -> None:
         self._folder = folder
+        self._beside = beside
         self._jobs, self._seconds, self._seed = jobs, seconds, seed
         self._pause, self._database_pause = pause, database_pause
         self._client: MongoClient[dict[str, Any]] | None = None
@@ -53,6 +73,7 @@ class ChaosRun:
             with client, Recruiter(target) as recruiter:
                 recruiter.store.prepare()
                 recruiter.controls.set_limit("task:limited", application.MOST_LIMITED)
+                recruiter.controls.set_limit("task:paced", count=application.RATE, per=application.RATE_SECONDS)
                 self._client = client
                 settings = {"RECRUITER_CONSIDERED_DEAD_AFTER": f"{DEAD_AFTER}s", "RECRUITER_LEASE_TIME": f"{LEASE}s"}
                 fleet = Fleet(target, self._folder, settings, self._jobs, self._jobs / self._seconds)
@@ -73,6 +94,8 @@ class ChaosRun:
             self._wait(lambda: client[DATABASE].archived.find_one({}) is not None, 60)
             faults.run(self._seconds, self._pause, self._database_pause)
             self._quiet(fleet, recruiter)
+            if self._beside:
+                self._beside_slow_ones(fleet, faults)
         finally:
             stopping = fleet.stop()
         return self._evidence(faults, client, stopping, self._orphans(fleet))
@@ -91,29 +114,60 @@ class ChaosRun:
             fleet.keep()
             time.sleep(0.2)
         recruiter.scheduler(application.TICK).pause(reason="the run is over")
+        self._until_ended(fleet, {}, deadline)
+
+    def _until_ended(self, fleet: Fleet, which: dict[str, Any], deadline: float) -> None:
         assert self._client is not None
-        while time.monotonic() < deadline and self._client[DATABASE].scheduled.find_one({}) is not None:
+        while time.monotonic() < deadline and self._client[DATABASE].scheduled.find_one(which) is not None:
             fleet.keep()
             time.sleep(0.2)
+
+    def _beside_slow_ones(self, fleet: Fleet, faults: Faults) -> None:
+        """The worker with several jobs at once in one process, alone, runs slow jobs and thousands beside them; then
+        the process is killed, and whatever it ran must run again."""
+        *others, last = fleet.workers
+        for worker in others:
+            worker.wanted = False
+            worker.signal(signal.SIGTERM)
+        sent = ledger.Ledger(self._folder, "sent")
+        deadline = time.monotonic() + max(_DRAIN_WITHIN, self._beside / _SLOWEST)
+        application.recruiter.point_at(fleet.environment["RECRUITER_TARGET"])
+        slow = [(_FROM_HERE + n, _SLOW_ONE) for n in range(_SLOW_ONES)]
+        plain = [(_FROM_HERE + _SLOW_ONES + n,) for n in range(self._beside)]
+        sent.write("asked", first=_FROM_HERE, count=_SLOW_ONES + self._beside)
+        for task, arguments in ((application.slowest, slow), (application.plain, plain)):
+            handles = task.enqueue_many(arguments)
+            jobs = {each[0]: str(handle.id) for each, handle in zip(arguments, handles, strict=True)}
+            sent.write("acknowledged", jobs=jobs)
+        self._until_ended(fleet, {"task": "plain"}, deadline)
+        faults.kill_children_of(last)
+        self._until_ended(fleet, {}, deadline)
 
     def _evidence(
         self, faults: Faults, client: MongoClient[dict[str, Any]], stopping: list[str], orphans: list[str]
     ) -> Evidence:
         database = client[DATABASE]
-        sent = list(ledger.read(self._folder, "sent"))
-        asked = {
-            n for line in sent if line["what"] == "asked" for n in range(line["first"], line["first"] + line["count"])
-        }
-        acknowledged = {
-            int(number): id for line in sent if line["what"] == "acknowledged" for number, id in line["jobs"].items()
-        }
+        asked: set[int] = set()
+        acknowledged: dict[int, str] = {}
+        unique: list[UniqueSend] = []
+        for line in ledger.read(self._folder, "sent"):
+            if line["what"] == "asked":
+                asked.update(range(line["first"], line["first"] + line["count"]))
+            elif line["what"] == "acknowledged":
+                acknowledged.update((int(number), id) for number, id in line["jobs"].items())
+                if "key" in line:
+                    (job,) = line["jobs"].values()
+                    unique.append(UniqueSend(line["key"], job, line["new"], line["asked_at"], line["at"]))
         return Evidence(
             acknowledged,
             asked,
             list(_runs(ledger.read(self._folder, "runs"))),
             faults.faults,
-            scheduled=list(database.scheduled.find({}, _NOT_NEEDED)),
-            archived=list(database.archived.find({}, _NOT_NEEDED)),
+            scheduled=list(database.scheduled.find({}, _NEEDED)),
+            archived=list(database.archived.find({}, _NEEDED)),
+            unique=unique,
+            effects={each["_id"]: each["count"] for each in database[application.EFFECTS].find({})},
+            epoch=time.time() - time.monotonic(),
             roster=list(database.roster.find({})),
             orphans=orphans,
             stopping=stopping,
@@ -138,26 +192,31 @@ class ChaosRun:
 
 def _runs(lines: Iterable[ledger.Line]) -> Iterable[Run]:
     """Pairs the starts with their ends: by job and process, in order."""
-    starts: dict[tuple[str, int], list[ledger.Line]] = {}
+    starts: dict[tuple[str, int], list[tuple[float, str, str, int]]] = {}
     ends: dict[tuple[str, int], list[float]] = {}
     for line in lines:
         key = line["job"], line["pid"]
         if line["what"] == "start":
-            starts.setdefault(key, []).append(line)
+            facts = line["at"], sys.intern(line["task"]), sys.intern(line["worker"]), line["attempt"]
+            starts.setdefault(key, []).append(facts)
         else:
             ends.setdefault(key, []).append(line["at"])
     for key, begun in starts.items():
         over = sorted(ends.get(key, []))
-        for line in sorted(begun, key=lambda each: each["at"]):
-            end = over.pop(0) if over and over[0] >= line["at"] else None
-            yield Run(line["job"], line["task"], line["worker"], line["pid"], line["attempt"], line["at"], end)
+        for start, task, worker, attempt in sorted(begun):
+            end = over.pop(0) if over and over[0] >= start else None
+            yield Run(key[0], task, worker, key[1], attempt, start, end)
 
 
 def _mistakes(folder: Path) -> Iterable[str]:
     for log in sorted(folder.glob("*.log")):
-        for line in log.read_text(errors="replace").splitlines():
-            if _MISTAKE in line:
-                yield f"{log.name}: {line[:300]}"
+        with log.open(errors="replace") as lines:
+            yield from (f"{log.name}: {line[:300].rstrip()}" for line in lines if _MISTAKE in line)
+
+
+def _megabytes() -> int:
+    """The most memory that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
 def main() -> int:
@@ -167,6 +226,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=date.today().toordinal())
     parser.add_argument("--pause", type=float, default=0.35, help="seconds between two faults of processes, on average")
     parser.add_argument("--database-pause", type=float, default=6.0, help="the same for faults of MongoDB")
+    parser.add_argument("--beside", type=int, default=0, help="at the end run so many more beside slow ones")
     parser.add_argument("--out", type=Path, help="where to write proof/ and pictures/, e.g. docs")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
@@ -179,13 +239,15 @@ def main() -> int:
         seed=given.seed,
         pause=given.pause,
         database_pause=given.database_pause,
+        beside=given.beside,
     ).run()
+    ended = time.monotonic()
     violations = check(evidence)
     facts = report.Facts(
         given.seed,
-        time.monotonic() - began,
+        ended - began,
         f"make chaos JOBS={given.jobs} SECONDS={given.seconds:g} SEED={given.seed}"
-        f" PAUSE={given.pause:g} DATABASE_PAUSE={given.database_pause:g}",
+        f" PAUSE={given.pause:g} DATABASE_PAUSE={given.database_pause:g} BESIDE={given.beside}",
         f"lease {LEASE:g} s, dead after {DEAD_AFTER:g} s, three nodes",
     )
     name = f"chaos-{given.seed}"
@@ -195,6 +257,7 @@ def main() -> int:
             (given.out / path).parent.mkdir(parents=True, exist_ok=True)
             (given.out / path).write_text(content)
     print(text)
+    print(f"read and checked in {time.monotonic() - ended:.0f} s, {_megabytes():,} MB")
     if not violations:
         shutil.rmtree(folder)
     return 1 if violations else 0

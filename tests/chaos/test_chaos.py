@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.chaos.checker import Evidence, Run, check
+from tests.chaos.checker import Evidence, Run, UniqueSend, check
 from tests.chaos.faults import Fault
 from tests.chaos.recovery import recoveries
 from tests.chaos.run import ChaosRun
@@ -29,6 +29,8 @@ def test_nothing_is_lost_or_doubled_whatever_breaks(tmp_path: Path) -> None:
 
 
 WORKER, CHILD, ELSEWHERE = "host:100:abc", 101, 999
+A_DATE = datetime(2026, 11, 17, tzinfo=UTC)
+LOST = {"worker": WORKER, "ended_at": A_DATE, "crashed": True}
 
 
 def a_run(**changes: Any) -> Run:
@@ -43,6 +45,18 @@ def evidence(**changes: Any) -> Evidence:
     """One job that ran once and ended well."""
     whole = Evidence({1: "a"}, {1}, [a_run()], [], scheduled=[], archived=[an_end()], dead_after=4.0)
     return replace(whole, **changes)
+
+
+def a_send(job: str, asked_at: float) -> UniqueSend:
+    return UniqueSend("k", job, True, asked_at, asked_at + 0.1)
+
+
+def a_step(number: int) -> dict[str, Any]:
+    return an_end(_id=f"s{number}", task="part", args=[number], result=number)
+
+
+def a_step_run(number: int, start: float) -> Run:
+    return a_run(job=f"s{number}", task="part", start=start, end=start + 0.1)
 
 
 def test_a_flawless_run_has_no_violations() -> None:
@@ -65,6 +79,21 @@ def test_a_flawless_run_has_no_violations() -> None:
             id="a second run, and a fault elsewhere",
         ),
         pytest.param(
+            "runs explained",
+            {"runs": [a_run(), a_run(start=11.0)], "faults": [Fault("worker restarted", 10.05, [100], 10.05)]},
+            id="a second run after its worker was asked to stop",
+        ),
+        pytest.param(
+            "runs explained",
+            {"runs": [a_run(), a_run(start=11.0)], "faults": [Fault("worker killed", 30.0, [100], 30.0)]},
+            id="a second run long before its worker was killed",
+        ),
+        pytest.param(
+            "runs explained",
+            {"runs": [a_run(), a_run(start=11.0)], "faults": [Fault("primary killed", 20.0, [], 25.0)]},
+            id="a second run long before MongoDB was away",
+        ),
+        pytest.param(
             "crashes explained",
             {"archived": [an_end(executions=[{"crashed": True, "worker": WORKER}])]},
             id="a crash that nobody caused",
@@ -74,6 +103,70 @@ def test_a_flawless_run_has_no_violations() -> None:
         ),
         pytest.param(
             "limit held", {"runs": [a_run(task="limited", job=f"{n}", pid=n) for n in range(4)]}, id="four of three"
+        ),
+        pytest.param(
+            "limit held",
+            {
+                "runs": [a_run(task="limited", job=f"{n}", pid=n) for n in range(4)],
+                "faults": [Fault("primary killed", 9.0, [], 12.0)],
+            },
+            id="four of three while MongoDB is away",
+        ),
+        pytest.param(
+            "losses explained",
+            {
+                "archived": [an_end(task="once", at_most_once=True, done=False, why="lost", last_execution=LOST)],
+                "runs": [],
+                "faults": [Fault("worker restarted", 10.0, [100], 10.0)],
+                "epoch": A_DATE.timestamp() - 10.0,
+            },
+            id="lost by a worker that was asked to stop",
+        ),
+        pytest.param(
+            "right results",
+            {"archived": [an_end(task="slow", args=[400], done=False, why="cancelled")]},
+            id="cancelled by nobody, or instead of another",
+        ),
+        pytest.param(
+            "rate held",
+            {"runs": [a_run(task="paced", job=f"{n}", start=10 + n / 100) for n in range(200)]},
+            id="a hundred starts a second of eight",
+        ),
+        pytest.param(
+            "one of a key",
+            {
+                "unique": [a_send("a", 1.0), a_send("b", 5.0)],
+                "runs": [a_run(task="alone", start=7.0)],
+            },
+            id="a second of its key before the first ran",
+        ),
+        pytest.param("flows whole", {"archived": [a_step(n) for n in (8, 9, 10)]}, id="a flow without its last step"),
+        pytest.param(
+            "flows in order",
+            {"archived": [a_step(n) for n in (8, 9, 10, 11)], "runs": [a_step_run(8, 10.0), a_step_run(9, 10.05)]},
+            id="a step before the one that it waits for has ended",
+        ),
+        pytest.param(
+            "flows in order",
+            {"archived": [a_step(n) for n in (8, 9, 10, 11)], "runs": [a_step_run(9, 10.0), a_step_run(11, 12.0)]},
+            id="a step although one that it waits for never ran",
+        ),
+        pytest.param("effects once", {"archived": [an_end(task="counted")], "effects": {1: 2}}, id="an effect twice"),
+        pytest.param("effects once", {"archived": [an_end(task="counted")]}, id="an effect that is missing"),
+        pytest.param(
+            "effects once",
+            {"archived": [an_end(task="counted", done=False)], "effects": {1: 1}},
+            id="an effect of a job that failed",
+        ),
+        pytest.param("effects once", {"effects": {7: 1}}, id="an effect of no job"),
+        pytest.param(
+            "crashes explained",
+            {
+                "archived": [an_end(executions=[{"crashed": True, "worker": WORKER, "ended_at": A_DATE}])],
+                "epoch": A_DATE.timestamp() - 100.0,
+                "faults": [Fault("primary killed", 9.0, [], 12.0)],
+            },
+            id="a crash long after MongoDB was away",
         ),
         pytest.param("nothing left", {"roster": [{"_id": WORKER}]}, id="a worker left on the roster"),
         pytest.param("nothing left", {"orphans": ["12 sleep"]}, id="a process left behind"),
@@ -87,6 +180,29 @@ def test_the_checker_finds(rule: str, changes: dict[str, Any]) -> None:
 def test_a_second_run_after_a_fault_on_its_worker_is_explained() -> None:
     hit = Fault("worker killed", 10.05, [100], 10.05)
     assert check(evidence(runs=[a_run(end=None), a_run(start=15.0, worker="host:200:def")], faults=[hit])) == []
+
+
+def test_what_is_allowed_is_not_a_violation() -> None:
+    """A key that is free again, a flow in its order, an effect of a job that has ended well, a rate that is kept."""
+    number_of = {f"s{number}": number for number in (8, 9, 10, 11)}
+    jobs = [an_end(), an_end(_id="c", task="counted", args=[2], result=2), *map(a_step, number_of.values())]
+    unique = [("u1", 3), ("u2", 4)]
+    jobs += [an_end(_id=id, task="alone", args=[number], result=number) for id, number in unique]
+    paced = [("p" + str(n), 100 + n) for n in range(100)]
+    jobs += [an_end(_id=id, task="paced", args=[number], result=number) for id, number in paced]
+    runs = [a_run(), a_run(job="c", task="counted"), a_run(job="u1", task="alone"), a_run(job="u2", task="alone")]
+    runs += [a_step_run(8, 10.0), a_step_run(9, 10.2), a_step_run(10, 10.2), a_step_run(11, 10.4)]
+    runs += [a_run(job=id, task="paced", start=20 + n / 5, end=60.0) for n, (id, _) in enumerate(paced)]
+    found = check(
+        evidence(
+            runs=runs,
+            archived=jobs,
+            effects={2: 1},
+            asked={1, 2, 3, 4, *number_of.values(), *(number for _, number in paced)},
+            unique=[a_send("u1", 1.0), a_send("u2", 11.0)],
+        )
+    )
+    assert found == []
 
 
 def test_a_missed_and_a_doubled_occurrence_are_found() -> None:

@@ -47,7 +47,7 @@ MUTANTS = (
         _LEAD,
         "        self._store.roster.raise_term(mine.term)\n",
         "",
-        "tests/steps/test_lead.py",
+        "tests/steps/test_lead.py::test_an_old_leader_cannot_assign",
     ),
     Mutant(
         "unknown_keeps_term",
@@ -55,7 +55,7 @@ MUTANTS = (
         _LEAD,
         "        self._doubted = True\n",
         "        pass\n",
-        "tests/steps/test_lead.py",
+        "tests/steps/test_lead.py::test_doubt_ends_the_term",
     ),
     Mutant(
         "assign_any_term",
@@ -63,7 +63,7 @@ MUTANTS = (
         _ROSTER,
         '                {"_id": worker, "ready": True, "term": {"$lte": term}},\n',
         '                {"_id": worker, "ready": True},\n',
-        "tests/store/test_roster_protocol.py",
+        "tests/store/test_roster_protocol.py::TestJoining::test_it_becomes_ready_with_the_newest_term",
     ),
     Mutant(
         "ready_before_term",
@@ -71,7 +71,7 @@ MUTANTS = (
         _ROSTER,
         'fresh = {"ready": False,',
         'fresh = {"ready": True,',
-        "tests/store/test_roster_protocol.py",
+        "tests/store/test_roster_protocol.py::TestJoining::test_a_worker_that_joined_is_not_ready",
     ),
     Mutant(
         "holder_per_process",
@@ -87,7 +87,7 @@ MUTANTS = (
         "store/collections/leases.py",
         "        return self._touch(term, holder, session)\n",
         "        return True\n",
-        "tests/steps/test_repeat.py",
+        "tests/steps/test_repeat.py::TestOccurrences::test_a_leader_that_was_deposed_makes_none",
     ),
     Mutant(
         "dead_leaders_session",
@@ -95,7 +95,7 @@ MUTANTS = (
         _LEAD,
         "            self._store.transactions.end_session_of(seen.session)",
         "            pass",
-        "tests/processes/test_dead_in_a_transaction.py",
+        "tests/processes/test_dead_in_a_transaction.py::test_the_lead_of_one_who_died_in_a_transaction_is_taken_over_within_the_lease",
     ),
     # -- settling
     Mutant(
@@ -104,7 +104,7 @@ MUTANTS = (
         _TRANSACTIONS,
         '                raise Superseded(f"worker {worker} is no longer on the roster; its results were dropped")\n',
         "                self._write(batch, session)\n                return Holding([], 0)\n",
-        "tests/store/test_transactions.py",
+        "tests/store/test_transactions.py::TestSettle::test_a_retired_worker_writes_nothing",
     ),
     Mutant(
         "settle_not_held",
@@ -112,7 +112,7 @@ MUTANTS = (
         _TRANSACTIONS,
         "            self._write(batch if released.held is None else batch.only(released.held), session)\n",
         "            self._write(batch, session)\n",
-        "tests/store/test_holds.py",
+        "tests/store/test_holds.py::TestSettling::test_nothing_is_written_of_a_job_that_is_not_held",
     ),
     Mutant(
         "delete_apart",
@@ -134,7 +134,7 @@ MUTANTS = (
         _TRANSACTIONS,
         '    query: Document = {"_id": job.id, "attempts": job.attempts}\n',
         '    query: Document = {"_id": job.id}\n',
-        "tests/store/test_transactions.py",
+        "tests/store/test_transactions.py::TestSettle::test_an_outcome_of_an_earlier_attempt_changes_nothing",
     ),
     Mutant(
         "cancelled_comes_back",
@@ -142,7 +142,7 @@ MUTANTS = (
         _TRANSACTIONS,
         '[_update(job, {"lane": {"$nin": list(ASIDE)}}), ',
         '[_update(job, {"lane": {"$ne": BLOCKED_LANE}}), ',
-        "tests/store/test_transactions.py",
+        "tests/store/test_transactions.py::TestSettle::test_a_job_cancelled_meanwhile_does_not_come_back_to_a_lane",
     ),
     Mutant(
         "held_step_comes_back",
@@ -158,7 +158,7 @@ MUTANTS = (
         "store/errors.py",
         "        return Meaning.RECONNECT  # of a connection",
         "        return Meaning.BAD_DOCUMENT  #",
-        "tests/store/test_connection.py",
+        "tests/store/test_connection.py::test_outcomes_survive_a_connection_without_sessions",
     ),
     Mutant(
         "interrupted_destroys",
@@ -166,7 +166,7 @@ MUTANTS = (
         "store/errors.py",
         "    *(11601, 206, 225, 251, 256, 267),  # its session or transaction was ended\n",
         "    *(206, 225, 251, 256, 267),\n",
-        "tests/unit/test_meaning.py",
+        "tests/unit/test_meaning.py::test_what_passes_is_tried_again",
     ),
     # -- holding
     Mutant(
@@ -175,7 +175,7 @@ MUTANTS = (
         _ROSTER,
         'released = self.release(worker, ids, None, {}, Seen(found["settled"], found["given"], 0))',
         "released = self.release(worker, ids, None, {})",
-        "tests/store/test_holds.py",
+        "tests/store/test_holds.py::TestHandingBack::test_one_that_arrives_late_does_not_take_a_job_that_was_given_again",
     ),
     Mutant(
         "mark_unproved",
@@ -183,7 +183,7 @@ MUTANTS = (
         _TRANSACTIONS,
         "            mine = [id for id in ids if id in held]\n",
         "            mine = list(ids)\n",
-        "tests/store/test_holds.py",
+        "tests/store/test_holds.py::TestMarking::test_one_that_is_not_held_is_not_marked",
     ),
     Mutant(
         "marked_twice",
@@ -191,7 +191,7 @@ MUTANTS = (
         _SCHEDULED,
         '            {"_id": {"$in": list(ids)}, "started_by": None, "lane": {"$ne": CANCELLED_LANE}},\n',
         '            {"_id": {"$in": list(ids)}, "lane": {"$ne": CANCELLED_LANE}},\n',
-        "tests/store/test_holds.py",
+        "tests/store/test_holds.py::TestMarking::test_the_first_to_mark_may_start",
     ),
     Mutant(
         "mark_stays",
@@ -199,7 +199,7 @@ MUTANTS = (
         _HELD,
         "self._outcomes.append((id, _unmarked(marked) if marked and outcome is None else outcome))",
         "self._outcomes.append((id, outcome))",
-        "tests/store/test_holds.py",
+        "tests/unit/test_held_jobs.py::TestAtMostOnce::test_one_that_goes_back_loses_its_mark",
     ),
     Mutant(
         "old_lists_believed",
@@ -207,7 +207,7 @@ MUTANTS = (
         _HELD,
         "        if holding.settled < self._settled or holding.given < self._given:\n            return []\n",
         "",
-        "tests/unit/test_held_jobs.py",
+        "tests/unit/test_held_jobs.py::TestAnswers::test_an_old_one_does_not_bring_back_what_was_released",
     ),
     Mutant(
         "forgotten_when_sent",
@@ -215,7 +215,7 @@ MUTANTS = (
         _HELD,
         "            self._states.update((id, HeldState.SETTLING) for id, _ in batch)\n",
         "            for id, _ in batch:\n                self._states.pop(id, None)\n",
-        "tests/unit/test_held_jobs.py",
+        "tests/unit/test_held_jobs.py::TestAnswers::test_a_job_is_known_until_its_release_is_answered",
     ),
     Mutant(
         "named_twice",
@@ -225,7 +225,7 @@ MUTANTS = (
         "        states.update(new)\n",
         "        new = [id for id in ids if id not in states]\n"
         "        states.update(dict.fromkeys(new, HeldState.ASSIGNED))\n",
-        "tests/unit/test_held_jobs.py",
+        "tests/unit/test_held_jobs.py::TestAnswers::test_a_job_that_is_named_twice_is_fetched_once",
     ),
     Mutant(
         "sure_of_unknown_releases",
@@ -233,7 +233,7 @@ MUTANTS = (
         _HELD,
         "            known = self._count is not None and not self._unsure\n",
         "            known = self._count is not None\n",
-        "tests/unit/test_held_jobs_news.py",
+        "tests/unit/test_held_jobs_news.py::TestTheNewPart::test_after_a_release_of_unknown_outcome_all_must_be_read",
     ),
     Mutant(
         "any_event",
@@ -241,7 +241,7 @@ MUTANTS = (
         _HELD,
         "assignment.worker != self.worker or assignment.given <= self._given_at_release:",
         "assignment.worker != self.worker:",
-        "tests/unit/test_held_jobs_news.py",
+        "tests/unit/test_held_jobs_news.py::TestEvents::test_one_that_was_overtaken_by_the_end_of_its_job_is_ignored",
     ),
     Mutant(
         "other_registration",
@@ -249,7 +249,7 @@ MUTANTS = (
         _HELD,
         "assignment.worker != self.worker or assignment.given <= self._given_at_release:",
         "assignment.given <= self._given_at_release:",
-        "tests/unit/test_held_jobs_news.py",
+        "tests/unit/test_held_jobs_news.py::TestEvents::test_one_of_a_former_registration_is_ignored",
     ),
     Mutant(
         "release_whatever_was_seen",
@@ -257,7 +257,7 @@ MUTANTS = (
         _ROSTER,
         '            query["settled"] = seen.settled\n',
         "",
-        "tests/store/test_roster_news.py",
+        "tests/store/test_roster_news.py::TestSettling::test_after_another_release_the_list_is_read_and_nothing_is_written_that_is_not_held",
     ),
     Mutant(
         "read_locally",
@@ -265,7 +265,7 @@ MUTANTS = (
         _ROSTER,
         '        found = self._agreed.find_one({"_id": worker}, _HOLDING)\n',
         '        found = self.collection.find_one({"_id": worker}, _HOLDING)\n',
-        "tests/store/test_majority.py",
+        "tests/store/test_majority.py::test_an_assignment_that_only_the_primary_knows_is_not_seen",
     ),
     # -- retiring
     Mutant(
@@ -274,7 +274,7 @@ MUTANTS = (
         _ROSTER,
         'found = self._raw.find_one_and_delete({"_id": seen[0], "beats": seen[1]}, session=session)',
         'found = self._raw.find_one_and_delete({"_id": seen[0]}, session=session)',
-        "tests/store/test_transactions.py",
+        "tests/store/test_transactions.py::TestRetire::test_a_worker_that_showed_life_stays",
     ),
     Mutant(
         "no_session_kill",
@@ -282,7 +282,7 @@ MUTANTS = (
         _TRANSACTIONS,
         "            self.sessions.end(session)\n",
         "            pass\n",
-        "tests/processes/test_dead_in_a_transaction.py",
+        "tests/processes/test_dead_in_a_transaction.py::test_a_dead_worker_is_retired_at_once_when_it_is_time",
     ),
     Mutant(
         "lost_at_most_once_runs",
@@ -290,7 +290,7 @@ MUTANTS = (
         "store/outcomes.py",
         '        at_most_once=bool(document.get("at_most_once")),\n',
         "        at_most_once=False,\n",
-        "tests/steps/test_rescue.py",
+        "tests/steps/test_rescue.py::test_an_at_most_once_job_is_lost_rather_than_run_again",
     ),
     # -- repeating, limits
     Mutant(
@@ -299,7 +299,7 @@ MUTANTS = (
         _TRANSACTIONS,
         "            self._scheduled.collection.insert_many(list(by_id.values()), session=session)\n",
         "            self._scheduled.collection.insert_many(list(by_id.values()))\n",
-        "tests/steps/test_repeat.py",
+        "tests/steps/test_repeat.py::TestKilled::test_after_every_single_write_no_occurrence_is_missing_or_doubled",
     ),
     Mutant(
         "scheduler_unseen",
@@ -307,7 +307,7 @@ MUTANTS = (
         "store/collections/schedulers.py",
         '    return {"_id": seen.urn, "handled": seen.handled, "revision": seen.revision or {"$in": [None, 0]}}\n',
         '    return {"_id": seen.urn}\n',
-        "tests/steps/test_unreadable_lease.py",
+        "tests/steps/test_unreadable_lease.py::test_a_scheduler_that_is_changed_during_a_look_keeps_its_new_definition",
     ),
     Mutant(
         "limit_counted_twice",
@@ -315,7 +315,7 @@ MUTANTS = (
         _ROSTER,
         '        metered=tuple(dict(field.array({"metered": [], **document}, "metered", _metered)).items()),\n',
         '        metered=tuple(field.array({"metered": [], **document}, "metered", _metered)),\n',
-        "tests/steps/test_limits_counted.py",
+        "tests/steps/test_limits_counted.py::test_a_job_that_comes_again_to_its_worker_counts_once",
     ),
     Mutant(
         "limit_forgets_held",
@@ -325,12 +325,18 @@ MUTANTS = (
         "        holders = []\n",
     ),
     Mutant(
+        "starts_unnoted",
+        "what a rate allows is counted before it is given",
+        "steps/assign.py",
+        "        if packing.starts:\n",
+        "        if False:\n",
+    ),
+    Mutant(
         "recovered_twice",
         "a job that was recovered is not recovered again",
         _TRANSACTIONS,
         "**({} if again else fresh)}",
         "}",
-        "tests/steps/test_controls.py",
     ),
     # -- effects exactly once
     Mutant(
@@ -339,7 +345,7 @@ MUTANTS = (
         _TRANSACTIONS,
         "            if not self._roster.prove(worker, id, session):\n",
         "            if not worker:\n",
-        "tests/steps/test_runs.py",
+        "tests/steps/test_runs.py::test_who_does_not_hold_the_job_gets_none",
     ),
     Mutant(
         "retired_with_token",
@@ -347,7 +353,7 @@ MUTANTS = (
         "store/job_fields.py",
         '("started_by", "token", "transaction", *LOCK)',
         '("started_by", *LOCK)',
-        "tests/steps/test_runs.py",
+        "tests/steps/test_runs.py::test_retiring_the_worker_takes_it",
     ),
     Mutant(
         "fence_without_token",
@@ -355,7 +361,7 @@ MUTANTS = (
         "store/job_transaction.py",
         '{"_id": run.id, "token": run.token}',
         '{"_id": run.id}',
-        "tests/steps/test_job_transaction.py",
+        "tests/steps/test_job_transaction.py::TestLost",
     ),
     Mutant(
         "signal_missed",
@@ -363,7 +369,7 @@ MUTANTS = (
         _TRANSACTIONS,
         "    if job.signal is None:\n",
         "    if True:\n",
-        "tests/steps/test_checkpoints.py",
+        "tests/steps/test_checkpoints.py::TestWaitFor::test_a_signal_may_come_while_it_runs_before_it_waits",
     ),
     Mutant(
         "debounced_unmarked",
@@ -371,6 +377,6 @@ MUTANTS = (
         _HELD,
         "        return self.at_most_once or self.debounced_until is not None\n",
         "        return self.at_most_once\n",
-        "tests/steps/test_unique.py",
+        "tests/steps/test_unique.py::TestDebounce::test_what_changes_between_the_assignment_and_the_start_is_not_lost",
     ),
 )

@@ -18,7 +18,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import InsertOne, ReturnDocument, UpdateOne
 from pymongo.errors import BulkWriteError, ConnectionFailure, DuplicateKeyError, PyMongoError
 
-from recruiter.store.codec import RAW, encode
+from recruiter.store.codec import RAW
 from tests.simulator import documents
 from tests.simulator.documents import Document
 from tests.simulator.server import DUPLICATE_KEY, Server, Transaction
@@ -184,7 +184,7 @@ class Collection:
         return network.call(f"{self.name}.{what}", lambda: act(transaction), writes=alone)
 
     def _form(self, document: Document) -> Any:
-        return RawBSONDocument(encode(document), RAW) if self._raw else dict(document)
+        return RawBSONDocument(self._server.encoded(document), RAW) if self._raw else dict(document)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -203,7 +203,7 @@ class Collection:
             ordered = documents.in_order(found, order)
             return [documents.project(document, projection) for document in (ordered[:most] if most else ordered)]
 
-        return Cursor(read, self._form, sort or (), limit)
+        return Cursor(read, self._form, self._server.encoded, sort or (), limit)
 
     def find_raw_batches(
         self, query: Mapping[str, Any], projection: Mapping[str, Any] | None = None, **options: Any
@@ -369,11 +369,13 @@ class Cursor:
         self,
         read: Callable[[Sequence[tuple[str, int]], int], list[Document]],
         form: Callable[[Document], Any],
+        encoded: Callable[[Document], bytes],
         order: Sequence[tuple[str, int]],
         most: int,
     ) -> None:
         self._read = read
         self._form = form
+        self._encoded = encoded
         self._order = order
         self._most = most
         self.raw_batches = False
@@ -392,5 +394,5 @@ class Cursor:
     def __iter__(self) -> Iterator[Any]:
         found = self._read(self._order, self._most)
         if self.raw_batches:
-            return iter([b"".join(encode(document) for document in found)])
+            return iter([b"".join(map(self._encoded, found))])
         return iter([self._form(document) for document in found])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +20,8 @@ from recruiter.store.codec import decode, encode
 
 Document = dict[str, Any]
 MISSING = object()
+_PLAIN = frozenset({int, Int64, float, str, bytes, ObjectId, datetime, UUID})
+"""Types whose values are equal, greater or smaller as Python says, as long as both have the same one of them."""
 
 _RANKS: dict[type, int] = {
     type(None): 1,
@@ -39,6 +41,8 @@ _RANKS: dict[type, int] = {
     State: 3,
     Why: 3,
 }
+_KEPT = frozenset({type(None), bool, float, str, bytes, ObjectId, UUID, Int64})
+"""What MongoDB gives back as it was. An int is not among them: a large one comes back as an Int64."""
 _TYPES = {"int": int, "long": int, "double": float, "string": str, "date": datetime, "array": list, "object": dict}
 
 
@@ -46,11 +50,21 @@ def stored(document: Mapping[str, Any]) -> Document:
     """A copy of the document as MongoDB would keep it: with milliseconds, without tuples, the `_id` first."""
     if isinstance(document, RawBSONDocument):
         return decode(bytes(document.raw))
-    copy = decode(encode(dict(document)))
+    copy = {name: value(each) for name, each in document.items()}
     return {"_id": copy.pop("_id"), **copy} if "_id" in copy else copy
 
 
 def value(something: Any) -> Any:
+    """The value as MongoDB would keep it. What is kept is never changed in place, so that it need not be copied."""
+    kind = type(something)
+    if kind in _KEPT:
+        return something
+    if kind is dict:
+        return {name: value(each) for name, each in something.items()}
+    if kind is list or kind is tuple:
+        return [value(each) for each in something]
+    if kind is datetime and something.tzinfo is UTC:
+        return something.replace(microsecond=something.microsecond // 1000 * 1000)
     return decode(encode({"v": something}))["v"]
 
 
@@ -73,6 +87,8 @@ def sort_key(value: Any) -> tuple[Any, ...]:
 
 
 def equal(one: Any, other: Any) -> bool:
+    if type(one) is type(other) and type(one) in _PLAIN:
+        return bool(one == other)
     rank = _rank(one)
     if rank != _rank(other):
         return False
@@ -108,8 +124,11 @@ def _found(document: Any, path: str) -> list[Any]:
 
 def matches(document: Document, query: Mapping[str, Any]) -> bool:
     for path, condition in query.items():
-        if path.startswith("$"):
+        if path[0] == "$":
             if not _logical(document, path, condition):
+                return False
+        elif type(condition) in _PLAIN and type(document.get(path)) is type(condition):  # by far the most frequent
+            if document[path] != condition:
                 return False
         elif not _meets(_found(document, path), condition):
             return False
@@ -130,27 +149,40 @@ def _logical(document: Document, operator: str, condition: Any) -> bool:
 
 
 def _meets(found: Sequence[Any], condition: Any) -> bool:
-    if isinstance(condition, Mapping) and any(name.startswith("$") for name in condition):
-        return all(_OPERATORS[name](found, operand) for name, operand in condition.items())
+    if _has_operators(condition):
+        for name, operand in condition.items():  # noqa: SIM110 - asked for every document
+            if not _OPERATORS[name](found, operand):
+                return False
+        return True
     return _equals(found, condition)
+
+
+def _has_operators(condition: Any) -> bool:
+    if type(condition) in _PLAIN:
+        return False
+    return isinstance(condition, dict | RawBSONDocument) and next(iter(condition), "")[:1] == "$"
 
 
 def _candidates(found: Sequence[Any]) -> Iterable[Any]:
     """Each value itself, and what is in it if it is an array."""
-    for each in found:
-        yield each
-        if isinstance(each, list):
-            yield from each
+    if len(found) == 1 and type(found[0]) is not list:
+        return found
+    return [item for each in found for item in (each, *(each if type(each) is list else ()))]
 
 
 def _equals(found: Sequence[Any], operand: Any) -> bool:
     if operand is None and not found:
         return True
-    return any(equal(each, operand) for each in _candidates(found))
+    for each in _candidates(found):  # noqa: SIM110 - asked for every document
+        if equal(each, operand):
+            return True
+    return False
 
 
 def _compares(holds: Callable[[Any, Any], bool]) -> Callable[[Sequence[Any], Any], bool]:
     def compare(found: Sequence[Any], operand: Any) -> bool:
+        if len(found) == 1 and type(found[0]) is type(operand) and type(operand) in _PLAIN:
+            return holds(found[0], operand)
         rank, key = _rank(operand), sort_key(operand)
         if rank == 1 and not found:  # what is missing compares like null
             return holds(key, key)
@@ -266,13 +298,14 @@ def in_order(documents: Iterable[Document], order: Sequence[tuple[str, int]]) ->
 
 def updated(document: Document, update: Mapping[str, Any], now: datetime) -> Document:
     """The document after this update; the old one is left as it was."""
-    new = stored(document)
+    new = dict(document)
     for operator, changes in update.items():
         for path, operand in changes.items():
             *way, name = path.split(".")
             place = new
             for step in way:
-                place = place.setdefault(step, {})
+                place[step] = dict(place.get(step, {}))
+                place = place[step]
             _change(place, name, operator, operand, now)
     return new
 
@@ -302,7 +335,7 @@ def _change(place: Document, name: str, operator: str, operand: Any, now: dateti
 
 
 def _pulled(item: Any, condition: Any) -> bool:
-    if isinstance(condition, Mapping) and not any(name.startswith("$") for name in condition):
+    if isinstance(condition, Mapping) and not _has_operators(condition):
         return isinstance(item, dict) and matches(item, condition)
     return _meets([item], condition)
 
@@ -312,7 +345,6 @@ def upserted(query: Mapping[str, Any]) -> Document:
     plain = {
         name: condition
         for name, condition in query.items()
-        if not name.startswith("$")
-        and not (isinstance(condition, Mapping) and any(key.startswith("$") for key in condition))
+        if not name.startswith("$") and not _has_operators(condition)
     }
     return stored(plain)

@@ -25,16 +25,19 @@ class Hub:
         self.now = 0.0
         self._queue: list[tuple[float, int, greenlet, Threads | None]] = []
         self._numbers = itertools.count()
+        self._until = 0.0
+        self._started: list[greenlet] = []
         self._main = getcurrent()
 
     def monotonic(self) -> float:
         return self.now
 
     def chance(self, probability: float) -> bool:
-        return self.random.random() < probability
+        return probability > 0.0 and self.random.random() < probability
 
     def start(self, function: Callable[[], None], threads: Threads | None = None, after: float = 0.0) -> greenlet:
         thread = greenlet(function, self._main)
+        self._started.append(thread)
         if threads is not None:
             threads.alive.append(thread)
         self._enqueue(after, thread, threads)
@@ -46,10 +49,17 @@ class Hub:
     def sleep(self, seconds: float) -> None:
         """Lets the others go on until so much time has passed."""
         thread = getcurrent()
-        self._enqueue(max(seconds, 0.0), thread, getattr(thread, "threads", None))
+        threads: Threads | None = getattr(thread, "threads", None)
+        at = self.now + max(seconds, 0.0)
+        first = not self._queue or at < self._queue[0][0]
+        if first and at <= self._until and (threads is None or threads.frozen_until <= at):
+            self.now = at  # nobody else is due before: it goes on by itself
+            return
+        heapq.heappush(self._queue, (at, next(self._numbers), thread, threads))
         self._main.switch()
 
     def run(self, until: float, done: Callable[[], bool] = lambda: False) -> None:
+        self._until = until
         while self._queue and not done():
             at, number, thread, threads = heapq.heappop(self._queue)
             if at > until:
@@ -64,6 +74,15 @@ class Hub:
             self.now = max(self.now, at)
             thread.threads = threads
             thread.switch()
+
+    def close(self) -> None:
+        """Ends every thread: one that waits holds on to its whole world, and no garbage collector sees that."""
+        for thread in self._started:
+            if thread:
+                thread.parent = getcurrent()
+                thread.throw()
+        self._started.clear()
+        self._queue.clear()
 
 
 class Threads:

@@ -9,11 +9,17 @@ from datetime import datetime
 from typing import Any
 
 from recruiter.domain.job import JobId
+from recruiter.domain.planning.limits import Rate
 from recruiter.processes.worker.held_jobs import HeldJob
 from recruiter.store.codec import decode
 from tests.simulator.hub import Hub
 from tests.simulator.process import Process
 from tests.simulator.server import Server
+
+RATE = Rate(2, 2.0)
+"""How many jobs of `paced` may start in how many seconds."""
+_CLOCKS = 0.02
+"""Seconds by which clocks may differ: the log of starts has hundredths of its window."""
 
 
 class Violation(AssertionError):
@@ -48,6 +54,13 @@ class Ledger:
         """Enqueued without an answer: they may exist."""
         self.runs: dict[JobId, list[SimulatedRun]] = defaultdict(list)
         self.lines: list[str] = []
+        self.clocks_agree = True
+        """Unless the primary's clock is stepped: then nobody can say what a second is."""
+        self._attempts: dict[JobId, int] = {}
+        self._paced: set[JobId] = set()
+        """Jobs with a rate that are held."""
+        self._given_at_a_rate = 0
+        self._first_paced_at = float("inf")
 
     def note(self, what: str) -> None:
         self.lines.append(f"{self._hub.now:9.3f} {what}")
@@ -82,8 +95,18 @@ class Ledger:
                     raise Violation(f"job {key} waits and has ended at once")
                 if key not in waiting and key not in ended:
                     raise Violation(f"job {key} is nowhere")
+                self._check_attempts(key, waiting.get(key) or ended[key])
+                if name == "scheduled" and key in waiting and waiting[key]["task"] == "paced":
+                    self._first_paced_at = min(self._first_paced_at, self._hub.now)
         if any(name == "roster" for name, _ in changed):
             self._check_holds(waiting)
+
+    def _check_attempts(self, id: JobId, document: dict[str, Any]) -> None:
+        """Neither a progress mark that comes late nor anything else forgets an attempt."""
+        attempts = int(document.get("attempts") or 0)
+        if attempts < self._attempts.get(id, 0):
+            raise Violation(f"job {id} had {self._attempts[id]} attempts, and has {attempts}")
+        self._attempts[id] = attempts
 
     def _check_holds(self, waiting: dict[Any, Any]) -> None:
         held: Counter[Any] = Counter()
@@ -95,6 +118,18 @@ class Ledger:
         limited = [job for job in held if waiting[job]["task"] == "limited"]
         if len(limited) > 1:
             raise Violation(f"{len(limited)} limited jobs are held at once, 1 may be")
+        self._check_rate({job for job in held if waiting[job]["task"] == "paced"})
+
+    def _check_rate(self, held: set[Any]) -> None:
+        """Whatever became of the leaders, and however late their writes came, not more were given than the rate allows
+        for the time since the first one was there. (A leader that stands still between the count and the write gives
+        late what it has counted early, so that a single window may have more.)"""
+        new, self._paced = held - self._paced, held
+        if new and self.clocks_agree:
+            self._given_at_a_rate += len(new)
+            most = RATE.count * (int((self._hub.now - self._first_paced_at + _CLOCKS) // RATE.seconds) + 1)
+            if self._given_at_a_rate > most:
+                raise Violation(f"{self._given_at_a_rate} jobs were given, {most} may be at {RATE}")
 
     def _collection(self, name: str) -> dict[Any, Any]:
         return self._server.collections.get(name, {})
@@ -110,6 +145,7 @@ class Ledger:
             document = ended.get(id)
             if document is not None:
                 self._check_runs(id, document, runs)
+        self._check_recovered({**waiting, **ended})
         self._check_occurrences(urn, {**waiting, **ended})
         self._check_counts(ended)
 
@@ -125,6 +161,12 @@ class Ledger:
             raise Violation(f"job {id} ran {len(runs)} times, and {finished} attempts are recorded as finished")
         if document["done"] and document.get("result") != document["args"].get("n"):
             raise Violation(f"job {id} ended with the result {document.get('result')!r}")
+
+    def _check_recovered(self, jobs: dict[Any, Any]) -> None:
+        made = Counter(document["recovered_from"] for document in jobs.values() if "recovered_from" in document)
+        for id, times in made.items():
+            if times > 1:
+                raise Violation(f"job {id} was recovered {times} times")
 
     def _check_occurrences(self, urn: str, jobs: dict[Any, Any]) -> None:
         scheduler = self._collection("schedulers").get(urn)

@@ -13,7 +13,7 @@ from recruiter.store.database import Store
 from tests.simulator.client import Client
 from tests.simulator.hub import Hub, Threads, Turn
 from tests.simulator.server import Server
-from tests.simulator.weather import ProcessNetwork, Weather
+from tests.simulator.weather import CALM, ProcessNetwork, Weather
 
 TARGET = Target.parse("mongodb://simulated/simulated")
 
@@ -52,6 +52,7 @@ class Process:
         self.threads = Threads(hub)
         self.hits: list[tuple[float, str]] = []
         self.clock = HostClock(hub, epoch, wrong_by)
+        self._weather = weather
         told = None if tell is None else lambda what: tell(f"{name} {what}")
         self.network = ProcessNetwork(hub, self.threads, weather, lambda what: self.hits.append((hub.now, what)), told)
         client: Any = Client(server, self.network, lambda: UUID(int=hub.random.getrandbits(128), version=4))
@@ -60,6 +61,11 @@ class Process:
         transactions: Any = self.store.transactions
         assert hasattr(transactions, "_turn")
         transactions._turn = Turn(hub)
+
+    @property
+    def calm(self) -> bool:
+        """Whether nothing goes wrong any more: then nobody needs to look as often as while something may be met."""
+        return self._weather() is CALM
 
     @property
     def dead(self) -> bool:

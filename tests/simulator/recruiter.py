@@ -78,7 +78,8 @@ class Recruiter:
             raise
         if round.refused:
             self._leadership.verify()
-        self._pause = 0.05 if round.assigned else min(1.2, 2 * self._pause)
+        shortest = 0.4 if self._process.calm else 0.05
+        self._pause = shortest if round.assigned else min(1.2, 2 * self._pause)
         return self._pause
 
     def _learn_rules(self) -> None:

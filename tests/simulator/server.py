@@ -58,6 +58,8 @@ class Server:
         self.collections: dict[str, dict[Key, Document]] = {}
         self._locks: dict[tuple[str, Key], Transaction] = {}
         self._open: dict[Any, Transaction] = {}
+        self._encoded: dict[int, tuple[Document, bytes]] = {}
+        """Documents that were read, by identity: what is kept is never changed in place."""
         self.on_write: Callable[[Sequence[tuple[str, Key]]], None] = lambda _: None
         """Called after every write that others can see, with the documents it changed."""
 
@@ -126,6 +128,12 @@ class Server:
         for key, document in found:
             if documents.matches(document, query):
                 yield key, document
+
+    def encoded(self, document: Document) -> bytes:
+        known = self._encoded.get(id(document))
+        if known is None:
+            known = self._encoded[id(document)] = document, encode(document)
+        return known[1]
 
     # -- writing -----------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.simulator.hub import Hub, Threads
-from tests.simulator.ledger import Ledger, Violation
+from tests.simulator.ledger import RATE, Ledger, Violation
 from tests.simulator.server import Server
 from tests.simulator.world import EPOCH
 
@@ -85,6 +85,26 @@ class TestWhatItFinds:
         server.insert("roster", entries[:1])
         with pytest.raises(Violation, match=told):
             server.insert("roster", entries[1:])
+
+    def test_more_than_a_rate_allows(self, server: Server, ledger: Ledger) -> None:
+        del ledger
+        jobs = list(range(1, RATE.count + 2))
+        server.insert("scheduled", [{"_id": id, "task": "paced"} for id in jobs])
+        server.insert("roster", [{"_id": "w1", "assigned": jobs[:-1]}])
+        with pytest.raises(Violation, match="3 jobs were given, 2 may be"):
+            server.insert("roster", [{"_id": "w2", "assigned": jobs[-1:]}])
+
+    def test_an_attempt_that_is_forgotten(self, server: Server, ledger: Ledger) -> None:
+        del ledger
+        server.insert("scheduled", [{"_id": 1, "task": "plain", "attempts": 2}])
+        with pytest.raises(Violation, match="had 2 attempts, and has 1"):
+            server.update("scheduled", {"_id": 1}, {"$set": {"attempts": 1}})
+
+    def test_a_job_that_was_recovered_twice(self, server: Server, ledger: Ledger) -> None:
+        recovered = [{"_id": id, "task": "plain", "recovered_from": 1, "done": True} for id in (2, 3)]
+        server.insert("archived", recovered)
+        with pytest.raises(Violation, match="job 1 was recovered 2 times"):
+            ledger.check_the_end("none")
 
     def test_an_acknowledged_job_that_never_ends(self, server: Server, ledger: Ledger) -> None:
         server.insert("scheduled", [{"_id": 1, "task": "plain"}])

@@ -26,7 +26,7 @@ from tests.simulator.server import Locked
 T = TypeVar("T")
 
 _LATENCY = 0.004
-_BETWEEN_TRIES = 0.02
+_BETWEEN_TRIES, _LONGEST_BETWEEN_TRIES = 0.02, 0.3
 _PATIENCE = 20.0
 _WORST, _WORSE = ("roster.bulk_write", "commit"), 20
 """Calls at which a pause does most harm: what was read before is old by then."""
@@ -81,17 +81,22 @@ class ProcessNetwork:
         deadline = self._hub.now + (_csot.get_timeout() or _PATIENCE)
         self._hub.sleep(self._hub.random.random() * _LATENCY)
         weather = self._weather()
+        if weather is CALM:
+            return self._heard(what, self._applied(act, deadline))
         self._perhaps_cut_off(weather)
         self._perhaps_fail(weather, what)
         if not self._hub.chance(weather.trouble):
-            answer = self._applied(act, deadline)
-            if self._tell is not None:
-                self._tell(f"{what} {str(answer)[:200]}")
+            answer = self._heard(what, self._applied(act, deadline))
         else:
             self._in_trouble(what, act, deadline, writes, commits)
         if self._hub.chance(0.3):
             self._hub.sleep(self._hub.random.random() * _LATENCY)
         self._perhaps_fail(weather, what)
+        return answer
+
+    def _heard(self, what: str, answer: T) -> T:
+        if self._tell is not None:
+            self._tell(f"{what} {str(answer)[:200]}")
         return answer
 
     def _in_trouble(self, what: str, act: Callable[[], T], deadline: float, writes: bool, commits: bool) -> None:
@@ -108,13 +113,15 @@ class ProcessNetwork:
         raise _broken(commits)
 
     def _applied(self, act: Callable[[], T], deadline: float) -> T:
+        pause = _BETWEEN_TRIES
         while True:
             try:
                 return act()
             except Locked:
                 if self._hub.now > deadline:
                     raise NetworkTimeout("timed out: waiting for a lock") from None
-            self._hub.sleep(_BETWEEN_TRIES)
+            self._hub.sleep(pause)
+            pause = min(_LONGEST_BETWEEN_TRIES, 1.5 * pause)
 
     def _later(self, act: Callable[[], T]) -> None:
         for _ in range(100):

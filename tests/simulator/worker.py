@@ -23,7 +23,7 @@ from tests.simulator.process import Process
 from tests.simulator.recruiter import DEAD_AFTER
 
 HEARTBEAT = 0.8
-TASKS = ("flaky", "limited", "once", "plain")
+TASKS = ("flaky", "limited", "once", "paced", "plain")
 
 
 class Worker:
@@ -93,7 +93,7 @@ class Worker:
         if beat.holding.assigned:
             self._pass_on_flags(held, beat.holding)
             self._mark_progress(held)
-        return HEARTBEAT
+        return 1.6 * HEARTBEAT if self._process.calm else HEARTBEAT
 
     def _prefetch(self) -> int:
         """Whatever it is, the plan must be right; and two leaders should not always plan the same."""
@@ -152,7 +152,7 @@ class Worker:
             holding = roster.holding(held.worker) if seen is None else roster.news(held.worker, seen)
             if holding is not None and held.hear(holding):
                 return 0.0
-        return 0.6
+        return 1.5 if self._process.calm else 0.6
 
     def _mark(self, held: HeldJobs, jobs: list[HeldJob]) -> None:
         try:
@@ -182,13 +182,15 @@ class Worker:
                 self._process.threads.start(lambda job=job, run=run: self._run(held, job, run))  # type: ignore[misc]
                 self._running[job.id] = job, run
                 self._unsettled[job.id] = run
-        return 0.1
+        if first or last or self._queue:
+            return 0.1
+        return 0.5 if self._process.calm else 0.25
 
     def _settler(self) -> float:
         held = self._held
         batch = held.to_settle()
         if not batch:
-            return 0.2
+            return 0.4 if self._process.calm else 0.2
         try:
             facts = {"prefetch": self._prefetch(), "draining": False}
             holding = settle(self._store, held.worker, batch, facts, seen=held.seen)

@@ -20,7 +20,7 @@ from recruiter.steps.recover import job_anew
 from recruiter.store import sessions
 from recruiter.store.codec import encode_job
 from tests.simulator.hub import Hub
-from tests.simulator.ledger import Ledger, Violation
+from tests.simulator.ledger import RATE, Ledger, Violation
 from tests.simulator.process import Process
 from tests.simulator.recruiter import Recruiter
 from tests.simulator.server import Server
@@ -52,7 +52,9 @@ class World:
         self.server.on_write = lambda changed: self._watched(list(changed))
         self._weather = self._choose_weather()
         self._calm = False
+        self._unwanted: set[str] = set()
         self._processes: list[Process] = []
+        self._producing: list[Process] = []
         self._numbers = iter(range(1, 10_000))
         self._failed: Violation | None = None
 
@@ -85,6 +87,7 @@ class World:
         finally:
             for process in self._processes:
                 process.threads.die()
+            self.hub.close()
         return Result(
             self.seed,
             str(self._failed) if self._failed else None,
@@ -101,15 +104,28 @@ class World:
             self._keep(f"recruiter-{n}", lambda process: Recruiter(process, self._lease).start())
         for n in range(chance.randint(1, 3) if self._lease > 1 else 3):
             self._keep(f"worker-{n}", self._start_worker)
-        self._produce()
+        for n in range(chance.choice((1, 1, 2))):
+            self._produce(f"producer-{n}")
         if chance.random() < 0.3:
+            self.ledger.clocks_agree = False
             self._step_clocks()
         self.hub.run(chance.choice((3.0, 6.0)) if self._lease > 1 else 2.5, self._over)
         self._calm = True
         self._pause_scheduler()
+        self._slow_down()
         self.hub.run(self.hub.now + _LONGEST_CALM, self._settled)
         if self._failed is None:
             self.ledger.check_the_end(URN)
+
+    def _slow_down(self) -> None:
+        """Where the leaders deposed each other, one that does not takes their place: they would look at the lease all
+        the time, and what they could meet there they have met before."""
+        if self._lease < 1:
+            self._lease = 2.0
+            recruiters = [process for process in self._processes if process.name.startswith("recruiter")]
+            for process in recruiters:
+                process.threads.die()
+            self._unwanted = {process.name.partition(".")[0] for process in recruiters[1:]}
 
     def _start_worker(self, process: Process) -> None:
         Worker(process, self.ledger, self.hub.random.randint(1, 3), restless=self._lease < 1).start()
@@ -118,8 +134,9 @@ class World:
         return self._failed is not None
 
     def _settled(self) -> bool:
-        quiet = not self.server.collections.get("scheduled") and not self._producing
-        return self._over() or quiet
+        if self._over():
+            return True
+        return not self.server.collections.get("scheduled") and all(process.dead for process in self._producing)
 
     def _watched(self, changed: list[tuple[str, Any]]) -> None:
         if self._failed is None:
@@ -135,6 +152,7 @@ class World:
 
         def prepare() -> None:
             store.limits.set(Limit("task:limited", 1), None, EPOCH)
+            store.limits.set(Limit("task:paced", rate=RATE), None, EPOCH)
             template = Job(id="", task="plain", args={"n": 0}, created_at=EPOCH, scheduled_at=EPOCH)
             policy = SchedulePolicyRegistry().dump(Every("2 seconds"))
             first = EPOCH + timedelta(seconds=2)
@@ -168,8 +186,9 @@ class World:
             while not process.dead:
                 self.hub.sleep(0.5)
             self.ledger.note(f"{process.name} is dead: {process.hits[-1:]}")
-            self.hub.sleep(self.hub.random.choice((0.1, 1.0, 4.0)))
-            self._keep(name, start, generation + 1)
+            self.hub.sleep(0.1 if self._calm else self.hub.random.choice((0.1, 1.0, 4.0)))
+            if name not in self._unwanted:
+                self._keep(name, start, generation + 1)
 
         self.hub.start(watch)
 
@@ -184,25 +203,17 @@ class World:
 
     # -- producers and people ------------------------------------------------------------------------------------------
 
-    def _produce(self) -> None:
-        self._producing = True
-        process = self._process("producer")
+    def _produce(self, name: str) -> None:
+        process = self._process(name)
+        self._producing.append(process)
 
         def produce() -> None:
             for _ in range(self.hub.random.randint(3, 9)):
                 self.hub.sleep(self.hub.random.choice((0.0, 0.3, 1.5)))
                 self._act(process)
-            self._producing = False
+            self._producing.remove(process)
 
         process.threads.start(produce)
-
-        def give_up() -> None:
-            while self._producing:
-                self.hub.sleep(0.5)
-                if process.dead:
-                    self._producing = False
-
-        self.hub.start(give_up)
 
     def _act(self, process: Process) -> None:
         act = self.hub.random.choices((self._enqueue, self._insert_foreign, self._cancel, self._recover), (8, 1, 2, 1))
@@ -212,9 +223,10 @@ class World:
     def _enqueue(self, process: Process) -> None:
         now = process.clock.now()
         jobs = []
+        tasks = self.hub.random.choice((("plain", "plain", "flaky", "once", "limited"),) * 7 + (("paced",),))
         for _ in range(self.hub.random.choice((1, 1, 3))):
             n = next(self._numbers)
-            task = self.hub.random.choice(("plain", "plain", "flaky", "once", "limited"))
+            task = self.hub.random.choice(tasks)
             due = now + timedelta(seconds=self.hub.random.choice((0, 0, 0, 2)))
             once = task == "once"
             jobs.append(Job(id=n, task=task, args={"n": n}, created_at=now, scheduled_at=due, at_most_once=once))
@@ -245,7 +257,7 @@ class World:
     def _recover(self, process: Process) -> None:
         ended = [id for id in self.ledger.acknowledged if id in self.server.collections.get("archived", {})]
         if ended:
-            id = self.hub.random.choice(ended)
+            id = self.hub.random.choice((ended[0], self.hub.random.choice(ended)))  # two people want the same one
             job = replace(job_anew(process.store, id, process.clock.now(), None), id=next(self._numbers))
             if process.store.transactions.recover({id: encode_job(job)}, again=False):
                 self.ledger.acknowledged[job.id] = self.hub.now
