@@ -19,7 +19,7 @@ from bson import ObjectId
 
 from recruiter.async_face import async_face, in_a_thread
 from recruiter.builder import JobBuilder
-from recruiter.domain.arguments.results import StepResult, WithResults, steps_in
+from recruiter.domain.arguments.results import StepResult
 from recruiter.domain.duration import DurationLike, to_seconds
 from recruiter.domain.flow.graph import in_order
 from recruiter.domain.flow.step import FlowStep, On
@@ -182,8 +182,7 @@ class _Adding:
         return task
 
     def _draft(self, builder: JobBuilder[R], after: Steps, after_any: Steps) -> tuple[_Draft, Step[R]]:
-        job, delay = builder.in_background().made(), builder.delay
-        takes = tuple(steps_in(job.args)) if type(job.args) is WithResults else ()
+        (job, takes), delay = builder.as_step(), builder.delay
         ended = frozenset(self._ids(after_any))
         waits = tuple(dict.fromkeys((*takes, *self._ids(after), *ended)))
         seconds = None if delay is None else delay.total_seconds()

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from bson import ObjectId
 from pymongo import AsyncMongoClient, MongoClient
 
 from recruiter import (
+    Every,
     FlowHandle,
     FlowNotFound,
     FlowState,
     InvalidArguments,
     InvalidFlow,
+    InvalidJob,
     JobExists,
+    JobHandle,
     JobNotFound,
     JobTooLarge,
     Recruiter,
     ResultTimeout,
     Step,
+    Workable,
 )
+from recruiter.crypto import Zlib
 from recruiter.domain.job import JobId
 from recruiter.domain.names import BLOCKED_LANE
 from recruiter.steps.clean import forget_flows
@@ -52,6 +59,17 @@ def stage(recruiter: Recruiter) -> Stage:
     def say(text: str) -> None: ...
 
     return Stage(recruiter)
+
+
+def double(size: int) -> int:
+    return 2 * size
+
+
+class Request(Workable):
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def execute(self) -> None: ...
 
 
 def add(flow: object, text: str, **options: object) -> Step[None]:
@@ -176,6 +194,85 @@ class TestStarting:
         jobs = stage.store.scheduled.get_many([a.id, b.id])
 
         assert (jobs[a.id].owner, jobs[b.id].owner, jobs[b.id].priority) == ("ada", "bob", 7)
+
+
+class TestRefused:
+    """What cannot be a job, or a step, is refused where it is made."""
+
+    @pytest.mark.parametrize(
+        "made",
+        [
+            lambda task, result: task.enqueue(result),
+            lambda task, result: asyncio.run(task.aenqueue(result)),
+            lambda task, result: task.job(result).schedule_in("1h").enqueue(),
+            lambda task, result: task.job(result).with_id("mine").enqueue(),
+            lambda task, result: task.job(result).unique().enqueue(),
+            lambda task, result: task.job(result).here().execute(),
+            lambda task, result: task.create(result),
+            lambda task, result: task.job(result).repeat_with_policy(Every("1h")).create(),
+        ],
+        ids=["enqueue", "aenqueue", "scheduled", "id", "unique", "here", "create", "repeated"],
+    )
+    @pytest.mark.parametrize("codec", [None, Zlib()], ids=["plain", "sealed"])
+    def test_the_result_of_a_step_outside_of_its_flow(
+        self, stage: Stage, target: str, made: Callable[..., object], codec: Zlib | None
+    ) -> None:
+        with Recruiter(target, codec=codec) as recruiter:
+            task = recruiter.task(name="double")(double)
+            step = recruiter.flow("f").add(task, 1)
+
+            with pytest.raises(InvalidArguments, match="double: .* must be a step of its flow"):
+                made(task, step.result)
+
+            assert stage.store.scheduled.waiting() == []
+            assert recruiter.schedulers() == []
+
+    @pytest.mark.parametrize("codec", [None, Zlib()], ids=["plain", "sealed"])
+    @pytest.mark.parametrize("options", [{}, {"unique": True}, {"ids": ["x", "y"]}], ids=["plain", "unique", "ids"])
+    def test_among_many_the_others_are_stored(
+        self, stage: Stage, target: str, codec: Zlib | None, options: dict[str, Any]
+    ) -> None:
+        with Recruiter(target, codec=codec) as recruiter:
+            task = recruiter.task(name="double")(double)
+            step = recruiter.flow("f").add(task, 1)
+
+            refused, stored = task.enqueue_many([(step.result,), (2,)], errors="return", **options)
+
+            assert isinstance(refused, InvalidArguments)
+            assert isinstance(stored, JobHandle)
+            assert stage.ready() == [stored.id]
+
+    def test_by_the_name_of_the_task_and_as_a_workable(self, stage: Stage) -> None:
+        recruiter = stage.recruiter
+        step = recruiter.flow("f").add("double", 1)
+
+        with pytest.raises(InvalidArguments, match="must be a step of its flow"):
+            recruiter.job("double", [step.result]).enqueue()
+        with pytest.raises(InvalidArguments, match="must be a step of its flow"):
+            recruiter.create("merge", {"parts": [step.result]})
+        with pytest.raises(InvalidArguments, match="must be a step of its flow"):
+            Request(step.result).as_job_of(recruiter).execute()
+        assert stage.store.scheduled.waiting() == []
+
+    @pytest.mark.parametrize(
+        "told",
+        [lambda job: job.unique(), lambda job: job.debounce("1s"), lambda job: job.throttle("1s", key="k")],
+        ids=["unique", "debounce", "throttle"],
+    )
+    def test_a_step_that_may_meet_another(self, stage: Stage, told: Callable[..., Any]) -> None:
+        recruiter = stage.recruiter
+        flow = recruiter.flow("f")
+        recruiter.task(name="only", unique=True)(double)
+
+        with pytest.raises(InvalidJob, match="say: a step of a flow cannot be unique"):
+            flow.add(told(recruiter.job("say", ["a"])))
+        with pytest.raises(InvalidJob, match="say: a step of a flow cannot be unique"):
+            flow.on_end(told(recruiter.job("say", ["a"])))
+        with pytest.raises(InvalidJob, match=r"only: .* \.unique_if\(False\)"):
+            flow.add("only", 1)
+
+        flow.add(recruiter.job("only", [1]).unique_if(False))
+        assert flow.start().report().counts == {"waiting": 1}
 
 
 class TestReleasing:
