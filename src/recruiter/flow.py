@@ -337,14 +337,14 @@ class FlowHandle(_Adding):
     asteps = async_face(steps)
 
     def wait(self, timeout: DurationLike | None = None) -> FlowReport:
-        """Returns when all steps have ended, well or not. Raises ResultTimeout when the time is over, and
-        FlowNotFound."""
+        """Returns when all steps have ended, well or not; also those that were added, recovered or retried before this
+        call. Raises ResultTimeout when the time is over, and FlowNotFound."""
         until = None if timeout is None else time.monotonic() + to_seconds(timeout)
         pause = _FIRST_LOOK
         while True:
             flow = found(self._recruiter.store, self.id)
-            if flow.state.ended:
-                return self.report()
+            if flow.state.ended and (report := self.report()).state.ended:
+                return report
             if until is not None and time.monotonic() >= until:
                 raise ResultTimeout(
                     f"flow {flow.name!r} ({self.id}) has not ended in time; it goes on, and you can wait again"

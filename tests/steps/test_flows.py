@@ -476,6 +476,65 @@ class TestTheEnd:
         assert handle.job(a).wait(10).result == str(a.id)
 
 
+    @pytest.mark.parametrize(
+        "goes_on",
+        [
+            lambda recruiter, handle, a: handle.retry(),
+            lambda recruiter, handle, a: recruiter.recover(a.id),
+            lambda recruiter, handle, a: add(handle, "late"),
+        ],
+        ids=["retry", "recover", "add"],
+    )
+    def test_a_flow_that_goes_on_has_not_ended(self, stage: Stage, goes_on: Callable[..., object]) -> None:
+        """Given a flow that has ended, when a step is retried, recovered or added, then waiting for the flow waits for
+        that step, also before the leader has looked."""
+        a, handle = self.ends(stage)
+        stage.run(a.id, fails=[a.id])
+        stage.settle_down()
+        ended = handle.report()
+        assert (ended.state, handle.wait(0)) == (FlowState.FAILED, ended)
+
+        goes_on(stage.recruiter, handle, a)
+
+        for report in (handle.report(), *stage.recruiter.flows.latest()):
+            assert (report.state, report.ended_at) == (FlowState.RUNNING, None)
+        with pytest.raises(ResultTimeout):
+            handle.wait(0)
+        stage.settle_down()
+        stage.run(*stage.ready())
+        with pytest.raises(ResultTimeout):
+            handle.wait(0)
+        stage.settle_down()
+        assert handle.wait(0).state.ended
+
+    def test_it_has_ended_when_the_leader_has_looked(self, stage: Stage) -> None:
+        """Given a step that was recovered and has ended again, then the flow has not ended before the leader says so:
+        other steps may come back."""
+        a, handle = self.ends(stage)
+        stage.run(a.id, fails=[a.id])
+        stage.settle_down()
+        again = stage.recruiter.recover(a.id)
+        stage.recruiter.cancel(again.id)
+        stage.archive_cancelled()
+
+        assert handle.report().counts == {"cancelled": 1}
+        assert handle.report().state is FlowState.RUNNING
+        with pytest.raises(ResultTimeout):
+            handle.wait(0)
+        stage.settle_down()
+        assert handle.wait(0).state is FlowState.FAILED
+
+    def test_steps_that_waited_for_the_end_change_nothing(self, stage: Stage) -> None:
+        a, handle = self.ends(stage, "on_success", "on_end")
+        stage.run(a.id)
+        stage.settle_down()
+
+        for id in stage.ready():
+            stage.run(id)
+            assert handle.report().state is FlowState.SUCCEEDED
+            assert handle.wait(0).ended_at is not None
+
+
 class TestRecovering:
     def test_it_resumes_the_flow_where_it_stopped(self, stage: Stage) -> None:
         flow = stage.recruiter.flow("f")

@@ -190,12 +190,15 @@ def flow_of(ended: bytes | Mapping[str, Any]) -> FlowStep | None:
 
 
 def step_of(ended: bytes | Mapping[str, Any]) -> tuple[ObjectId, JobId] | None:
-    """Only its flow and its step: it is asked for every step that ends."""
+    """Only its flow and its step: it is asked for every step that ends. None of one that waited for the end of its flow,
+    too: nothing waits for it."""
     try:
         flow = _flow_field(ended)
     except _UNDECODABLE:
         return None
     if not isinstance(flow, dict) or not isinstance(flow.get("id"), ObjectId) or not is_job_id(flow.get("step")):
+        return None
+    if flow.get("on") is not None:
         return None
     return flow["id"], flow["step"]
 

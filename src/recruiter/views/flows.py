@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -81,13 +81,16 @@ _NOT_ENDED = (BLOCKED, State.WAITING.value, State.RUNNING.value)
 
 def flow_report(store: Store, id: ObjectId) -> FlowReport:
     """Raises FlowNotFound."""
-    return _reported(store, found(store, id), _held(store))
+    # Markers first: if there are none, the leader has looked at everything that happened before, and the flow says so.
+    marked = store.flows.with_markers([id])
+    return _reported(store, found(store, id), _held(store), marked)
 
 
 def flow_reports(store: Store, limit: int, owner: str | None = None, running: bool | None = None) -> list[FlowReport]:
     """The newest flows."""
-    held = _held(store)
-    return [_reported(store, flow, held) for flow in store.flows.latest(limit, owner, running)]
+    held, latest = _held(store), store.flows.latest(limit, owner, running)
+    marked = store.flows.with_markers([flow.id for flow in latest if flow.outcome is not None])
+    return [_reported(store, flow, held, marked) for flow in latest]
 
 
 def flow_id(id: ObjectId | str) -> ObjectId:
@@ -148,8 +151,10 @@ def _state(row: Mapping[str, Any], held: set[JobId]) -> str:
     return BLOCKED if row.get("lane") == BLOCKED_LANE else State.WAITING.value
 
 
-def _reported(store: Store, flow: Flow, held: Sequence[JobId] | set[JobId]) -> FlowReport:
+def _reported(store: Store, flow: Flow, held: set[JobId], marked: set[ObjectId]) -> FlowReport:
     lanes, whys = store.flow_steps.counts(flow.id)
+    if lanes or flow.id in marked:  # somebody has recovered or added a step, and the leader has not looked yet
+        flow = replace(flow, outcome=None, ended_at=None)
     running = store.flow_steps.count_running(flow.id, list(held)) if held and lanes else 0
     counts = {BLOCKED: lanes.pop(BLOCKED_LANE, 0), State.RUNNING.value: running}
     counts[State.WAITING.value] = max(0, sum(lanes.values()) - running)
