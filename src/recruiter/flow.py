@@ -383,10 +383,11 @@ class FlowHandle(_Adding):
 
     aresume = async_face(resume)
 
-    def retry(self) -> int:
+    def retry(self, *, lost: bool = False) -> int:
         """Recovers every step that has failed or was cancelled, and the flow goes on where it stopped; returns how many
-        were recovered. Raises FlowNotFound."""
-        recovered = retry_flow(self._recruiter.store, self.id, self._recruiter.clock.now())
+        were recovered. A step that was lost must not run twice, and may have done its work: it is recovered only with
+        `lost=True`, or by its id (`recruiter.recover`). Raises FlowNotFound."""
+        recovered = retry_flow(self._recruiter.store, self.id, self._recruiter.clock.now(), lost=lost)
         self._recruiter.after_send()
         return recovered
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from recruiter import FlowHandle, Recruiter
+from recruiter.domain.state import Why
 from recruiter.store.database import Store
 from tests.cli_here import here
 from tests.flows import Stage
@@ -105,6 +106,16 @@ def test_pause_resume_cancel_retry(stage: Stage, handle: FlowHandle, command: Co
     stage.settle_down()
     assert "cancelled" in command("list")[1]
     assert command("retry", id) == (0, "8 steps are recovered\n")
+
+
+def test_retry_leaves_lost_steps_unless_told(stage: Stage, handle: FlowHandle, command: Command) -> None:
+    (first,) = stage.ready()
+    stage.run(first, fails=[first], why=Why.LOST)
+    stage.settle_down()
+
+    told = "Lost steps may have done their work and stay as they are: 1. Recover them with --lost\n"
+    assert command("retry", str(handle.id)) == (0, f"0 steps are recovered\n{told}")
+    assert command("retry", str(handle.id), "--lost") == (0, "1 step is recovered\n")
 
 
 def test_an_unknown_flow(stage: Stage, command: Command) -> None:

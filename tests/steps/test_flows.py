@@ -31,6 +31,7 @@ from recruiter import (
 from recruiter.crypto import Zlib
 from recruiter.domain.job import JobId
 from recruiter.domain.names import BLOCKED_LANE
+from recruiter.domain.state import Why
 from recruiter.steps.clean import forget_flows
 from recruiter.steps.release import STEPS_AT_ONCE
 from recruiter.store.codec import Document
@@ -621,6 +622,31 @@ class TestRecovering:
         stage.run(*stage.ready())
         stage.settle_down()
         assert handle.report().state is FlowState.SUCCEEDED
+
+
+    def test_lost_steps_are_retried_only_when_somebody_asks_for_it(self, stage: Stage) -> None:
+        """Given a flow with a step that failed and one that was lost, when it is retried, then the lost one does not
+        run again; until it is asked for."""
+        flow = stage.recruiter.flow("f")
+        failed, lost = add(flow, "failed"), add(flow, "lost")
+        add(flow, "last", after=[failed, lost])
+        handle = flow.start()
+        stage.run(failed.id, fails=[failed.id])
+        stage.run(lost.id, fails=[lost.id], why=Why.LOST)
+        stage.settle_down()
+
+        assert handle.retry() == 1
+        stage.settle_down()
+        stage.run(*stage.ready())
+        stage.settle_down()
+        assert handle.report().counts == {"succeeded": 1, "failed": 1, "lost": 1}
+        assert handle.retry() == 0
+
+        assert handle.retry(lost=True) == 1
+        for _ in range(2):
+            stage.settle_down()
+            stage.run(*stage.ready())
+        assert handle.report().counts == {"succeeded": 3}
 
 
 class TestAdding:

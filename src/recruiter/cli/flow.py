@@ -112,11 +112,27 @@ def resume(id: str, /, *, common: given.TargetOptions = given.TargetOptions()) -
 
 
 @app.command
-def retry(id: str, /, *, common: given.TargetOptions = given.TargetOptions()) -> None:
-    """Recovers the steps of a flow that have failed or were cancelled; the flow goes on where it stopped."""
+def retry(
+    id: str,
+    /,
+    *,
+    lost: Annotated[bool, Parameter(negative=())] = False,
+    common: given.TargetOptions = given.TargetOptions(),
+) -> None:
+    """Recovers the steps of a flow that have failed or were cancelled; the flow goes on where it stopped.
+
+    Parameters
+    ----------
+    lost
+        Recover lost steps too: at-most-once jobs that may have done their work.
+    """
     with recruiter_on(common) as recruiter:
-        recovered = recruiter.flows.find(id).retry()
+        flow = recruiter.flows.find(id)
+        left = 0 if lost else flow.report().counts.get("lost", 0)
+        recovered = flow.retry(lost=lost)
         say(f"{_steps(recovered)} recovered")
+        if left:
+            say(f"Lost steps may have done their work and stay as they are: {left}. Recover them with --lost")
 
 
 def _steps(count: int) -> str:

@@ -40,12 +40,12 @@ def cancel_flow(store: Store, flow: ObjectId, now: datetime, by: str | None, rea
     return store.flow_steps.flag(flow, flag)
 
 
-def retry_flow(store: Store, flow: ObjectId, now: datetime) -> int:
-    """Recovers every step that has failed or was cancelled; what never ran because of it comes back by itself. Returns
-    how many were recovered. Raises FlowNotFound."""
+def retry_flow(store: Store, flow: ObjectId, now: datetime, *, lost: bool) -> int:
+    """Recovers every step that has failed or was cancelled, with `lost` also those that were lost; what never ran
+    because of it comes back by itself. Returns how many were recovered. Raises FlowNotFound."""
     _ask(store, flow, {}, _FLAGS)
     recovered = 0
-    while failed := store.flow_steps.failed(flow, _AT_ONCE):
+    while failed := store.flow_steps.failed(flow, _AT_ONCE, lost=lost):
         ended = store.archived.get_many(failed).values()
         jobs = {job.id: encode_job(anew(job, now, now)) for job in ended if job.task}
         some = store.transactions.recover(jobs, again=False) if jobs else 0

@@ -216,9 +216,11 @@ class FlowSteps:
         return self._scheduled.update_many(query, update, hint=scheduled.BY_FLOW).modified_count
 
     @store_call
-    def failed(self, flow: ObjectId, limit: int) -> list[JobId]:
-        """Jobs whose steps have failed by themselves, were cancelled or expired, and have not been recovered."""
-        query = {"flow.id": flow, "done": False, "recovered_as": None, "why": {"$ne": Why.DEPENDENCY_FAILED.value}}
+    def failed(self, flow: ObjectId, limit: int, *, lost: bool) -> list[JobId]:
+        """Jobs whose steps have failed by themselves, were cancelled or expired, or with `lost` were lost, and have not
+        been recovered."""
+        others = [Why.DEPENDENCY_FAILED.value, *(() if lost else (Why.LOST.value,))]
+        query = {"flow.id": flow, "done": False, "recovered_as": None, "why": {"$nin": others}}
         return [
             document["_id"] for document in self._archived.find(query, {"_id": 1}, hint=archived.BY_FLOW, limit=limit)
         ]
