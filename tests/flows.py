@@ -73,9 +73,7 @@ class Stage:
     def give(self, *ids: JobId) -> None:
         assert self.store.roster.assign({self.worker: list(ids)}, self.lease.term)
 
-    def run(
-        self, *ids: JobId, fails: Sequence[JobId] = (), why: Why = Why.TRIED_TOO_MANY_TIMES
-    ) -> dict[JobId, Any]:
+    def run(self, *ids: JobId, fails: Sequence[JobId] = (), why: Why = Why.TRIED_TOO_MANY_TIMES) -> dict[JobId, Any]:
         """Gives these jobs to the worker and settles them: they succeed, but for those that fail. Returns what each of
         them was given as its arguments."""
         self.give(*ids)

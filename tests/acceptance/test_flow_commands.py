@@ -102,9 +102,12 @@ def test_pause_resume_cancel_retry(stage: Stage, handle: FlowHandle, command: Co
     code, said = command("cancel", id)
     assert code == 1
     assert "--yes" in said
-    assert command("cancel", id, "--yes")[1].startswith("8 steps are cancelled")
+    assert command("cancel", id, "--yes")[1].startswith("8 steps are being cancelled")
     stage.settle_down()
     assert "cancelled" in command("list")[1]
+    code, said = command("cancel", id, "--yes")
+    assert code == 1
+    assert "has ended already (cancelled); nothing to cancel" in said
     assert command("retry", id) == (0, "8 steps are recovered\n")
 
 

@@ -222,7 +222,7 @@ class TestRefused:
             task = recruiter.task(name="double")(double)
             step = recruiter.flow("f").add(task, 1)
 
-            with pytest.raises(InvalidArguments, match="double: .* must be a step of its flow"):
+            with pytest.raises(InvalidArguments, match=r"double: .* must be a step of its flow"):
                 made(task, step.result)
 
             assert stage.store.scheduled.waiting() == []
@@ -476,13 +476,12 @@ class TestTheEnd:
         assert handle.wait(0).state is FlowState.SUCCEEDED
         assert handle.job(a).wait(10).result == str(a.id)
 
-
     @pytest.mark.parametrize(
         "goes_on",
         [
-            lambda recruiter, handle, a: handle.retry(),
-            lambda recruiter, handle, a: recruiter.recover(a.id),
-            lambda recruiter, handle, a: add(handle, "late"),
+            lambda handle, _: handle.retry(),
+            lambda handle, a: handle._recruiter.recover(a.id),
+            lambda handle, _: add(handle, "late"),
         ],
         ids=["retry", "recover", "add"],
     )
@@ -495,7 +494,7 @@ class TestTheEnd:
         ended = handle.report()
         assert (ended.state, handle.wait(0)) == (FlowState.FAILED, ended)
 
-        goes_on(stage.recruiter, handle, a)
+        goes_on(handle, a)
 
         for report in (handle.report(), *stage.recruiter.flows.latest()):
             assert (report.state, report.ended_at) == (FlowState.RUNNING, None)
@@ -623,7 +622,6 @@ class TestRecovering:
         stage.settle_down()
         assert handle.report().state is FlowState.SUCCEEDED
 
-
     def test_lost_steps_are_retried_only_when_somebody_asks_for_it(self, stage: Stage) -> None:
         """Given a flow with a step that failed and one that was lost, when it is retried, then the lost one does not
         run again; until it is asked for."""
@@ -713,14 +711,62 @@ class TestControl:
         report = handle.report()
         assert (report.state, report.note) == (FlowState.CANCELLED, "cancelled by ada: enough")
 
-    def test_what_is_added_to_a_cancelled_flow_is_cancelled(self, stage: Stage) -> None:
-        _, handle = self.flow_of(stage)
-        handle.cancel()
+    def test_nothing_is_added_to_a_cancelled_flow(self, stage: Stage) -> None:
+        (a, _, _), handle = self.flow_of(stage)
+        handle.cancel(by="ada")
 
-        late = add(handle, "late")
+        for _ in range(2):  # while it is being cancelled, and after that
+            with pytest.raises(InvalidFlow, match=r"flow 'f' \(.*\) was cancelled by ada; retry it before"):
+                add(handle, "late")
+            stage.settle_down()
+
+        assert handle.report().counts == {"cancelled": 3}
+        stage.recruiter.recover(a)
+        add(handle, "late")
+        assert handle.report().total == 4
+
+    def test_what_was_added_while_somebody_cancelled_is_cancelled(
+        self, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Given a flow that is cancelled after the step's flow was read and before the step is stored."""
+        _, handle = self.flow_of(stage)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(FlowHandle, "_check_known", lambda *_: handle.cancel())
+            late = add(handle, "late")
         stage.settle_down()
 
         assert stage.why(late.id) == "cancelled"
+
+    def test_a_flow_that_has_ended_cannot_be_cancelled(self, stage: Stage) -> None:
+        _, handle = self.flow_of(stage)
+        handle.cancel(by="ada", reason="enough")
+        stage.settle_down()
+
+        with pytest.raises(InvalidFlow, match=r"has ended already \(cancelled\); nothing to cancel"):
+            handle.cancel(by="root")
+        assert handle.report().note == "cancelled by ada: enough"
+
+        handle.retry()
+        assert handle.cancel(by="root") == 3
+
+    def test_a_flow_that_is_being_cancelled_is_retried_when_it_has_ended(self, stage: Stage) -> None:
+        """Given a cancelled flow with a step that still runs, when it is retried, then that is refused, and the flow
+        ends as cancelled."""
+        (a, _, _), handle = self.flow_of(stage)
+        stage.give(a)
+        handle.cancel()
+
+        with pytest.raises(InvalidFlow, match="is being cancelled, and some of its steps have not ended yet"):
+            handle.retry()
+        stage.settle_down()
+        with pytest.raises(InvalidFlow, match="is being cancelled"):
+            handle.retry()
+        stage.settle(a, fails=[a], why=Why.CANCELLED)
+        stage.settle_down()
+
+        assert handle.report().state is FlowState.CANCELLED
+        assert handle.retry() == 3
 
     def test_a_cancelled_flow_can_be_retried(self, stage: Stage) -> None:
         _, handle = self.flow_of(stage)
