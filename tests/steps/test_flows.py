@@ -591,6 +591,36 @@ class TestRecovering:
         stage.settle_down()
         assert handle.report().counts == {"succeeded": 2}
 
+    def test_a_step_that_came_back_and_succeeded_stays_so_when_it_is_repeated(self, stage: Stage) -> None:
+        """Given a step that was given up, came back and succeeded, when its job is repeated for itself, then the step
+        has still succeeded, with the job that did."""
+        flow = stage.recruiter.flow("f")
+        a = add(flow, "a")
+        b = add(flow, "b", after=a)
+        handle = flow.start()
+        stage.run(a.id, fails=[a.id])
+        stage.settle_down()
+        again = stage.recruiter.recover(a.id)
+        assert [(step.job, step.state) for step in handle.steps()] == [(again.id, "blocked"), (b.id, "failed")]
+        stage.settle_down()
+        stage.run(again.id)
+        stage.settle_down()
+        (back,) = stage.ready()
+        stage.run(back)
+        stage.settle_down()
+
+        stage.recruiter.recover(back)
+        stage.recruiter.recover(again.id)
+
+        steps = [(again.id, "succeeded"), (back, "succeeded")]
+        assert [(step.job, step.state) for step in handle.steps()] == steps
+        assert handle.job(b).id == back
+        stage.run(*stage.ready(), fails=stage.ready())
+        stage.settle_down()
+        assert [(step.job, step.state) for step in handle.steps()] == steps
+        assert handle.report().counts == {"succeeded": 2}
+        assert handle.report().state is FlowState.SUCCEEDED
+
     def test_in_the_callers_transaction(self, stage: Stage, target: str) -> None:
         flow = stage.recruiter.flow("f")
         a = add(flow, "a")

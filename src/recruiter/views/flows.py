@@ -34,10 +34,10 @@ class StepReport:
     step: JobId
     """The id of its first job; others wait for this."""
     job: JobId
-    """Its last job: another one if it was recovered."""
+    """Its last job: another one if it was recovered; of a step that has succeeded, the job that did."""
     task: str
     state: str
-    """Of its last job: `blocked`, `waiting`, `running`, `succeeded`, `failed`, `cancelled` or `lost`."""
+    """Of this job: `blocked`, `waiting`, `running`, `succeeded`, `failed`, `cancelled` or `lost`."""
     after: tuple[JobId, ...] = ()
     any: frozenset[JobId] = frozenset()
     on: On | None = None
@@ -113,12 +113,19 @@ def found(store: Store, id: ObjectId) -> Flow:
 def step_reports(store: Store, id: ObjectId) -> list[StepReport]:
     """Every step of the flow, each once, in the order in which they were added."""
     held = _held(store)
+    rows = {row["_id"]: row for row in store.flow_steps.rows(id, _SHOWN)}  # one that has just ended may be there twice
     latest: dict[JobId, StepReport] = {}
-    for row in store.flow_steps.rows(id, _SHOWN):
+    for row in sorted(rows.values(), key=_counts_for_more):
         step = _step(row, held)
-        if step is not None and (step.step not in latest or not row.get("recovered_as")):
+        if step is not None:
             latest[step.step] = step
     return sorted(latest.values(), key=lambda step: (step.on is not None, str(step.step)))
+
+
+def _counts_for_more(row: Document) -> tuple[bool, bool, bool]:
+    """Of the jobs of a step the greatest is the step's state: one that waits or runs; else one that has succeeded,
+    whether or not it was repeated outside of the flow; else the last."""
+    return "archived_at" not in row, bool(row.get("done")), row.get("recovered_as") is None
 
 
 def _step(row: Document, held: set[JobId]) -> StepReport | None:
