@@ -89,6 +89,27 @@ def test_show_is_a_tree_with_states(stage: Stage, handle: FlowHandle, command: C
     assert [step["state"] for step in shown["flow"]][:3] == ["succeeded", "failed", "succeeded"]
 
 
+def test_show_names_the_last_job_of_a_step(stage: Stage, command: Command) -> None:
+    flow = stage.recruiter.flow("f")
+    first, other = flow.add("merge"), flow.add("merge")
+    flow.add("merge", after=[first, other])
+    flow.add("resize", 1, after=first)
+    handle = flow.start()
+    stage.run(first.id, other.id, fails=[first.id, other.id])
+    stage.settle_down()
+    recovered = [stage.recruiter.recover(step.id).id for step in (first, other)]
+    stage.settle_down()
+    stage.run(*recovered, fails=recovered)
+    stage.settle_down()
+
+    code, said = command("show", str(handle.id))
+
+    assert code == 0
+    assert f"step {recovered[0]} has not succeeded" in said
+    assert f"2 of the 2 steps that it waited for have not succeeded, {recovered[0]} among them" in said
+    assert str(first.id) not in said
+
+
 def test_pause_resume_cancel_retry(stage: Stage, handle: FlowHandle, command: Command) -> None:
     id = str(handle.id)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -561,6 +562,44 @@ class TestRecovering:
         assert handle.report().state is FlowState.SUCCEEDED
         assert handle.job(c).wait(10).result == str(last)
         assert handle.report().counts == {"succeeded": 3}
+
+    def test_people_are_told_the_last_job_of_a_step(self, stage: Stage) -> None:
+        """Given a step that failed, was recovered and failed again, then the advice names the job that can be
+        recovered, and recovering the first one says which that is."""
+        flow = stage.recruiter.flow("f")
+        a = add(flow, "a")
+        b = add(flow, "b", after=a)
+        c = add(flow, "c", after=b)
+        handle = flow.start()
+        stage.run(a.id, fails=[a.id])
+        stage.settle_down()
+        recovered = stage.recruiter.recover(a.id)
+        refused = f"{a.id!r}, a step of flow {handle.id}, was recovered before; the last job of this step is "
+        with pytest.raises(JobNotFound, match=re.escape(f"{refused}{recovered.id!r}, which has not ended yet")):
+            stage.recruiter.recover(a.id)
+        stage.settle_down()
+        last_b, last_c = handle.job(b).id, handle.job(c).id
+        assert f": say ({recovered.id}); 0 of 1 have ended" in stage.recruiter.explain(last_b)
+        assert f": say ({last_b}); 0 of 1 have ended" in stage.recruiter.explain(last_c)
+
+        stage.run(recovered.id, fails=[recovered.id])
+        stage.settle_down()
+
+        explain = stage.recruiter.explain
+        failed = "has not succeeded, and this one waited for it"
+        advice = f"Recover that step to resume the flow, or all steps that failed: recruiter flow retry {handle.id}"
+        assert explain(last_b).endswith(f": step {recovered.id} {failed}. {advice}")
+        assert explain(last_c).endswith(f": step {last_b} {failed}. {advice}")
+        for step, last in ((a, recovered.id), (b, last_b), (c, last_c)):
+            assert explain(step.id).endswith(f"; it was recovered, and the last job of its step is {last}")
+        assert {step.job: step.error for step in handle.steps()}[last_b] == f"step {recovered.id} {failed}"
+        with pytest.raises(JobNotFound, match=re.escape(f"{refused}{recovered.id!r}, which can be recovered")):
+            stage.recruiter.recover(a.id)
+        again = stage.recruiter.recover(recovered.id)
+        stage.settle_down()
+        stage.run(again.id)
+        with pytest.raises(JobNotFound, match=re.escape(f"{refused}{again.id!r}, which has succeeded")):
+            stage.recruiter.recover(a.id)
 
     def test_a_step_is_recovered_once(self, stage: Stage) -> None:
         flow = stage.recruiter.flow("f")
