@@ -10,7 +10,7 @@ from cyclopts import App
 from rich.text import Text
 
 from recruiter.cli import options as given
-from recruiter.cli.options import Yes, recruiter_on
+from recruiter.cli.options import Flag, Yes, recruiter_on
 from recruiter.cli.output import Column, Output, as_text, ask, console, say, say_json, show, write
 from recruiter.domain.flow.graph import Branch, branches
 from recruiter.domain.job import JobId
@@ -116,7 +116,7 @@ def retry(
     id: str,
     /,
     *,
-    lost: Annotated[bool, Parameter(negative=())] = False,
+    lost: Flag = False,
     common: given.TargetOptions = given.TargetOptions(),
 ) -> None:
     """Recovers the steps of a flow that have failed or were cancelled; the flow goes on where it stopped.
