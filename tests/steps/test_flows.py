@@ -819,6 +819,19 @@ class TestControl:
         handle.retry()
         assert handle.cancel(by="root") == 3
 
+    def test_a_flow_that_failed_was_recovered_and_cancelled_is_cancelled(self, stage: Stage) -> None:
+        """Also if the leader has not looked in between: then the flow still has its former end."""
+        (a, b, _), handle = self.flow_of(stage)
+        stage.run(a, b, fails=[a])
+        stage.settle_down()
+        assert handle.report().state is FlowState.FAILED
+        stage.recruiter.recover(a)
+
+        handle.cancel()
+        stage.settle_down()
+
+        assert handle.report().state is FlowState.CANCELLED
+
     def test_a_flow_that_is_being_cancelled_is_retried_when_it_has_ended(self, stage: Stage) -> None:
         """Given a cancelled flow with a step that still runs, when it is retried, then that is refused, and the flow
         ends as cancelled."""

@@ -42,7 +42,7 @@ def cancel_flow(store: Store, flow: ObjectId, now: datetime, by: str | None, rea
             state = "" if found.outcome is None else f" ({found.outcome.value})"
             raise InvalidFlow(f"flow {found.name!r} ({flow}) has ended already{state}; nothing to cancel")
 
-    _ask(store, flow, {"cancel": flag}, check=check)
+    _ask(store, flow, {"cancel": flag}, ("ended",), check)  # a former end: it goes on, and ends anew
     return store.flow_steps.flag(flow, flag)
 
 

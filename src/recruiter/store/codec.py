@@ -190,8 +190,8 @@ def flow_of(ended: bytes | Mapping[str, Any]) -> FlowStep | None:
 
 
 def step_of(ended: bytes | Mapping[str, Any]) -> tuple[ObjectId, JobId] | None:
-    """Only its flow and its step: it is asked for every step that ends. None of one that waited for the end of its flow,
-    too: nothing waits for it."""
+    """Only its flow and its step: it is asked for every step that ends. None also of a step that waited for the end of
+    its flow: nothing waits for it."""
     try:
         flow = _flow_field(ended)
     except _UNDECODABLE:
