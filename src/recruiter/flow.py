@@ -19,14 +19,14 @@ from bson import ObjectId
 
 from recruiter.async_face import async_face, in_a_thread
 from recruiter.builder import JobBuilder
-from recruiter.domain.arguments.results import StepResult
+from recruiter.domain.arguments.results import HasResult, StepResult
 from recruiter.domain.duration import DurationLike, to_seconds
 from recruiter.domain.flow.graph import in_order
 from recruiter.domain.flow.step import FlowStep, On
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import check_remark, check_text
 from recruiter.domain.text import shown
-from recruiter.errors import InvalidArguments, InvalidFlow, ResultTimeout
+from recruiter.errors import InvalidArguments, InvalidFilter, InvalidFlow, ResultTimeout
 from recruiter.many import Call
 from recruiter.producer import JobSender
 from recruiter.results import JobHandle
@@ -58,7 +58,7 @@ class FlowSender(JobSender, Protocol):
 _FIRST_LOOK, _LONGEST_BETWEEN_LOOKS = 0.02, 0.5
 
 
-class Step(Generic[R]):
+class Step(HasResult, Generic[R]):
     """A step of a flow. Others wait for it (`after=step`), or take its result as an argument (`step.result`)."""
 
     def __init__(self, flow: ObjectId, id: JobId, task: str, returns: Any = Any) -> None:
@@ -92,12 +92,14 @@ class _Draft:
     after: tuple[JobId, ...]
     any: frozenset[JobId]
     takes: tuple[JobId, ...]
+    added: ObjectId | None
+    """Of a step with an id of the user's own: in which order it was added."""
 
     def placed(self, flow: ObjectId, now: datetime, owner: str | None, *, blocked: bool, on: On | None = None) -> Job:
         """The job as it is stored. A blocked one expires some time after its release, not before."""
         job, delay = self.job, self.delay if blocked else None
         at_once = job.scheduled_at <= job.created_at or delay is not None
-        place = FlowStep(flow, job.id, self.after, self.any, self.takes, on, delay)
+        place = FlowStep(flow, job.id, self.after, self.any, self.takes, on, self.added, delay)
         return replace(
             job,
             flow=place,
@@ -173,13 +175,12 @@ class _Adding:
             return task.job(*args, **kwargs)
         if isinstance(task, str):
             return self._recruiter.job(task, dict(kwargs) if kwargs else list(args))
+        if not isinstance(task, Workable | JobBuilder):
+            hint = "; make it a task with @recruiter.task" if callable(task) else ""
+            raise InvalidFlow(f"a step is a task, a job or a workable, not {shown(task)}{hint}")
         if args or kwargs:
             raise InvalidArguments(f"{shown(task)} has its arguments already")
-        if isinstance(task, Workable):
-            return self._recruiter.job_of(task)
-        if not isinstance(task, JobBuilder):
-            raise InvalidFlow(f"a step is a task, a job or a workable, not {shown(task)}")
-        return task
+        return task if isinstance(task, JobBuilder) else self._recruiter.job_of(task)
 
     def _draft(self, builder: JobBuilder[R], after: Steps, after_any: Steps) -> tuple[_Draft, Step[R]]:
         (job, takes), delay = builder.as_step(), builder.delay
@@ -189,12 +190,14 @@ class _Adding:
         definition = self._recruiter.registry.find(job.task)
         signature = getattr(definition, "signature", None)
         step: Step[R] = Step(self.id, job.id, job.task, Any if signature is None else signature.returns)
-        return _Draft(job, seconds, waits, ended, takes), step
+        added = None if isinstance(job.id, ObjectId) else new_id()
+        return _Draft(job, seconds, waits, ended, takes, added), step
 
     def _ids(self, steps: Steps) -> Iterator[JobId]:
         if steps is None:
             return
-        for step in (steps,) if isinstance(steps, Step) else steps:
+        several = isinstance(steps, Iterable) and not isinstance(steps, str | bytes)
+        for step in steps if several else (steps,):
             if not isinstance(step, Step):
                 raise InvalidFlow(f"a step waits for steps that `add` returned, not for {shown(step)}")
             if step.flow != self.id:
@@ -475,7 +478,10 @@ class Flows:
         return FlowHandle(self._recruiter, place.flow, Step(place.flow, place.step, task))
 
     def latest(self, *, limit: int = 50, owner: str | None = None, running: bool | None = None) -> list[FlowReport]:
-        """The newest flows: all, or those of an owner; with `running` those that have not ended, or have."""
+        """The newest flows, so many, or all with a `limit` of 0; or those of an owner; with `running` those that have
+        not ended, or have. Raises InvalidFilter."""
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
+            raise InvalidFilter(f"limit is {shown(limit)}; give a number of flows, or 0 for all of them")
         return flow_reports(self._recruiter.store, limit, owner, running)
 
     alatest = async_face(latest)

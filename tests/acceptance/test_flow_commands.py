@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -140,6 +141,39 @@ def test_retry_leaves_lost_steps_unless_told(stage: Stage, handle: FlowHandle, c
     told = "Lost steps may have done their work and stay as they are: 1. Recover them with --lost\n"
     assert command("retry", str(handle.id)) == (0, f"0 steps are recovered\n{told}")
     assert command("retry", str(handle.id), "--lost") == (0, "1 step is recovered\n")
+
+
+def test_a_step_says_which_flow_it_is_of(stage: Stage, handle: FlowHandle, target: str) -> None:
+    """Given a step that failed, one that was given up and one that is blocked."""
+    (first,) = stage.ready()
+    blocked = handle.steps()[-1].job
+    code, said = here(target, "job", "list", "--state", "blocked")
+    assert code == 0
+    (line,) = [line for line in said.splitlines() if str(blocked) in line]
+    assert line.split()[1:3] == ["blocked", "merge"]
+    assert "late" not in line
+    assert json.loads(here(target, "job", "list", "--output", "json")[1])[0]["blocked"] is False
+    told = f"flow      {handle.id} (recruiter flow show {handle.id})"
+    code, said = here(target, "job", "show", str(blocked))
+    assert re.search(r"state +blocked\b", said)
+    assert " ".join(told.split()) in " ".join(said.split())
+
+    stage.run(first, fails=[first])
+    stage.settle_down()
+
+    for job in (first, blocked):
+        code, said = here(target, "job", "show", str(job))
+        assert code == 0
+        assert " ".join(told.split()) in " ".join(said.split())
+        assert json.loads(here(target, "job", "show", str(job), "--output", "json")[1])["flow"] == str(handle.id)
+
+
+def test_a_limit_that_makes_no_sense(stage: Stage, command: Command) -> None:
+    del stage
+    code, said = command("list", "--limit", "-1")
+
+    assert code == 2
+    assert "limit is -1; give a number of flows, or 0 for all of them" in said
 
 
 def test_an_unknown_flow(stage: Stage, command: Command) -> None:

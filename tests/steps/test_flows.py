@@ -18,6 +18,7 @@ from recruiter import (
     FlowNotFound,
     FlowState,
     InvalidArguments,
+    InvalidFilter,
     InvalidFlow,
     InvalidJob,
     JobExists,
@@ -275,6 +276,41 @@ class TestRefused:
 
         flow.add(recruiter.job("only", [1]).unique_if(False))
         assert flow.start().report().counts == {"waiting": 1}
+
+    def test_messages_name_what_was_given(self, stage: Stage) -> None:
+        flow = stage.recruiter.flow("f")
+        step = flow.add("double", 1)
+
+        with pytest.raises(InvalidFlow, match=r"a step is a task, .*, not <built-in function len>; make it a task"):
+            flow.add(len, [1])  # type: ignore[call-overload]
+        with pytest.raises(InvalidFlow, match="waits for steps that `add` returned, not for 'foo'"):
+            flow.add("double", 1, after="foo")  # type: ignore[call-overload]
+        with pytest.raises(InvalidFlow, match="not for 7"):
+            flow.add("double", 1, after_any=7)  # type: ignore[call-overload]
+        for task, argument in (("double", step), ("merge", [1, step])):
+            with pytest.raises(InvalidArguments, match=r"a step of a flow is no argument; .* give step\.result"):
+                flow.add(task, argument)
+        with pytest.raises(InvalidFilter, match="limit is -1; give a number of flows, or 0 for all"):
+            stage.recruiter.flows.latest(limit=-1)
+
+    def test_steps_are_in_the_order_in_which_they_were_added(self, stage: Stage) -> None:
+        """Given ids of the user's own, which say nothing of it, and a step that was recovered."""
+        flow, job = stage.recruiter.flow("f"), stage.recruiter.job
+        ids: list[JobId] = ["z", 7, "a", 30, 4]
+        first = add(flow, "first")
+        for id in ids:
+            flow.add(job("say", ["x"]).with_id(id))
+        last = add(flow, "last")
+        handle = flow.start()
+        late = handle.add(job("say", ["y"]).with_id("b"), after=first)
+        latest = handle.add(job("say", ["y"]).with_id("0"), after=first)
+        expected = [first.id, *ids, last.id, late.id, latest.id]
+
+        assert [step.step for step in handle.steps()] == expected
+        stage.run(first.id, "z", last.id, fails=["z"])
+        stage.settle_down()
+        assert handle.retry() == 1
+        assert [step.step for step in handle.steps()] == expected
 
 
 class TestReleasing:

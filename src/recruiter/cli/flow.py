@@ -45,7 +45,7 @@ def list_(
     Parameters
     ----------
     limit
-        How many flows to list.
+        How many flows to list; 0 for all.
     owner
         Only flows of this owner.
     running

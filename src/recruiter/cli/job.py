@@ -293,8 +293,8 @@ def _pages(
 
 def _rows(recruiter: Recruiter, jobs: list[JobSummary], now: datetime) -> list[dict[str, Any]]:
     """For people, with why the due ones wait."""
-    due = {job.id: Lane(job.group, job.task, job.needs) for job in jobs if job.state is State.WAITING}
-    due = {job.id: due[job.id] for job in jobs if job.id in due and job.scheduled_at <= now}
+    waiting = [job for job in jobs if job.state is State.WAITING and not job.blocked]
+    due = {job.id: Lane(job.group, job.task, job.needs) for job in waiting if job.scheduled_at <= now}
     reasons = waiting_reasons(recruiter.store, set(due.values()), now)
     return [row(job, now, reasons.get(due[job.id]) if job.id in due else None) for job in jobs]
 

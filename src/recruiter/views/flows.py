@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -22,6 +22,7 @@ from recruiter.store.database import Store
 BLOCKED = "blocked"
 _SHOWN: Document = {
     **dict.fromkeys(("task", "lane", "flow.id", "flow.step", "flow.after", "flow.any", "flow.on", "done", "why"), 1),
+    **dict.fromkeys(("flow.added", "created_at"), 1),
     **dict.fromkeys(("reason", "archived_at", "recovered_as", "recovered_from", "attempts", "scheduled_at"), 1),
     **dict.fromkeys(("last_execution.started_at", "last_execution.class", "last_execution.message", "locked_at"), 1),
 }
@@ -119,7 +120,20 @@ def step_reports(store: Store, id: ObjectId) -> list[StepReport]:
         step = _step(row, held)
         if step is not None:
             latest[step.step] = step
-    return sorted(latest.values(), key=lambda step: (step.on is not None, str(step.step)))
+    order = _order(rows.values())
+    return sorted(latest.values(), key=lambda step: (step.on is not None, order[step.step]))
+
+
+def _order(rows: Iterable[Document]) -> dict[JobId, tuple[datetime, str]]:
+    """What the steps are ordered by: the moment when each was added, and of those that were added together, an id that
+    was made then."""
+    order: dict[JobId, tuple[datetime, str]] = {}
+    for row in rows:
+        place = flow_of(row)
+        if place is not None:
+            mine = row["created_at"], str(place.added or place.step)
+            order[place.step] = min(mine, order.get(place.step, mine))
+    return order
 
 
 def _counts_for_more(row: Document) -> tuple[bool, bool, bool]:
