@@ -15,7 +15,6 @@ from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegis
 from recruiter.domain.text import mask
 from recruiter.errors import ApplicationError, InvalidName, TaskExists
 from recruiter.registry import BECAME_MASTER, STEPT_BACK, Registry, RegistryOwner
-from recruiter.store.payload import PLAIN, Payload
 
 HOOKS = (BECAME_MASTER, STEPT_BACK)
 
@@ -37,13 +36,10 @@ class Application:
         """Where the application itself keeps its jobs, if it says so."""
         return self.owners[0].address if self.owners else None
 
-    def payload_of(self, task: str) -> Payload:
-        """What seals and opens the payloads of this task: the codec of the Recruiter that has it, or else of the first
-        one."""
+    def owner_of(self, task: str) -> RegistryOwner | None:
+        """The Recruiter that has this task, or else the first one."""
         having = (owner for owner in self.owners if owner.registry.has(task))
-        owner = next(having, self.owners[0] if self.owners else None)
-        payload: Payload = getattr(owner, "payload", PLAIN)
-        return payload
+        return next(having, self.owners[0] if self.owners else None)
 
     def point_at(self, address: str) -> None:
         for owner in self.owners:

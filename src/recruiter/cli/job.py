@@ -204,7 +204,8 @@ def signal(
             recruiter.signal(id, name, value)
     else:
         with given.application_recruiter(common) as recruiter:
-            recruiter.payload = load_application(bootstrap).payload_of(recruiter.find(id).task)
+            owner = load_application(bootstrap).owner_of(recruiter.find(id).task)
+            recruiter.payload = getattr(owner, "payload", recruiter.payload)
             recruiter.signal(id, name, value)
     say(f"job {id} was sent the signal {name!r}")
 
