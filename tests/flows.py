@@ -73,29 +73,35 @@ class Stage:
     def give(self, *ids: JobId) -> None:
         assert self.store.roster.assign({self.worker: list(ids)}, self.lease.term)
 
-    def run(self, *ids: JobId, fails: Sequence[JobId] = ()) -> dict[JobId, Any]:
+    def run(self, *ids: JobId, fails: Sequence[JobId] = (), why: Why = Why.TRIED_TOO_MANY_TIMES) -> dict[JobId, Any]:
         """Gives these jobs to the worker and settles them: they succeed, but for those that fail. Returns what each of
         them was given as its arguments."""
         self.give(*ids)
-        return self.settle(*ids, fails=fails)
+        return self.settle(*ids, fails=fails, why=why)
 
-    def settle(self, *ids: JobId, fails: Sequence[JobId] = (), again: Sequence[JobId] = ()) -> dict[JobId, Any]:
+    def settle(
+        self,
+        *ids: JobId,
+        fails: Sequence[JobId] = (),
+        again: Sequence[JobId] = (),
+        why: Why = Why.TRIED_TOO_MANY_TIMES,
+    ) -> dict[JobId, Any]:
         """The worker has run these; those in `again` have failed and are tried again."""
         ended: list[tuple[JobId, Outcome | None]] = []
         arguments: dict[JobId, Any] = {}
         for id, raw in self.store.scheduled.fetch(list(ids)):
             document = decode(raw)
-            ended.append((id, self.outcome(document, fails=id in fails, again=id in again)))
+            decision: Decision | None = Retry(self.store.clock.now()) if id in again else None
+            ended.append((id, self.outcome(document, Archive(why) if id in fails else decision)))
             arguments[id] = self.arguments(document)
         settle(self.store, self.worker, ended, {})
         return arguments
 
-    def outcome(self, document: Document, *, fails: bool, again: bool = False) -> Outcome:
+    def outcome(self, document: Document, decision: Decision | None) -> Outcome:
         now = self.store.clock.now()
-        exception = "ValueError" if fails or again else None
+        exception = None if decision is None else "ValueError"
         execution = Execution(now, now, self.worker, exception=exception, message="no good")
-        if exception is not None:
-            decision: Decision = Retry(now) if again else Archive(Why.TRIED_TOO_MANY_TIMES)
+        if decision is not None:
             return outcomes.failed(document, execution, now, decision)
         return outcomes.succeeded(document, execution, now, str(document["_id"]))
 

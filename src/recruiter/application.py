@@ -36,6 +36,11 @@ class Application:
         """Where the application itself keeps its jobs, if it says so."""
         return self.owners[0].address if self.owners else None
 
+    def owner_of(self, task: str) -> RegistryOwner | None:
+        """The Recruiter that has this task, or else the first one."""
+        having = (owner for owner in self.owners if owner.registry.has(task))
+        return next(having, self.owners[0] if self.owners else None)
+
     def point_at(self, address: str) -> None:
         for owner in self.owners:
             owner.point_at(address)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, Self, TypeVar, Unpack, cast
 
 from recruiter.async_face import in_a_thread, in_its_own_thread
+from recruiter.domain.arguments.results import WithResults, steps_in
 from recruiter.domain.duration import DurationLike, to_timedelta
 from recruiter.domain.job import Job, JobId, expiry
 from recruiter.domain.names import DEFAULT_METHOD, check_text
@@ -50,6 +51,8 @@ class JobDraft:
     expires_at: datetime | None = None
     unique: bool = False
     """For repeatable jobs only."""
+    step: bool = False
+    """Whether it is a step of a flow."""
 
 
 class JobBuilder(HasOptions, Generic[R]):
@@ -285,6 +288,18 @@ class JobBuilder(HasOptions, Generic[R]):
         overlap = Overlap.UNIQUE if draft.unique else Overlap.ALLOW
         return RepeatableJob(self._sender, self, policy, draft.urn or draft.task, overlap)
 
+    def as_step(self) -> tuple[Job, tuple[JobId, ...]]:
+        """The job as a step of a flow, and the steps whose results are among its arguments. Raises InvalidJob for one
+        that may meet another of its key: a step runs once, in its place."""
+        draft = self._draft
+        if draft.options.unique is not None:
+            raise InvalidJob(
+                f"{draft.task}: a step of a flow cannot be unique, debounced or throttled: it runs once, in its place. "
+                "Add the job with .unique_if(False), or enqueue it outside the flow"
+            )
+        takes = tuple(steps_in(draft.args)) if type(draft.args) is WithResults else ()
+        return self._with(background=True, here=False, step=True).made(), takes
+
     @property
     def delay(self) -> timedelta | None:
         """What `schedule_in` said. Of a step that waits for others it counts from the moment when nothing holds it back
@@ -306,7 +321,7 @@ class JobBuilder(HasOptions, Generic[R]):
         return Job(
             id=draft.id if draft.id is not None else new_id(),
             task=draft.task,
-            args=self._sender.payload.seal_arguments(draft.task, draft.args),
+            args=self._sender.payload.seal_arguments(draft.task, draft.args, step=draft.step),
             created_at=now,
             scheduled_at=due,
             method=draft.method,

@@ -89,7 +89,8 @@ class InvalidSchedule(InvalidJob):
 
 
 class InvalidFlow(InvalidJob):
-    """The flow is invalid: its steps wait for each other, or for a step of another flow; nothing was stored."""
+    """The flow is invalid: its steps wait for each other, or for a step of another flow; or it has ended, or was
+    cancelled, and this can no longer be done. Nothing was stored."""
 
 
 class JobTooLarge(InvalidJob):

@@ -19,14 +19,14 @@ from bson import ObjectId
 
 from recruiter.async_face import async_face, in_a_thread
 from recruiter.builder import JobBuilder
-from recruiter.domain.arguments.results import StepResult, WithResults, steps_in
+from recruiter.domain.arguments.results import HasResult, StepResult
 from recruiter.domain.duration import DurationLike, to_seconds
 from recruiter.domain.flow.graph import in_order
 from recruiter.domain.flow.step import FlowStep, On
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import check_remark, check_text
 from recruiter.domain.text import shown
-from recruiter.errors import InvalidArguments, InvalidFlow, ResultTimeout
+from recruiter.errors import InvalidArguments, InvalidFilter, InvalidFlow, ResultTimeout
 from recruiter.many import Call
 from recruiter.producer import JobSender
 from recruiter.results import JobHandle
@@ -58,7 +58,7 @@ class FlowSender(JobSender, Protocol):
 _FIRST_LOOK, _LONGEST_BETWEEN_LOOKS = 0.02, 0.5
 
 
-class Step(Generic[R]):
+class Step(HasResult, Generic[R]):
     """A step of a flow. Others wait for it (`after=step`), or take its result as an argument (`step.result`)."""
 
     def __init__(self, flow: ObjectId, id: JobId, task: str, returns: Any = Any) -> None:
@@ -92,12 +92,14 @@ class _Draft:
     after: tuple[JobId, ...]
     any: frozenset[JobId]
     takes: tuple[JobId, ...]
+    added: ObjectId | None
+    """Of a step with an id of the user's own: in which order it was added."""
 
     def placed(self, flow: ObjectId, now: datetime, owner: str | None, *, blocked: bool, on: On | None = None) -> Job:
         """The job as it is stored. A blocked one expires some time after its release, not before."""
         job, delay = self.job, self.delay if blocked else None
         at_once = job.scheduled_at <= job.created_at or delay is not None
-        place = FlowStep(flow, job.id, self.after, self.any, self.takes, on, delay)
+        place = FlowStep(flow, job.id, self.after, self.any, self.takes, on, self.added, delay)
         return replace(
             job,
             flow=place,
@@ -173,29 +175,29 @@ class _Adding:
             return task.job(*args, **kwargs)
         if isinstance(task, str):
             return self._recruiter.job(task, dict(kwargs) if kwargs else list(args))
+        if not isinstance(task, Workable | JobBuilder):
+            hint = "; make it a task with @recruiter.task" if callable(task) else ""
+            raise InvalidFlow(f"a step is a task, a job or a workable, not {shown(task)}{hint}")
         if args or kwargs:
             raise InvalidArguments(f"{shown(task)} has its arguments already")
-        if isinstance(task, Workable):
-            return self._recruiter.job_of(task)
-        if not isinstance(task, JobBuilder):
-            raise InvalidFlow(f"a step is a task, a job or a workable, not {shown(task)}")
-        return task
+        return task if isinstance(task, JobBuilder) else self._recruiter.job_of(task)
 
     def _draft(self, builder: JobBuilder[R], after: Steps, after_any: Steps) -> tuple[_Draft, Step[R]]:
-        job, delay = builder.in_background().made(), builder.delay
-        takes = tuple(steps_in(job.args)) if type(job.args) is WithResults else ()
+        (job, takes), delay = builder.as_step(), builder.delay
         ended = frozenset(self._ids(after_any))
         waits = tuple(dict.fromkeys((*takes, *self._ids(after), *ended)))
         seconds = None if delay is None else delay.total_seconds()
         definition = self._recruiter.registry.find(job.task)
         signature = getattr(definition, "signature", None)
         step: Step[R] = Step(self.id, job.id, job.task, Any if signature is None else signature.returns)
-        return _Draft(job, seconds, waits, ended, takes), step
+        added = None if isinstance(job.id, ObjectId) else new_id()
+        return _Draft(job, seconds, waits, ended, takes, added), step
 
     def _ids(self, steps: Steps) -> Iterator[JobId]:
         if steps is None:
             return
-        for step in (steps,) if isinstance(steps, Step) else steps:
+        several = isinstance(steps, Iterable) and not isinstance(steps, str | bytes)
+        for step in steps if several else (steps,):
             if not isinstance(step, Step):
                 raise InvalidFlow(f"a step waits for steps that `add` returned, not for {shown(step)}")
             if step.flow != self.id:
@@ -338,14 +340,14 @@ class FlowHandle(_Adding):
     asteps = async_face(steps)
 
     def wait(self, timeout: DurationLike | None = None) -> FlowReport:
-        """Returns when all steps have ended, well or not. Raises ResultTimeout when the time is over, and
-        FlowNotFound."""
+        """Returns when all steps have ended, well or not; also those that were added, recovered or retried before this
+        call. Raises ResultTimeout when the time is over, and FlowNotFound."""
         until = None if timeout is None else time.monotonic() + to_seconds(timeout)
         pause = _FIRST_LOOK
         while True:
             flow = found(self._recruiter.store, self.id)
-            if flow.state.ended:
-                return self.report()
+            if flow.state.ended and (report := self.report()).state.ended:
+                return report
             if until is not None and time.monotonic() >= until:
                 raise ResultTimeout(
                     f"flow {flow.name!r} ({self.id}) has not ended in time; it goes on, and you can wait again"
@@ -364,7 +366,8 @@ class FlowHandle(_Adding):
     # -- telling -------------------------------------------------------------------------------------------------
 
     def cancel(self, *, by: str | None = None, reason: str | None = None) -> int:
-        """Cancels every step that has not ended; returns how many. Raises FlowNotFound."""
+        """Cancels every step that has not ended; returns how many. Raises FlowNotFound, and InvalidFlow when all have
+        ended."""
         check_remark(by, reason)
         return cancel_flow(self._recruiter.store, self.id, self._recruiter.clock.now(), by, reason)
 
@@ -384,10 +387,12 @@ class FlowHandle(_Adding):
 
     aresume = async_face(resume)
 
-    def retry(self) -> int:
+    def retry(self, *, lost: bool = False) -> int:
         """Recovers every step that has failed or was cancelled, and the flow goes on where it stopped; returns how many
-        were recovered. Raises FlowNotFound."""
-        recovered = retry_flow(self._recruiter.store, self.id, self._recruiter.clock.now())
+        were recovered. A step that was lost must not run twice, and may have done its work: it is recovered only with
+        `lost=True`, or by its id (`recruiter.recover`). Raises FlowNotFound, and InvalidFlow while a cancelled flow has
+        steps that have not ended: `wait` for it first."""
+        recovered = retry_flow(self._recruiter.store, self.id, self._recruiter.clock.now(), lost=lost)
         self._recruiter.after_send()
         return recovered
 
@@ -401,6 +406,9 @@ class FlowHandle(_Adding):
         the user's own that the flow has already is left as it is: an attempt before this one may have added it."""
         store = self._recruiter.store
         flow = found(store, self.id)
+        if flow.cancel is not None:
+            by = flow.cancel.by or "somebody"
+            raise InvalidFlow(f"flow {flow.name!r} ({self.id}) was cancelled by {by}; retry it before you add steps")
         drafts = [self._draft(builder, after, after_any) for builder in builders]
         self._check_known([draft for draft, _ in drafts])
         now = self._recruiter.clock.now()
@@ -470,7 +478,10 @@ class Flows:
         return FlowHandle(self._recruiter, place.flow, Step(place.flow, place.step, task))
 
     def latest(self, *, limit: int = 50, owner: str | None = None, running: bool | None = None) -> list[FlowReport]:
-        """The newest flows: all, or those of an owner; with `running` those that have not ended, or have."""
+        """The newest flows, so many, or all with a `limit` of 0; or those of an owner; with `running` those that have
+        not ended, or have. Raises InvalidFilter."""
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
+            raise InvalidFilter(f"limit is {shown(limit)}; give a number of flows, or 0 for all of them")
         return flow_reports(self._recruiter.store, limit, owner, running)
 
     alatest = async_face(latest)

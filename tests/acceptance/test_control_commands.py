@@ -192,6 +192,11 @@ class TestGroups:
         assert command("group", "fair", "post", "--by", "key", "--weight", "customer:7=3")[0] == 0
         (share,) = recruiter.controls.rules().fair.values()
         assert (share.by, dict(share.weights)) == ("key", {"customer:7": 3.0})
+        assert "shared by key (customer:7=3)" in lines(command("group", "list")[1])["post"]
+        for more in (("--weight", "ada=3"), ("--by", "key")):
+            code, said = command("group", "fair", "post", "--off", *more)
+            assert (code, "give it without --by and --weight" in said) == (2, True), said
+        assert recruiter.controls.rules().fair
         assert command("group", "fair", "post", "--off") == (0, "group post is not shared any more\n")
         assert turns() == ["ada", "ada", "ada"]
         assert command("group", "fair", "post", "--off") == (0, "group post was not shared\n")
@@ -201,6 +206,17 @@ class TestGroups:
         code, said = command("group", "fair", "mail", "--weight", weight)
 
         assert (code, "weight" in said) == (2, True), said
+        assert not recruiter.controls.rules().fair
+
+    def test_a_group_that_is_shared_is_listed_also_without_jobs(self, recruiter: Recruiter, command: Command) -> None:
+        recruiter.controls.share_group("idle", "owner", weights={"bob": 0.5, "ada": 3})
+
+        assert "active, shared by owner (ada=3, bob=0.5)" in lines(command("group", "list")[1])["idle"]
+
+    def test_a_weight_of_nothing(self, recruiter: Recruiter, command: Command) -> None:
+        code, said = command("group", "fair", "mail", "--weight", "ada=0")
+
+        assert (code, "the weight of 'ada' is 0.0; it must be a number above 0, up to 1000" in said) == (2, True), said
         assert not recruiter.controls.rules().fair
 
     def test_a_slip_of_the_pen_is_noted(self, recruiter: Recruiter, command: Command) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from recruiter import FlowHandle, Recruiter
+from recruiter.domain.state import Why
 from recruiter.store.database import Store
 from tests.cli_here import here
 from tests.flows import Stage
@@ -88,6 +90,27 @@ def test_show_is_a_tree_with_states(stage: Stage, handle: FlowHandle, command: C
     assert [step["state"] for step in shown["flow"]][:3] == ["succeeded", "failed", "succeeded"]
 
 
+def test_show_names_the_last_job_of_a_step(stage: Stage, command: Command) -> None:
+    flow = stage.recruiter.flow("f")
+    first, other = flow.add("merge"), flow.add("merge")
+    flow.add("merge", after=[first, other])
+    flow.add("resize", 1, after=first)
+    handle = flow.start()
+    stage.run(first.id, other.id, fails=[first.id, other.id])
+    stage.settle_down()
+    recovered = [stage.recruiter.recover(step.id).id for step in (first, other)]
+    stage.settle_down()
+    stage.run(*recovered, fails=recovered)
+    stage.settle_down()
+
+    code, said = command("show", str(handle.id))
+
+    assert code == 0
+    assert f"step {recovered[0]} has not succeeded" in said
+    assert f"2 of the 2 steps that it waited for have not succeeded, {recovered[0]} among them" in said
+    assert str(first.id) not in said
+
+
 def test_pause_resume_cancel_retry(stage: Stage, handle: FlowHandle, command: Command) -> None:
     id = str(handle.id)
 
@@ -101,10 +124,56 @@ def test_pause_resume_cancel_retry(stage: Stage, handle: FlowHandle, command: Co
     code, said = command("cancel", id)
     assert code == 1
     assert "--yes" in said
-    assert command("cancel", id, "--yes")[1].startswith("8 steps are cancelled")
+    assert command("cancel", id, "--yes")[1].startswith("8 steps are being cancelled")
     stage.settle_down()
     assert "cancelled" in command("list")[1]
+    code, said = command("cancel", id, "--yes")
+    assert code == 1
+    assert "has ended already (cancelled); nothing to cancel" in said
     assert command("retry", id) == (0, "8 steps are recovered\n")
+
+
+def test_retry_leaves_lost_steps_unless_told(stage: Stage, handle: FlowHandle, command: Command) -> None:
+    (first,) = stage.ready()
+    stage.run(first, fails=[first], why=Why.LOST)
+    stage.settle_down()
+
+    told = "Lost steps may have done their work and stay as they are: 1. Recover them with --lost\n"
+    assert command("retry", str(handle.id)) == (0, f"0 steps are recovered\n{told}")
+    assert command("retry", str(handle.id), "--lost") == (0, "1 step is recovered\n")
+
+
+def test_a_step_says_which_flow_it_is_of(stage: Stage, handle: FlowHandle, target: str) -> None:
+    """Given a step that failed, one that was given up and one that is blocked."""
+    (first,) = stage.ready()
+    blocked = handle.steps()[-1].job
+    code, said = here(target, "job", "list", "--state", "blocked")
+    assert code == 0
+    (line,) = [line for line in said.splitlines() if str(blocked) in line]
+    assert line.split()[1:3] == ["blocked", "merge"]
+    assert "late" not in line
+    assert json.loads(here(target, "job", "list", "--output", "json")[1])[0]["blocked"] is False
+    told = f"flow      {handle.id} (recruiter flow show {handle.id})"
+    code, said = here(target, "job", "show", str(blocked))
+    assert re.search(r"state +blocked\b", said)
+    assert " ".join(told.split()) in " ".join(said.split())
+
+    stage.run(first, fails=[first])
+    stage.settle_down()
+
+    for job in (first, blocked):
+        code, said = here(target, "job", "show", str(job))
+        assert code == 0
+        assert " ".join(told.split()) in " ".join(said.split())
+        assert json.loads(here(target, "job", "show", str(job), "--output", "json")[1])["flow"] == str(handle.id)
+
+
+def test_a_limit_that_makes_no_sense(stage: Stage, command: Command) -> None:
+    del stage
+    code, said = command("list", "--limit", "-1")
+
+    assert code == 2
+    assert "limit is -1; give a number of flows, or 0 for all of them" in said
 
 
 def test_an_unknown_flow(stage: Stage, command: Command) -> None:

@@ -19,6 +19,7 @@ import pytest
 from bson import ObjectId
 
 from recruiter import JobHandle, JobId, Recruiter, RetryManyTimes, current_job
+from recruiter.application import load_application
 from recruiter.embedded import EmbeddedServer
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
@@ -482,6 +483,19 @@ def at_a_terminal(target: str, typed: str, *arguments: str) -> tuple[int, str]:
     return process.wait(40), said.decode()
 
 
+_SEALING = """
+from recruiter import Recruiter, current_job
+from recruiter.crypto import AesGcm
+
+recruiter = Recruiter(codec=AesGcm({"k": bytes(32)}, "k"))
+
+
+@recruiter.task
+def pay_out() -> str:
+    return current_job.wait_for("approved")
+"""
+
+
 class TestSignal:
     @pytest.fixture
     def job(self, target: str, store: Store) -> Iterator[JobHandle[str]]:
@@ -500,7 +514,11 @@ class TestSignal:
 
     @pytest.mark.parametrize(
         ("data", "result"),
-        [((), "None"), (("--data", '{"by": "ada"}'), "{'by': 'ada'}"), (("--data", "7"), "7")],
+        [
+            ((), "None"),
+            (("--clear", "--data", '{"by": "ada"}'), "{'by': 'ada'}"),
+            (("--clear", "--data", "7"), "7"),
+        ],
         ids=["nothing", "an object", "a number"],
     )
     def test_it_goes_on_with_the_data(
@@ -512,9 +530,33 @@ class TestSignal:
         self.run_all()
         assert job.result(timeout=30) == f"approved by {result}"
 
+    def test_data_is_sealed_by_the_codec_of_the_application(
+        self, command: Command, target: str, store: Store, tmp_path: Path
+    ) -> None:
+        """Given an application with a codec, when a person sends a signal with data, then it is sealed; and without the
+        application nothing is stored."""
+        application = tmp_path / "sealing.py"
+        application.write_text(_SEALING)
+        module = load_application(f"{application}:recruiter").module
+        assert module is not None
+        module.recruiter.point_at(target)
+        job = module.pay_out.enqueue()
+        assert not module.recruiter.run(module.pay_out).done
+        signal = ("signal", str(job.id), "approved", "--data", '"PIN 1234"')
+
+        code, said = command(*signal)
+        assert (code, "--data would be stored in clear" in said) == (2, True), said
+        assert "signals" not in (store.scheduled.document(job.id) or {})
+
+        code, said = command(*signal, "--bootstrap", f"{application}:recruiter")
+        assert (code, said) == (0, f"job {job.id} was sent the signal 'approved'\n")
+        assert "PIN" not in str(store.scheduled.document(job.id))
+        assert [report.result for report in module.recruiter.run_all(module.pay_out)] == ["PIN 1234"]
+        module.recruiter.close()
+
     def test_what_is_wrong_is_said(self, job: JobHandle[str], command: Command, target: str) -> None:
         code, said = here(target, "job", "signal", str(job.id), "approved", "--data", "{by: ada}")
-        assert (code, "--data is no JSON" in said) == (2, True), said
+        assert (code, "--data is not valid JSON" in said) == (2, True), said
         nobody = ObjectId()
         code, said = here(target, "job", "signal", str(nobody), "approved")
         assert (code, str(nobody) in said) == (1, True), said

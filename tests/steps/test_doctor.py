@@ -21,6 +21,7 @@ from recruiter.domain.planning.needs import Needs
 from recruiter.domain.schedule.scheduler import Pause
 from recruiter.domain.state import Why
 from recruiter.embedded import EmbeddedServer
+from recruiter.steps.recover import job_anew, recover
 from recruiter.store.codec import archived_document, job_document
 from recruiter.store.collections import archived
 from recruiter.store.connection import Target
@@ -324,6 +325,8 @@ class TestJobs:
         ward.says_nothing_of("set aside")
         set_aside("junk", ward.now)
         ward.finds(PROBLEM, "job 'junk' was set aside", "it is no job", "recruiter job show junk")
+        recover(ward.store, job_anew(ward.store, "junk", ward.now, None))
+        ward.says_nothing_of("set aside")
 
 
 class TestSchedulers:

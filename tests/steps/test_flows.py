@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from bson import ObjectId
 from pymongo import AsyncMongoClient, MongoClient
 
 from recruiter import (
+    Every,
     FlowHandle,
     FlowNotFound,
     FlowState,
     InvalidArguments,
+    InvalidFilter,
     InvalidFlow,
+    InvalidJob,
     JobExists,
+    JobHandle,
     JobNotFound,
     JobTooLarge,
     Recruiter,
     ResultTimeout,
     Step,
+    Workable,
 )
+from recruiter.crypto import Zlib
 from recruiter.domain.job import JobId
 from recruiter.domain.names import BLOCKED_LANE
+from recruiter.domain.state import Why
 from recruiter.steps.clean import forget_flows
 from recruiter.steps.release import STEPS_AT_ONCE
 from recruiter.store.codec import Document
@@ -52,6 +62,17 @@ def stage(recruiter: Recruiter) -> Stage:
     def say(text: str) -> None: ...
 
     return Stage(recruiter)
+
+
+def double(size: int) -> int:
+    return 2 * size
+
+
+class Request(Workable):
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def execute(self) -> None: ...
 
 
 def add(flow: object, text: str, **options: object) -> Step[None]:
@@ -176,6 +197,120 @@ class TestStarting:
         jobs = stage.store.scheduled.get_many([a.id, b.id])
 
         assert (jobs[a.id].owner, jobs[b.id].owner, jobs[b.id].priority) == ("ada", "bob", 7)
+
+
+class TestRefused:
+    """What cannot be a job, or a step, is refused where it is made."""
+
+    @pytest.mark.parametrize(
+        "made",
+        [
+            lambda task, result: task.enqueue(result),
+            lambda task, result: asyncio.run(task.aenqueue(result)),
+            lambda task, result: task.job(result).schedule_in("1h").enqueue(),
+            lambda task, result: task.job(result).with_id("mine").enqueue(),
+            lambda task, result: task.job(result).unique().enqueue(),
+            lambda task, result: task.job(result).here().execute(),
+            lambda task, result: task.create(result),
+            lambda task, result: task.job(result).repeat_with_policy(Every("1h")).create(),
+        ],
+        ids=["enqueue", "aenqueue", "scheduled", "id", "unique", "here", "create", "repeated"],
+    )
+    @pytest.mark.parametrize("codec", [None, Zlib()], ids=["plain", "sealed"])
+    def test_the_result_of_a_step_outside_of_its_flow(
+        self, stage: Stage, target: str, made: Callable[..., object], codec: Zlib | None
+    ) -> None:
+        with Recruiter(target, codec=codec) as recruiter:
+            task = recruiter.task(name="double")(double)
+            step = recruiter.flow("f").add(task, 1)
+
+            with pytest.raises(InvalidArguments, match=r"double: .* must be a step of its flow"):
+                made(task, step.result)
+
+            assert stage.store.scheduled.waiting() == []
+            assert recruiter.schedulers() == []
+
+    @pytest.mark.parametrize("codec", [None, Zlib()], ids=["plain", "sealed"])
+    @pytest.mark.parametrize("options", [{}, {"unique": True}, {"ids": ["x", "y"]}], ids=["plain", "unique", "ids"])
+    def test_among_many_the_others_are_stored(
+        self, stage: Stage, target: str, codec: Zlib | None, options: dict[str, Any]
+    ) -> None:
+        with Recruiter(target, codec=codec) as recruiter:
+            task = recruiter.task(name="double")(double)
+            step = recruiter.flow("f").add(task, 1)
+
+            refused, stored = task.enqueue_many([(step.result,), (2,)], errors="return", **options)
+
+            assert isinstance(refused, InvalidArguments)
+            assert isinstance(stored, JobHandle)
+            assert stage.ready() == [stored.id]
+
+    def test_by_the_name_of_the_task_and_as_a_workable(self, stage: Stage) -> None:
+        recruiter = stage.recruiter
+        step = recruiter.flow("f").add("double", 1)
+
+        with pytest.raises(InvalidArguments, match="must be a step of its flow"):
+            recruiter.job("double", [step.result]).enqueue()
+        with pytest.raises(InvalidArguments, match="must be a step of its flow"):
+            recruiter.create("merge", {"parts": [step.result]})
+        with pytest.raises(InvalidArguments, match="must be a step of its flow"):
+            Request(step.result).as_job_of(recruiter).execute()
+        assert stage.store.scheduled.waiting() == []
+
+    @pytest.mark.parametrize(
+        "told",
+        [lambda job: job.unique(), lambda job: job.debounce("1s"), lambda job: job.throttle("1s", key="k")],
+        ids=["unique", "debounce", "throttle"],
+    )
+    def test_a_step_that_may_meet_another(self, stage: Stage, told: Callable[..., Any]) -> None:
+        recruiter = stage.recruiter
+        flow = recruiter.flow("f")
+        recruiter.task(name="only", unique=True)(double)
+
+        with pytest.raises(InvalidJob, match="say: a step of a flow cannot be unique"):
+            flow.add(told(recruiter.job("say", ["a"])))
+        with pytest.raises(InvalidJob, match="say: a step of a flow cannot be unique"):
+            flow.on_end(told(recruiter.job("say", ["a"])))
+        with pytest.raises(InvalidJob, match=r"only: .* \.unique_if\(False\)"):
+            flow.add("only", 1)
+
+        flow.add(recruiter.job("only", [1]).unique_if(False))
+        assert flow.start().report().counts == {"waiting": 1}
+
+    def test_messages_name_what_was_given(self, stage: Stage) -> None:
+        flow = stage.recruiter.flow("f")
+        step = flow.add("double", 1)
+
+        with pytest.raises(InvalidFlow, match=r"a step is a task, .*, not <built-in function len>; make it a task"):
+            flow.add(len, [1])  # type: ignore[call-overload]
+        with pytest.raises(InvalidFlow, match="waits for steps that `add` returned, not for 'foo'"):
+            flow.add("double", 1, after="foo")  # type: ignore[call-overload]
+        with pytest.raises(InvalidFlow, match="not for 7"):
+            flow.add("double", 1, after_any=7)  # type: ignore[call-overload]
+        for task, argument in (("double", step), ("merge", [1, step])):
+            with pytest.raises(InvalidArguments, match=r"a step of a flow is no argument; .* give step\.result"):
+                flow.add(task, argument)
+        with pytest.raises(InvalidFilter, match="limit is -1; give a number of flows, or 0 for all"):
+            stage.recruiter.flows.latest(limit=-1)
+
+    def test_steps_are_in_the_order_in_which_they_were_added(self, stage: Stage) -> None:
+        """Given ids of the user's own, which say nothing of it, and a step that was recovered."""
+        flow, job = stage.recruiter.flow("f"), stage.recruiter.job
+        ids: list[JobId] = ["z", 7, "a", 30, 4]
+        first = add(flow, "first")
+        for id in ids:
+            flow.add(job("say", ["x"]).with_id(id))
+        last = add(flow, "last")
+        handle = flow.start()
+        late = handle.add(job("say", ["y"]).with_id("b"), after=first)
+        latest = handle.add(job("say", ["y"]).with_id("0"), after=first)
+        expected = [first.id, *ids, last.id, late.id, latest.id]
+
+        assert [step.step for step in handle.steps()] == expected
+        stage.run(first.id, "z", last.id, fails=["z"])
+        stage.settle_down()
+        assert handle.retry() == 1
+        assert [step.step for step in handle.steps()] == expected
 
 
 class TestReleasing:
@@ -378,6 +513,64 @@ class TestTheEnd:
         assert handle.wait(0).state is FlowState.SUCCEEDED
         assert handle.job(a).wait(10).result == str(a.id)
 
+    @pytest.mark.parametrize(
+        "goes_on",
+        [
+            lambda handle, _: handle.retry(),
+            lambda handle, a: handle._recruiter.recover(a.id),
+            lambda handle, _: add(handle, "late"),
+        ],
+        ids=["retry", "recover", "add"],
+    )
+    def test_a_flow_that_goes_on_has_not_ended(self, stage: Stage, goes_on: Callable[..., object]) -> None:
+        """Given a flow that has ended, when a step is retried, recovered or added, then waiting for the flow waits for
+        that step, also before the leader has looked."""
+        a, handle = self.ends(stage)
+        stage.run(a.id, fails=[a.id])
+        stage.settle_down()
+        ended = handle.report()
+        assert (ended.state, handle.wait(0)) == (FlowState.FAILED, ended)
+
+        goes_on(handle, a)
+
+        for report in (handle.report(), *stage.recruiter.flows.latest()):
+            assert (report.state, report.ended_at) == (FlowState.RUNNING, None)
+        with pytest.raises(ResultTimeout):
+            handle.wait(0)
+        stage.settle_down()
+        stage.run(*stage.ready())
+        with pytest.raises(ResultTimeout):
+            handle.wait(0)
+        stage.settle_down()
+        assert handle.wait(0).state.ended
+
+    def test_it_has_ended_when_the_leader_has_looked(self, stage: Stage) -> None:
+        """Given a step that was recovered and has ended again, then the flow has not ended before the leader says so:
+        other steps may come back."""
+        a, handle = self.ends(stage)
+        stage.run(a.id, fails=[a.id])
+        stage.settle_down()
+        again = stage.recruiter.recover(a.id)
+        stage.recruiter.cancel(again.id)
+        stage.archive_cancelled()
+
+        assert handle.report().counts == {"cancelled": 1}
+        assert handle.report().state is FlowState.RUNNING
+        with pytest.raises(ResultTimeout):
+            handle.wait(0)
+        stage.settle_down()
+        assert handle.wait(0).state is FlowState.FAILED
+
+    def test_steps_that_waited_for_the_end_change_nothing(self, stage: Stage) -> None:
+        a, handle = self.ends(stage, "on_success", "on_end")
+        stage.run(a.id)
+        stage.settle_down()
+
+        for id in stage.ready():
+            stage.run(id)
+            assert handle.report().state is FlowState.SUCCEEDED
+            assert handle.wait(0).ended_at is not None
+
 
 class TestRecovering:
     def test_it_resumes_the_flow_where_it_stopped(self, stage: Stage) -> None:
@@ -405,6 +598,44 @@ class TestRecovering:
         assert handle.report().state is FlowState.SUCCEEDED
         assert handle.job(c).wait(10).result == str(last)
         assert handle.report().counts == {"succeeded": 3}
+
+    def test_people_are_told_the_last_job_of_a_step(self, stage: Stage) -> None:
+        """Given a step that failed, was recovered and failed again, then the advice names the job that can be
+        recovered, and recovering the first one says which that is."""
+        flow = stage.recruiter.flow("f")
+        a = add(flow, "a")
+        b = add(flow, "b", after=a)
+        c = add(flow, "c", after=b)
+        handle = flow.start()
+        stage.run(a.id, fails=[a.id])
+        stage.settle_down()
+        recovered = stage.recruiter.recover(a.id)
+        refused = f"{a.id!r}, a step of flow {handle.id}, was recovered before; the last job of this step is "
+        with pytest.raises(JobNotFound, match=re.escape(f"{refused}{recovered.id!r}, which has not ended yet")):
+            stage.recruiter.recover(a.id)
+        stage.settle_down()
+        last_b, last_c = handle.job(b).id, handle.job(c).id
+        assert f": say ({recovered.id}); 0 of 1 have ended" in stage.recruiter.explain(last_b)
+        assert f": say ({last_b}); 0 of 1 have ended" in stage.recruiter.explain(last_c)
+
+        stage.run(recovered.id, fails=[recovered.id])
+        stage.settle_down()
+
+        explain = stage.recruiter.explain
+        failed = "has not succeeded, and this one waited for it"
+        advice = f"Recover that step to resume the flow, or all steps that failed: recruiter flow retry {handle.id}"
+        assert explain(last_b).endswith(f": step {recovered.id} {failed}. {advice}")
+        assert explain(last_c).endswith(f": step {last_b} {failed}. {advice}")
+        for step, last in ((a, recovered.id), (b, last_b), (c, last_c)):
+            assert explain(step.id).endswith(f"; it was recovered, and the last job of its step is {last}")
+        assert {step.job: step.error for step in handle.steps()}[last_b] == f"step {recovered.id} {failed}"
+        with pytest.raises(JobNotFound, match=re.escape(f"{refused}{recovered.id!r}, which can be recovered")):
+            stage.recruiter.recover(a.id)
+        again = stage.recruiter.recover(recovered.id)
+        stage.settle_down()
+        stage.run(again.id)
+        with pytest.raises(JobNotFound, match=re.escape(f"{refused}{again.id!r}, which has succeeded")):
+            stage.recruiter.recover(a.id)
 
     def test_a_step_is_recovered_once(self, stage: Stage) -> None:
         flow = stage.recruiter.flow("f")
@@ -434,6 +665,36 @@ class TestRecovering:
         stage.run(b.id)
         stage.settle_down()
         assert handle.report().counts == {"succeeded": 2}
+
+    def test_a_step_that_came_back_and_succeeded_stays_so_when_it_is_repeated(self, stage: Stage) -> None:
+        """Given a step that was given up, came back and succeeded, when its job is repeated for itself, then the step
+        has still succeeded, with the job that did."""
+        flow = stage.recruiter.flow("f")
+        a = add(flow, "a")
+        b = add(flow, "b", after=a)
+        handle = flow.start()
+        stage.run(a.id, fails=[a.id])
+        stage.settle_down()
+        again = stage.recruiter.recover(a.id)
+        assert [(step.job, step.state) for step in handle.steps()] == [(again.id, "blocked"), (b.id, "failed")]
+        stage.settle_down()
+        stage.run(again.id)
+        stage.settle_down()
+        (back,) = stage.ready()
+        stage.run(back)
+        stage.settle_down()
+
+        stage.recruiter.recover(back)
+        stage.recruiter.recover(again.id)
+
+        steps = [(again.id, "succeeded"), (back, "succeeded")]
+        assert [(step.job, step.state) for step in handle.steps()] == steps
+        assert handle.job(b).id == back
+        stage.run(*stage.ready(), fails=stage.ready())
+        stage.settle_down()
+        assert [(step.job, step.state) for step in handle.steps()] == steps
+        assert handle.report().counts == {"succeeded": 2}
+        assert handle.report().state is FlowState.SUCCEEDED
 
     def test_in_the_callers_transaction(self, stage: Stage, target: str) -> None:
         flow = stage.recruiter.flow("f")
@@ -465,6 +726,30 @@ class TestRecovering:
         stage.run(*stage.ready())
         stage.settle_down()
         assert handle.report().state is FlowState.SUCCEEDED
+
+    def test_lost_steps_are_retried_only_when_somebody_asks_for_it(self, stage: Stage) -> None:
+        """Given a flow with a step that failed and one that was lost, when it is retried, then the lost one does not
+        run again; until it is asked for."""
+        flow = stage.recruiter.flow("f")
+        failed, lost = add(flow, "failed"), add(flow, "lost")
+        add(flow, "last", after=[failed, lost])
+        handle = flow.start()
+        stage.run(failed.id, fails=[failed.id])
+        stage.run(lost.id, fails=[lost.id], why=Why.LOST)
+        stage.settle_down()
+
+        assert handle.retry() == 1
+        stage.settle_down()
+        stage.run(*stage.ready())
+        stage.settle_down()
+        assert handle.report().counts == {"succeeded": 1, "failed": 1, "lost": 1}
+        assert handle.retry() == 0
+
+        assert handle.retry(lost=True) == 1
+        for _ in range(2):
+            stage.settle_down()
+            stage.run(*stage.ready())
+        assert handle.report().counts == {"succeeded": 3}
 
 
 class TestAdding:
@@ -531,14 +816,75 @@ class TestControl:
         report = handle.report()
         assert (report.state, report.note) == (FlowState.CANCELLED, "cancelled by ada: enough")
 
-    def test_what_is_added_to_a_cancelled_flow_is_cancelled(self, stage: Stage) -> None:
-        _, handle = self.flow_of(stage)
-        handle.cancel()
+    def test_nothing_is_added_to_a_cancelled_flow(self, stage: Stage) -> None:
+        (a, _, _), handle = self.flow_of(stage)
+        handle.cancel(by="ada")
 
-        late = add(handle, "late")
+        for _ in range(2):  # while it is being cancelled, and after that
+            with pytest.raises(InvalidFlow, match=r"flow 'f' \(.*\) was cancelled by ada; retry it before"):
+                add(handle, "late")
+            stage.settle_down()
+
+        assert handle.report().counts == {"cancelled": 3}
+        stage.recruiter.recover(a)
+        add(handle, "late")
+        assert handle.report().total == 4
+
+    def test_what_was_added_while_somebody_cancelled_is_cancelled(
+        self, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Given a flow that is cancelled after the step's flow was read and before the step is stored."""
+        _, handle = self.flow_of(stage)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(FlowHandle, "_check_known", lambda *_: handle.cancel())
+            late = add(handle, "late")
         stage.settle_down()
 
         assert stage.why(late.id) == "cancelled"
+
+    def test_a_flow_that_has_ended_cannot_be_cancelled(self, stage: Stage) -> None:
+        _, handle = self.flow_of(stage)
+        handle.cancel(by="ada", reason="enough")
+        stage.settle_down()
+
+        with pytest.raises(InvalidFlow, match=r"has ended already \(cancelled\); nothing to cancel"):
+            handle.cancel(by="root")
+        assert handle.report().note == "cancelled by ada: enough"
+
+        handle.retry()
+        assert handle.cancel(by="root") == 3
+
+    def test_a_flow_that_failed_was_recovered_and_cancelled_is_cancelled(self, stage: Stage) -> None:
+        """Also if the leader has not looked in between: then the flow still has its former end."""
+        (a, b, _), handle = self.flow_of(stage)
+        stage.run(a, b, fails=[a])
+        stage.settle_down()
+        assert handle.report().state is FlowState.FAILED
+        stage.recruiter.recover(a)
+
+        handle.cancel()
+        stage.settle_down()
+
+        assert handle.report().state is FlowState.CANCELLED
+
+    def test_a_flow_that_is_being_cancelled_is_retried_when_it_has_ended(self, stage: Stage) -> None:
+        """Given a cancelled flow with a step that still runs, when it is retried, then that is refused, and the flow
+        ends as cancelled."""
+        (a, _, _), handle = self.flow_of(stage)
+        stage.give(a)
+        handle.cancel()
+
+        with pytest.raises(InvalidFlow, match="is being cancelled, and some of its steps have not ended yet"):
+            handle.retry()
+        stage.settle_down()
+        with pytest.raises(InvalidFlow, match="is being cancelled"):
+            handle.retry()
+        stage.settle(a, fails=[a], why=Why.CANCELLED)
+        stage.settle_down()
+
+        assert handle.report().state is FlowState.CANCELLED
+        assert handle.retry() == 3
 
     def test_a_cancelled_flow_can_be_retried(self, stage: Stage) -> None:
         _, handle = self.flow_of(stage)

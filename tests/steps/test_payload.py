@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recruiter import JobFailed, PayloadSealed, Recruiter, RetryManyTimes, SettingsError, current_job
+from recruiter import InvalidFlow, JobFailed, PayloadSealed, Recruiter, RetryManyTimes, SettingsError, current_job
 from recruiter.crypto import AesGcm, Zlib
 from recruiter.store.database import Store
 from recruiter.testing import Sandbox
@@ -251,3 +251,87 @@ class TestOthers:
             stored = store.scheduled.document(job.id)
             assert stored is not None
             assert stored["args"] == {"order": 7, "card": SECRET}
+
+
+class TestFlows:
+    """Results are sealed where they are stored, and opened in the step that takes them."""
+
+    @pytest.fixture(params=["encrypted", "compressed"])
+    def recruiter(self, request: pytest.FixtureRequest, target: str, store: Store) -> Any:
+        del store
+        codec = AesGcm({"new": NEW}, "new") if request.param == "encrypted" else Zlib()
+        with Recruiter(target, codec=codec) as recruiter:
+            yield recruiter
+
+    def test_a_step_takes_results_of_others(self, recruiter: Recruiter, store: Store) -> None:
+        @recruiter.task
+        def card(number: str) -> str:
+            return number
+
+        @recruiter.task
+        def all_of(cards: list[str], first: str) -> str:
+            return f"{cards} {first}"
+
+        flow = recruiter.flow("f")
+        first = flow.add(card, SECRET)
+        second = flow.add(card, first.result)
+        whole = flow.add(all_of, [first.result, second.result], first.result)
+        flow.on_success(card, f"all is well with {SECRET}")
+        handle = flow.start()
+        assert handle.report().counts == {"blocked": 2, "waiting": 1}
+
+        reports = recruiter.flush_jobs_synchronously()
+
+        assert [report.error for report in reports] == [None] * 4
+        assert handle.job(whole).result(timeout=5) == f"{[SECRET, SECRET]} {SECRET}"
+        assert reports[-1].result == f"all is well with {SECRET}"
+        assert "4111" not in everything_stored(store)
+
+    def test_a_step_that_takes_the_result_of_a_failed_one_never_runs(self, recruiter: Recruiter) -> None:
+        ran: list[str] = []
+
+        @recruiter.task
+        def fails() -> str:
+            raise ValueError("no")
+
+        @recruiter.task
+        def takes(card: str | None) -> None:
+            ran.append(str(card))
+
+        flow = recruiter.flow("f")
+        failed = flow.add(fails)
+        flow.add(takes, failed.result)
+        flow.add(takes, failed.result, after_any=failed)
+        flow.on_failure(takes, "on failure")
+        handle = flow.start()
+        recruiter.flush_jobs_synchronously()
+
+        assert ran == ["None", "on failure"]
+        assert handle.report().counts == {"failed": 2, "succeeded": 1}
+
+    def test_a_step_at_the_end_of_the_flow_takes_no_results(self, recruiter: Recruiter) -> None:
+        @recruiter.task
+        def card(number: str) -> str:
+            return number
+
+        flow = recruiter.flow("f")
+        step = flow.add(card, SECRET)
+
+        with pytest.raises(InvalidFlow, match="cannot take results"):
+            flow.on_success(card, step.result)
+
+    def test_a_running_step_adds_one_that_takes_a_result(self, recruiter: Recruiter) -> None:
+        @recruiter.task
+        def card(number: str) -> str:
+            return number
+
+        @recruiter.task
+        def adds() -> None:
+            flow = current_job.flow
+            flow.add(card, flow.add(card, SECRET).result)
+
+        flow = recruiter.flow("f")
+        flow.add(adds)
+        flow.start()
+
+        assert [report.result for report in recruiter.flush_jobs_synchronously()] == [None, SECRET, SECRET]

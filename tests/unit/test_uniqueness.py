@@ -91,3 +91,9 @@ class TestThrottle:
 def test_what_cannot_be_is_refused(make: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         make()
+
+
+def test_what_until_may_be_is_said() -> None:
+    allowed = r'unique until "started", "ended" or for a duration .* not .finished.'
+    with pytest.raises(InvalidDuration, match=allowed):
+        Uniqueness.until("finished")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recruiter import FlowHandle, Recruiter
+from recruiter.domain.state import Why
 from recruiter.web.flows import FOLDED, MOST, FlowStepRow, drawn
 from tests.flows import Stage
 from tests.web.conftest import Consoles
@@ -95,3 +96,20 @@ def test_actions(console: Consoles, handle: FlowHandle) -> None:
     assert "paused" in does("pause-flow")
     assert does("resume-flow") == "The flow goes on."
     assert does("cancel-flow") == "1 step being cancelled."
+    refused = client.post("/api/actions", json={"verb": "retry-flow", "name": str(handle.id)})
+    assert (refused.status_code, "is being cancelled" in refused.text) == (400, True), refused.text
+
+
+def test_lost_steps_are_not_retried(console: Consoles, recruiter: Recruiter) -> None:
+    stage = Stage(recruiter)
+    recruiter.task(name="pay")(lambda: None)
+    flow = recruiter.flow("f")
+    lost = flow.add("pay")
+    handle = flow.start()
+    stage.run(lost.id, fails=[lost.id], why=Why.LOST)
+    stage.settle_down()
+
+    answer = console(actions=True).post("/api/actions", json={"verb": "retry-flow", "name": str(handle.id)}).json()
+
+    assert answer["text"].startswith("0 steps recovered. Lost steps may have done their work and stay as they are: 1.")
+    assert handle.report().counts == {"lost": 1}

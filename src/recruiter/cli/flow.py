@@ -10,7 +10,7 @@ from cyclopts import App
 from rich.text import Text
 
 from recruiter.cli import options as given
-from recruiter.cli.options import Yes, recruiter_on
+from recruiter.cli.options import Flag, Yes, recruiter_on
 from recruiter.cli.output import Column, Output, as_text, ask, console, say, say_json, show, write
 from recruiter.domain.flow.graph import Branch, branches
 from recruiter.domain.job import JobId
@@ -45,7 +45,7 @@ def list_(
     Parameters
     ----------
     limit
-        How many flows to list.
+        How many flows to list; 0 for all.
     owner
         Only flows of this owner.
     running
@@ -85,7 +85,7 @@ def cancel(
             say("Nothing was cancelled.")
             return 1
         cancelled = flow.cancel(by=who.author, reason=who.reason)
-        say(f"{_steps(cancelled)} cancelled. Run them after all with: recruiter flow retry {id}")
+        say(f"{_steps(cancelled)} being cancelled. Run them after all, when they have ended: recruiter flow retry {id}")
         return 0
 
 
@@ -112,11 +112,27 @@ def resume(id: str, /, *, common: given.TargetOptions = given.TargetOptions()) -
 
 
 @app.command
-def retry(id: str, /, *, common: given.TargetOptions = given.TargetOptions()) -> None:
-    """Recovers the steps of a flow that have failed or were cancelled; the flow goes on where it stopped."""
+def retry(
+    id: str,
+    /,
+    *,
+    lost: Flag = False,
+    common: given.TargetOptions = given.TargetOptions(),
+) -> None:
+    """Recovers the steps of a flow that have failed or were cancelled; the flow goes on where it stopped.
+
+    Parameters
+    ----------
+    lost
+        Recover lost steps too: at-most-once jobs that may have done their work.
+    """
     with recruiter_on(common) as recruiter:
-        recovered = recruiter.flows.find(id).retry()
+        flow = recruiter.flows.find(id)
+        left = 0 if lost else flow.report().counts.get("lost", 0)
+        recovered = flow.retry(lost=lost)
         say(f"{_steps(recovered)} recovered")
+        if left:
+            say(f"Lost steps may have done their work and stay as they are: {left}. Recover them with --lost")
 
 
 def _steps(count: int) -> str:

@@ -25,10 +25,11 @@ app = App(name="group", help="List groups of jobs, pause and resume them, share 
 
 @app.command(name="list")
 def list_(*, common: given.TargetOptions = given.TargetOptions(), output: Output = "table") -> None:
-    """Lists groups that have jobs or are paused, with the number of jobs and of workers that serve them."""
+    """Lists groups that have jobs, are paused or are shared, with the number of jobs and of workers that serve them."""
     with recruiter_on(common) as recruiter:
         rules, workers = recruiter.controls.rules(), recruiter.store.roster.read()
-        jobs: dict[str, int] = {name.removeprefix("group:"): 0 for name in rules.paused if name.startswith("group:")}
+        paused = (name.removeprefix("group:") for name in rules.paused if name.startswith("group:"))
+        jobs: dict[str, int] = dict.fromkeys((*paused, *rules.fair), 0)
         for (group, _), pile in recruiter.store.queues.waiting(recruiter.clock.now()).of.items():
             jobs[group] = jobs.get(group, 0) + pile.due + pile.postponed
         rows = []
@@ -36,7 +37,7 @@ def list_(*, common: given.TargetOptions = given.TargetOptions(), output: Output
             pause = rules.pauses(group)
             serving = sum(1 for worker in workers if worker.groups is None or group in worker.groups)
             told = f"paused by {remark(pause.by, pause.reason)}" if pause else "active"
-            told += f", shared by {rules.fair[group].by}" if group in rules.fair else ""
+            told += f", shared by {rules.fair[group]}" if group in rules.fair else ""
             rows.append({"group": group, "jobs": count, "workers": serving, "state": told})
         show(rows, _COLUMNS, output, empty="No group has jobs.")
 
@@ -88,7 +89,7 @@ def fair(
     group: str,
     /,
     *,
-    by: Literal["owner", "key"] = "owner",
+    by: Literal["owner", "key"] | None = None,
     weight: Annotated[list[str] | None, Parameter(negative=())] = None,
     off: Flag = False,
     common: given.TargetOptions = given.TargetOptions(),
@@ -98,20 +99,23 @@ def fair(
     Parameters
     ----------
     by
-        Whether a tenant is an owner or a key.
+        Whether a tenant is an owner (default) or a key.
     weight
         TENANT=NUMBER: a tenant that gets more turns than others, which have 1; may be given several times.
     off
         Stop sharing: its jobs run by priority and time again.
     """
+    if off and (by is not None or weight):
+        raise SettingsError("--off stops sharing the group; give it without --by and --weight")
     with recruiter_on(common) as recruiter:
         if off:
             was = recruiter.controls.unshare_group(group)
             say(f"group {group} is not shared any more" if was else f"group {group} was not shared")
             return
         with noting_new_names(recruiter, "group", group):
-            recruiter.controls.share_group(group, by, weights=_weights(weight or []), set_by=getpass.getuser())
-            say(f"the jobs of group {group} take turns by {by}. Undo it with: recruiter group fair {group} --off")
+            tenant = by or "owner"
+            recruiter.controls.share_group(group, tenant, weights=_weights(weight or []), set_by=getpass.getuser())
+            say(f"the jobs of group {group} take turns by {tenant}. Undo it with: recruiter group fair {group} --off")
 
 
 def _weights(given: list[str]) -> dict[str, float]:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from recruiter.app import Recruiter
+from recruiter.application import load_application
 from recruiter.cli import options as given
 from recruiter.cli.bulk import Action, OnDone, act, looking
 from recruiter.cli.options import FilterOptions, Flag, Yes, recruiter_on
@@ -172,7 +173,8 @@ def signal(
     name: str,
     *,
     data: str | None = None,
-    common: given.TargetOptions = given.TargetOptions(),
+    clear: Flag = False,
+    common: given.ApplicationOptions = given.ApplicationOptions(),
 ) -> None:
     """Sends a signal to a job that waits for it, or will (current_job.wait_for).
 
@@ -183,15 +185,29 @@ def signal(
     name
         The name of the signal, such as approved.
     data
-        What wait_for returns, as JSON: '{"by": "ada"}'.
+        What wait_for returns, as JSON: '{"by": "ada"}'. It is sealed by the codec of the application, if it has one.
+    clear
+        Store the data as it is: for an application without a codec, which then need not be loaded.
     """
     try:
         value = None if data is None else json.loads(data)
     except ValueError as error:
         raise SettingsError(f"--data is not valid JSON: {error}") from None
-    with recruiter_on(common) as recruiter:
-        recruiter.signal(id, name, value)
-        say(f"job {id} was sent the signal {name!r}")
+    bootstrap = given.settings_from(common).bootstrap
+    if value is not None and bootstrap is None and not clear:
+        raise SettingsError(
+            "--data would be stored in clear, because this command does not know whether the application has a codec; "
+            "give the application with --bootstrap, or --clear if it has none"
+        )
+    if value is None or clear:
+        with recruiter_on(common) as recruiter:
+            recruiter.signal(id, name, value)
+    else:
+        with given.application_recruiter(common) as recruiter:
+            owner = load_application(bootstrap).owner_of(recruiter.find(id).task)
+            recruiter.payload = getattr(owner, "payload", recruiter.payload)
+            recruiter.signal(id, name, value)
+    say(f"job {id} was sent the signal {name!r}")
 
 
 @app.command
@@ -278,8 +294,8 @@ def _pages(
 
 def _rows(recruiter: Recruiter, jobs: list[JobSummary], now: datetime) -> list[dict[str, Any]]:
     """For people, with why the due ones wait."""
-    due = {job.id: Lane(job.group, job.task, job.needs) for job in jobs if job.state is State.WAITING}
-    due = {job.id: due[job.id] for job in jobs if job.id in due and job.scheduled_at <= now}
+    waiting = [job for job in jobs if job.state is State.WAITING and not job.blocked]
+    due = {job.id: Lane(job.group, job.task, job.needs) for job in waiting if job.scheduled_at <= now}
     reasons = waiting_reasons(recruiter.store, set(due.values()), now)
     return [row(job, now, reasons.get(due[job.id]) if job.id in due else None) for job in jobs]
 

@@ -16,6 +16,7 @@ from recruiter.cli.output import Column, as_json, as_text, console, seconds, wri
 from recruiter.domain.duration import humanize
 from recruiter.domain.job import ArchivedJob, Execution, Job
 from recruiter.domain.names import DEFAULT_METHOD
+from recruiter.domain.search.conditions import BLOCKED
 from recruiter.domain.search.pages import JobSummary
 from recruiter.domain.state import State
 from recruiter.domain.text import remark
@@ -63,6 +64,7 @@ def record(job: JobSummary) -> dict[str, Any]:
         "locked_by": job.locked_by,
         "locked_at": job.locked_at,
         "cancelling": job.cancelling,
+        "blocked": job.blocked,
     }
 
 
@@ -85,6 +87,8 @@ def full_record(job: Job) -> dict[str, Any]:
         "at_most_once": job.at_most_once,
         "retry_policy": job.retry_policy,
         "recovered_from": job.recovered_from,
+        "flow": None if job.flow is None else job.flow.flow,
+        "blocked": job.blocked,
         "created_at": job.created_at,
         "scheduled_at": job.scheduled_at,
         "attempts": job.attempts,
@@ -114,7 +118,7 @@ def row(job: JobSummary, now: datetime, waits_for: str | None = None) -> dict[st
     """At a glance, for people; `waits_for` says why a due job has not started."""
     return {
         "id": job.id,
-        "state": "cancelling" if job.cancelling else job.state.value,
+        "state": "cancelling" if job.cancelling else BLOCKED if job.blocked else job.state.value,
         "task": job.task or "(no job)",
         "group": job.group,
         "when": _when(job, now),
@@ -128,7 +132,9 @@ def row(job: JobSummary, now: datetime, waits_for: str | None = None) -> dict[st
     }
 
 
-def _when(job: JobSummary, now: datetime) -> str:
+def _when(job: JobSummary, now: datetime) -> str | None:
+    if job.blocked:
+        return None  # its time counts from its release
     if job.ended_at is not None:
         return f"{brief(now - job.ended_at)} ago"
     if job.state is State.RUNNING:
@@ -208,13 +214,15 @@ def _grid(rows: Iterator[tuple[str, Any]]) -> Table:
 
 def _facts(job: Job) -> Iterator[tuple[str, Any]]:
     cancelling = job.cancel is not None and not isinstance(job, ArchivedJob)
-    yield "state", f"{job.state.value}, being cancelled" if cancelling else job.state.value
+    state = BLOCKED if job.blocked else job.state.value
+    yield "state", f"{state}, being cancelled" if cancelling else state
     if isinstance(job, ArchivedJob):
         yield "why", job.why
         yield "reason", job.reason
     yield "held by", job.locked_by
     yield "stage", f"{job.stage or ''} {job.progress:.0%}".strip() if job.status else None
     yield "task", job.task if job.method == DEFAULT_METHOD else f"{job.task}, method {job.method}"
+    yield "flow", None if job.flow is None else f"{job.flow.flow} (recruiter flow show {job.flow.flow})"
     yield "group", job.group
     yield "priority", job.priority or None
     yield "tags", job.tags

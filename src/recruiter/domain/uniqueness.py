@@ -54,11 +54,15 @@ class Uniqueness:
     @classmethod
     def until(cls, until: Until, key: object = None) -> Uniqueness:
         """Raises InvalidJob, InvalidName, InvalidDuration."""
+        allowed = f'a job is unique until "started", "ended" or for a duration such as "1 hour", not {shown(until)}'
         if isinstance(until, bool):
-            raise InvalidJob(f'a job is unique until "started", "ended" or for a duration, not {shown(until)}')
+            raise InvalidJob(allowed)
         if until in (Manner.STARTED, Manner.ENDED):
             return cls(Manner(str(until)), _checked_key(key))
-        return cls(Manner.PERIOD, _checked_key(key), _seconds("until", until))
+        try:
+            return cls(Manner.PERIOD, _checked_key(key), _seconds("until", until))
+        except InvalidDuration as error:
+            raise InvalidDuration(f"{allowed}: {error}") from None
 
     @classmethod
     def debounce(cls, delay: DurationLike, key: object, at_most: DurationLike | None) -> Uniqueness:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from recruiter.domain.job import Job, JobId
+from recruiter.domain.flow.step import FlowStep
+from recruiter.domain.job import ArchivedJob, Job, JobId
 from recruiter.domain.search.filter import JobFilter
 from recruiter.domain.text import shown
 from recruiter.errors import InvalidJob, JobNotFound
@@ -25,7 +26,19 @@ def job_anew(store: Store, id: JobId, now: datetime, at: datetime | None) -> Job
         raise InvalidJob(
             f"document {id!r} was set aside and is not a job: {ended.reason}; correct it and insert it again"
         )
+    if ended.flow is not None and not ended.done and ended.recovered_as is not None:
+        raise _recovered_before(store, ended, ended.flow)
     return anew(ended, now, at or now)
+
+
+def _recovered_before(store: Store, ended: ArchivedJob, place: FlowStep) -> JobNotFound:
+    """A step waits or runs once: only its last job can be recovered."""
+    last = store.flow_steps.last_jobs(place.flow, [place.step]).get(place.step, {})
+    told = {None: "has not ended yet", True: "has succeeded", False: "can be recovered"}[last.get("done")]
+    return JobNotFound(
+        f"job {ended.id!r}, a step of flow {place.flow}, was recovered before; the last job of this step is "
+        f"{last.get('_id', ended.recovered_as)!r}, which {told}"
+    )
 
 
 def recover(store: Store, job: Job) -> None:

@@ -23,7 +23,7 @@ read little, write nothing, and only remove their markers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -208,7 +208,9 @@ class _Look:
         wanted = {step for place, _ in whole.values() for step in place.after}
         states = self._steps.states(self._id, wanted, session)
         ended = {each.id for each in some if each.ended}
-        writes, handled = _Writes(), 0
+        failed = [step for step, state in states.items() if state is StepState.FAILED]
+        last = self._steps.last_jobs(self._id, failed, session) if failed else {}
+        writes, handled = _Writes(last={step: job["_id"] for step, job in last.items()}), 0
         while handled < len(some) and writes.size <= _LARGEST:
             each = some[handled]
             handled += 1
@@ -242,7 +244,8 @@ class _Look:
             if what is not Verdict.FAIL:
                 writes.bring_back[id] = encode_job(anew(archived_from(document), self._now, self._now))
         elif what is Verdict.FAIL:
-            reason = "its flow is gone" if flow is None else _reason(culprits(place, states), place)
+            reason = "its flow is gone" if flow is None else _reason(culprits(place, states), place, writes.last)
+            writes.last[place.step] = id
             writes.fail(id, outcomes.not_released(document, Why.DEPENDENCY_FAILED, self._now, reason), reason)
             states[place.step] = StepState.FAILED
         elif what is Verdict.RELEASE and flow is not None and flow.paused is None:
@@ -295,6 +298,8 @@ class _Writes:
     """What was read of other steps, by the steps that it is of: most of those that are released together take the
     same."""
     size: int = 0
+    last: dict[JobId, JobId] = field(default_factory=dict)
+    """The last job of each step that has failed: people recover that one."""
 
     def fail(self, id: JobId, document: bytes, reason: str) -> None:
         self.archive[id] = document
@@ -316,9 +321,8 @@ def _made(job: Document, now: datetime) -> Document:
     return {**job, "created_at": now, "scheduled_at": now}
 
 
-def _reason(failed: Sequence[JobId], place: FlowStep) -> str:
+def _reason(failed: Sequence[JobId], place: FlowStep, last: Mapping[JobId, JobId]) -> str:
+    first = last.get(failed[0], failed[0])
     if len(failed) == 1:
-        return f"step {failed[0]} has not succeeded, and this one waited for it"
-    return (
-        f"{len(failed)} of the {len(place.after)} steps that it waited for have not succeeded, {failed[0]} among them"
-    )
+        return f"step {first} has not succeeded, and this one waited for it"
+    return f"{len(failed)} of the {len(place.after)} steps that it waited for have not succeeded, {first} among them"

@@ -20,7 +20,6 @@ from bson.codec_options import DatetimeConversion
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 
-from recruiter.domain.arguments.results import WithResults
 from recruiter.domain.checkpoints import Checkpoint
 from recruiter.domain.flow.step import FlowStep
 from recruiter.domain.job import EXECUTIONS_KEPT, ArchivedJob, Execution, Job, JobId, expiry
@@ -29,7 +28,7 @@ from recruiter.domain.moment import not_before
 from recruiter.domain.names import CANCELLED_LANE, DEFAULT_GROUP
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.progress import Progress
-from recruiter.errors import InvalidArguments, InvalidJob, JobTooLarge, UnreadableDocument, UnsupportedValue
+from recruiter.errors import InvalidJob, JobTooLarge, UnreadableDocument, UnsupportedValue
 from recruiter.store import fields as field
 from recruiter.store.fields import is_job_id
 from recruiter.store.flow_fields import flow_from
@@ -175,10 +174,6 @@ def job_document(job: Job) -> Document:
     document.update(written_fields(job))
     if job.needs:
         document.update(needs_document(job.needs))
-    if type(job.args) is WithResults and job.flow is None:
-        raise InvalidArguments(
-            f"{job.task}: the result of a step is an argument; such a job must be a step of its flow"
-        )
     return document
 
 
@@ -195,12 +190,15 @@ def flow_of(ended: bytes | Mapping[str, Any]) -> FlowStep | None:
 
 
 def step_of(ended: bytes | Mapping[str, Any]) -> tuple[ObjectId, JobId] | None:
-    """Only its flow and its step: it is asked for every step that ends."""
+    """Only its flow and its step: it is asked for every step that ends. None also of a step that waited for the end of
+    its flow: nothing waits for it."""
     try:
         flow = _flow_field(ended)
     except _UNDECODABLE:
         return None
     if not isinstance(flow, dict) or not isinstance(flow.get("id"), ObjectId) or not is_job_id(flow.get("step")):
+        return None
+    if flow.get("on") is not None:
         return None
     return flow["id"], flow["step"]
 

@@ -24,6 +24,8 @@ def flow_document(step: FlowStep) -> dict[str, Any]:
         document["takes"] = list(step.takes)
     if step.on is not None:
         document["on"] = step.on.value
+    if step.added is not None:
+        document["added"] = step.added
     if step.delay is not None:
         document["delay"] = step.delay
     return document
@@ -44,5 +46,6 @@ def flow_from(document: Mapping[str, Any]) -> FlowStep | None:
         frozenset(field.array(stored, "any", field.job_id, ())),
         tuple(field.array(stored, "takes", field.job_id, ())),
         On(on) if on is not None else None,
+        added if isinstance(added := stored.get("added"), ObjectId) else None,
         field.number(stored, "delay", None, least=0),
     )

@@ -180,6 +180,23 @@ class FlowSteps:
         return found
 
     @store_call
+    def last_jobs(
+        self, flow: ObjectId, steps: Sequence[JobId], session: ClientSession | None = None
+    ) -> dict[JobId, Document]:
+        """Of each of these steps the job that waits or runs, or else the last one that ended: its id and task, and when
+        it has ended, `done`. Those that are gone are left out."""
+        last: dict[JobId, Document] = {}
+        fields = {"flow.step": 1, "task": 1, "done": 1}
+        for start in range(0, len(steps), _AT_ONCE):
+            query = {"flow.id": flow, "flow.step": {"$in": list(steps[start : start + _AT_ONCE])}}
+            ended = {**query, "$or": [{"done": True}, {"recovered_as": None}]}
+            # First those that wait: a job that ends between the two reads is found in one of them.
+            waiting = list(self._scheduled.find(query, fields, hint=scheduled.BY_FLOW, session=session))
+            found = [*self._archived.find(ended, fields, hint=archived.BY_FLOW, session=session), *waiting]
+            last |= {document["flow"]["step"]: document for document in found}
+        return last
+
+    @store_call
     def release(self, released: Sequence[tuple[JobId, Document]], session: ClientSession | None = None) -> None:
         """Gives each of these blocked steps its new fields. Most of those that are released together get the same: one
         write for all of them."""
@@ -216,9 +233,11 @@ class FlowSteps:
         return self._scheduled.update_many(query, update, hint=scheduled.BY_FLOW).modified_count
 
     @store_call
-    def failed(self, flow: ObjectId, limit: int) -> list[JobId]:
-        """Jobs whose steps have failed by themselves, were cancelled or expired, and have not been recovered."""
-        query = {"flow.id": flow, "done": False, "recovered_as": None, "why": {"$ne": Why.DEPENDENCY_FAILED.value}}
+    def failed(self, flow: ObjectId, limit: int, *, lost: bool) -> list[JobId]:
+        """Jobs whose steps have failed by themselves, were cancelled or expired, or with `lost` were lost, and have not
+        been recovered."""
+        others = [Why.DEPENDENCY_FAILED.value, *(() if lost else (Why.LOST.value,))]
+        query = {"flow.id": flow, "done": False, "recovered_as": None, "why": {"$nin": others}}
         return [
             document["_id"] for document in self._archived.find(query, {"_id": 1}, hint=archived.BY_FLOW, limit=limit)
         ]

@@ -437,6 +437,6 @@ def not_recovered(job: Job) -> JobNotFound:
     if job.flow is None:
         return JobNotFound(f"job {job.recovered_from!r} cannot be recovered: it has just been removed")
     return JobNotFound(
-        f"job {job.recovered_from!r}, a step of flow {job.flow.flow}, cannot be recovered: it was recovered before, or "
-        "has just been removed. If its step has failed again, recover the last job of it"
+        f"job {job.recovered_from!r}, a step of flow {job.flow.flow}, cannot be recovered: it has just been "
+        "recovered, or forgotten with its flow"
     )

@@ -15,10 +15,11 @@ from typing import Any, Protocol, runtime_checkable
 
 from bson.binary import Binary
 
+from recruiter.domain.arguments.results import WithResults
 from recruiter.domain.arguments.values import TAG
 from recruiter.domain.names import check_text
 from recruiter.domain.text import shown
-from recruiter.errors import PayloadSealed, SettingsError
+from recruiter.errors import InvalidArguments, PayloadSealed, SettingsError
 from recruiter.store.codec import decode, encode
 
 SEALED, _RESULT = "sealed", "result"
@@ -50,8 +51,13 @@ class Payload:
         self._codec = codec
         self._clear: Collection[str] = _names(clear)
 
-    def seal_arguments(self, task: str, args: Mapping[str, Any] | Sequence[Any]) -> Any:
-        """The arguments as they are stored."""
+    def seal_arguments(self, task: str, args: Mapping[str, Any] | Sequence[Any], *, step: bool = False) -> Any:
+        """The arguments as they are stored. Every new job comes through here. Raises InvalidArguments if a result of a
+        step is among them, unless the job is a `step` of a flow: nobody would put the value in its place."""
+        if type(args) is WithResults and not step:
+            raise InvalidArguments(
+                f"{task}: the result of a step is an argument; such a job must be a step of its flow: flow.add(…)"
+            )
         if self._codec is None or not args:
             return args
         clear = {name: args[name] for name in self._clear if name in args} if isinstance(args, Mapping) else {}

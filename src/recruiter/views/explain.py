@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from recruiter.domain.duration import humanize
 from recruiter.domain.flow.step import StepState
-from recruiter.domain.job import ArchivedJob, Job, JobId
+from recruiter.domain.job import ArchivedJob, JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import BLOCKED_LANE, CANCELLED_LANE
 from recruiter.domain.observation import SILENT
@@ -34,7 +34,7 @@ def explain(store: Store, id: JobId, now: datetime) -> str:
         ended = store.archived.get(id)
         if ended is None:
             raise JobNotFound(f"there is no job {id!r}")
-        return _ended(ended)
+        return f"{_ended(ended)}{_since_then(store, ended)}"
     held = _holder(store, id, now)
     flag = document.get("cancel")
     if document.get("lane") == CANCELLED_LANE:
@@ -91,17 +91,14 @@ def _blocked(store: Store, document: dict[str, object], now: datetime) -> str:
     if not pending:
         todo = _leader(store, now) or "the leader releases it in a moment"
         return f"every step of flow {flow.name!r} that it waits for has ended; {todo}"
-    first = [_named(job) for job in store.scheduled.get_many(pending[:_TOLD]).values()] or [str(pending[0])]
+    last = store.flow_steps.last_jobs(place.flow, pending[:_TOLD]).values()
+    first = [f"{job.get('task')} ({job['_id']})" for job in last] or [str(pending[0])]
     more = f" and {len(pending) - len(first)} others" if len(pending) > len(first) else ""
     ended = f"{len(place.after) - len(pending)} of {len(place.after)} have ended"
     return f"waits for other steps of flow {flow.name!r} ({flow.id}): {', '.join(first)}{more}; {ended}"
 
 
 _TOLD = 3
-
-
-def _named(job: Job) -> str:
-    return f"{job.task} ({job.id})"
 
 
 def _waiting(store: Store, document: dict[str, object], now: datetime) -> str:
@@ -151,12 +148,26 @@ def _ended(ended: ArchivedJob) -> str:
             return f"was lost {at}: its process died while it ran, and it must not run twice ({how})"
         case Why.DEPENDENCY_FAILED:
             reason = ended.reason or "a step that it waits for has failed"
-            return f"was given up {at} before it started: {reason}. Recover that step to resume the flow"
+            told = f"was given up {at} before it started: {reason}"
+            if ended.recovered_as is not None or ended.flow is None:
+                return told
+            all_failed = f"recruiter flow retry {ended.flow.flow}"
+            return f"{told}. Recover that step to resume the flow, or all steps that failed: {all_failed}"
         case Why.MALFORMED:
             return f"was set aside {at}: {ended.reason or 'it cannot be a job'}"
     said_already = ended.why == Why.CRASHED_TOO_MANY_TIMES
     reason = f" ({ended.reason})" if ended.reason and not said_already else ""
     return f"failed {at}, {_no_more(ended)}{reason}: {error or 'no error was kept'}"
+
+
+def _since_then(store: Store, ended: ArchivedJob) -> str:
+    """What became of it after its end."""
+    if ended.recovered_as is None:
+        return ""
+    if ended.flow is None or ended.done:
+        return f"; it was recovered as {ended.recovered_as}"
+    last = store.flow_steps.last_jobs(ended.flow.flow, [ended.flow.step]).get(ended.flow.step)
+    return f"; it was recovered, and the last job of its step is {ended.recovered_as if last is None else last['_id']}"
 
 
 def _no_more(ended: ArchivedJob) -> str:

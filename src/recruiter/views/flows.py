@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -22,6 +22,7 @@ from recruiter.store.database import Store
 BLOCKED = "blocked"
 _SHOWN: Document = {
     **dict.fromkeys(("task", "lane", "flow.id", "flow.step", "flow.after", "flow.any", "flow.on", "done", "why"), 1),
+    **dict.fromkeys(("flow.added", "created_at"), 1),
     **dict.fromkeys(("reason", "archived_at", "recovered_as", "recovered_from", "attempts", "scheduled_at"), 1),
     **dict.fromkeys(("last_execution.started_at", "last_execution.class", "last_execution.message", "locked_at"), 1),
 }
@@ -34,10 +35,10 @@ class StepReport:
     step: JobId
     """The id of its first job; others wait for this."""
     job: JobId
-    """Its last job: another one if it was recovered."""
+    """Its last job: another one if it was recovered; of a step that has succeeded, the job that did."""
     task: str
     state: str
-    """Of its last job: `blocked`, `waiting`, `running`, `succeeded`, `failed`, `cancelled` or `lost`."""
+    """Of this job: `blocked`, `waiting`, `running`, `succeeded`, `failed`, `cancelled` or `lost`."""
     after: tuple[JobId, ...] = ()
     any: frozenset[JobId] = frozenset()
     on: On | None = None
@@ -81,13 +82,16 @@ _NOT_ENDED = (BLOCKED, State.WAITING.value, State.RUNNING.value)
 
 def flow_report(store: Store, id: ObjectId) -> FlowReport:
     """Raises FlowNotFound."""
-    return _reported(store, found(store, id), _held(store))
+    # Markers first: if there are none, the leader has looked at everything that happened before, and the flow says so.
+    marked = store.flows.with_markers([id])
+    return _reported(store, found(store, id), _held(store), marked)
 
 
 def flow_reports(store: Store, limit: int, owner: str | None = None, running: bool | None = None) -> list[FlowReport]:
     """The newest flows."""
-    held = _held(store)
-    return [_reported(store, flow, held) for flow in store.flows.latest(limit, owner, running)]
+    held, latest = _held(store), store.flows.latest(limit, owner, running)
+    marked = store.flows.with_markers([flow.id for flow in latest if flow.outcome is not None])
+    return [_reported(store, flow, held, marked) for flow in latest]
 
 
 def flow_id(id: ObjectId | str) -> ObjectId:
@@ -110,12 +114,32 @@ def found(store: Store, id: ObjectId) -> Flow:
 def step_reports(store: Store, id: ObjectId) -> list[StepReport]:
     """Every step of the flow, each once, in the order in which they were added."""
     held = _held(store)
+    rows = {row["_id"]: row for row in store.flow_steps.rows(id, _SHOWN)}  # one that has just ended may be there twice
     latest: dict[JobId, StepReport] = {}
-    for row in store.flow_steps.rows(id, _SHOWN):
+    for row in sorted(rows.values(), key=_counts_for_more):
         step = _step(row, held)
-        if step is not None and (step.step not in latest or not row.get("recovered_as")):
+        if step is not None:
             latest[step.step] = step
-    return sorted(latest.values(), key=lambda step: (step.on is not None, str(step.step)))
+    order = _order(rows.values())
+    return sorted(latest.values(), key=lambda step: (step.on is not None, order[step.step]))
+
+
+def _order(rows: Iterable[Document]) -> dict[JobId, tuple[datetime, str]]:
+    """What the steps are ordered by: the moment when each was added, and of those that were added together, an id that
+    was made then."""
+    order: dict[JobId, tuple[datetime, str]] = {}
+    for row in rows:
+        place = flow_of(row)
+        if place is not None:
+            mine = row["created_at"], str(place.added or place.step)
+            order[place.step] = min(mine, order.get(place.step, mine))
+    return order
+
+
+def _counts_for_more(row: Document) -> tuple[bool, bool, bool]:
+    """Of the jobs of a step the greatest is the step's state: one that waits or runs; else one that has succeeded,
+    whether or not it was repeated outside of the flow; else the last."""
+    return "archived_at" not in row, bool(row.get("done")), row.get("recovered_as") is None
 
 
 def _step(row: Document, held: set[JobId]) -> StepReport | None:
@@ -148,8 +172,10 @@ def _state(row: Mapping[str, Any], held: set[JobId]) -> str:
     return BLOCKED if row.get("lane") == BLOCKED_LANE else State.WAITING.value
 
 
-def _reported(store: Store, flow: Flow, held: Sequence[JobId] | set[JobId]) -> FlowReport:
+def _reported(store: Store, flow: Flow, held: set[JobId], marked: set[ObjectId]) -> FlowReport:
     lanes, whys = store.flow_steps.counts(flow.id)
+    if lanes or flow.id in marked:  # somebody has recovered or added a step, and the leader has not looked yet
+        flow = replace(flow, outcome=None, ended_at=None)
     running = store.flow_steps.count_running(flow.id, list(held)) if held and lanes else 0
     counts = {BLOCKED: lanes.pop(BLOCKED_LANE, 0), State.RUNNING.value: running}
     counts[State.WAITING.value] = max(0, sum(lanes.values()) - running)

@@ -186,7 +186,11 @@ def _cancel_flow(recruiter: Recruiter, wish: Wish, by: str) -> Outcome:
 
 
 def _retry_flow(recruiter: Recruiter, wish: Wish, _: str) -> Outcome:
-    return Outcome(f"{plural(recruiter.flows.find(wish.name).retry(), 'step')} recovered; the flow goes on.")
+    flow = recruiter.flows.find(wish.name)
+    lost, recovered = flow.report().counts.get("lost", 0), flow.retry()
+    told = f"{plural(recovered, 'step')} recovered{'; the flow goes on' if recovered else ''}."
+    left = f" Lost steps may have done their work and stay as they are: {lost}. Recover their jobs one by one."
+    return Outcome(f"{told}{left if lost else ''}")
 
 
 def _set_limit(recruiter: Recruiter, wish: Wish, by: str) -> Outcome:

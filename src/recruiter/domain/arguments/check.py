@@ -20,7 +20,7 @@ from types import SimpleNamespace
 from typing import Any, get_type_hints
 
 from recruiter.domain.arguments import results
-from recruiter.domain.arguments.results import Unfilled, WithResults, contains_results
+from recruiter.domain.arguments.results import HasResult, Unfilled, WithResults, contains_results
 from recruiter.domain.arguments.typed import Mismatch, Slot, spelled
 from recruiter.domain.arguments.values import KEYS_THAT_CHANGE, Refused
 from recruiter.errors import InvalidArguments, UnsupportedValue
@@ -210,6 +210,8 @@ class Signature:
             try:
                 return slot.store(value)
             except (Mismatch, Refused):
+                if contains_results(value, HasResult):
+                    raise Mismatch("a step of a flow is no argument; its result is: give step.result") from None
                 if not contains_results(value):
                     raise
                 return results.stored(value, slot.annotation)

@@ -34,6 +34,10 @@ class StepResult:
         return f"the result of step {self.step!r}"
 
 
+class HasResult:
+    """A step of a flow. It is no argument itself; its result is."""
+
+
 class WithResults(dict[str, Any]):
     """The stored arguments of a job that takes results of steps. It can be stored only as a step of their flow."""
 
@@ -50,15 +54,15 @@ class _UnfilledList(list[Any], Unfilled):
     pass
 
 
-def contains_results(value: Any, depth: int = 0) -> bool:
-    """Whether there is the result of a step in it, at any depth."""
-    if isinstance(value, StepResult):
+def contains_results(value: Any, kind: type = StepResult, depth: int = 0) -> bool:
+    """Whether there is the result of a step in it, at any depth; or something of another kind."""
+    if isinstance(value, kind):
         return True
     if depth > _DEEPEST:
         return False
     if isinstance(value, dict):
-        return any(contains_results(item, depth + 1) for item in value.values())
-    return isinstance(value, list | tuple) and any(contains_results(item, depth + 1) for item in value)
+        return any(contains_results(item, kind, depth + 1) for item in value.values())
+    return isinstance(value, list | tuple) and any(contains_results(item, kind, depth + 1) for item in value)
 
 
 _DEEPEST = 80

@@ -43,6 +43,8 @@ class FlowStep:
     """Those of them whose results are among its arguments."""
     on: On | None = None
     """It runs when the flow has ended, and is not counted among its steps."""
+    added: ObjectId | None = None
+    """What it is ordered by among steps that were added at the same moment, if its own id does not say it."""
     delay: float | None = None
     """Seconds between the moment when nothing holds it back any more and its time."""
 

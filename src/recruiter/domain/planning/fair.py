@@ -47,6 +47,10 @@ class FairShare:
             raise SettingsError(f"a group is shared by owner or by key, not by {shown(by)}")
         return cls(By(str(by)), {name: _weight(name, value) for name, value in (weights or {}).items()})
 
+    def __str__(self) -> str:
+        weights = ", ".join(f"{tenant}={weight:g}" for tenant, weight in sorted(self.weights.items()))
+        return f"{self.by} ({weights})" if weights else str(self.by)
+
     def weight(self, tenant: str) -> float:
         return self.weights.get(tenant, 1.0)
 
@@ -137,6 +141,6 @@ class _Turns:
 def _weight(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LARGEST_WEIGHT:
         raise SettingsError(
-            f"the weight of {name!r} is {shown(value)}; it must be a number from 0 to {LARGEST_WEIGHT:g}"
+            f"the weight of {name!r} is {shown(value)}; it must be a number above 0, up to {LARGEST_WEIGHT:g}"
         )
     return float(value)

@@ -68,6 +68,8 @@ class JobSummary:
     locked_at: datetime | None = None
     cancelling: bool = False
     """It is being cancelled, and has not ended yet."""
+    blocked: bool = False
+    """It waits for other steps of its flow, or its flow is paused."""
 
 
 class Count(NamedTuple):

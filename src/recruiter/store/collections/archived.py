@@ -152,8 +152,11 @@ class Archived:
 
     @store_call
     def set_aside(self, limit: int, since: datetime | None = None) -> Parsed[ArchivedJob]:
-        """What could not become a job, or has taken its process down too often; newest first, each with its reason."""
-        query = {**_SET_ASIDE, "archived_at": {"$gte": since}} if since is not None else _SET_ASIDE
+        """What could not become a job, or has taken its process down too often, and was not recovered; newest first,
+        each with its reason."""
+        query: Document = {**_SET_ASIDE, "recovered_as": None}
+        if since is not None:
+            query["archived_at"] = {"$gte": since}
         return _all(self._raw.find(query, hint=SET_ASIDE).sort("archived_at", -1).limit(limit))
 
     @store_call

@@ -141,6 +141,11 @@ class Flows:
             self.markers.delete_one(this_document(marker.raw))
 
     @store_call
+    def with_markers(self, flows: Sequence[ObjectId]) -> set[ObjectId]:
+        """Those of these flows where the leader has still to look."""
+        return set(self.markers.distinct("flow", {"flow": {"$in": list(flows)}})) if flows else set()
+
+    @store_call
     def count_markers(self) -> int:
         return self.markers.estimated_document_count()
 

@@ -17,6 +17,7 @@ from bson.datetime_ms import DatetimeMS
 from bson.errors import BSONError
 
 from recruiter.domain.job import JobId
+from recruiter.domain.names import BLOCKED_LANE
 from recruiter.domain.planning.needs import NOTHING, Needs
 from recruiter.domain.search.filter import JobFilter
 from recruiter.domain.search.pages import JobSummary
@@ -71,6 +72,7 @@ def summary_from(document: Mapping[str, Any], hold: Hold | None = None) -> JobSu
         locked_by=hold.worker if hold else None,
         locked_at=locked_at(document, hold),
         cancelling=ended is None and isinstance(document.get("cancel"), dict),
+        blocked=ended is None and hold is None and document.get("lane") == BLOCKED_LANE,
     )
 
 
