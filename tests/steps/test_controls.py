@@ -343,7 +343,7 @@ class TestExplain:
     def test_postponed_because_it_asked_for_it(self, fleet: Fleet) -> None:
         (job,) = insert(fleet.store, a_job(scheduled_at=NOW + timedelta(minutes=5)))
         fleet.store.scheduled.collection.update_one({"_id": job}, {"$set": {"snoozed": "no file yet"}})
-        assert fleet.why(job).endswith("because the job raised RetryLater: no file yet")
+        assert fleet.why(job).endswith("in 5m: no file yet")
 
     def test_nobody_leads(self, fleet: Fleet) -> None:
         (job,) = fleet.jobs(1)
