@@ -278,6 +278,16 @@ class TestJobs:
         ward.store.roster.assign({"w1": [held]}, 1)
         ward.finds(OK, "5 jobs wait or run, and nothing blocks them")
 
+    def test_that_wait_while_a_suspect_runs_alone(self, ward: Ward) -> None:
+        ward.worker(slots=3)
+        (suspect,) = ward.jobs(1, suspect=True)
+        ward.store.roster.assign({"w1": [suspect]}, 1, {"w1": [(suspect, "generic/add///alone")]})
+        ward.jobs(2)
+        ward.finds(
+            NOTE, "2 jobs of task add", f"{suspect!r}, which may have killed its worker", "runs alone on", "job cancel"
+        )
+        ward.says_nothing_of("nothing blocks them")
+
     def test_of_a_paused_group(self, ward: Ward) -> None:
         ward.jobs(3, group="mail")
         ward.store.limits.pause("group:mail", Pause(ward.now, "ada", "the mail server is down"))

@@ -179,8 +179,8 @@ def _ended_while_loading(code: int | None) -> str:
         )
     if code == _UNKNOWN_END:
         return (
-            "the process that loads the application ended, and nobody knows how: its fork server was killed (memory may "
-            f"have run out: start again), or the application ended the process with code {code}"
+            "the process that loads the application ended, and nobody knows how: its fork server was killed (memory "
+            f"may have run out: start again), or the application ended the process with code {code}"
         )
     return f"the application cannot be loaded: it ended the process that loaded it, with code {code}"
 
