@@ -182,7 +182,8 @@ class TestLeader:
         ward.finds(OK, "leads", "1 stands by")
         ward.process("recruiter", "here", 8)
         ward.process("recruiter", "killed", 1)
-        ward.store.processes.collection.update_one({"_id": "killed:1"}, {"$set": {"seen_at": ward.now - MINUTE}})
+        killed = {"$set": {"seen_at": ward.now - timedelta(seconds=10)}}  # it shows life every 5 seconds
+        ward.store.processes.collection.update_one({"_id": "killed:1"}, killed)
         ward.finds(OK, "leads", "2 stand by")
 
     def test_terms_follow_each_other_too_quickly(self, ward: Ward) -> None:

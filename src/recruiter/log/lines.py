@@ -228,7 +228,7 @@ SENTENCES: dict[str, tuple[int, str]] = {
     "job.ended_by_force": (logging.WARNING, "the process of job {job} was ended: {error}"),
     "job.snoozed": (logging.INFO, "job {job} runs again {next:@%H:%M:%S}: {reason}"),
     "job.noted": (logging.WARNING, "job {job}: {note}; its outcome stays as it was"),
-    "job.interrupted": (logging.WARNING, "job {job} interrupted and handed back: {why}"),
+    "job.interrupted": (logging.WARNING, "job {job} was interrupted: {why}"),
     "job.misplaced": (logging.WARNING, "job {job} has a task that this worker does not know; it was handed back"),
     "job.reduced": (logging.ERROR, "the outcome of job {job} could not be stored as it was: {error}"),
     "job.superseded": (
