@@ -123,7 +123,7 @@ def row(job: JobSummary, now: datetime, waits_for: str | None = None) -> dict[st
         "what": _what(job, waits_for),
         "attempts": job.attempts or None,
         "took": _took(job, now),
-        "time": job.ended_at or job.locked_at or job.scheduled_at,
+        "time": job.ended_at or job.locked_at or (None if job.scheduled_at == UNTIL_SIGNAL else job.scheduled_at),
         "owner": job.owner,
         "tags": job.tags,
         "worker": job.worker,
