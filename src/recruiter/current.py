@@ -20,7 +20,9 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
+from inspect import isawaitable, iscoroutinefunction
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, overload
 
 from recruiter.async_face import in_a_thread, in_its_own_thread
 from recruiter.attempt import Attempt as Attempt  # steps/execute.py and child/main.py take these three from here
@@ -183,20 +185,38 @@ class CurrentJob:
         checkpoints = self._checkpoints(name)
         returns, kept = _returns(function), checkpoints.find(name)
         if kept is None:
+            if iscoroutinefunction(function):
+                raise _must_be_awaited(name)
             checkpoints.begin()
-            kept = checkpoints.keep(name, function(*args, **kwargs), returns)
+            done = function(*args, **kwargs)
+            if isinstance(done, CoroutineType):
+                done.close()
+                raise _must_be_awaited(name)
+            kept = checkpoints.keep(name, done, returns)
         value: R = checkpoints.result(kept, returns)
         return value
 
-    async def aonce(self, name: str, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Like `once`, for an `async def`: `await current_job.aonce("charge", charge_card, order)`."""
+    @overload
+    async def aonce(
+        self, name: str, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
+
+    @overload
+    async def aonce(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    async def aonce(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Like `once`, in an `async def`: `await current_job.aonce("charge", charge_card, order)`. The function is an
+        `async def`, which is awaited, or a plain one, which is called in a thread and does not block the event loop."""
         checkpoints = self._checkpoints(name)
         returns, kept = _returns(function), checkpoints.find(name)
         if kept is None:
             await in_a_thread(checkpoints.begin)
-            kept = await in_a_thread(checkpoints.keep, name, await function(*args, **kwargs), returns)
-        value: R = checkpoints.result(kept, returns)
-        return value
+            called = function if iscoroutinefunction(function) else partial(in_its_own_thread, function)
+            done = await called(*args, **kwargs)
+            if isawaitable(done):
+                done = await done
+            kept = await in_a_thread(checkpoints.keep, name, done, returns)
+        return checkpoints.result(kept, returns)
 
     def sleep(self, duration: DurationLike) -> None:
         """Lets so much time pass without occupying a slot: the job leaves its worker, and is run again, from its
@@ -258,7 +278,10 @@ class CurrentJob:
         if name is not None:
             check_checkpoint("the name of a checkpoint or a signal", name)
         attempt = self._attempt
-        return attempt.runner.checkpoints(attempt)
+        checkpoints = attempt.runner.checkpoints(attempt)
+        if attempt.run is not None:
+            checkpoints.check()
+        return checkpoints
 
     # -- its own transaction -------------------------------------------------------------------------------------
 
@@ -398,6 +421,13 @@ def _returns(function: Callable[..., Any]) -> Any:
         return Signature.of(function).returns
     except (InvalidArguments, TypeError, ValueError):  # some that are written in C say nothing
         return Any
+
+
+def _must_be_awaited(name: str) -> InvalidArguments:
+    return InvalidArguments(
+        f"once({name!r}, …) was given a function that must be awaited; nothing was done. Write "
+        f"`await current_job.aonce({name!r}, …)` in an `async def`"
+    )
 
 
 def _heard(attempt: Attempt, on_line: OnLine | None, line: str) -> None:

@@ -48,6 +48,7 @@ RecruiterError
 ├── PayloadSealed                  arguments or a result that this process cannot open
 ├── SignalTimeout                  a job waited for a signal; the time is over
 ├── JobPauses                      raised inside a job that sleeps, or waits for a signal (a BaseException)
+├── TransactionFailed              a job's own transaction that can never be committed
 ├── TransactionRepeats             raised inside a job whose own transaction must run again (a BaseException)
 ├── JobCancelled                   raised inside a job that somebody has cancelled (a BaseException)
 └── Superseded                     this process lost its place: its worker was retired or its term is over
@@ -235,11 +236,18 @@ class JobEnded(RecruiterError):
     that changes nothing."""
 
 
+class TransactionFailed(RecruiterError):
+    """The job's own transaction (`current_job.transaction`) could not be committed, and would not be if it ran again:
+    its block caught the error of an operation, took longer than MongoDB allows, or got a client that does not find its
+    MongoDB. Nothing was written, and the attempt has failed."""
+
+
 class TransactionRepeats(BaseException):
     """The job's own transaction met another one, or MongoDB changed its primary: nothing was written, and the job runs
-    again from its beginning, with no attempt counted.
+    again from its beginning, with no attempt counted. If it happens without end, the attempt fails with it.
 
-    Not an Exception: code that catches everything must not go on as if the transaction had been committed.
+    Not an Exception: code that catches everything must not go on as if the transaction had been committed. A job that
+    catches even this, and ends, is run again all the same.
     """
 
 

@@ -14,7 +14,7 @@ from recruiter.domain.arguments.typed import decode_result
 from recruiter.domain.duration import DurationLike, to_seconds
 from recruiter.domain.job import ArchivedJob, JobId
 from recruiter.domain.search.conditions import ids_written
-from recruiter.errors import JobFailed, JobNotFound, ResultTimeout, StoreError, StoreUnreachable
+from recruiter.errors import JobFailed, JobNotFound, PayloadSealed, ResultTimeout, StoreError, StoreUnreachable
 from recruiter.service_thread import ServiceThread
 from recruiter.store.collections.archived import Archived
 from recruiter.store.collections.scheduled import Scheduled
@@ -203,8 +203,8 @@ class JobHandle(Generic[R]):
             self._results.dismiss(self.id, future)
 
     def result(self, timeout: DurationLike | None = None) -> R:
-        """What the job returned. Raises JobFailed when it ended without a result, ResultTimeout when it has not ended
-        within this time, and JobNotFound when there is no such job."""
+        """What the job returned; None if its result was too large to be kept. Raises JobFailed when it ended without a
+        result, ResultTimeout when it has not ended within this time, and JobNotFound when there is no such job."""
         return self._result_of(self.wait(timeout))
 
     async def aresult(self, timeout: DurationLike | None = None) -> R:
@@ -216,7 +216,13 @@ class JobHandle(Generic[R]):
             last = ended.last_execution
             told = f": {last.exception}: {last.message}" if last is not None and last.exception else ""
             raise JobFailed(f"job {self.id!r} of task {ended.task!r} ended with {ended.why!r}{told}")
-        value: R = decode_result(self._results.payload.open(ended.task, ended.result), self._returns)
+        if ended.result is None:  # it returned none, set none in its own transaction, or one that was too large
+            return None  # type: ignore[return-value]
+        try:
+            opened = self._results.payload.open(ended.task, ended.result)
+        except PayloadSealed as error:
+            raise PayloadSealed(f"the result of job {self.id!r} cannot be read: {error}") from error
+        value: R = decode_result(opened, self._returns)
         return value
 
     def _too_late(self, seconds: float | None) -> ResultTimeout:

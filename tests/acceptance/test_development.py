@@ -82,6 +82,20 @@ def test_a_changed_file_is_reloaded_and_what_runs_finishes(
     assert process.wait() == 0
 
 
+def test_a_second_one_in_the_folder_says_whose_mongodb_it_uses(start: Starter, tmp_path: Path) -> None:
+    """Given `recruiter dev` with its private MongoDB, when another one is started in its folder."""
+    folder = ("--folder", str(tmp_path / "mongodb"), "--no-web")
+    first = start("dev", *folder)
+    first.says("ready, for 2 jobs at once")
+    assert "another process" not in first.log
+
+    second = start("dev", *folder)
+
+    second.says("another process has started this MongoDB, and ends it")
+    second.stop()
+    first.stop()
+
+
 def test_a_second_ctrl_c_ends_everything_at_once(
     start: Starter, recruiter: Recruiter, target: str, tmp_path: Path
 ) -> None:

@@ -562,3 +562,44 @@ class TestSignal:
         assert (code, str(nobody) in said) == (1, True), said
         assert self.run_all() == []  # nothing has come
         del command
+
+
+class TestPutOff:
+    """Jobs that sleep, wait for a signal, or were put off by their own transaction."""
+
+    def test_one_that_waits_for_a_signal_has_no_date(self, recruiter: Recruiter, target: str) -> None:
+        @recruiter.task(name="approved_listed")
+        def approved() -> None:
+            current_job.wait_for("approved")
+
+        job = approved.enqueue()
+        recruiter.run(approved)
+
+        _, listed = here(target, "job", "list")
+        assert "until its signal" in listed
+        _, shown = here(target, "job", "show", str(job.id))
+        assert "waits for the signal 'approved'" in shown
+        assert "9999" not in listed + shown
+
+    def test_one_that_sleeps_says_so(self, recruiter: Recruiter, target: str) -> None:
+        @recruiter.task(name="sleeps_listed")
+        def sleeps() -> None:
+            current_job.sleep("3 days")
+
+        job = sleeps.enqueue()
+        recruiter.run(sleeps)
+
+        told = recruiter.explain(job.id)
+        assert told.endswith(": it sleeps for 3d")
+        assert "RetryLater" not in told
+        assert "1 times it asked to be run later" in here(target, "job", "show", str(job.id))[1]
+
+    def test_one_whose_transaction_met_another_says_so(self, store: Store, target: str) -> None:
+        (id,) = insert(store, a_job())
+        put_off = {"snoozes": 3, "conflicts": 2, "snoozed": "its transaction met another one"}
+        store.scheduled.collection.update_one({"_id": id}, {"$set": put_off})
+
+        _, shown = here(target, "job", "show", str(id))
+
+        assert "1 times it asked to be run later" in shown
+        assert "2 times its transaction met another one for too long" in shown

@@ -296,3 +296,16 @@ def test_a_loader_that_was_killed_is_not_the_applications_fault(start: Starter, 
     assert worker.wait() != 0
     assert "the process that loads the application was killed by SIGKILL" in worker.log
     assert "cannot be loaded" not in worker.log
+
+
+def test_a_fork_server_that_was_killed_is_not_the_applications_fault(start: Starter, tmp_path: Path) -> None:
+    """Given a fork server that is killed while the worker starts, by itself here."""
+    bootstrap = tmp_path / "killed.py"
+    bootstrap.write_text("import os\nos.kill(os.getpid(), 9)\n")
+
+    worker = start("start", "worker", "--bootstrap", str(bootstrap))
+
+    assert worker.wait() != 0
+    assert "the fork server, the process that starts the children of this worker, was killed" in worker.log
+    assert "start the worker again" in worker.log
+    assert "malformed" not in worker.log

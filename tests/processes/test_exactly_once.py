@@ -119,6 +119,11 @@ def test_a_frozen_worker_cannot_commit_what_others_have_done(
     eventually(lambda: store.roster.held() == set())
     assert counted(store) == 1
 
+    # and the worker says what it knows: neither was MongoDB away, nor could it hand the job back
+    worker.says("this process stood still")
+    assert "MongoDB cannot be reached" not in worker.log
+    assert "handed back" not in worker.log
+
 
 def test_a_child_that_dies_after_its_commit_leaves_a_job_that_is_done(lead: Lead, start: Starter, store: Store) -> None:
     lead(**QUICKLY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,6 +14,7 @@ from pymongo import AsyncMongoClient, MongoClient
 from recruiter import Recruiter, RetryManyTimes, current_job
 from recruiter.domain.state import State
 from recruiter.errors import (
+    InvalidArguments,
     InvalidJob,
     InvalidName,
     InvalidSession,
@@ -185,6 +187,38 @@ class TestOnce:
 
         assert "before the block" in errors[0]
 
+    @pytest.mark.parametrize("call", ["sleep", "wait_for", "asleep", "await_for", "once"])
+    def test_none_of_them_inside_the_jobs_own_transaction(self, recruiter: Recruiter, target: str, call: str) -> None:
+        """Also in a run that has it behind itself: it must not depend on that."""
+
+        def pause() -> Any:
+            if call == "once":
+                return current_job.once("step", int)
+            return getattr(current_job, call)("1s" if "sleep" in call else "paid")
+
+        @recruiter.task
+        def order(before: bool) -> None:
+            if before:
+                current_job.once("step", int)
+            with current_job.transaction():
+                pause()
+
+        @recruiter.task
+        async def aorder(before: bool) -> None:
+            del before
+            connected: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(target)
+            async with connected as client, current_job.atransaction(client):
+                await pause()
+
+        task = aorder if call in ("asleep", "await_for") else order
+        job = task.enqueue(call == "once")
+        recruiter.run_all(task)
+
+        ended = job.wait(timeout=5)
+        assert not ended.done
+        assert ended.last_execution is not None
+        assert "before the block" in str(ended.last_execution.message)
+
     def test_beside_the_jobs_own_transaction(self, recruiter: Recruiter) -> None:
         @recruiter.task
         def order() -> int:
@@ -219,6 +253,68 @@ class TestOnce:
 
         assert job.result(timeout=5) == 7
         assert calls == [7]
+
+    def test_a_plain_function_in_an_async_job(self, recruiter: Recruiter) -> None:
+        """It is called in a thread, once."""
+        calls: list[tuple[int, Any]] = []
+
+        def charge(order: int) -> str:
+            calls.append((threading.get_ident(), current_job.id))
+            return f"receipt {order}"
+
+        loops: list[int] = []
+
+        @recruiter.task(retry=RetryManyTimes(2, 0))
+        async def order() -> str:
+            loops.append(threading.get_ident())
+            receipt = await current_job.aonce("charge", charge, 7)
+            if current_job.attempt < 3:
+                raise ValueError("again")
+            return receipt
+
+        job = order.enqueue()
+        recruiter.run_all(order)
+
+        assert job.result(timeout=5) == "receipt 7"
+        assert [id for _, id in calls] == [job.id]
+        assert calls[0][0] not in loops
+
+    def test_a_plain_function_that_returns_a_coroutine(self, recruiter: Recruiter) -> None:
+        async def charge(order: int) -> int:
+            return order
+
+        @recruiter.task
+        async def order() -> int:
+            return await current_job.aonce("charge", lambda: charge(7))
+
+        job = order.enqueue()
+        recruiter.run(order)
+
+        assert job.result(timeout=5) == 7
+
+    def test_a_coroutine_function_in_once_is_refused_before_it_is_called(self, recruiter: Recruiter) -> None:
+        calls: list[int] = []
+        errors: list[str] = []
+
+        async def charge(order: int) -> int:
+            calls.append(order)
+            return order
+
+        @recruiter.task
+        def order() -> None:
+            for function in (charge, lambda number: charge(number)):
+                try:
+                    current_job.once("charge", function, 7)
+                except InvalidArguments as error:
+                    errors.append(str(error))
+
+        job = order.enqueue()
+        recruiter.run(order)
+
+        assert calls == []
+        assert [error for error in errors if "await current_job.aonce" in error] == errors
+        assert len(errors) == 2
+        assert job.wait(timeout=5).checkpoints == ()
 
     def test_here_and_in_the_background(self, recruiter: Recruiter) -> None:
         """An optimistic job takes along what it has done."""

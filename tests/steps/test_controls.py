@@ -343,7 +343,18 @@ class TestExplain:
     def test_postponed_because_it_asked_for_it(self, fleet: Fleet) -> None:
         (job,) = insert(fleet.store, a_job(scheduled_at=NOW + timedelta(minutes=5)))
         fleet.store.scheduled.collection.update_one({"_id": job}, {"$set": {"snoozed": "no file yet"}})
-        assert fleet.why(job).endswith("because the job raised RetryLater: no file yet")
+        assert fleet.why(job).endswith("in 5m: no file yet")
+
+    def test_a_suspect_runs_alone(self, fleet: Fleet) -> None:
+        fleet.worker(slots=3)
+        (suspect,) = fleet.jobs(1, suspect=True)
+        fleet.round()
+        (job, other) = (*fleet.jobs(1), *fleet.jobs(1, suspect=True))
+        fleet.round()
+        assert fleet.held() == [suspect]
+        told = f"waits until job {suspect!r}, which may have killed its worker, has ended: it runs alone on worker w1"
+        assert fleet.why(job) == told
+        assert fleet.why(other).startswith("runs alone, because it may have killed its worker: it waits until")
 
     def test_nobody_leads(self, fleet: Fleet) -> None:
         (job,) = fleet.jobs(1)

@@ -183,7 +183,8 @@ class TestLeader:
         ward.finds(OK, "leads", "1 stands by")
         ward.process("recruiter", "here", 8)
         ward.process("recruiter", "killed", 1)
-        ward.store.processes.collection.update_one({"_id": "killed:1"}, {"$set": {"seen_at": ward.now - MINUTE}})
+        killed = {"$set": {"seen_at": ward.now - timedelta(seconds=10)}}  # it shows life every 5 seconds
+        ward.store.processes.collection.update_one({"_id": "killed:1"}, killed)
         ward.finds(OK, "leads", "2 stand by")
 
     def test_terms_follow_each_other_too_quickly(self, ward: Ward) -> None:
@@ -278,6 +279,16 @@ class TestJobs:
         (held, *_) = ward.jobs(5)
         ward.store.roster.assign({"w1": [held]}, 1)
         ward.finds(OK, "5 jobs wait or run, and nothing blocks them")
+
+    def test_that_wait_while_a_suspect_runs_alone(self, ward: Ward) -> None:
+        ward.worker(slots=3)
+        (suspect,) = ward.jobs(1, suspect=True)
+        ward.store.roster.assign({"w1": [suspect]}, 1, {"w1": [(suspect, "generic/add///alone")]})
+        ward.jobs(2)
+        ward.finds(
+            NOTE, "2 jobs of task add", f"{suspect!r}, which may have killed its worker", "runs alone on", "job cancel"
+        )
+        ward.says_nothing_of("nothing blocks them")
 
     def test_of_a_paused_group(self, ward: Ward) -> None:
         ward.jobs(3, group="mail")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pymongo import AsyncMongoClient, MongoClient
+from pymongo.client_session import ClientSession
 from pymongo.errors import NetworkTimeout
 
 from recruiter import JobFailed, Recruiter, RetryManyTimes, current_job
@@ -251,14 +252,14 @@ class TestRolledBack:
             with current_job.transaction() as session:
                 increment(session)
                 if len(runs) == 1:
-                    commit = session.commit_transaction
+                    commit = ClientSession.commit_transaction
 
-                    def lost() -> None:
-                        commit()
+                    def lost(session: ClientSession) -> None:
+                        commit(session)
                         monkeypatch.undo()
                         raise NetworkTimeout("no answer", {"errorLabels": ["TransientTransactionError"]})
 
-                    monkeypatch.setattr(session, "commit_transaction", lost)
+                    monkeypatch.setattr(ClientSession, "commit_transaction", lost)
 
         job = count.enqueue()
         recruiter.run(count)

@@ -154,12 +154,25 @@ class TestKeys:
             before.handle(job.id).result(timeout=5)
         before.close()
 
+    def test_a_result_that_cannot_be_opened_names_its_job_and_the_option(
+        self, recruiter: Recruiter, target: str
+    ) -> None:
+        task = recruiter.task(charge)
+        job = task.enqueue(7, SECRET)
+        recruiter.run(task)
+
+        with Recruiter(target) as other, pytest.raises(PayloadSealed) as raised:
+            other.handle(job.id).result(timeout=5)
+
+        assert repr(job.id) in str(raised.value)
+        assert "Recruiter(codec=…)" in str(raised.value)
+
     def test_a_job_that_cannot_be_opened_fails_and_says_why(self, recruiter: Recruiter, target: str) -> None:
         job = recruiter.task(charge).enqueue(7, SECRET)
         for other in (Recruiter(target), Recruiter(target, codec=Zlib())):
             task = other.task(charge)
             other.run(task)
-            with pytest.raises(JobFailed, match="has no such codec"):
+            with pytest.raises(JobFailed, match=r"has no such codec.*Recruiter\(codec=…\)"):
                 other.handle(job.id).result(timeout=5)
             job = recruiter.recover(job.id)
             other.close()

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from recruiter import Recruiter
+from recruiter import Recruiter, current_job
 from recruiter.errors import JobFailed, RecruiterError, ResultTimeout
+from recruiter.store import outcomes
 from recruiter.store.codec import decode
 from tests.samples import a_job, done, insert
 
@@ -76,3 +77,57 @@ def test_a_document_that_cannot_be_read_stops_nobody_else(recruiter: Recruiter, 
         assert other.exception() is None or isinstance(other.exception(), RecruiterError)
 
     assert recruiter.handle("good").result("5s") == "result of good"
+
+
+def test_a_result_that_was_too_large_is_none(recruiter: Recruiter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given a result that made the job too large, the job is done, and says so; it has no result."""
+    monkeypatch.setattr(outcomes, "LARGEST_JOB", 2_000)
+
+    @recruiter.task
+    def large() -> str:
+        return "x" * 3_000
+
+    job = large.enqueue()
+    recruiter.run(large)
+
+    assert job.result(timeout=5) is None
+    assert "was not kept" in str(job.wait(timeout=5).reason)
+
+
+def test_a_job_that_sets_no_result_in_its_transaction_has_none(recruiter: Recruiter) -> None:
+    @recruiter.task
+    def forgetful() -> int:
+        with current_job.transaction():
+            pass
+        return 5
+
+    job = forgetful.enqueue()
+    recruiter.run(forgetful)
+
+    assert job.result(timeout=5) is None
+
+
+def test_a_step_that_takes_a_result_that_was_not_kept_says_so(
+    recruiter: Recruiter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outcomes, "LARGEST_JOB", 4_000)
+
+    @recruiter.task
+    def large() -> str:
+        return "x" * 5_000
+
+    @recruiter.task
+    def length(text: str) -> int:
+        return len(text)
+
+    flow = recruiter.flow("sizes")
+    first = flow.add(large)
+    second = flow.add(length, first.result)
+    handle = flow.start()
+    recruiter.run_all(large)
+    recruiter.run_all(length)
+
+    last = handle.job(second).wait(timeout=5).last_execution
+    assert last is not None
+    assert f"step {first.id} gave no result" in str(last.message)
+    assert f"recruiter job show {first.id}" in str(last.message)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from bson import ObjectId
 
+from recruiter.domain.moment import UNTIL_SIGNAL
 from recruiter.events import Event
 from recruiter.log import LogOptions, configure, log_events
 from recruiter.settings import LogFormat, LogLevel
@@ -87,6 +88,16 @@ class TestText:
 
         assert "WARNING jobs of task encode in group media wait, and no worker serves them" in unserved
         assert f"ERROR   jobs of task encode in group media cannot run: each {reason}" in never
+
+    def test_when_a_job_runs_again(self, lines: Lines) -> None:
+        at = {"job": 1, "next": datetime(2026, 11, 17, 3, 15, tzinfo=UTC), "reason": "it sleeps for 3d"}
+
+        later, signal = lines(
+            Event("job.snoozed", at), Event("job.snoozed", {**at, "next": UNTIL_SIGNAL, "reason": "it waits"})
+        )
+
+        assert later.endswith("job 1 runs again at 03:15:00: it sleeps for 3d")
+        assert signal.endswith("job 1 runs again when its signal comes: it waits")
 
     def test_an_event_without_a_sentence_is_written_too(self, lines: Lines) -> None:
         (line,) = lines(Event("moon.rose", {"at": 5}))

@@ -15,7 +15,7 @@ from recruiter.domain.planning.hosts import Place, Spot
 from recruiter.domain.planning.limits import AtLimit, AtRate, FleetBusy, KeptFor, Limit, Rate
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.planning.pack import AssignedJob, Candidate, Packing, pack
-from recruiter.domain.planning.reasons import HostsBusy, NeverFits, NoWorker, SlotsBusy, WaitsAlone
+from recruiter.domain.planning.reasons import HostsBusy, JobAlone, NeverFits, NoWorker, SlotsBusy, WaitsAlone
 from tests.samples import NOW
 
 SECOND = timedelta(seconds=1)
@@ -406,6 +406,14 @@ class TestAlone:
 
         assert packing.hands == {}
         assert packing.drained == {"w"}
+        assert why(packing) == JobAlone(90, "w")
+        assert str(why(packing)) == (
+            "waits until job 90, which may have killed its worker, has ended: it runs alone on worker w"
+        )
+
+    def test_a_worker_that_is_full_anyway_is_only_full(self) -> None:
+        packing = plan(jobs(3), [place(slots=1, holds=1)], holding=[held(90, "g/t///alone")])
+
         assert why(packing) == SlotsBusy(1)
 
     def test_a_worker_is_emptied_for_it(self) -> None:

@@ -12,11 +12,13 @@ from bson import ObjectId
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recruiter import Recruiter, current_job
 from recruiter.domain.job import ArchivedJob, Execution, Job
 from recruiter.web import figures, timeline
 from recruiter.web.redaction import HIDDEN, Redaction
 from recruiter.web.timeline import Part
 from recruiter.web.views import Amount
+from tests.web.conftest import Consoles
 
 NOW = datetime(2026, 11, 17, 3, 0, tzinfo=UTC)
 VALUES = st.recursive(
@@ -163,3 +165,20 @@ ConnectionError: no answer
     def test_whatever_is_written_there_is_shown(self, text: str) -> None:
         joined = "\n".join(piece.text for piece in figures.pieces(text))
         assert joined == text.removesuffix("\n")
+
+
+def test_a_job_that_waits_for_a_signal_has_no_date(console: Consoles, recruiter: Recruiter) -> None:
+    @recruiter.task
+    def approved() -> None:
+        current_job.wait_for("approved")
+
+    job = approved.enqueue()
+    recruiter.run(approved)
+    client = console()
+
+    page, listed = client.get("job", params={"id": str(job.id)}), client.get("jobs")
+
+    for answer in (page, listed):
+        assert answer.status_code == 200
+        assert "when its signal comes" in answer.text
+        assert "9999" not in answer.text

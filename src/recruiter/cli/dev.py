@@ -106,6 +106,11 @@ def _private_server(folder: Path, file: str | None, mongod: str | None) -> Itera
     server = EmbeddedServer(folder.absolute(), port=port, binary=mongod)
     uri = Target.parse(server.start()).in_database(database).uri
     _say("private MongoDB at ", (uri, "bold"), f", data in {folder} (for development only)")
+    if not server.ours:
+        _say(
+            "another process has started this MongoDB, and ends it when it stops: for one of your own, wait for that, "
+            "or use another --folder"
+        )
     if f":{_USUAL_PORT}" not in uri:
         _say(f"port {_USUAL_PORT} is taken; in other terminals:  export RECRUITER_TARGET='{uri}'")
     try:

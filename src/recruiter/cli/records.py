@@ -15,6 +15,7 @@ from rich.text import Text
 from recruiter.cli.output import Column, as_json, as_text, console, seconds, write
 from recruiter.domain.duration import humanize
 from recruiter.domain.job import ArchivedJob, Execution, Job
+from recruiter.domain.moment import UNTIL_SIGNAL
 from recruiter.domain.names import DEFAULT_METHOD
 from recruiter.domain.search.conditions import BLOCKED
 from recruiter.domain.search.pages import JobSummary
@@ -94,6 +95,7 @@ def full_record(job: Job) -> dict[str, Any]:
         "attempts": job.attempts,
         "crashes": job.crashes,
         "snoozes": job.snoozes,
+        "conflicts": job.conflicts,
         "locked_by": job.locked_by,
         "locked_at": job.locked_at,
         "cancel": None if job.cancel is None else job.cancel._asdict(),
@@ -125,7 +127,7 @@ def row(job: JobSummary, now: datetime, waits_for: str | None = None) -> dict[st
         "what": _what(job, waits_for),
         "attempts": job.attempts or None,
         "took": _took(job, now),
-        "time": job.ended_at or job.locked_at or job.scheduled_at,
+        "time": job.ended_at or job.locked_at or (None if job.scheduled_at == UNTIL_SIGNAL else job.scheduled_at),
         "owner": job.owner,
         "tags": job.tags,
         "worker": job.worker,
@@ -139,6 +141,8 @@ def _when(job: JobSummary, now: datetime) -> str | None:
         return f"{brief(now - job.ended_at)} ago"
     if job.state is State.RUNNING:
         return f"for {brief(now - job.locked_at)}" if job.locked_at else "starting"
+    if job.scheduled_at == UNTIL_SIGNAL:
+        return "until its signal"
     if job.scheduled_at > now:
         return f"in {brief(job.scheduled_at - now)}"
     return f"late {brief(now - job.scheduled_at)}"
@@ -240,7 +244,11 @@ def _facts(job: Job) -> Iterator[tuple[str, Any]]:
 
 
 def _attempts(job: Job) -> str:
-    more = [(job.crashes, "took their process down"), (job.snoozes, "times it asked to be run later")]
+    more = [
+        (job.crashes, "took their process down"),
+        (job.snoozes - job.conflicts, "times it asked to be run later"),
+        (job.conflicts, "times its transaction met another one for too long"),
+    ]
     return ", ".join([str(job.attempts), *(f"{number} {told}" for number, told in more if number)])
 
 
@@ -269,7 +277,7 @@ def _history(job: Job) -> Iterator[tuple[str, str]]:
 def _moments(job: Job) -> Iterator[tuple[datetime, str]]:
     """Of two at the same time, the one that comes first is told first."""
     yield job.created_at, "created"
-    if isinstance(job.scheduled_at, datetime):  # beyond the year 9999 it is none
+    if isinstance(job.scheduled_at, datetime) and job.scheduled_at != UNTIL_SIGNAL:  # beyond the year 9999 it is none
         before = any(attempt.ended_at and attempt.ended_at <= job.scheduled_at for attempt in job.executions)
         yield job.scheduled_at, "due again" if before else "due"
     for number, attempt in _numbered(job):

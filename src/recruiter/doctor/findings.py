@@ -46,6 +46,8 @@ class Thresholds:
 
     silent: timedelta = timedelta(seconds=15)
     """Without a heartbeat for so long, a process is taken for dead."""
+    standing_by: timedelta = timedelta(seconds=8)
+    """A recruiter shows life every 5 seconds; one that has not for so long is not counted on."""
     clock: timedelta = timedelta(seconds=2)
     """A host's clock may be so far off the server's."""
     takeovers: int = 5

@@ -37,7 +37,7 @@ def _standing_by(store: Store, lease: Lease, thresholds: Thresholds) -> str:
         for entry in store.processes.entries()
         if entry.role == "recruiter"
         and (entry.host, entry.pid) != (lease.host, lease.pid)
-        and _ago(store.clock.now(), entry.seen_at) <= thresholds.silent
+        and _ago(store.clock.now(), entry.seen_at) <= thresholds.standing_by
     ]
     return f"{len(others)} stand by" if len(others) > 1 else "1 stands by" if others else "no other recruiter stands by"
 

@@ -84,7 +84,9 @@ class Job:
     attempts: int = 0
     crashes: int = 0
     snoozes: int = 0
-    """How often it asked to be run later; that counts as no attempt."""
+    """How often it asked to be run later, or was put off; that counts as no attempt."""
+    conflicts: int = 0
+    """How often of these it was put off because its own transaction met others for too long."""
     retry_policy: Mapping[str, Any] | None = None
     recovered_from: JobId | None = None
     """The job that this one repeats, if it was recovered."""

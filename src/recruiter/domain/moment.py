@@ -13,6 +13,8 @@ Moment = datetime | timedelta
 MomentLike = datetime | timedelta | int | float | str
 
 EARLIEST = datetime(1, 1, 1, tzinfo=UTC)
+UNTIL_SIGNAL = datetime(9999, 1, 1, tzinfo=UTC)
+"""When a job is due that waits for a signal without a timeout. For people: "when its signal comes"."""
 _EXAMPLES = "a date such as 2026-11-16T03:00Z, or how long ago, such as 2h or '30 minutes'"
 
 

@@ -109,6 +109,11 @@ class EmbeddedServer:
         return self._record is not None and self._record.running
 
     @property
+    def ours(self) -> bool:
+        """Whether we have started it: one that another process has started ends with that."""
+        return self._process is not None
+
+    @property
     def uri(self) -> str:
         """Its address, without a database."""
         return f"mongodb://{self.address}/?replicaSet={self.replica_set}"

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from string import Formatter
 from typing import Any
 
+from recruiter.domain.moment import UNTIL_SIGNAL
 from recruiter.domain.text import head, json_safe, mask, one_line, plural, printable, said_by
 from recruiter.events import Event
 from recruiter.log.context import context_of
@@ -95,8 +96,10 @@ class _Harmless(Formatter):
         return kwargs.get(key, "?")
 
     def format_field(self, value: Any, format_spec: str) -> str:
-        """`{jobs:#job}` is a number with its noun: 1 job, 2 jobs."""
+        """`{jobs:#job}` is a number with its noun: 1 job, 2 jobs. `{next:@%H:%M}` is when a job runs: at 12:30."""
         try:
+            if format_spec.startswith("@"):
+                return "when its signal comes" if value == UNTIL_SIGNAL else f"at {value:{format_spec[1:]}}"
             if format_spec.startswith("#"):
                 return one_line(plural(value, format_spec[1:]))
             return one_line(format(value, format_spec))
@@ -223,9 +226,9 @@ SENTENCES: dict[str, tuple[int, str]] = {
     "job.failure.last": (logging.ERROR, "job {job}: {task} failed for good on {worker} ({why}): {error}"),
     "job.crashed": (logging.WARNING, "job {job} crashed: {how}"),
     "job.ended_by_force": (logging.WARNING, "the process of job {job} was ended: {error}"),
-    "job.snoozed": (logging.INFO, "job {job} asked to run again at {next:%H:%M:%S}: {reason}"),
+    "job.snoozed": (logging.INFO, "job {job} runs again {next:@%H:%M:%S}: {reason}"),
     "job.noted": (logging.WARNING, "job {job}: {note}; its outcome stays as it was"),
-    "job.interrupted": (logging.WARNING, "job {job} interrupted and handed back: {why}"),
+    "job.interrupted": (logging.WARNING, "job {job} was interrupted: {why}"),
     "job.misplaced": (logging.WARNING, "job {job} has a task that this worker does not know; it was handed back"),
     "job.reduced": (logging.ERROR, "the outcome of job {job} could not be stored as it was: {error}"),
     "job.superseded": (

@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from types import CoroutineType
 from typing import Any
 
@@ -27,6 +27,7 @@ from recruiter.coroutines import Loops
 from recruiter.domain.arguments.results import filled
 from recruiter.domain.duration import to_timedelta
 from recruiter.domain.job import Execution, Job
+from recruiter.domain.moment import UNTIL_SIGNAL
 from recruiter.domain.names import DEFAULT_METHOD
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.retry.decision import (
@@ -40,6 +41,7 @@ from recruiter.domain.retry.decision import (
 from recruiter.domain.state import Why
 from recruiter.domain.text import said_by
 from recruiter.errors import (
+    InvalidArguments,
     InvalidJob,
     JobCancelled,
     JobEnded,
@@ -68,9 +70,11 @@ HERE = "here"
 """The worker of a job that runs in the process that makes it, and was never stored."""
 _REPEATED, _REPEATED_LATER = 20.0, 1.0
 """Seconds for which a job runs again whose own transaction meets others; then it goes back, and comes again later."""
+_MOST_CONFLICTS = 10
+"""How often in its life a job goes back for that. Then its attempt fails: after more than three minutes of nothing but
+conflicts, the retry policy and people should know. An outage of MongoDB is one of them, however long it lasts: the job
+goes back when MongoDB answers again."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.5
-_WITHOUT_END = datetime(9999, 1, 1, tzinfo=UTC)
-"""Until when a job waits for a signal that has no timeout."""
 
 Awaiting = Generator[Coroutine[Any, Any, Any], Any, Any]
 """A computation that hands out coroutines, and is given what they returned or raised."""
@@ -256,21 +260,28 @@ class Executor:
             try:
                 with interruptible, _OneProcess():
                     args = _arguments(document, self._payload(document))
-                    calls.append(task.call(args, document.get("method") or DEFAULT_METHOD))
+                    try:
+                        calls.append(task.call(args, document.get("method") or DEFAULT_METHOD))
+                    except InvalidArguments as error:
+                        raise _without_results(document, error) from None
                     if len(calls) == 1:
                         self._tell(calls[-1], "job.started", document)
                     result = calls[-1].run()
                 if isinstance(result, CoroutineType):
                     result = yield interruptible.awaiting(_in_one_process(result))
+                if (run := attempt.run) is not None and run.not_committed is not None and run.committed is None:
+                    raise run.not_committed  # the job has caught it, and cannot have succeeded
                 return result
             except StopIteration as error:
                 raise _Stopped(error) from None
             except TransactionRepeats as again:
                 interruptible.leave()
-                if document.get("at_most_once"):
-                    raise  # what it did before the transaction must not be done twice
+                if document.get("at_most_once"):  # what it did before the transaction must not be done twice
+                    raise TransactionRepeats(f"{again}. An at-most-once job is not run again") from again
                 if time.monotonic() > until:
-                    raise RetryLater(_REPEATED_LATER, reason=str(again)) from again
+                    raise _put_off(document, again) from again
+                if attempt.run is not None:
+                    attempt.run.not_committed = None
             attempt.result = attempt.stored_result = None
             if attempt.checkpoints is not None:
                 attempt.checkpoints.run_again()
@@ -300,7 +311,7 @@ class Executor:
         if call is not None:
             seconds = (self._clock.now() - attempt.started_at).total_seconds()
             notes = yield from self._succeeded(attempt.document, call, attempt.result, seconds)
-        if error is not None and not isinstance(error, JobEnded):
+        if error is not None and not (isinstance(error, JobEnded) and attempt.run.answer_was_lost):
             notes += (f"raised {exception_names(type(error))[0]} after its transaction: {said_by(error)}",)
         elif returned is not None and attempt.stored_result is None:
             notes += (
@@ -425,6 +436,8 @@ class Executor:
         self._tell(call, "job.snoozed", document, next=until, reason=said_by(later))
         if isinstance(later, JobPauses):
             return outcomes.paused(_with_progress(document), now, until, later)
+        if isinstance(later, _Conflict):
+            return outcomes.conflicted(_with_progress(document), now, until, said_by(later))
         return outcomes.snoozed(_with_progress(document), now, until, said_by(later))
 
     def _decide(self, document: Document, now: datetime, error: BaseException) -> Decision:
@@ -489,6 +502,18 @@ def _arguments(document: Document, payload: Payload = PLAIN) -> Any:
     if flow is None or "takes" not in flow:
         return args
     return filled(args, [{**each, "value": payload.open("", each.get("value"))} for each in flow["results"]])
+
+
+def _without_results(document: Document, error: InvalidArguments) -> InvalidArguments:
+    """The same, and which of the steps whose results it takes have none."""
+    missing = [each["step"] for each in (document.get("flow") or {}).get("results", ()) if each.get("value") is None]
+    if not missing:
+        return error
+    steps = ", ".join(str(step) for step in missing)
+    return InvalidArguments(
+        f"{error}. Of the steps whose results are its arguments, step {steps} gave no result: it returned none, did "
+        f"not succeed, or returned more than can be kept; `recruiter job show {missing[0]}` says which"
+    )
 
 
 def _ended(end: AttemptEnd) -> None:
@@ -578,7 +603,18 @@ def _until(later: RetryLater | JobPauses, now: datetime) -> datetime:
     at = later.at if isinstance(later, RetryLater) else later.until
     if at is not None:
         return Retry(at).at
-    return _WITHOUT_END if later.delay is None else after(now, to_timedelta(later.delay))
+    return UNTIL_SIGNAL if later.delay is None else after(now, to_timedelta(later.delay))
+
+
+class _Conflict(RetryLater):
+    """Its own transaction has met others for too long; it comes again."""
+
+
+def _put_off(document: Document, again: TransactionRepeats) -> BaseException:
+    conflicts = document.get("conflicts") or 0
+    if conflicts < _MOST_CONFLICTS:
+        return _Conflict(_REPEATED_LATER, reason=str(again))
+    return TransactionRepeats(f"{again}. The job has been put off for that {conflicts} times, and is not any more")
 
 
 class _Stopped(BaseException):

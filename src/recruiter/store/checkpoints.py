@@ -40,9 +40,8 @@ class Checkpoints:
     def find(self, name: str) -> Checkpoint | None:
         return self._kept.get(check_checkpoint("the name of a checkpoint", name))
 
-    def begin(self) -> None:
-        """To be called before something is done that is to be kept: a run that lost its job does nothing more. Raises
-        Superseded, JobEnded, InvalidSession."""
+    def check(self) -> None:
+        """Raises InvalidSession inside the job's own transaction, and JobEnded after it."""
         run = self._run()
         if run.committed is not None:
             raise JobEnded(f"job {run.id!r} has ended in its own transaction; nothing more can be kept")
@@ -51,7 +50,12 @@ class Checkpoints:
                 f"job {run.id!r} is in its own transaction, which locks its document: call once(), sleep() and "
                 "wait_for() before the block"
             )
-        run.prove()
+
+    def begin(self) -> None:
+        """To be called before something is done that is to be kept: a run that lost its job does nothing more. Raises
+        Superseded, JobEnded, InvalidSession."""
+        self.check()
+        self._run().prove()
 
     def keep(self, name: str, value: Any, returns: Any = Any) -> Checkpoint:
         """Keeps a result durably. What cannot be stored is kept as a problem: it was done, and is not done again."""

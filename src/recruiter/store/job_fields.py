@@ -355,6 +355,7 @@ JOB_FIELDS: tuple[JobField, ...] = (
     JobField("crashes", "crashes", _attempts, foreign=_check_count, use=_U.PLANNED | _U.HISTORY),
     JobField("snoozes", "snoozes", field.whole, foreign=_check_count, use=_U.PLANNED | _U.HISTORY),
     JobField("snoozed", use=_U.PLANNED),
+    JobField("conflicts", "conflicts", field.whole, use=_U.PROTOCOL | _U.PLANNED | _U.HISTORY),
     JobField("last_execution", "executions", lambda document, _: executions_of(document), foreign=_of(dict),
              use=_U.LARGE | _U.HISTORY),
     JobField("executions", "executions", lambda document, _: executions_of(document), foreign=_check_executions,

@@ -14,6 +14,16 @@ cannot run the block of a `with` again. So the block is left with `TransactionRe
 from its beginning, with no attempt counted. If the commit had succeeded after all, the fence finds no job, and
 the archive says that this very run has ended it.
 
+Some blocks can never be committed, and would run again without end. They leave with `TransactionFailed`, which is a
+failure of the attempt like any other:
+
+    the block takes longer than the server lets a transaction live        it is told by its own time
+    an operation failed in the block, which ends a transaction at once,   the server says that the transaction "has been
+    and the error was caught there                                        aborted", in `_ENDED_EARLY` runs in a row
+    the client cannot reach its MongoDB, while the recruiter reaches its  at the beginning
+
+The job must not end the transaction itself, so the session refuses it as long as the block lasts.
+
 One implementation serves `MongoClient` and `AsyncMongoClient`: steps that yield the calls to make (in_session.py).
 """
 
@@ -25,14 +35,14 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
 from bson.raw_bson import RawBSONDocument
 from pymongo import AsyncMongoClient, MongoClient, ReadPreference
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.client_session import ClientSession
-from pymongo.errors import DuplicateKeyError, PyMongoError
+from pymongo.errors import ConnectionFailure, DuplicateKeyError, PyMongoError
 from pymongo.read_concern import ReadConcern
 
 from recruiter.errors import (
@@ -40,6 +50,7 @@ from recruiter.errors import (
     JobEnded,
     JobExists,
     StoreUnreachable,
+    TransactionFailed,
     TransactionRepeats,
 )
 from recruiter.interruption import shielded
@@ -55,6 +66,16 @@ _LONGEST = 30.0
 """Seconds to begin, and to hear whether a commit succeeded."""
 _PAUSE, _LONGEST_PAUSE = 0.005, 1.0
 _UNKNOWN = "UnknownTransactionCommitResult"
+_ENDED_EARLY = 3
+"""Runs in a row whose transaction the server has ended without telling the block. A session that was ended from
+outside, or a commit that was sent twice, look like an error that was caught; those pass, and it does not."""
+_HAS_BEEN_ABORTED = "has been aborted"
+_WRITE_CONFLICT = 112
+_ENDED_BY_THE_SERVER = (251, 290, 11601)
+"""No such transaction; it has lived too long; an operation was interrupted."""
+_USUAL_LIFETIME = 60.0
+"""Seconds, where the server does not say how long a transaction may live: not everybody may ask."""
+_OURS_TO_END = ("commit_transaction", "abort_transaction", "end_session")
 
 _users: WeakKeyDictionary[Any, bytes | None] = WeakKeyDictionary()
 """Who clients of the application have logged in as."""
@@ -78,29 +99,65 @@ class _JobTransaction:
         if run.in_transaction:
             raise InvalidSession(f"job {run.id!r} is in its own transaction already: use the session that it has")
         try:
+            yield from self._reachable()
             yield from same_deployment(run.store, self._session)
             session = yield from self._session_id()
             yield Ours(lambda: run.prove(session, transaction=True))
             yield from self._fence()
         except StoreUnreachable as error:
-            raise TransactionRepeats(str(error)) from error
+            raise self._remembered(
+                TransactionRepeats(f"job {run.id!r} could not begin its own transaction: {error}")
+            ) from error
         except PyMongoError as error:
-            raise self._translated(error) from error
+            raise self._remembered(self._translated(error, None)) from error
         run.in_transaction = True
+        for name in _OURS_TO_END:
+            setattr(self._session, name, self._refuse)
 
     def end(self, error: BaseException | None) -> Steps[None]:
         """Commits, or after an error in the block aborts."""
         self._run.in_transaction = False
+        for name in _OURS_TO_END:
+            delattr(self._session, name)
+        committing = error is None
         if error is None:
             try:
                 yield from self._commit()
                 return
             except BaseException as raised:
                 error = raised
+        took = time.monotonic() - self._began
         yield from self._abort()
-        if isinstance(error, PyMongoError):
-            raise self._translated(error) from error
-        raise error
+        if isinstance(error, PyMongoError) and (committing or _passes(error)):
+            ended = getattr(error, "code", None) in _ENDED_BY_THE_SERVER
+            lifetime = (yield Ours(lambda: _lifetime(self._run.store.client))) if ended else None
+            raise self._remembered(self._translated(error, lifetime, took)) from error
+        raise self._remembered(error) if committing else error
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise InvalidSession(
+            f"the transaction of job {self._run.id!r} is committed when its block is left, and rolled back when an "
+            "error leaves it: do not commit or abort it, or end its session, yourself; raise an error to roll back"
+        )
+
+    def _remembered(self, error: BaseException) -> BaseException:
+        """The attempt does not succeed if the job catches this: it cannot know that nothing was written."""
+        self._run.not_committed = error
+        return error
+
+    def _reachable(self) -> Steps[None]:
+        """Raises TransactionFailed when only the application's client does not find its MongoDB: it may never pass."""
+        store, client = self._run.store, self._session.client
+        if client is store.client or client in store.compared:
+            return
+        try:
+            yield lambda: client.admin.command("hello")
+        except ConnectionFailure as error:
+            yield Ours(lambda: store.client.admin.command("hello"))  # an outage of the deployment passes
+            raise TransactionFailed(
+                f"the client that job {self._run.id!r} has given to current_job.transaction() does not find its "
+                f"MongoDB: {translate(error)}. Give it the same address as the recruiter has"
+            ) from error
 
     def _fence(self) -> Steps[None]:
         """Begins the transaction, and takes the job out of `scheduled` in it."""
@@ -122,10 +179,12 @@ class _JobTransaction:
         ended = yield Ours(lambda: run.store.archived.document(run.id))
         if run.is_mine(ended):
             run.committed = encode(ended)
+            run.answer_was_lost = True
             raise JobEnded(f"job {run.id!r} has ended in its own transaction; the answer to its commit was lost")
         raise run.lost()
 
     def _start(self) -> Any:
+        self._began = time.monotonic()
         concerns: dict[str, Any] = {"read_concern": ReadConcern("snapshot"), "write_concern": DURABLE}
         return self._session.start_transaction(**concerns, read_preference=ReadPreference.PRIMARY)
 
@@ -180,10 +239,26 @@ class _JobTransaction:
     def _pause(self, seconds: float) -> Callable[[], Any]:
         return lambda: self._sleep(seconds * random.uniform(0.5, 1.0))
 
-    def _translated(self, error: PyMongoError) -> BaseException:
-        if _passes(error):
-            return TransactionRepeats(f"the transaction of job {self._run.id!r} runs again: {translate(error)}")
-        return translate(error)
+    def _translated(self, error: PyMongoError, lifetime: float | None, took: float = 0.0) -> BaseException:
+        run = self._run
+        if not _passes(error):
+            return translate(error)
+        if lifetime is not None and took >= lifetime:
+            return TransactionFailed(
+                f"the transaction of job {run.id!r} took {took:.0f} s, and MongoDB ends a transaction after "
+                f"{lifetime:g} s (transactionLifetimeLimitSeconds). Keep the block short: do before it what takes long"
+            )
+        run.ended_early = run.ended_early + 1 if _HAS_BEEN_ABORTED in str(error) else 0
+        if run.ended_early >= _ENDED_EARLY:
+            return TransactionFailed(
+                f"an operation inside the transaction of job {run.id!r} failed, and MongoDB ended the transaction with "
+                "it; the error was caught inside the block, which cannot go on after it. Let the error out of the "
+                "block, or check before you write"
+            )
+        met = "met another one" if getattr(error, "code", None) == _WRITE_CONFLICT else "was ended by MongoDB"
+        return TransactionRepeats(
+            f"the transaction of job {run.id!r} {met}, and nothing was written: {translate(error)}"
+        )
 
     def _session_id(self) -> Steps[SessionId]:
         """As the roster has it: with the user, where there are users."""
@@ -264,6 +339,15 @@ class AsyncJobTransaction:
                 raise
         finally:
             await self._session.end_session()
+
+
+def _lifetime(client: MongoClient[Any]) -> float:
+    """Seconds that the server lets a transaction live."""
+    name = "transactionLifetimeLimitSeconds"
+    try:
+        return float(client.admin.command("getParameter", 1, **{name: 1})[name])
+    except (PyMongoError, KeyError):
+        return _USUAL_LIFETIME
 
 
 def _passes(error: PyMongoError) -> bool:

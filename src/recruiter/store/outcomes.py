@@ -158,6 +158,8 @@ def failed(document: Document, execution: Execution, at: datetime, decision: Dec
     fields |= _concluded(document, State.WAITING, at, error)
     fields.update(scheduled_at=decision.at, postponed=decision.at > at)
     unset: tuple[str, ...] = UNLOCKED
+    if "snoozed" in document:
+        unset += ("snoozed",)  # it waits for another reason now
     cleared = bool(document.get("suspect")) and not execution.crashed
     if cleared:
         unset += ("suspect",)
@@ -226,6 +228,12 @@ def snoozed(document: Document, at: datetime, until: datetime, reason: str) -> R
     fields |= _concluded(document, State.WAITING, at)
     attempted = _attempted(document, at, Again.SNOOZED)
     return Rescheduled(document["_id"], document["attempts"], fields, UNLOCKED, snoozes, attempted)
+
+
+def conflicted(document: Document, at: datetime, until: datetime, reason: str) -> Rescheduled:
+    """A job whose own transaction has met others for too long: likewise. How often that has been is bounded."""
+    outcome = snoozed(document, at, until, reason)
+    return replace(outcome, fields={**outcome.fields, "conflicts": (document.get("conflicts") or 0) + 1})
 
 
 def paused(document: Document, at: datetime, until: datetime, pause: JobPauses) -> Rescheduled:

@@ -84,7 +84,8 @@ class Payload:
         name = sealed.get("codec")
         if self._codec is None or self._codec.name != name:
             raise PayloadSealed(
-                f"the payload of task {task!r} is sealed by {name!r}, and this process has no such codec"
+                f"the payload of task {task!r} is sealed by {name!r}, and this process has no such codec: give it the "
+                "one of the producers, Recruiter(codec=…)"
             )
         try:
             return decode(self._codec.decode(bytes(sealed["payload"]), _context(what, task)))["value"]

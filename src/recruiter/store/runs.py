@@ -61,6 +61,12 @@ class Run:
         self.in_transaction = False
         self.committed: bytes | None = None
         """The archived document, once the job has ended in its own transaction."""
+        self.not_committed: BaseException | None = None
+        """Why its own transaction could not be committed, if that was not the job's own doing."""
+        self.answer_was_lost = False
+        """It ran again because nobody heard that it had committed."""
+        self.ended_early = 0
+        """Runs in a row whose transaction MongoDB had ended before the block was left."""
 
     @property
     def id(self) -> JobId:

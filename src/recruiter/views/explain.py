@@ -217,11 +217,13 @@ def _leader(store: Store, now: datetime) -> str | None:
 
 def _since(document: dict[str, object]) -> str:
     """Why it is postponed, if not because it was made so."""
+    if document.get("snoozed"):
+        return f": {document['snoozed']}"
     last = document.get("last_execution")
     if isinstance(last, dict) and document.get("attempts"):
         error = f"{last.get('class')}: {last.get('message')}" if last.get("class") else last.get("message")
         return f", after attempt {document['attempts']} failed with {error}"
-    return f", because the job raised RetryLater: {document['snoozed']}" if document.get("snoozed") else ""
+    return ""
 
 
 def _whole(now: datetime, since: datetime) -> timedelta:

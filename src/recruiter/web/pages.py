@@ -16,6 +16,7 @@ from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from recruiter.domain.moment import UNTIL_SIGNAL
 from recruiter.domain.search.filter import JobFilter
 from recruiter.errors import InvalidFilter
 from recruiter.web import figures, timeline, views, words
@@ -234,6 +235,7 @@ def environment(assets: Assets) -> Environment:
     made.globals |= {
         "between": figures.between,
         "relative": figures.relative,
+        "until_signal": UNTIL_SIGNAL,
         "plural": plural,
         "query": words.query,
         "url": lambda place, **values: f"{place}?{urlencode({k: v for k, v in values.items() if v not in (None, '')})}",

@@ -184,6 +184,7 @@ class Reader:
             attempts=job.attempts,
             crashes=job.crashes,
             snoozes=job.snoozes,
+            conflicts=job.conflicts,
             created_at=job.created_at,
             scheduled_at=due,
             locked_by=job.locked_by,

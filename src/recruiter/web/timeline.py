@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from recruiter.domain.job import ArchivedJob, Execution, Job
+from recruiter.domain.moment import UNTIL_SIGNAL
 from recruiter.domain.state import State
 
 
@@ -55,7 +56,7 @@ def _rest(job: Job, reached: datetime, now: datetime) -> Iterator[Part]:
         yield Part("waiting", reached, begun, "waits")
         yield Part("running", begun, max(begun, now), f"attempt {job.attempts + 1} runs", job.attempts + 1)
         return
-    if job.executions and isinstance(job.scheduled_at, datetime) and job.scheduled_at > now:
+    if job.executions and isinstance(job.scheduled_at, datetime) and now < job.scheduled_at != UNTIL_SIGNAL:
         yield Part("waiting", reached, max(reached, now), "waits to be tried again")
         yield Part("postponed", max(reached, now), job.scheduled_at, "until it is tried again")
         return
@@ -63,7 +64,9 @@ def _rest(job: Job, reached: datetime, now: datetime) -> Iterator[Part]:
 
 
 def _end(job: Job, now: datetime) -> datetime:
-    return job.archived_at if isinstance(job, ArchivedJob) else max(now, job.scheduled_at)
+    if isinstance(job, ArchivedJob):
+        return job.archived_at
+    return now if job.scheduled_at == UNTIL_SIGNAL else max(now, job.scheduled_at)
 
 
 def _kind(job: Job, attempt: Execution, *, last: bool) -> str:

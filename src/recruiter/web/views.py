@@ -144,6 +144,7 @@ class JobView:
     attempts: int
     crashes: int
     snoozes: int
+    conflicts: int
     created_at: datetime
     scheduled_at: datetime | None
     locked_by: str | None

@@ -85,6 +85,8 @@ class WorkerRoom:
     holds: int
     alone: bool = False
     """It runs something alone."""
+    alone_with: JobId | None = None
+    """The job that runs alone here."""
     kept: int = 0
     keeper: JobId | None = None
     queued: bool = False

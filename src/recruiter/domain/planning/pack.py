@@ -90,7 +90,7 @@ from recruiter.domain.planning.hosts import (
 )
 from recruiter.domain.planning.limits import KeptFor, Limit, Meter, Reason, Start
 from recruiter.domain.planning.needs import Needs
-from recruiter.domain.planning.reasons import HostsBusy, NoWorker, SlotsBusy, WaitsAlone
+from recruiter.domain.planning.reasons import HostsBusy, JobAlone, NoWorker, SlotsBusy, WaitsAlone
 from recruiter.domain.planning.reasons import NeverFits as NeverFits  # steps/assign.py takes it from here
 
 
@@ -243,7 +243,7 @@ class _Plan:
             if host is not None:
                 host.spend(self._needed(job.lane))
             if room is not None and job.lane.alone:
-                room.free, room.alone = 0, True
+                room.free, room.alone, room.alone_with = 0, True, job.id
         for room in self._rooms:
             room.measure()
 
@@ -314,7 +314,7 @@ class _Plan:
         room.free -= 1
         room.holds += 1
         if kind.lane.alone:
-            room.free, room.alone = 0, True
+            room.free, room.alone, room.alone_with = 0, True, candidate.id
         room.measure()
         if kind.needed:
             room.host.spend(kind.needed)
@@ -390,6 +390,9 @@ class _Plan:
         if room is None and lane.alone:
             return WaitsAlone(self._emptied.worker if self._emptied and self._emptied.lane == lane else None)
         if room is None:
+            shut = next((room for room in roomy if room.alone and room.place.free_slots > 0), None)
+            if shut is not None and shut.alone_with is not None:
+                return JobAlone(shut.alone_with, shut.place.worker)
             return SlotsBusy(len(kind.serving.rooms))
         if room.host.keeper is not None and room.host.keeper in first and not within(kind.needed, room.host.usable):
             return KeptFor(f"room on host {room.host.name}", room.host.keeper)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from recruiter.domain.job import JobId
 from recruiter.domain.planning.limits import Reason
 from recruiter.domain.planning.needs import Needs, said
 
@@ -77,3 +78,17 @@ class WaitsAlone(Reason):
     def __str__(self) -> str:
         where = "a worker is empty" if self.worker is None else f"worker {self.worker} is empty"
         return f"runs alone, because it may have killed its worker: it waits until {where}"
+
+
+@dataclass(frozen=True, slots=True)
+class JobAlone(Reason):
+    """Slots are free where it could run, and a suspect runs alone there."""
+
+    job: JobId
+    worker: str
+
+    def __str__(self) -> str:
+        return (
+            f"waits until job {self.job!r}, which may have killed its worker, has ended: it runs alone on worker "
+            f"{self.worker}"
+        )

@@ -120,8 +120,16 @@ class ForkServer:
         """Where the application keeps its jobs, if it says so. Raises ApplicationError when it cannot be loaded."""
         question, answer = self.context.Pipe(duplex=False)
         process = self.context.Process(target=report_application, args=(answer, self.bootstrap))
-        _start(process)
-        answer.close()
+        try:
+            _start(process)
+        except (EOFError, OSError) as error:
+            raise ApplicationError(
+                "the fork server, the process that starts the children of this worker, was killed while the worker "
+                f"started ({error}); that says nothing about the application: look for who killed it (memory may have "
+                "run out), and start the worker again"
+            ) from None
+        finally:
+            answer.close()
         try:
             address, trace = question.recv()
         except EOFError:
@@ -159,11 +167,20 @@ class ForkServer:
         return ChildHandle(process, to_child, from_child, control, claims, concurrency, now)
 
 
+_UNKNOWN_END = 255
+"""What multiprocessing says of a process whose fork server is gone."""
+
+
 def _ended_while_loading(code: int | None) -> str:
     if code is not None and code < 0:
         return (
             f"the process that loads the application was killed by {signal_name(-code)}; that says nothing about the "
             "application: look for who killed it (memory may have run out), and start again"
+        )
+    if code == _UNKNOWN_END:
+        return (
+            "the process that loads the application ended, and nobody knows how: its fork server was killed (memory "
+            f"may have run out: start again), or the application ended the process with code {code}"
         )
     return f"the application cannot be loaded: it ended the process that loaded it, with code {code}"
 

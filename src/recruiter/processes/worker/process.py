@@ -77,7 +77,11 @@ class WorkerProcess:
         if not self._cut_off and self._registration.silent_too_long:
             # By now others may have been given these jobs: end them rather than run them twice.
             self._cut_off = True
-            self._interrupt(self._dispatcher.pause(), self._dispatcher.end_children(), "MongoDB cannot be reached")
+            why = (
+                f"no heartbeat of this worker has arrived for {self._registration.silence:.0f} s (MongoDB does not "
+                "answer, or this process stood still): others may run its jobs by now"
+            )
+            self._interrupt(self._dispatcher.pause(), self._dispatcher.end_children(), why)
         elif self._cut_off and self._registration.silence < self._heartbeat:
             self._cut_off = False
             self._dispatcher.resume()
