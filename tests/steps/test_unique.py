@@ -11,9 +11,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from bson import encode
+from bson.raw_bson import RawBSONDocument
 from pymongo import AsyncMongoClient, MongoClient
 
 from recruiter import Recruiter, RetryManyTimes, Workable
+from recruiter.doctor import examine
 from recruiter.errors import InvalidJob
 from recruiter.steps.clean import clean_unique_keys
 from recruiter.store.database import Store
@@ -366,3 +369,24 @@ class TestKeys:
         # that of the job that still waits is kept
         assert keys.count_documents({}) == 1
         assert not resize.job(2).unique().enqueue().created
+
+    def test_what_cannot_be_read_is_found_by_doctor_and_removed_like_any_other(
+        self, recruiter: Recruiter, resize: Any, sandbox: Sandbox
+    ) -> None:
+        """Given a sound key, one whose job is no id, one without a date and one that nobody can decode."""
+        resize.job(1).unique().enqueue()
+        sandbox.run_due()
+        keys = recruiter.store.unique_keys.collection
+        sound = {"job": "j", "created_at": T0, "scheduled_at": T0, "forget_at": T0}
+        garbled = encode({"_id": "garbled", **sound, "job": "ZZZZ", "forget_at": T0}).replace(
+            b"ZZZZ", b"\xff\xfe\xff\xfe"
+        )
+        bad = [{"_id": "no id", **sound, "job": [7]}, {"_id": "no date", **sound, "created_at": "yesterday"}]
+        keys.insert_many([*bad, RawBSONDocument(garbled)], bypass_document_validation=True)
+
+        found = [str(finding) for finding in examine(recruiter.store) if "unique_keys" in finding.text]
+
+        assert len(found) == 2
+        assert all(any(f"'{name}'" in text for text in found) for name in ("no id", "no date"))
+        assert clean_unique_keys(recruiter.store, T0 + timedelta(hours=25)) == 4
+        assert keys.count_documents({}) == 0
