@@ -5,6 +5,8 @@ BIN    := $(VENV)/bin
 # Tests wait for processes, elections and timeouts most of the time, so more run at once than there are cores.
 AT_ONCE ?= 4
 STAMP  := $(VENV)/.installed
+# Each process of the suite would compile everything again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test check reference docs bench chaos simulate mutants effects fuzz dist sbom versions clean

@@ -22,6 +22,7 @@ from recruiter.embedded import EmbeddedServer
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
 from tests.bench import Bench
+from tests.prepared import Databases
 from tests.warm import Forked, close_at_once, warm
 
 T = TypeVar("T")
@@ -34,6 +35,15 @@ settings.register_profile("recruiter", deadline=None, suppress_health_check=[Hea
 settings.load_profile("recruiter")
 
 close_at_once()
+
+LONGEST_FIRST = ("chaos", "processes", "acceptance", "web", "mutants", "simulator", "embedded", "contrib", "types")
+"""Folders whose tests take seconds. The others take milliseconds, and fill the time until the last long one is done."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(LONGEST_FIRST)}
+    tests = Path(__file__).parent
+    items.sort(key=lambda item: places.get(item.path.relative_to(tests).parts[0], len(places)))
 
 
 def eventually(fact: Callable[[], T], within: float = PATIENCE) -> T:
@@ -56,12 +66,10 @@ def bench() -> Iterator[Bench]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def compiled_once() -> Iterator[None]:
     """Hundreds of processes are started here. Where no bytecode is written, each would compile everything again."""
     with pytest.MonkeyPatch.context() as patch:
-        if sys.dont_write_bytecode:
-            patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-            patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("bytecode")))
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         yield
 
 
@@ -71,24 +79,31 @@ def server() -> Iterator[EmbeddedServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def databases(server: EmbeddedServer) -> Iterator[Databases]:
+    with closing(Databases(server)) as databases:
+        yield databases
+
+
 @pytest.fixture
-def target(server: EmbeddedServer) -> Iterator[str]:
-    """The address of a database that only this test knows."""
-    name = f"test_{ObjectId()}"
-    uri = server.uri.replace("/?", f"/{name}?")
-    yield uri
-    with closing(Store(Target.parse(uri))) as store:
+def target(request: pytest.FixtureRequest, server: EmbeddedServer, databases: Databases) -> Iterator[str]:
+    """The address of a database that only this test knows: prepared if the test asks for a store, else not there."""
+    if "store" in request.fixturenames:
+        with databases.one() as uri:
+            yield uri
+        return
+    with closing(Store(Target.parse(server.uri).in_database(f"test_{ObjectId()}"))) as store:
+        yield store.target.uri
         store.client.admin.command("killAllSessions", [])  # processes that were killed in a transaction hold locks
-        store.client.drop_database(name)
+        store.drop()
 
 
 @pytest.fixture
 def store(target: str) -> Iterator[Store]:
-    store = Store(Target.parse(target))
-    store.check()
-    store.prepare()
-    yield store
-    store.close()
+    with closing(Store(Target.parse(target))) as store:
+        store.check()
+        store.prepare()
+        yield store
 
 
 @pytest.fixture

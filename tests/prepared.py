@@ -1,11 +1,15 @@
-"""One prepared database for a folder of tests, emptied before each: making indexes every time costs more than the test.
+"""Prepared databases that tests use one after the other: making the indexes of one costs more than most tests.
 
-Imported by the conftest of the folders that need it; there these fixtures stand in for the ones in `tests/conftest.py`.
+A database is emptied before each test. Process tests kill processes in the middle of a write, so theirs rests while
+others are used (`Databases`). The folders `store` and `steps` kill none, and share a single one: their conftest imports
+the fixtures below, which stand in for those in `tests/conftest.py`.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 
 import pytest
 from bson import ObjectId
@@ -14,29 +18,64 @@ from recruiter.embedded import EmbeddedServer
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
 
+RESTING = 2
+
+
+class Databases:
+    """The prepared databases of one server."""
+
+    def __init__(self, server: EmbeddedServer) -> None:
+        self._server = server
+        self._resting: deque[Store] = deque()
+
+    @contextmanager
+    def one(self) -> Iterator[str]:
+        """The address of a database with nothing in it, for one test."""
+        if len(self._resting) < RESTING:
+            store = Store(Target.parse(self._server.uri).in_database(f"test_{ObjectId()}"))
+            store.prepare()
+        else:
+            store = self._resting.popleft()
+            empty(store)
+        yield store.target.uri
+        store.client.admin.command("killAllSessions", [])  # processes that were killed in a transaction hold locks
+        if store.differences():
+            store.drop()  # the test changed indexes or validators
+            store.close()
+        else:
+            self._resting.append(store)
+
+    def close(self) -> None:
+        for store in self._resting:
+            store.drop()
+            store.close()
+
+
+def empty(store: Store) -> None:
+    """Leaves the collections of Recruiter with nothing in them, and no others."""
+    for name in set(store.database.list_collection_names()) - set(store.collections()):
+        store.database.drop_collection(name)
+    store.empty()
+
 
 @pytest.fixture(scope="session")
 def prepared(server: EmbeddedServer) -> Iterator[Store]:
     """The database itself, through a connection that no test uses."""
-    name = f"test_{ObjectId()}"
-    prepared = Store(Target.parse(server.uri.replace("/?", f"/{name}?")))
-    prepared.prepare()
-    yield prepared
-    prepared.client.drop_database(name)
-    prepared.close()
+    with closing(Store(Target.parse(server.uri).in_database(f"test_{ObjectId()}"))) as prepared:
+        prepared.prepare()
+        yield prepared
+        prepared.drop()
 
 
 @pytest.fixture
 def target(prepared: Store) -> str:
     """The address of a database with nothing in it."""
-    for name in prepared.database.list_collection_names():
-        prepared.database[name].delete_many({})
+    empty(prepared)
     return prepared.target.uri
 
 
 @pytest.fixture
 def store(target: str) -> Iterator[Store]:
-    store = Store(Target.parse(target))
-    store.check()
-    yield store
-    store.close()
+    with closing(Store(Target.parse(target))) as store:
+        store.check()
+        yield store

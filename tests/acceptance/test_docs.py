@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from bson import ObjectId
 
 from recruiter import Execution, Job, Why
 from recruiter import errors as all_errors
@@ -21,6 +22,7 @@ from recruiter.errors import RecruiterError
 from recruiter.store import codec, outcomes
 from recruiter.store.database import Store
 from recruiter.store.job_fields import JOB_FIELDS
+from recruiter.store.target import Target
 from tests.acceptance.docs.pages import LANGUAGES, PAGES, Page, page
 from tests.acceptance.docs.reference import anchors, links, named_tests, tree
 from tests.acceptance.docs.running import Run
@@ -48,10 +50,16 @@ def test_the_examples_come_out_as_they_are_written(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
 
+    others = f"of_test_{ObjectId()}"
+
     def at_our_address(text: str) -> str:
         """Each database of a page is one of its own; `shop` is where the processes work."""
-        place = re.compile(r"mongodb://localhost:27017(?:/(\w+))?")
-        return place.sub(lambda found: server.uri if not found[1] else _database(target, found[1]), text)
+        return re.sub(r"mongodb://localhost:27017(?:/(\w+))?", ours, text)
+
+    def ours(found: re.Match[str]) -> str:
+        if found[1] == "shop":
+            return target
+        return Target.parse(server.uri).in_database(f"{found[1]}_{others}").uri if found[1] else server.uri
 
     run = Run(page, tmp_path, at_our_address, server.uri)
     files = run.write_files()
@@ -79,10 +87,6 @@ def test_an_example_that_comes_out_otherwise_fails(example: str, tmp_path: Path)
     path.write_text(f"# A page\n\n```python\n{example}\n```\n")
     with pytest.raises(AssertionError):
         Run(Page(path), tmp_path, str, "").blocks()
-
-
-def _database(target: str, name: str) -> str:
-    return target if name == "shop" else target.replace("/test_", f"/{name}_of_test_")
 
 
 def test_the_tutorial_can_be_followed_with_a_new_python_after_every_change_of_its_file() -> None:
