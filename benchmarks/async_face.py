@@ -2,7 +2,7 @@
 
     python benchmarks/async_face.py --jobs 2000
 
-For 1, 10 and 100 coroutines that enqueue one job after another: jobs a second, processor time a job, the median and the
+For 1, 32 and 256 coroutines that enqueue one job after another: jobs a second, processor time a job, the median and the
 99th percentile of one call, and the longest time for which the event loop was held up. The client of `async` writes one
 document a call, as `aenqueue` would in the simplest form; `async, together` shares a write among the calls that have
 gathered while the last one was on its way, as the threads of `aenqueue` do.
@@ -97,7 +97,7 @@ async def compare(recruiter: Recruiter, target: str, jobs: int) -> None:
             "async": lambda number: collection.insert_one(document(number)),
             "async, together": lambda number: together.store(document(number)),
         }
-        for callers in (1, 10, 100):
+        for callers in (1, 32, 256):
             for name, enqueue in ways.items():
                 print(f"{callers:4} callers  {name:20}{await measured(enqueue, jobs, callers)}", flush=True)
                 recruiter.store.empty()
