@@ -92,8 +92,8 @@ class ServerFacts:
 
 
 def check_hello(hello: Mapping[str, Any], target: str) -> None:
-    """Raises NotAReplicaSet for the answer of a standalone server, ServerTooOld for one before MongoDB 6.0. The answer of
-    a mongos has neither `setName` nor `me`; transactions and change streams work through it."""
+    """Raises NotAReplicaSet for the answer of a standalone server, ServerTooOld for one before MongoDB 6.0. A mongos
+    answers without `setName` and `me`; transactions and change streams work through it."""
     if "setName" not in hello and hello.get("msg") != "isdbgrid":
         raise NotAReplicaSet(NOT_A_REPLICA_SET.format(address=target))
     if hello["maxWireVersion"] < OLDEST_WIRE_VERSION:
