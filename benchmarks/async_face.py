@@ -2,10 +2,11 @@
 
     python benchmarks/async_face.py --jobs 2000
 
-For 1, 10 and 100 coroutines that enqueue one job after another: jobs a second, processor time a job, the median and the
+For 1, 32 and 256 coroutines that enqueue one job after another: jobs a second, processor time a job, the median and the
 99th percentile of one call, and the longest time for which the event loop was held up. The client of `async` writes one
 document a call, as `aenqueue` would in the simplest form; `async, together` shares a write among the calls that have
-gathered while the last one was on its way, as the threads of `aenqueue` do.
+gathered while the last one was on its way, as the threads of `aenqueue` do. `writing thread` hands the document to the
+thread that writes for all callers of `enqueue`, and that answers the coroutine: no thread waits for a call.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pymongo import AsyncMongoClient, WriteConcern
 
 from recruiter import Recruiter
 from recruiter.embedded import EmbeddedServer
+from recruiter.steps.enqueue import _Call
 from recruiter.store.codec import decode, encode_job
 
 Enqueue = Callable[[int], Awaitable[Any]]
@@ -46,6 +48,28 @@ class Together:
                     future.set_result(None)
             self._writing = False
         await done
+
+
+class Answer:
+    """In the place of the lock that a thread waits for: wakes a coroutine."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[None] = self._loop.create_future()
+
+    def release(self) -> None:
+        self._loop.call_soon_threadsafe(self.future.set_result, None)
+
+
+async def by_the_writing_thread(recruiter: Recruiter, number: int) -> None:
+    enqueuer = recruiter._enqueuer
+    call = _Call(encode_job(recruiter.job("noop", {"number": number}).build()))
+    answer = Answer()
+    call.done = answer  # type: ignore[assignment]
+    enqueuer._calls.put(call)
+    enqueuer._thread.ensure()
+    await answer.future
+    assert call.error is None, call.error
 
 
 async def lag(stop: asyncio.Event) -> float:
@@ -94,10 +118,11 @@ async def compare(recruiter: Recruiter, target: str, jobs: int) -> None:
 
         ways: dict[str, Enqueue] = {
             "threads (aenqueue)": lambda number: recruiter.job("noop", {"number": number}).aenqueue(),
+            "writing thread": lambda number: by_the_writing_thread(recruiter, number),
             "async": lambda number: collection.insert_one(document(number)),
             "async, together": lambda number: together.store(document(number)),
         }
-        for callers in (1, 10, 100):
+        for callers in (1, 32, 256):
             for name, enqueue in ways.items():
                 print(f"{callers:4} callers  {name:20}{await measured(enqueue, jobs, callers)}", flush=True)
                 recruiter.store.empty()

@@ -2,6 +2,7 @@
 
     python packaging/versions.py                       # every combination
     python packaging/versions.py --python 3.13         # one Python
+    python packaging/versions.py --pymongo oldest      # one pymongo
 
 Each combination has a virtual environment of its own in a temporary folder, with the wheel in it, so that the tests run
 against what users install.
@@ -52,6 +53,7 @@ def check(python: str, pymongo: str, wheel: Path, tests: list[str]) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--python", action="append", help="such as 3.13; may be repeated")
+    parser.add_argument("--pymongo", action="append", choices=list(PYMONGOS), help="may be repeated")
     parser.add_argument("tests", nargs="*", default=list(TESTS))
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="recruiter-wheel-") as folder:
@@ -61,7 +63,8 @@ def main() -> int:
         told = []
         for version in given.python or PYTHONS:
             python = interpreter(version)
-            for name, pymongo in PYMONGOS.items():
+            for name in given.pymongo or PYMONGOS:
+                pymongo = PYMONGOS[name]
                 answer = (
                     "not here" if python is None else "ok" if check(python, pymongo, wheel, given.tests) else "FAILED"
                 )

@@ -241,7 +241,6 @@ def _in_time(filter: JobFilter, which: str, moment: datetime, now: datetime) -> 
 
 
 def _said(filter: JobFilter) -> Iterator[str]:
-    for name in JobFilter.model_fields:
-        value = getattr(filter, name)
+    for name, value in filter.items():
         if value not in (None, (), frozenset(), 0):
             yield name

@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from recruiter.embedded import EmbeddedServer  # noqa: E402
+from tests.applications import showcase  # noqa: E402
 from tests.web.conftest import FLAGS, chromium  # noqa: E402
 from tests.web.world import APPLICATION, World, fill, world  # noqa: E402
 
@@ -38,7 +39,10 @@ def places(shop: World, ids: dict[str, str]) -> Iterator[tuple[str, str, tuple[i
         "overview": "?within=15m",
         "jobs": f"jobs?state=failed&limit=14&open={failed}",
         "job-running": f"job?id={ids['running']}",
+        "job-log": f"job?id={ids['running']}&tab=log",
         "job-failed": f"job?id={failed}",
+        "flows": "flows",
+        "flow": f"flow?id={ids['flow']}",
         "schedules": "schedules",
         "workers": "workers",
         "groups": "groups",
@@ -46,6 +50,7 @@ def places(shop: World, ids: dict[str, str]) -> Iterator[tuple[str, str, tuple[i
     }.items():
         yield name, place, WIDE
     yield "phone-overview", "?within=15m", PHONE
+    yield "phone-jobs", "jobs?state=failed", PHONE
     yield "phone-job", f"job?id={failed}", PHONE
 
 
@@ -60,6 +65,27 @@ def a_busy_quarter(shop: World) -> None:
             if number % 3 == 0:
                 shop.recruiter.job("resize", {"picture": f"cat-{number}.jpg", "width": 640}).enqueue()
         time.sleep(1)
+
+
+def some_flows(shop: World) -> str:
+    """One that has ended, one that failed, one that runs; the id of the last."""
+    recruiter, gate = shop.recruiter, shop.folder / "reached"
+    gate.write_text("0.45")
+    for name, order in (("checkout 4217", 1), ("checkout 4218", 4)):  # the second card is refused
+        flow = recruiter.flow(name, owner="ada")
+        paid = flow.add(showcase.charge, order, 19.9)
+        flow.add(showcase.resize, f"invoice-{order}.png", 640, after=paid)
+        flow.start()
+    flow = recruiter.flow("catalogue of spring", owner="grace")
+    original = flow.add(showcase.resize, "cover.jpg", 4096)
+    sizes = [flow.add(showcase.resize, "cover.jpg", 64 * number, after=original) for number in range(1, 25)]
+    proof = flow.add(showcase.climb, str(gate), after=original)
+    printed = flow.add(showcase.resize, "catalogue.pdf", 2048, after=[*sizes, proof])
+    flow.add(showcase.send_newsletter, "readers@shop.example", 13, after=printed)
+    flow.add(showcase.daily_report, after=printed)
+    handle = flow.start()
+    shop.until(lambda: any(step.state == "running" for step in handle.steps()))
+    return str(handle.id)
 
 
 def take(browser: Browser, shop: World, ids: dict[str, str], folder: Path) -> None:
@@ -94,6 +120,7 @@ def main() -> None:
             for urn in ("report:daily", "stock:sync", "invoices:remind"):
                 for _ in range(4):
                     shop.recruiter.scheduler(urn).run_now()
+            ids["flow"] = some_flows(shop)
             take(browser, shop, ids, given.folder)
         browser.close()
 

@@ -13,9 +13,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import EnumMeta
 from types import ModuleType
-from typing import Any, get_args, is_typeddict
+from typing import Any, is_typeddict
 
-from pydantic import BaseModel
 from source import class_source, module_source
 
 import recruiter
@@ -118,8 +117,6 @@ def fields(cls: type) -> list[tuple[str, str, Any]]:
         return [(each.name, str(each.type), _default(each)) for each in public]
     if is_typeddict(cls):
         return [(name, _annotation(told), ...) for name, told in inspect.get_annotations(cls).items()]
-    if issubclass(cls, BaseModel):
-        return [(name, _plain(field.annotation), field.default) for name, field in cls.model_fields.items()]
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         types, defaults = inspect.get_annotations(cls), cls._field_defaults  # type: ignore[attr-defined]
         return [(name, _annotation(types.get(name, "")), defaults.get(name, ...)) for name in cls._fields]
@@ -127,15 +124,9 @@ def fields(cls: type) -> list[tuple[str, str, Any]]:
 
 
 def descriptions(cls: type) -> dict[str, str]:
-    """What the fields of a model say of themselves."""
-    fields = cls.model_fields if issubclass(cls, BaseModel) else {}
-    return {name: field.description for name, field in fields.items() if field.description}
-
-
-def _plain(annotation: Any) -> str:
-    """A type without its modules."""
-    text = annotation.__name__ if isinstance(annotation, type) and not get_args(annotation) else str(annotation)
-    return re.sub(r"\b(?:\w+\.)+(?=\w)", "", text)
+    """What the fields of a dataclass say of themselves."""
+    said = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
+    return {each.name: each.metadata["means"] for each in said if "means" in each.metadata}
 
 
 def _annotation(annotation: Any) -> str:

@@ -38,6 +38,15 @@ class Kept(Generic[T]):
             threading.Thread(target=self._refresh, args=(key, read), name="recruiter cache", daemon=True).start()
         return self.peek(key, old=True)
 
+    def shortly(self, key: Hashable, read: Callable[[], T], seconds: float) -> T | None:
+        """What is known, however old, or what is known after so many seconds; it is read beside. None if that takes
+        longer. Raises what reading raises."""
+        known = self.soon(key, read)
+        if known is None and self._lock.acquire(timeout=seconds):
+            self._lock.release()
+            known = self.get(key, read)
+        return known
+
     def peek(self, key: Hashable, *, old: bool = False) -> T | None:
         """What is known already; with `old` also if it was read too long ago."""
         until, answer = self._answers.get(key, (0.0, None))

@@ -49,3 +49,19 @@ def imports_on_first_use(package: str, places: Mapping[str, str]) -> Callable[[s
         return found
 
     return __getattr__
+
+
+class ImportedOnUse:
+    """A module that is imported when one of its names is used. Type checkers see the module itself:
+
+    if TYPE_CHECKING:
+        import psutil
+    else:
+        psutil = ImportedOnUse("psutil")
+    """
+
+    def __init__(self, name: str) -> None:
+        self._imported = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self._imported), name)

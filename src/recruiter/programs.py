@@ -18,13 +18,17 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import IO, TypedDict
-
-import psutil
+from typing import IO, TYPE_CHECKING, TypedDict
 
 from recruiter.domain.text import cut, mask
 from recruiter.errors import CommandFailed
+from recruiter.first_use import ImportedOnUse
 from recruiter.interruption import shielded
+
+if TYPE_CHECKING:
+    import psutil
+else:
+    psutil = ImportedOnUse("psutil")
 
 LONGEST_OUTPUT = 64 * 1024
 """Bytes of each stream that are kept: the last ones."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError, fields
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -12,7 +13,6 @@ from bson import ObjectId
 from bson.regex import Regex
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from recruiter import JobFilter, State
 from recruiter.domain.moment import EARLIEST, resolved, to_moment
@@ -59,7 +59,7 @@ class TestWords:
 
     def test_it_is_a_value(self) -> None:
         filter = JobFilter(task="send")
-        with pytest.raises(ValidationError, match="frozen"):
+        with pytest.raises(FrozenInstanceError):
             filter.task = ("other",)  # type: ignore[misc]
         assert hash(filter) == hash(JobFilter(task=["send"]))
 
@@ -244,8 +244,9 @@ class TestWrittenAsText:
     """Commands and URLs write every condition as text."""
 
     def test_every_condition_can_be_written(self) -> None:
-        assert {word if word != "arg" else "args" for word in FILTER_WORDS} == JobFilter.model_fields.keys() - {"ids"}
-        assert set(Conditions.__annotations__) == JobFilter.model_fields.keys()
+        conditions = {each.name for each in fields(JobFilter)}
+        assert {word if word != "arg" else "args" for word in FILTER_WORDS} == conditions - {"ids"}
+        assert set(Conditions.__annotations__) == conditions
 
     def test_it_means_the_same_as_in_python(self) -> None:
         words = {

@@ -87,6 +87,7 @@ class TestPages:
         page = watched.open(f"job?id={filled['running']}")
         expect(page.locator("#sentence")).to_contain_text("running for")
         expect(page.locator(".log")).to_contain_text("reads of mouse-7")
+        expect(page.locator(".log li").last).to_be_in_viewport()  # its newest line, without scrolling
         expect(page.locator(".timeline rect")).not_to_have_count(0)
         expect(page.locator(".life")).to_contain_text("attempt 1 runs")
 

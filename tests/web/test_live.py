@@ -14,7 +14,7 @@ import pytest
 from recruiter import Recruiter
 from recruiter.caches import Kept
 from recruiter.errors import JobNotFound, StoreUnreachable, TooManyViewers
-from recruiter.web import live
+from recruiter.web import live, reader
 from recruiter.web.live import Hub
 from tests.conftest import eventually
 from tests.web.conftest import Consoles
@@ -202,3 +202,38 @@ def test_one_that_is_closed_has_read_to_the_end_and_reads_nothing_more() -> None
     assert read == [1]
     assert kept.soon("x", slow) == "answer"
     assert not [thread for thread in threading.enumerate() if thread.name == "recruiter web"]
+
+
+def test_the_page_of_problems_does_not_wait_for_a_slow_doctor(
+    console: Consoles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready, examine = threading.Event(), reader.examine
+    monkeypatch.setattr(reader, "examine", lambda store: ready.wait(60) and examine(store))
+    client = console()
+
+    assert "The doctor is looking" in client.get("/problems").text
+
+    ready.set()
+    eventually(lambda: "that are well" in client.get("/problems").text)
+    assert client.get("/api/problems").json()["complete"]
+
+
+def test_what_takes_too_long_to_read_shortly_comes_later() -> None:
+    kept: Kept[str] = Kept(60.0)
+    ready = threading.Event()
+
+    def read() -> str:
+        ready.wait(60)
+        return "found"
+
+    assert kept.shortly("all", read, 0.01) is None
+    ready.set()
+    assert kept.shortly("all", read, 60.0) == "found"
+
+
+def test_what_cannot_be_read_shortly_is_raised() -> None:
+    def read() -> str:
+        raise StoreUnreachable("away")
+
+    with pytest.raises(StoreUnreachable):
+        Kept[str](60.0).shortly("all", read, 60.0)

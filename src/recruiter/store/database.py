@@ -91,6 +91,16 @@ class ServerFacts:
     """How far the server's clock is ahead of this host's."""
 
 
+def check_hello(hello: Mapping[str, Any], target: str) -> None:
+    """Raises NotAReplicaSet for the answer of a standalone server, ServerTooOld for one before MongoDB 6.0. A mongos
+    answers without `setName` and `me`; transactions and change streams work through it."""
+    if "setName" not in hello and hello.get("msg") != "isdbgrid":
+        raise NotAReplicaSet(NOT_A_REPLICA_SET.format(address=target))
+    if hello["maxWireVersion"] < OLDEST_WIRE_VERSION:
+        address = hello.get("me", target)
+        raise ServerTooOld(f"MongoDB at {address} is older than 6.0; Recruiter needs 6.0 or newer")
+
+
 @dataclass
 class Store:
     """Everything that is kept in MongoDB. Connects on first use; safe to share between threads, not across a fork."""
@@ -236,12 +246,9 @@ class Store:
         hello = self._set_clock()
         if self.clock.offset:
             self._set_clock()  # now that there is a connection, it can be told more exactly
-        address = str(hello.get("me", self.target))
-        if "setName" not in hello and hello.get("msg") != "isdbgrid":
-            raise NotAReplicaSet(NOT_A_REPLICA_SET.format(address=self.target))
-        if hello["maxWireVersion"] < OLDEST_WIRE_VERSION:
-            raise ServerTooOld(f"MongoDB at {address} is older than 6.0; Recruiter needs 6.0 or newer")
+        check_hello(hello, str(self.target))
         version = str(self.client.server_info()["version"])
+        address = str(hello.get("me", self.target))
         return ServerFacts(version, hello.get("setName"), address, self.clock.offset)
 
     def _set_clock(self) -> Document:

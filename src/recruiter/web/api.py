@@ -112,7 +112,7 @@ def _add_fleet(router: APIRouter, reader: Reader) -> None:
     @router.get("/problems")
     def problems() -> views.Problems:
         """What the doctor finds, and what was set aside."""
-        return reader.problems()
+        return reader.problems(patience=60.0)
 
 
 def _add_actions(router: APIRouter, reader: Reader, doer: Doer, viewer: Callable[..., Any]) -> None:

@@ -434,15 +434,17 @@ class Reader:
         more, now = len(steps) - len(first), self._store.clock.now()
         return FlowView(now, sentences.of_flow(row), row, drawn(steps), first, more)
 
-    def problems(self) -> views.Problems:
-        """What the doctor finds, what was set aside, and what people did lately."""
+    def problems(self, patience: float = 1.0) -> views.Problems:
+        """What the doctor finds, what was set aside, and what people did lately. If the doctor has not finished after
+        `patience` seconds, the answer says so: with very many jobs it takes some seconds."""
         store, now = self._store, self._store.clock.now()
-        findings = self._findings.soon("all", self._examine) or self._findings.get("all", self._examine)
+        known = self._findings.shortly("all", self._examine, patience)
+        findings = known or []
         told = [views.Problem(Level(each.level.value), each.about, each.text, each.todo) for each in findings]
         loud = [each for level in (Level.PROBLEM, Level.NOTE) for each in told if each.level is level]
         return views.Problems(
             at=now,
-            sentence=sentences.of_problems(loud),
+            sentence=sentences.of_problems(loud) if known is not None else sentences.EXAMINING,
             findings=loud,
             fine=[each for each in told if each.level is Level.OK],
             set_aside=[
@@ -450,6 +452,7 @@ class Reader:
                 for job in store.archived.set_aside(_SET_ASIDE_SHOWN)
             ],
             deeds=self.deeds(),
+            complete=known is not None,
         )
 
     def look_for_problems(self) -> None:

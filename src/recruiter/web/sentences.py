@@ -22,6 +22,7 @@ from recruiter.web.views import (
 )
 
 NO_LEADER = "No recruiter leads, so no job is given to a worker. Start one: recruiter start recruiter."
+EXAMINING = Sentence(Level.OK, "The doctor is looking. With very many jobs that takes some seconds.")
 _MANY_FAIL = 0.2
 _FEW = 5
 _LATE = 60.0

@@ -412,6 +412,8 @@ class Problems:
     """What was looked at and is well."""
     set_aside: list[SetAside] = field(default_factory=list)
     deeds: list[Deed] = field(default_factory=list)
+    complete: bool = True
+    """False while the doctor still looks."""
 
 
 @dataclass(frozen=True, slots=True)

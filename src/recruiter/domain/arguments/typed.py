@@ -41,12 +41,12 @@ from typing import (
 )
 from uuid import UUID
 
-import typing_extensions
 from bson import ObjectId
 
 from recruiter.domain.arguments.models import adapter_of, is_model, is_validation_error
 from recruiter.domain.arguments.values import PLAIN, Refused, encode, from_bson, tagged
 from recruiter.errors import UnsupportedValue
+from recruiter.first_use import ImportedOnUse
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -262,7 +262,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:80]}…"
 
 
-_TypedDict: Any = typing_extensions.TypedDict
+_typing_extensions: Any = ImportedOnUse("typing_extensions")
 
 
 def checkable(annotation: Any) -> Any:
@@ -305,6 +305,6 @@ def _written_again(annotation: Any, inside: tuple[Any, ...]) -> Any:
         said = get_origin(hint) in (Required, NotRequired)  # in a module with postponed annotations nobody else knows
         must = Required if name in annotation.__required_keys__ else NotRequired
         keys[name] = inner if said else must[inner]
-    again: Any = _TypedDict(annotation.__name__, keys)
+    again: Any = _typing_extensions.TypedDict(annotation.__name__, keys)
     again.__module__, again.__doc__ = annotation.__module__, annotation.__doc__
     return again

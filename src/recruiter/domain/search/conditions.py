@@ -1,4 +1,5 @@
-"""How each condition of a filter is checked: one type for each kind of condition, for the fields of `JobFilter`.
+"""How each condition of a filter is checked: one function for each kind of condition, for the fields of `JobFilter`. It
+gets the name of the condition and the given value, and returns the one form in which it is compared.
 
 Nothing of it reaches MongoDB as a query: values are compared as values, and an operator among them is refused
 here.
@@ -7,19 +8,17 @@ here.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import Any
 from uuid import UUID
 
 from bson import ObjectId
-from pydantic import PlainValidator
 
 from recruiter.domain.arguments.values import to_bson
 from recruiter.domain.duration import to_timedelta
 from recruiter.domain.job import JobId
-from recruiter.domain.moment import Moment, to_moment
 from recruiter.domain.names import check_name
 from recruiter.domain.retry.decision import exception_names
 from recruiter.domain.state import State
@@ -39,21 +38,21 @@ _MOST = 100
 _DEEPEST = 50
 
 
-def _states(name: str, value: object) -> frozenset[str]:
-    states = frozenset(str(state) for state in _texts(name, value))
+def states(name: str, value: object) -> frozenset[str]:
+    states = frozenset(str(state) for state in texts(name, value))
     for state in sorted(states - set(STATES)):
         raise InvalidFilter(f"{state!r} is not a state; a job is {', '.join(STATES)}")
     return states
 
 
-def _names(name: str, value: object) -> tuple[str, ...]:
+def names(name: str, value: object) -> tuple[str, ...]:
     try:
-        return tuple(check_name(name, each) for each in _texts(name, value))
+        return tuple(check_name(name, each) for each in texts(name, value))
     except InvalidName as error:
         raise InvalidFilter(str(error)) from None
 
 
-def _texts(name: str, value: object) -> tuple[str, ...]:
+def texts(name: str, value: object) -> tuple[str, ...]:
     texts = _several(name, value, str)
     for text in texts:
         if not isinstance(text, str) or not 0 < len(text) <= _LONGEST_TEXT or "\0" in text:
@@ -61,9 +60,9 @@ def _texts(name: str, value: object) -> tuple[str, ...]:
     return texts
 
 
-def _errors(name: str, value: object) -> tuple[str, ...]:
+def errors(name: str, value: object) -> tuple[str, ...]:
     classes = _several(name, value, str | type)
-    return _texts(
+    return texts(
         name,
         [
             exception_names(each)[0] if isinstance(each, type) and issubclass(each, BaseException) else each
@@ -110,7 +109,7 @@ def _values_written(text: str) -> Any:
     return tuple(values)
 
 
-def _ids(name: str, value: object) -> tuple[JobId, ...]:
+def ids(name: str, value: object) -> tuple[JobId, ...]:
     """Every id that may be meant: one that is given as text may be of another kind."""
     ids = _several(name, value, ObjectId | str | int | UUID)
     for id in ids:
@@ -147,7 +146,7 @@ def _several(name: str, value: object, kind: Any) -> tuple[Any, ...]:
     return several
 
 
-def _arguments(name: str, value: object) -> tuple[Argument, ...]:
+def arguments(name: str, value: object) -> tuple[Argument, ...]:
     if not isinstance(value, Mapping) or not value:
         raise InvalidFilter(f"{name} is {shown(value)}; write values by their path: {{'customer.id': 42}}")
     found = dict(_flat((), value))
@@ -198,37 +197,20 @@ def _refuse_operators(value: Any, depth: int = 0) -> None:
             _refuse_operators(inner, depth + 1)
 
 
-def _truth(name: str, value: object) -> bool:
+def truth(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise InvalidFilter(f"{name} is {shown(value)}; it must be True or False")
     return value
 
 
-def _attempts(name: str, value: object) -> int:
+def whole_number(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
         raise InvalidFilter(f"{name} is {shown(value)}; it must be a whole number, 0 or more")
     return value
 
 
-def _duration(name: str, value: object) -> timedelta:
+def length(name: str, value: object) -> timedelta:
     try:
         return to_timedelta(value)  # type: ignore[arg-type]  # it refuses whatever is none
     except InvalidDuration as error:
         raise InvalidFilter(f"{name}: {error}") from None
-
-
-def _check(check: Callable[[str, object], Any]) -> Any:
-    """For pydantic: the check gets the name of the field, and answers the one form in which it is compared."""
-    return PlainValidator(lambda value, info: check(str(info.field_name), value))
-
-
-Ids = Annotated[tuple[JobId, ...], _check(_ids)]
-States = Annotated[frozenset[str], _check(_states)]
-Names = Annotated[tuple[str, ...], _check(_names)]
-Texts = Annotated[tuple[str, ...], _check(_texts)]
-Errors = Annotated[tuple[str, ...], _check(_errors)]
-Arguments = Annotated[tuple[Argument, ...], _check(_arguments)]
-Time = Annotated[Moment | None, _check(to_moment)]
-Truth = Annotated[bool | None, _check(_truth)]
-Number = Annotated[int | None, _check(_attempts)]
-Length = Annotated[timedelta | None, _check(_duration)]

@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from typing import Any, NamedTuple, TypedDict, Unpack
 
-from pydantic import BaseModel, ConfigDict, Field
-
 from recruiter.domain.duration import DurationLike, humanize
 from recruiter.domain.job import JobId
-from recruiter.domain.moment import Moment, MomentLike, told
-from recruiter.domain.search.conditions import (
-    BLOCKED,
-    POSTPONED,
-    QUEUED,
-    STATES,
-    Arguments,
-    Errors,
-    Ids,
-    Length,
-    Names,
-    Number,
-    States,
-    Texts,
-    Time,
-    Truth,
-    argument_written,
-)
+from recruiter.domain.moment import Moment, MomentLike, to_moment, told
+from recruiter.domain.search import conditions as check
+from recruiter.domain.search.conditions import BLOCKED, POSTPONED, QUEUED, STATES, Argument, argument_written
 from recruiter.domain.state import State, Why
 from recruiter.domain.text import shown
 from recruiter.errors import InvalidFilter
@@ -40,8 +25,8 @@ ENDED: frozenset[str] = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLE
 _TIMES = ("", "created_", "scheduled_", "ended_")
 
 
-def _means(text: str, default: Any = None) -> Any:
-    return Field(default, description=text)
+def _condition(means: str, check: Callable[[str, object], Any], default: Any = None) -> Any:
+    return field(default=default, metadata={"means": means, "check": check})
 
 
 Several = str | Iterable[str]
@@ -80,7 +65,8 @@ class Conditions(TypedDict, total=False):
     recovered: bool
 
 
-class JobFilter(BaseModel):
+@dataclass(frozen=True, init=False)
+class JobFilter:
     """Which jobs: `JobFilter(state="failed", task="send", since="2h")`. A job is selected if all conditions hold.
 
     This is the one declaration of the conditions: the command line, the web console, its API and the reference take
@@ -88,44 +74,55 @@ class JobFilter(BaseModel):
     was not given is empty.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
-
-    ids: Ids = _means('These jobs. An id may be given as text: `"42"` means the job 42 and the job "42".', ())
-    state: States = _means(f"{', '.join(STATES)}. A waiting job is queued or postponed.", frozenset())
-    task: Names = _means("Jobs of this task.", ())
-    group: Names = _means("Jobs of this group.", ())
-    tag: Texts = _means("Jobs with this tag; if several are given, jobs with all of them.", ())
-    owner: Texts = _means("Jobs of this owner.", ())
-    error: Errors = _means(
-        "Jobs whose last attempt failed with this exception: its name, with or without the module.", ()
+    ids: tuple[JobId, ...] = _condition(
+        'These jobs. An id may be given as text: `"42"` means the job 42 and the job "42".', check.ids, ()
     )
-    why: Texts = _means("Jobs that ended for this reason: tried-too-many-times, …", ())
-    args: Arguments = _means("Jobs with this argument, by its path: customer.id=42.", ())
-    since: Time = _means(
-        "Jobs that ended since this time, or that are due since then: 2h (ago), 2026-11-16, 2026-11-16T03:00Z."
+    state: frozenset[str] = _condition(
+        f"{', '.join(STATES)}. A waiting job is queued or postponed.", check.states, frozenset()
     )
-    until: Time = _means("Jobs that ended, or are due, until this time.")
-    slow: Length = _means("Jobs whose last attempt took, or takes, at least this long: 10s.")
-    delayed: Length = _means("Jobs that started, or still wait, at least this long after their time: 1m.")
-    attempts: Number = _means("Jobs with at least this many attempts.")
-    worker: Texts = _means("Jobs that this worker holds, or ran last.", ())
-    urn: Texts = _means("Jobs with this urn, such as the jobs of a scheduler.", ())
-    key: Names = _means("Jobs with this key of a limit, such as customer:42.", ())
-    created_since: Time = _means("Jobs created since this time.")
-    created_until: Time = _means("Jobs created until this time.")
-    scheduled_since: Time = _means("Jobs due since this time.")
-    scheduled_until: Time = _means("Jobs due until this time.")
-    ended_since: Time = _means("Jobs ended since this time.")
-    ended_until: Time = _means("Jobs ended until this time.")
-    recovered_from: Ids = _means("Jobs that were made by recovering this job.", ())
-    recovered: Truth = _means("Jobs that have been recovered, or have not.")
+    task: tuple[str, ...] = _condition("Jobs of this task.", check.names, ())
+    group: tuple[str, ...] = _condition("Jobs of this group.", check.names, ())
+    tag: tuple[str, ...] = _condition(
+        "Jobs with this tag; if several are given, jobs with all of them.", check.texts, ()
+    )
+    owner: tuple[str, ...] = _condition("Jobs of this owner.", check.texts, ())
+    error: tuple[str, ...] = _condition(
+        "Jobs whose last attempt failed with this exception: its name, with or without the module.", check.errors, ()
+    )
+    why: tuple[str, ...] = _condition("Jobs that ended for this reason: tried-too-many-times, …", check.texts, ())
+    args: tuple[Argument, ...] = _condition(
+        "Jobs with this argument, by its path: customer.id=42.", check.arguments, ()
+    )
+    since: Moment | None = _condition(
+        "Jobs that ended since this time, or that are due since then: 2h (ago), 2026-11-16, 2026-11-16T03:00Z.",
+        to_moment,
+    )
+    until: Moment | None = _condition("Jobs that ended, or are due, until this time.", to_moment)
+    slow: timedelta | None = _condition(
+        "Jobs whose last attempt took, or takes, at least this long: 10s.", check.length
+    )
+    delayed: timedelta | None = _condition(
+        "Jobs that started, or still wait, at least this long after their time: 1m.", check.length
+    )
+    attempts: int | None = _condition("Jobs with at least this many attempts.", check.whole_number)
+    worker: tuple[str, ...] = _condition("Jobs that this worker holds, or ran last.", check.texts, ())
+    urn: tuple[str, ...] = _condition("Jobs with this urn, such as the jobs of a scheduler.", check.texts, ())
+    key: tuple[str, ...] = _condition("Jobs with this key of a limit, such as customer:42.", check.names, ())
+    created_since: Moment | None = _condition("Jobs created since this time.", to_moment)
+    created_until: Moment | None = _condition("Jobs created until this time.", to_moment)
+    scheduled_since: Moment | None = _condition("Jobs due since this time.", to_moment)
+    scheduled_until: Moment | None = _condition("Jobs due until this time.", to_moment)
+    ended_since: Moment | None = _condition("Jobs ended since this time.", to_moment)
+    ended_until: Moment | None = _condition("Jobs ended until this time.", to_moment)
+    recovered_from: tuple[JobId, ...] = _condition("Jobs that were made by recovering this job.", check.ids, ())
+    recovered: bool | None = _condition("Jobs that have been recovered, or have not.", check.truth)
 
     def __init__(self, **conditions: Unpack[Conditions]) -> None:
         given = {name: value for name, value in conditions.items() if value is not None}
-        if unknown := given.keys() - JobFilter.model_fields.keys():
-            known = ", ".join(JobFilter.model_fields)
-            raise InvalidFilter(f"jobs cannot be filtered by {min(unknown)!r}; known: {known}")
-        super().__init__(**given)
+        known = {each.name: each.metadata["check"] for each in fields(JobFilter)}
+        if unknown := given.keys() - known.keys():
+            raise InvalidFilter(f"jobs cannot be filtered by {min(unknown)!r}; known: {', '.join(known)}")
+        vars(self).update({name: known[name](name, value) for name, value in given.items()})
         self._check_contradictions()
 
     def _check_contradictions(self) -> None:
@@ -179,15 +176,20 @@ class JobFilter(BaseModel):
         return self._with(state=self.state or states)
 
     def _with(self, **changes: Any) -> JobFilter:
-        changed = self.model_copy(update=changes)
+        changed = copy(self)
+        vars(changed).update(changes)
         changed._check_contradictions()
         return changed
 
     @property
     def fingerprint(self) -> bytes:
         """A few bytes that are others for another filter."""
-        said = [(name, value) for name, value in self if name != "state"]
+        said = [(name, value) for name, value in self.items() if name != "state"]
         return hashlib.sha256(repr([sorted(self.state), said]).encode()).digest()[:6]
+
+    def items(self) -> Iterator[tuple[str, Any]]:
+        """Every condition by its name, also those that were not given."""
+        return ((each.name, getattr(self, each.name)) for each in fields(self))
 
     def __str__(self) -> str:
         """The conditions, for people."""
@@ -217,9 +219,9 @@ class FilterWord(NamedTuple):
 FILTER_WORDS: Mapping[str, FilterWord] = {
     word.name: word
     for word in (
-        FilterWord("arg" if name == "args" else name, str(field.description), field.default is not None)
-        for name, field in JobFilter.model_fields.items()
-        if name != "ids"
+        FilterWord("arg" if each.name == "args" else each.name, each.metadata["means"], each.default is not None)
+        for each in fields(JobFilter)
+        if each.name != "ids"
     )
 }
 """In the order in which they are shown. Ids are written in other ways."""
@@ -271,7 +273,7 @@ def _never(since: Moment | None, until: Moment | None) -> bool:
 
 
 def _told(filter: JobFilter) -> Iterator[str]:
-    for word, value in filter:
+    for word, value in filter.items():
         name = word.replace("_", " ")
         if value is None or value in ((), frozenset()):
             continue

@@ -78,9 +78,15 @@
   // Nothing moves while somebody has text selected: the latest is kept until they are done.
   const selecting = () => { const chosen = getSelection(); return chosen && !chosen.isCollapsed && content().contains(chosen.anchorNode); };
 
+  // The log of a job that runs stays at its end, unless somebody has scrolled up to read.
+  const log = () => document.querySelector(".log[data-follow]");
+  const atEnd = (list) => list && list.scrollTop + list.clientHeight >= list.scrollHeight - 24;
+  const follow = (list) => { if (list) list.scrollTop = list.scrollHeight; };
+
   function show(html) {
     if (selecting()) { held = html; return; }
     held = null;
+    const following = !log() || atEnd(log());
     const fresh = new DOMParser().parseFromString(html, "text/html").getElementById("content");
     if (!fresh || fresh.dataset.live !== content().dataset.live) return;
     keepRows(fresh);
@@ -97,6 +103,7 @@
     htmx.process(content());
     tick(content());
     reveal();
+    if (following) follow(log());
     document.dispatchEvent(new Event("recruiter:content"));
   }
   document.addEventListener("selectionchange", () => { if (held && !selecting()) show(held); });
@@ -201,12 +208,13 @@
       const first = event.target.querySelector("input:not([type=hidden]), .button");
       if (first) first.focus();
     }
-    if (event.target.id === "content" || event.detail.target?.id === "content") { connect(); counts(); document.dispatchEvent(new Event("recruiter:content")); }
+    if (event.target.id === "content" || event.detail.target?.id === "content") { connect(); counts(); follow(log()); document.dispatchEvent(new Event("recruiter:content")); }
   });
 
   $("zone").textContent = `${zone}${offset && offset.value !== "GMT" ? ` (${offset.value.replace("GMT", "UTC")})` : ""}`;
   tick(document);
   reveal();
+  follow(log());
   setInterval(() => tick(document), 1000);
   connect();
 })();
