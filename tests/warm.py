@@ -202,7 +202,7 @@ def close_at_once() -> None:
         if executor._name != "pymongo_events_thread":
             wait(executor, timeout)
 
-    PeriodicExecutor.join = join  # type: ignore[method-assign]
+    PeriodicExecutor.join = join  # type: ignore[assignment, method-assign]
 
 
 def leave(code: object) -> None:

@@ -175,9 +175,10 @@ class _Adding:
             return task.job(*args, **kwargs)
         if isinstance(task, str):
             return self._recruiter.job(task, dict(kwargs) if kwargs else list(args))
-        if not isinstance(task, Workable | JobBuilder):
-            hint = "; make it a task with @recruiter.task" if callable(task) else ""
-            raise InvalidFlow(f"a step is a task, a job or a workable, not {shown(task)}{hint}")
+        given: Any = task
+        if not isinstance(given, Workable | JobBuilder):
+            hint = "; make it a task with @recruiter.task" if callable(given) else ""
+            raise InvalidFlow(f"a step is a task, a job or a workable, not {shown(given)}{hint}")
         if args or kwargs:
             raise InvalidArguments(f"{shown(task)} has its arguments already")
         return task if isinstance(task, JobBuilder) else self._recruiter.job_of(task)
@@ -196,8 +197,9 @@ class _Adding:
     def _ids(self, steps: Steps) -> Iterator[JobId]:
         if steps is None:
             return
-        several = isinstance(steps, Iterable) and not isinstance(steps, str | bytes)
-        for step in steps if several else (steps,):
+        given: Any = steps
+        several = isinstance(given, Iterable) and not isinstance(given, str | bytes)
+        for step in given if several else (given,):
             if not isinstance(step, Step):
                 raise InvalidFlow(f"a step waits for steps that `add` returned, not for {shown(step)}")
             if step.flow != self.id:

@@ -20,9 +20,9 @@ from recruiter.cli.main import app
 from recruiter.embedded import EmbeddedServer
 from recruiter.errors import RecruiterError
 from recruiter.store import codec, outcomes
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
 from recruiter.store.job_fields import JOB_FIELDS
-from recruiter.store.target import Target
 from tests.acceptance.docs.pages import LANGUAGES, PAGES, Page, page
 from tests.acceptance.docs.reference import anchors, links, named_tests, tree
 from tests.acceptance.docs.running import Run

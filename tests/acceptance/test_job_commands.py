@@ -508,8 +508,10 @@ class TestSignal:
                 return f"approved by {current_job.wait_for('approved')}"
 
             handle = pay_out.enqueue()
-            assert not recruiter.run(pay_out).done
-            self.run_all = lambda: recruiter.run_all(pay_out)
+            report = recruiter.run(pay_out)
+            assert report is not None
+            assert not report.done
+            self.run_all: Callable[[], object] = lambda: recruiter.run_all(pay_out)
             yield handle
 
     @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def leader(world: World, name: str) -> Iterator[None]:
             if hands:
                 yield
                 answer = world.unreliable(lambda hands=hands, term=lease.term: store.roster.assign(hands, term))  # type: ignore[misc]
-                leading = answer is True or (answer is False and store.leases.renew(lease.term, attempt))
+                leading = answer is True or (answer is False and store.leases.renew(lease.term, attempt) is not None)
 
 
 def worker(world: World) -> Iterator[None]:

@@ -304,7 +304,7 @@ class TestOnce:
         def order() -> None:
             for function in (charge, lambda number: charge(number)):
                 try:
-                    current_job.once("charge", function, 7)
+                    _ = current_job.once("charge", function, 7)
                 except InvalidArguments as error:
                     errors.append(str(error))
 

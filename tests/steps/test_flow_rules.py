@@ -189,7 +189,7 @@ def a_flow_is_paused_while_many_are_released(stage: Stage) -> None:
     stage.run(a.id)
     whole = FlowSteps.release
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FlowSteps, "release", lambda *given: (handle.pause(), whole(*given)))
+        patch.setattr(FlowSteps, "release", lambda *given: handle.pause() or whole(*given))  # type: ignore[func-returns-value]
         stage.look()
     assert stage.ready() == []
     handle.resume()

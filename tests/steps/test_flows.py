@@ -284,7 +284,7 @@ class TestRefused:
         with pytest.raises(InvalidFlow, match=r"a step is a task, .*, not <built-in function len>; make it a task"):
             flow.add(len, [1])  # type: ignore[call-overload]
         with pytest.raises(InvalidFlow, match="waits for steps that `add` returned, not for 'foo'"):
-            flow.add("double", 1, after="foo")  # type: ignore[call-overload]
+            flow.add("double", 1, after="foo")  # type: ignore[arg-type]
         with pytest.raises(InvalidFlow, match="not for 7"):
             flow.add("double", 1, after_any=7)  # type: ignore[call-overload]
         for task, argument in (("double", step), ("merge", [1, step])):

@@ -13,8 +13,9 @@ import pytest
 
 from recruiter import Recruiter
 from recruiter.caches import Kept
+from recruiter.doctor import examine
 from recruiter.errors import JobNotFound, StoreUnreachable, TooManyViewers
-from recruiter.web import live, reader
+from recruiter.web import live
 from recruiter.web.live import Hub
 from tests.conftest import eventually
 from tests.web.conftest import Consoles
@@ -207,8 +208,8 @@ def test_one_that_is_closed_has_read_to_the_end_and_reads_nothing_more() -> None
 def test_the_page_of_problems_does_not_wait_for_a_slow_doctor(
     console: Consoles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ready, examine = threading.Event(), reader.examine
-    monkeypatch.setattr(reader, "examine", lambda store: ready.wait(60) and examine(store))
+    ready = threading.Event()
+    monkeypatch.setattr("recruiter.web.reader.examine", lambda store: ready.wait(60) and examine(store))
     client = console()
 
     assert "The doctor is looking" in client.get("/problems").text
