@@ -1,12 +1,12 @@
 """Enqueue: the first step of a job's life.
 
-A caller that is alone writes by itself, which is quickest. *Batch while busy*: for callers that come meanwhile two
-threads write, in turns. They never wait to fill a batch: each takes whatever has gathered while the last write was on
-its way, and each caller returns when its own job is durable.
+A caller that is alone writes by itself, which is quickest. *Batch while busy*: for callers that come meanwhile one
+thread writes. It never waits to fill a batch: it takes whatever has gathered while the last write was on its way, and
+each caller returns when its own job is durable.
 
-The threads belong to no caller. A job never writes by itself, because it may be interrupted: it leaves alone, and the
-write goes on for the others. What callers and the threads share is a queue and a lock for each caller, both of which
-are atomic in Python: an exception that arrives between any two instructions leaves them whole.
+The thread belongs to no caller. A job never writes by itself, because it may be interrupted: it leaves alone, and the
+write goes on for the others. What callers and the thread share is a queue and a lock for each caller, both of which are
+atomic in Python: an exception that arrives between any two instructions leaves them whole.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from recruiter.store.connection import answered_within
 from recruiter.store.database import Store
 
 LARGEST_BATCH = 1000
-WRITERS = 2
 _IDLE = 10.0
 """Seconds without work after which the writing thread ends; the next caller starts another."""
 _A_MOMENT = 0.0005
@@ -57,15 +56,12 @@ class Enqueuer:
         """Seconds in which the driver repeats a write through any number of new primaries; without a time, once."""
         self._silent = silent
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
-        # The second one starts when the first one is busy: callers that it has answered make their next jobs while the
-        # other one waits for MongoDB.
-        self._threads = [ServiceThread(self._write, lambda: not self._calls.empty()) for _ in range(WRITERS)]
+        self._thread = ServiceThread(self._write, lambda: not self._calls.empty())
         self._closed = False
         self._alone = threading.Lock()
         """Held by the caller that writes by itself. If an interruption leaves it locked, the thread writes for all."""
-        self._counting = threading.Lock()
-        self._busy = 0
-        """How many of the threads write."""
+        self._busy = False
+        """Whether the thread writes."""
         self._awaited: tuple[JobId, float] | None = None
         """The job that a caller writes by itself, and since when."""
 
@@ -90,7 +86,7 @@ class Enqueuer:
         """Why it was refused, if it was."""
         began = time.monotonic()
         self._awaited = (id, began)
-        self._threads[0].ensure()  # it tells somebody if there is no answer
+        self._thread.ensure()  # it tells somebody if there is no answer
         try:
             with answered_within(self._patience if within is None else within):
                 refused = self._scheduled.insert([document])
@@ -105,7 +101,7 @@ class Enqueuer:
         call = _Call(document)
         try:
             self._calls.put(call)
-            self._ensure()
+            self._thread.ensure()
             self._wait(call, id, within)
         except BaseException:
             call.given_up = True  # if it is not on its way yet, it stays
@@ -138,17 +134,11 @@ class Enqueuer:
         return errors
 
     def close(self) -> None:
-        """The writing threads end when they have written what they were given."""
+        """The writing thread ends when it has written what it was given."""
         self._closed = True
-        for _ in self._threads:
-            self._calls.put(None)  # wakes one
+        self._calls.put(None)  # wakes it
 
     # -- the caller ----------------------------------------------------------------------------------------------
-
-    def _ensure(self) -> None:
-        """As many threads as can help."""
-        for thread in self._threads[: self._busy + 1]:
-            thread.ensure()
 
     def _wait(self, call: _Call, id: JobId, within: float | None) -> None:
         began, told = time.monotonic(), False
@@ -160,27 +150,22 @@ class Enqueuer:
             waited = time.monotonic() - began
             if within is not None and waited >= within:
                 raise unknown(id, _not_within(within))
-            self._ensure()
+            self._thread.ensure()
             if waited >= SILENCE and not told:
                 told = True
                 self._silent(f"job {id!r} is not stored yet")
 
-    # -- the writing threads -------------------------------------------------------------------------------------
+    # -- the writing thread --------------------------------------------------------------------------------------
 
     def _write(self) -> None:
         answered = 0
         while (batch := self._next_batch(answered)) is not None:
-            answered = len(batch)
-            self._count_busy(1)
+            self._busy, answered = True, len(batch)
             try:
                 for place, documents in by_size([call.document for call in batch]):
                     self._store(batch[place : place + len(documents)], documents)
             finally:
-                self._count_busy(-1)
-
-    def _count_busy(self, more: int) -> None:
-        with self._counting:
-            self._busy += more
+                self._busy = False
 
     def _store(self, calls: list[_Call], documents: list[RawBSONDocument]) -> None:
         try:
