@@ -67,7 +67,7 @@ async def by_the_writing_thread(recruiter: Recruiter, number: int) -> None:
     answer = Answer()
     call.done = answer  # type: ignore[assignment]
     enqueuer._calls.put(call)
-    enqueuer._ensure()
+    enqueuer._thread.ensure()
     await answer.future
     assert call.error is None, call.error
 

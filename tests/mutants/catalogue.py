@@ -85,7 +85,7 @@ MUTANTS = (
         "lease_unfenced",
         "what only the leader may do proves the term",
         "store/collections/leases.py",
-        "        return self._touch(term, holder, session)\n",
+        "        return self.collection.update_one(_same(term, holder), _TOUCH, session=session).matched_count == 1\n",
         "        return True\n",
         "tests/steps/test_repeat.py::TestOccurrences::test_a_leader_that_was_deposed_makes_none",
     ),
