@@ -91,7 +91,7 @@ def dev(
     stop = Stop()
     stop.listen_to_signals()
     file = file or settings_from().bootstrap
-    watched = _Watched(reload and file is not None, watch or [])
+    watched = _Watched(reload and file is not None, watch or [], folder)
     if target is not None:
         return _run(_Said(target, file, processes), stop, web, watched)
     with _private_server(folder, file, mongod) as uri:
@@ -137,10 +137,11 @@ def _run(wanted: _Said, stop: Stop, web: bool, watched: _Watched) -> int:
 
 @dataclass(frozen=True)
 class _Watched:
-    """Whether files are watched, and in which folders beside the application's own."""
+    """Whether files are watched, in which folders beside the application's own, and where MongoDB writes."""
 
     wanted: bool
     folders: Sequence[Path]
+    data: Path
 
     @contextmanager
     def by(self, bootstrap: str | None) -> Iterator[Callable[[Fleet], None]]:
@@ -151,7 +152,7 @@ class _Watched:
             _say(_MISSING)
             yield lambda _fleet: None
         else:
-            reloader = Reloader(bootstrap, [folder_of(bootstrap), *self.folders], _say)
+            reloader = Reloader(bootstrap, [folder_of(bootstrap), *self.folders], _say, self.data)
             with reloader.watching():
                 yield reloader.reload
 
@@ -187,10 +188,13 @@ def folder_of(bootstrap: str) -> Path:
 class Reloader:
     """Collects changes of Python files, in a thread, until the fleet asks for them."""
 
-    def __init__(self, bootstrap: str, folders: Iterable[Path], say: Callable[[str], None]) -> None:
+    def __init__(
+        self, bootstrap: str, folders: Iterable[Path], say: Callable[[str], None], data: Path = _FOLDER
+    ) -> None:
         self._bootstrap = bootstrap
         self._folders = [str(folder) for folder in folders]
         self._say = say
+        self._data = data.absolute()
         self._changed: set[str] = set()
         self._lock = threading.Lock()
         self._end = threading.Event()
@@ -200,7 +204,8 @@ class Reloader:
         """While this block runs."""
         # Imported here, because the extra may not be installed.
         watchfiles = import_module("watchfiles")
-        watched = watchfiles.watch(*self._folders, watch_filter=watchfiles.PythonFilter(), stop_event=self._end)
+        only = watchfiles.PythonFilter(ignore_paths=[self._data])
+        watched = watchfiles.watch(*self._folders, watch_filter=only, stop_event=self._end)
         thread = threading.Thread(target=self._collect, args=(watched,), name="reload", daemon=True)
         thread.start()
         try:
