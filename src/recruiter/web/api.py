@@ -168,7 +168,8 @@ def _filter(request: Request, _: Annotated[_Words, Query()]) -> words.Words:
 
 def _check_parameters(request: Request) -> None:
     """Refuses a parameter that the description of the API does not have."""
-    described = request.app.openapi()["paths"].get(request.scope["route"].path, {})
+    place = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+    described = request.app.openapi()["paths"].get(place, {})
     known = [each["name"] for each in described.get(request.method.lower(), {}).get("parameters", ())]
     for name in request.query_params:
         if name not in known:
