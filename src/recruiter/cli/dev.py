@@ -31,7 +31,7 @@ from rich.text import Text
 from recruiter.app import Recruiter
 from recruiter.application import Application, load_application
 from recruiter.cli import options as given
-from recruiter.cli.options import settings_from
+from recruiter.cli.options import Count, settings_from
 from recruiter.cli.output import console, say, write
 from recruiter.cli.start import run_fleet
 from recruiter.cli.web import beside
@@ -59,7 +59,7 @@ def dev(
     /,
     *,
     target: str | None = None,
-    processes: int = 2,
+    processes: Count = 2,
     mongod: str | None = None,
     web: bool = True,
     reload: bool = True,

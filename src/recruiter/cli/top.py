@@ -20,7 +20,7 @@ from rich.text import Text
 from recruiter.app import Recruiter
 from recruiter.cli import options as given
 from recruiter.cli.analytics import counted_before
-from recruiter.cli.options import recruiter_on
+from recruiter.cli.options import Duration, recruiter_on
 from recruiter.cli.output import Page, bar, console, number, seconds, sparkline, write
 from recruiter.cli.worker import state_of
 from recruiter.domain.duration import to_seconds
@@ -40,7 +40,7 @@ _REST = 4
 """Where a look takes long, so many times as long is waited for the next one: a screen must not keep MongoDB busy."""
 
 
-def top(*, every: str = "1s", once: bool = False, common: given.TargetOptions = given.TargetOptions()) -> None:
+def top(*, every: Duration = "1s", once: bool = False, common: given.TargetOptions = given.TargetOptions()) -> None:
     """Shows throughput, queues, workers, running jobs and the last failures, live. Press q or Ctrl-C to end.
 
     Parameters

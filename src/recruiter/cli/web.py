@@ -16,7 +16,7 @@ from rich.text import Text
 
 from recruiter.app import Recruiter
 from recruiter.cli import options as given
-from recruiter.cli.options import PATIENCE, Flag, TargetOptions, application_recruiter, settings_from
+from recruiter.cli.options import PATIENCE, Flag, Pattern, Port, TargetOptions, application_recruiter, settings_from
 from recruiter.cli.output import console, say, write
 from recruiter.errors import SettingsError, StoreUnreachable
 
@@ -31,11 +31,11 @@ Several = Annotated[list[str] | None, Parameter(negative=())]
 def web(
     *,
     host: str = "127.0.0.1",
-    port: int = PORT,
+    port: Port = PORT,
     actions: Flag = False,
     trust_header: str | None = None,
     trusted_proxy: Several = None,
-    redact: str | None = None,
+    redact: Pattern = None,
     root_path: str = "",
     common: given.ApplicationOptions = given.ApplicationOptions(),
 ) -> None:
@@ -109,7 +109,7 @@ def is_installed() -> bool:
 def metrics(
     *,
     host: str = "127.0.0.1",
-    port: int = METRICS_PORT,
+    port: Port = METRICS_PORT,
     once: Flag = False,
     target: TargetOptions = TargetOptions(),
 ) -> int:
