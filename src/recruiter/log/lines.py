@@ -183,6 +183,10 @@ SENTENCES: dict[str, tuple[int, str]] = {
     ),
     "session.not_ended": (logging.WARNING, "{error}"),
     "worker.joined": (logging.INFO, "worker {worker} joined the roster with {slots:#slot}"),
+    "worker.no_application": (
+        logging.WARNING,
+        "no application was named, so this worker knows only the ready-made tasks; name yours with --bootstrap",
+    ),
     "worker.left": (logging.INFO, "worker {worker} left the roster"),
     "worker.lost": (
         logging.WARNING,
