@@ -38,6 +38,7 @@ from recruiter.cli.web import beside
 from recruiter.domain.text import plural
 from recruiter.embedded import EmbeddedServer
 from recruiter.errors import SettingsError
+from recruiter.first_use import installing, requirement
 from recruiter.processes.fleet import Fleet
 from recruiter.processes.loop import Stop
 from recruiter.processes.worker.child_pool import ForkServer
@@ -49,7 +50,7 @@ _USUAL_PORT = 27017
 _SUFFIX = ".template"
 _NAME = "PROJECT"
 """In the templates of `recruiter init`, which are in `project/`."""
-_MISSING = "files are not watched; to reload them when they change: pip install 'recruiter[reload]'"
+_EXTRAS = ("reload,web", "embedded")
 _LOAD = "import sys; from recruiter.application import load_application; load_application(sys.argv[1])"
 _LAST_LINES = 12
 
@@ -149,7 +150,7 @@ class _Watched:
         if not self.wanted or bootstrap is None:
             yield lambda _fleet: None
         elif not is_installed():
-            _say(_MISSING)
+            _say(f"files are not watched; to reload them when they change: {installing('reload')}")
             yield lambda _fleet: None
         else:
             reloader = Reloader(bootstrap, [folder_of(bootstrap), *self.folders], _say, self.data)
@@ -336,7 +337,8 @@ def init(folder: Path = Path(), /, *, name: str | None = None) -> None:
         raise SettingsError(
             f"{project!r} cannot be the name of a database and a service; give a --name such as my_shop"
         )
-    written = {folder / path.replace(_NAME, project): text.replace(_NAME, project) for path, text in _templates()}
+    filled = {_NAME: project, **{f"REQUIREMENT[{extras}]": requirement(*extras.split(",")) for extras in _EXTRAS}}
+    written = {folder / _filled(path, filled): _filled(text, filled) for path, text in _templates()}
     existing = sorted(str(path) for path in written if path.exists())
     if existing:
         raise SettingsError(f"these files exist already, and nothing was written: {', '.join(existing)}")
@@ -346,6 +348,12 @@ def init(folder: Path = Path(), /, *, name: str | None = None) -> None:
         say(f"wrote {path}")
     where = "" if folder == Path() else f" in {folder}"
     say(f"{plural(len(written), 'file')}. Next{where}: pip install -r requirements.txt, pytest, recruiter dev")
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    for name, value in values.items():
+        text = text.replace(name, value)
+    return text
 
 
 def _name_of(folder: Path) -> str:
