@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegis
 from recruiter.domain.text import mask
 from recruiter.errors import ApplicationError, InvalidName, TaskExists
 from recruiter.registry import BECAME_MASTER, STEPT_BACK, Registry, RegistryOwner
+from recruiter.workable import WORKABLES
 
 HOOKS = (BECAME_MASTER, STEPT_BACK)
 
@@ -65,7 +67,29 @@ def load_application(bootstrap: str | None) -> Application:
     except (TaskExists, InvalidName) as error:
         raise ApplicationError(f"{place}: {error}") from None
     hooks = {name: getattr(module, name) for name in HOOKS if callable(getattr(module, name, None))}
+    if not owners and not hooks and not _own_workables():
+        raise ApplicationError(
+            f"{place} has no Recruiter, so none of its tasks would be known; "
+            "write `recruiter = Recruiter()` there, or import the module that does"
+        )
     return Application(registry, policies, schedules, owners, hooks, module)
+
+
+def _own_workables() -> bool:
+    """Whether the application has defined a class of jobs; the ready-made ones do not count."""
+    return any(not workable.__module__.startswith("recruiter.") for workable in WORKABLES.values())
+
+
+def account(error: BaseException) -> str:
+    """The whole story of an application that cannot be loaded: the cause first, then where it is in the user's code."""
+    if not isinstance(error, ApplicationError):
+        return "".join(traceback.format_exception(error)).rstrip()
+    cause = error.__cause__
+    if cause is None:
+        return str(error)
+    frames = traceback.extract_tb(cause.__traceback__)
+    theirs = [frame for frame in frames if frame.filename != __file__ and not frame.filename.startswith("<frozen ")]
+    return "\n".join([str(error), *"".join(traceback.format_list(theirs)).splitlines()])
 
 
 def _named(module: ModuleType, place: str, attribute: str) -> tuple[RegistryOwner, ...]:

@@ -1,6 +1,6 @@
 """Ready-made codecs for payloads: `Recruiter(codec=AesGcm(keys, current="2026"))`.
 
-`AesGcm` needs one more package: `pip install "recruiter[crypto]"`.
+`AesGcm` needs the extra `crypto`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 from recruiter.domain.text import shown
 from recruiter.errors import SettingsError
+from recruiter.first_use import installing
 
 __all__ = ["AesGcm", "Zlib"]
 
@@ -83,7 +84,7 @@ def _cipher(name: str, key: bytes | str) -> Any:
     try:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 – an extra
     except ImportError:
-        raise SettingsError('AesGcm needs one more package: pip install "recruiter[crypto]"') from None
+        raise SettingsError(f"AesGcm needs the extra 'crypto': {installing('crypto')}") from None
     if not name or len(name.encode()) > 255:
         raise SettingsError(f"the name of a key is {shown(name)}; it must have 1 to 255 bytes")
     try:

@@ -1,4 +1,4 @@
-"""What is made, or imported, on first use.
+"""What is made, or imported, on first use; and what to install for it, where it is missing.
 
 `cached_property` has no lock. The one of functools has, before Python 3.12, one lock for all instances of a class. A
 process that forks while some thread holds it leaves its child with a lock that nobody will ever release.
@@ -6,6 +6,8 @@ process that forks while some thread holds it leaves its child with a lock that 
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Generic, Self, TypeVar, overload
@@ -32,6 +34,28 @@ class cached_property(Generic[T]):
             return self
         made: T = instance.__dict__.setdefault(self._name, self.func(instance))
         return made
+
+
+def requirement(*extras: str) -> str:
+    """This very Recruiter, with these extras, as pip takes it: from the checkout, repository or archive that it was
+    installed from, else the same version of an index."""
+    metadata = import_module("importlib.metadata")
+    name = f"recruiter[{','.join(extras)}]" if extras else "recruiter"
+    try:
+        found = metadata.distribution("recruiter")
+    except metadata.PackageNotFoundError:  # only a folder on the path
+        return name
+    direct = json.loads(found.read_text("direct_url.json") or "{}")
+    if "url" not in direct:
+        return f"{name}=={found.version}"
+    vcs = direct.get("vcs_info")
+    url = direct["url"] if vcs is None else f"{vcs['vcs']}+{direct['url']}@{vcs['commit_id']}"
+    return f"{name} @ {url}"
+
+
+def installing(*extras: str) -> str:
+    """The command that installs these extras."""
+    return f"pip install {shlex.quote(requirement(*extras))}"
 
 
 def imports_on_first_use(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:

@@ -1,4 +1,5 @@
-"""A MongoDB that is away, refuses, or is of the wrong kind: one clear sentence, what to do, exit code 4, and soon."""
+"""A MongoDB that is away, refuses, or is of the wrong kind: one clear sentence, what to do, exit code 4 (2 for what is
+no address), and soon."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from recruiter.errors import InvalidTarget, NotAReplicaSet, StoreError, StoreRef
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
 from tests.acceptance.test_command_line import run
+from tests.cli_here import here
 from tests.conftest import eventually
 from tests.guarded import PASSWORD, ROOT, GuardedServer
 
@@ -149,9 +151,14 @@ class TestCommands:
         # Within a few seconds, on a machine that is not busy; certainly not the driver's thirty.
         code, said = run("worker", "list", RECRUITER_TARGET=bad[kind].uri, cwd=tmp_path, within=25.0)
 
-        assert code == 4, said
+        assert code == (2 if bad[kind].error is InvalidTarget else 4), said
         assert len(said.strip().splitlines()) <= 3, said
         check_said(said, bad[kind])
+
+    @pytest.mark.parametrize("kind", ["nobody there", "standalone"])
+    def test_a_probe_for_liveness_blames_no_process_for_mongodb(self, kind: str, bad: dict[str, Bad]) -> None:
+        assert here(bad[kind].uri, "health", "--role", "worker")[0] == 4
+        assert here(bad[kind].uri, "health", "--role", "worker", "--live")[0] == 0
 
     def test_every_trouble_is_known(self, bad: dict[str, Bad]) -> None:
         assert set(bad) == set(KINDS)

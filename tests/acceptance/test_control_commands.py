@@ -164,7 +164,10 @@ class TestGroups:
     def test_all(self, recruiter: Recruiter, command: Command) -> None:
         assert command("group", "pause", "--all", "--reason", "night")[0] == 0
         assert recruiter.controls.rules().blocked
-        assert "paused by" in lines(command("group", "list")[1])["mail"]
+        listed = command("group", "list")[1]
+        assert "all starts are blocked by" in lines(listed)["mail"]
+        assert re.search(r"All starts are blocked by \S+ since .* UTC: night\. Allow them with: ", listed)
+        assert re.search(r"ALL STARTS ARE BLOCKED by \S+ since .* UTC: night", command("top", "--once")[1])
         assert command("group", "resume", "--all") == (0, "jobs start again\n")
         assert command("group", "resume", "--all") == (0, "starts were not blocked\n")
 
@@ -234,7 +237,7 @@ class TestGroups:
             (["pause"], 2, "name a group, or give --all"),
             (["pause", "mail", "--all"], 2, "name a group, or give --all"),
             (["resume"], 2, "name a group, or give --all"),
-            (["pause", "a b"], 1, "group 'a b' is not a name"),
+            (["pause", "a b"], 2, "group 'a b' is not a name"),
         ],
         ids=str,
     )

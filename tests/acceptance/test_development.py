@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -13,10 +15,12 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from recruiter import Recruiter
 from recruiter.cli.dev import Reloader, folder_of
 from recruiter.domain.job import Job
+from recruiter.first_use import installing, requirement
 from recruiter.store.database import Store
 from tests.cli_here import here
 from tests.conftest import Process, Starter, eventually
@@ -135,12 +139,15 @@ def test_which_folder_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_only_python_files_count_and_a_change_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    reloader = Reloader("shop.py", [tmp_path], print)
+    data = tmp_path / "data"
+    data.mkdir()
+    reloader = Reloader("shop.py", [tmp_path], print, data)
     with reloader.watching():
         (tmp_path / "notes.txt").touch()
         found: list[str] = []
 
         def changed() -> list[str]:
+            (data / "mongod.py").write_text(str(time.monotonic()))
             (tmp_path / "shop.py").write_text(str(time.monotonic()))  # the watcher may not look yet
             found.extend(reloader.take())
             return found
@@ -170,6 +177,52 @@ def test_a_new_project_passes_its_own_tests(project: Path, target: str) -> None:
     )
 
     assert (passed.returncode, "2 passed" in passed.stdout) == (0, True), passed.stdout + passed.stderr
+
+
+def test_a_new_project_asks_for_the_recruiter_that_wrote_it(project: Path) -> None:
+    """Given no index that has Recruiter, then pip finds it where it was installed from."""
+    asked = [Requirement(line) for line in _lines(project / "requirements.txt") if line.startswith("recruiter")]
+
+    assert [sorted(each.extras) for each in asked] == [["reload", "web"], ["embedded"]]
+    assert all(each.url or str(each.specifier) for each in asked)
+    assert {(each.url, str(each.specifier)) for each in asked} == {(asked[0].url, str(asked[0].specifier))}
+
+
+@pytest.mark.parametrize(
+    ("direct", "asked"),
+    [
+        (None, "recruiter[web]==9.9"),
+        ({"url": "file:///home/ada/recruiter", "dir_info": {}}, "recruiter[web] @ file:///home/ada/recruiter"),
+        (
+            {"url": "https://git.example/recruiter.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}},
+            "recruiter[web] @ git+https://git.example/recruiter.git@abc",
+        ),
+    ],
+)
+def test_extras_are_installed_from_where_recruiter_came_from(
+    direct: dict[str, object] | None, asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / "recruiter-9.9.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: recruiter\nVersion: 9.9\n")
+    if direct is not None:
+        (installed / "direct_url.json").write_text(json.dumps(direct))
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    assert requirement("web") == asked
+    assert installing("web") == f"pip install '{asked}'"
+    Requirement(asked)
+
+
+def test_every_page_installs_it_as_the_readme_does() -> None:
+    folder = Path(__file__).parents[2]
+    pages = [folder / "README.md", *(folder / "docs").rglob("*.md"), *(folder / "examples").rglob("*.py")]
+
+    assert [page.name for page in pages if re.search(r"pip install .?recruiter\b", page.read_text())] == []
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().splitlines()
 
 
 def test_a_new_project_runs_its_jobs(

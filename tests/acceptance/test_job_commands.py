@@ -426,9 +426,9 @@ class TestBadInput:
             (["list", "--after", "xyz"], 2, "'xyz' is not a cursor; give the `next` of the previous page"),
             (["list", "--state", "waiting", "--ended-since", "1h"], 2, "a job that is waiting has not ended"),
             (["list", "--since", "1h", "--until", "2h"], 2, "no job is since 1h ago and until 2h ago"),
-            (["list", "--limit", "-1"], 2, "--limit is -1; give a number of jobs, or 0 for all of them"),
+            (["list", "--limit", "-1"], 2, 'Invalid value "-1" for --limit. Must be >= 0'),
             (["list", "--full"], 2, "--full is for --output json or jsonl"),
-            (["show", "x", "--log", "-5"], 2, "--log is -5; give a number of lines"),
+            (["show", "x", "--log", "-5"], 2, 'Invalid value "-5" for --log. Must be >= 0'),
             (
                 ["remove", "--state", "waiting", "--yes"],
                 2,

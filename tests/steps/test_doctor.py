@@ -299,8 +299,12 @@ class TestJobs:
         ward.says_nothing_of("cannot run")
 
     def test_when_all_starts_are_blocked(self, ward: Ward) -> None:
+        """Given jobs that wait, then it is a problem, and nobody says that nothing blocks them."""
         ward.store.limits.pause("fleet", Pause(ward.now, None, None))
-        ward.finds(NOTE, "all starts are blocked by", "somebody", "recruiter group resume --all")
+        ward.finds(NOTE, "all starts are blocked, and 0 jobs wait", "somebody", "recruiter group resume --all")
+        ward.jobs(3)
+        ward.finds(PROBLEM, "all starts are blocked, and 3 jobs wait", "somebody", "recruiter group resume --all")
+        ward.says_nothing_of("nothing blocks")
 
     def test_of_many_kinds(self, ward: Ward) -> None:
         for number in range(7):

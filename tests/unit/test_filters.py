@@ -106,7 +106,7 @@ class TestWhatIsRefused:
     @pytest.mark.parametrize(
         ("words", "told"),
         [
-            ({"stat": "failed"}, "jobs cannot be filtered by 'stat'; known: ids, state, task, "),
+            ({"stat": "failed"}, "jobs cannot be filtered by 'stat'; did you mean state?"),
             ({"state": "fialed"}, "'fialed' is not a state; a job is waiting, running, succeeded, "),
             ({"task": "a b"}, "task 'a b' is not a name"),
             ({"group": 5}, "group is 5; it must be a text"),

@@ -211,3 +211,45 @@ def test_other_libraries_are_heard_when_they_warn(lines: Lines) -> None:
 
     assert "chatter" not in stream.getvalue()
     assert "trouble" in stream.getvalue()
+
+
+SECRETS = {
+    "password": "hunter2",
+    "api_key": b"hunter2",
+    "session_token": "hunter2",
+    "customer": {"id": 42, "Client-Secret": ["hunter2"], "logins": [{"pin": 1, "passwd": 4711}]},
+    "tokens": 512,
+    "secret": None,
+}
+
+
+def test_secrets_are_masked_by_their_names_at_every_depth(lines: Lines) -> None:
+    """Those that a job gives with `extra=`, and those in the fields of an event."""
+    (event,) = lines(Event("moon.rose", SECRETS), format="json")
+    stream = io.StringIO()
+    configure(LogOptions(format="json"), stream)
+    logging.getLogger("shop").warning("sending", extra=SECRETS)
+
+    for line in (event, stream.getvalue()):
+        assert "hunter2" not in line
+        assert "4711" not in line
+        told = json.loads(line)
+        assert (told["password"], told["api_key"], told["session_token"]) == ("***", "***", "***")
+        assert told["customer"] == {"id": 42, "Client-Secret": "***", "logins": [{"pin": 1, "passwd": "***"}]}
+        assert (told["tokens"], told["secret"]) == (512, None)
+
+
+def test_secrets_are_masked_in_lines_of_text(lines: Lines) -> None:
+    (line,) = lines(Event("moon.rose", SECRETS))
+
+    assert "hunter2" not in line
+
+
+def test_the_watcher_of_files_is_heard_when_it_warns(lines: Lines) -> None:
+    del lines
+    stream = io.StringIO()
+    configure(LogOptions(level="debug"), stream)
+
+    logging.getLogger("watchfiles.main").debug("all changes filtered out, raw_changes=%s", {1})
+
+    assert stream.getvalue() == ""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import html
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from recruiter import Recruiter
+from recruiter.domain.search.filter import FILTER_WORDS
+from recruiter.web.actions import VERBS
 from tests.web.conftest import Consoles
 
 
@@ -146,3 +150,70 @@ def test_openapi_describes_all_of_it(client: httpx.Client) -> None:
     for path in paths:
         if paths[path] == ["get"] and path not in ("/api/job", "/api/flow", "/api/actions/progress"):
             assert client.get(path[1:]).status_code == 200, path
+
+
+@pytest.mark.parametrize("place", ["api/jobs", "api/jobs/count", "jobs", "counts"])
+def test_an_unknown_word_in_a_query_is_refused_with_the_nearest_one(client: httpx.Client, place: str) -> None:
+    answer = client.get(place, params={"state": "queued", "tsk": "send"})
+
+    assert answer.status_code == 400
+    assert "'tsk'" in html.unescape(answer.text)
+    assert "did you mean task?" in answer.text
+
+
+@pytest.mark.parametrize("place", ["api/groups", "api/overview"])
+def test_an_unknown_parameter_is_refused(client: httpx.Client, place: str) -> None:
+    answer = client.get(place, params={"withn": "1h"})
+
+    assert answer.status_code == 400
+    assert "'withn'" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "hint"),
+    [
+        ({"filter": {"state": ["waiting"], "tsk": ["send"]}}, "did you mean task?"),
+        ({"filter": {"state": ["waiting"]}, "filtr": {"task": ["send"]}}, "did you mean filter?"),
+        ({"filter": {"state": ["waiting"], "task": [""]}}, "task has no value"),
+        ({"filter": {"state": ["waiting"], "task": ""}}, "task has no value"),
+    ],
+)
+def test_an_action_whose_filter_is_not_understood_does_nothing(
+    client: httpx.Client, recruiter: Recruiter, wanted: dict[str, Any], hint: str
+) -> None:
+    answer = client.post("api/actions", json={"verb": "cancel", **wanted})
+
+    assert answer.status_code == 400, answer.text
+    assert hint in answer.json()["detail"]
+    assert recruiter.store.database.scheduled.count_documents({"cancel": {"$exists": True}}) == 0
+
+
+@pytest.mark.parametrize(
+    "filter", [{"state": "queued", "arg": "to=reader1"}, {"state": ["queued"], "arg": ["to=reader1"]}]
+)
+def test_a_value_that_is_no_list_is_one_value(client: httpx.Client, filter: dict[str, Any]) -> None:
+    answer = client.post("api/actions", json={"verb": "cancel", "filter": filter})
+
+    assert answer.json()["text"] == "1 job is being cancelled."
+
+
+def test_numbers_and_truths_in_a_body_are_understood(client: httpx.Client) -> None:
+    wanted = {"verb": "recover", "filter": {"attempts": 1, "recovered": False, "state": "failed"}}
+
+    assert client.post("api/actions", json=wanted).json()["text"] == "1 job is recovered."
+    assert client.post("api/actions", json={"verb": "cancel", "filter": {"task": {"$ne": ""}}}).status_code == 422
+
+
+def test_an_unknown_word_in_a_link_to_a_question_is_refused(client: httpx.Client) -> None:
+    answer = client.get("confirm", params={"verb": "cancel", "state": "queued", "tsk": "send"})
+
+    assert answer.status_code == 400
+    assert "did you mean task?" in answer.text
+
+
+def test_the_page_about_the_console_names_every_verb_and_every_word() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "web-console.md").read_text()
+    described = page.partition("## The JSON API")[2].partition("\n## ")[0]
+
+    assert [verb for verb in VERBS if f"`{verb}`" not in described] == []
+    assert [word for word in FILTER_WORDS if f"`{word}`" not in described] == []

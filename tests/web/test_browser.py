@@ -17,6 +17,7 @@ PAGES = {
     "jobs": "jobs?limit=8",
     "nothing": "jobs?task=no_such_task",
     "schedules": "schedules",
+    "flows": "flows",
     "workers": "workers",
     "groups": "groups",
     "problems": "problems",
@@ -125,6 +126,18 @@ class TestPages:
         expect(daily).to_contain_text("Europe/Rome")
         expect(daily).to_contain_text("06:00 there")
         expect(daily.locator("time").first).to_contain_text("in ")
+
+    def test_a_flow_is_drawn_and_seen_to_succeed(self, watched: Watched, shop: World) -> None:
+        climb, resize = (shop.recruiter.tasks[name] for name in ("climb", "resize"))
+        gate, flow = shop.folder / "flow", shop.recruiter.flow("thumbnails")
+        flow.add(resize, "cat.jpg", 1, after=flow.add(climb, str(gate)))
+        flow.start()
+        page = watched.open("flows")
+        page.get_by_role("link", name="thumbnails").click()
+        expect(page.locator("svg .box")).to_have_count(2)
+        expect(page.locator("#sentence")).to_contain_text("2 steps:")
+        gate.write_text("1")
+        expect(page.locator("#sentence")).to_contain_text("2 steps: 2 succeeded.")
 
     def test_problems_say_what_to_do_and_what_was_set_aside(self, watched: Watched, filled: dict[str, str]) -> None:
         del filled

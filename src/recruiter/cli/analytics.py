@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from recruiter.cli import options as given
-from recruiter.cli.options import recruiter_on
+from recruiter.cli.options import Duration, recruiter_on
 from recruiter.cli.output import Column, Output, console, number, say_json, seconds, sparkline, table_of, write
 from recruiter.domain.duration import humanize
 from recruiter.domain.state import State
@@ -27,7 +27,7 @@ def analytics(
     group: str | None = None,
     task: str | None = None,
     at: str | None = None,
-    within: str = "1m",
+    within: Duration = "1m",
     by: By = "group",
     common: given.TargetOptions = given.TargetOptions(),
     output: Output = "table",

@@ -31,13 +31,14 @@ from rich.text import Text
 from recruiter.app import Recruiter
 from recruiter.application import Application, load_application
 from recruiter.cli import options as given
-from recruiter.cli.options import settings_from
+from recruiter.cli.options import Count, settings_from
 from recruiter.cli.output import console, say, write
 from recruiter.cli.start import run_fleet
 from recruiter.cli.web import beside
 from recruiter.domain.text import plural
 from recruiter.embedded import EmbeddedServer
 from recruiter.errors import SettingsError
+from recruiter.first_use import installing, requirement
 from recruiter.processes.fleet import Fleet
 from recruiter.processes.loop import Stop
 from recruiter.processes.worker.child_pool import ForkServer
@@ -49,7 +50,7 @@ _USUAL_PORT = 27017
 _SUFFIX = ".template"
 _NAME = "PROJECT"
 """In the templates of `recruiter init`, which are in `project/`."""
-_MISSING = "files are not watched; to reload them when they change: pip install 'recruiter[reload]'"
+_EXTRAS = ("reload,web", "embedded")
 _LOAD = "import sys; from recruiter.application import load_application; load_application(sys.argv[1])"
 _LAST_LINES = 12
 
@@ -59,7 +60,7 @@ def dev(
     /,
     *,
     target: str | None = None,
-    processes: int = 2,
+    processes: Count = 2,
     mongod: str | None = None,
     web: bool = True,
     reload: bool = True,
@@ -91,7 +92,7 @@ def dev(
     stop = Stop()
     stop.listen_to_signals()
     file = file or settings_from().bootstrap
-    watched = _Watched(reload and file is not None, watch or [])
+    watched = _Watched(reload and file is not None, watch or [], folder)
     if target is not None:
         return _run(_Said(target, file, processes), stop, web, watched)
     with _private_server(folder, file, mongod) as uri:
@@ -137,10 +138,11 @@ def _run(wanted: _Said, stop: Stop, web: bool, watched: _Watched) -> int:
 
 @dataclass(frozen=True)
 class _Watched:
-    """Whether files are watched, and in which folders beside the application's own."""
+    """Whether files are watched, in which folders beside the application's own, and where MongoDB writes."""
 
     wanted: bool
     folders: Sequence[Path]
+    data: Path
 
     @contextmanager
     def by(self, bootstrap: str | None) -> Iterator[Callable[[Fleet], None]]:
@@ -148,10 +150,10 @@ class _Watched:
         if not self.wanted or bootstrap is None:
             yield lambda _fleet: None
         elif not is_installed():
-            _say(_MISSING)
+            _say(f"files are not watched; to reload them when they change: {installing('reload')}")
             yield lambda _fleet: None
         else:
-            reloader = Reloader(bootstrap, [folder_of(bootstrap), *self.folders], _say)
+            reloader = Reloader(bootstrap, [folder_of(bootstrap), *self.folders], _say, self.data)
             with reloader.watching():
                 yield reloader.reload
 
@@ -187,10 +189,13 @@ def folder_of(bootstrap: str) -> Path:
 class Reloader:
     """Collects changes of Python files, in a thread, until the fleet asks for them."""
 
-    def __init__(self, bootstrap: str, folders: Iterable[Path], say: Callable[[str], None]) -> None:
+    def __init__(
+        self, bootstrap: str, folders: Iterable[Path], say: Callable[[str], None], data: Path = _FOLDER
+    ) -> None:
         self._bootstrap = bootstrap
         self._folders = [str(folder) for folder in folders]
         self._say = say
+        self._data = data.absolute()
         self._changed: set[str] = set()
         self._lock = threading.Lock()
         self._end = threading.Event()
@@ -200,7 +205,8 @@ class Reloader:
         """While this block runs."""
         # Imported here, because the extra may not be installed.
         watchfiles = import_module("watchfiles")
-        watched = watchfiles.watch(*self._folders, watch_filter=watchfiles.PythonFilter(), stop_event=self._end)
+        only = watchfiles.PythonFilter(ignore_paths=[self._data])
+        watched = watchfiles.watch(*self._folders, watch_filter=only, stop_event=self._end)
         thread = threading.Thread(target=self._collect, args=(watched,), name="reload", daemon=True)
         thread.start()
         try:
@@ -331,7 +337,8 @@ def init(folder: Path = Path(), /, *, name: str | None = None) -> None:
         raise SettingsError(
             f"{project!r} cannot be the name of a database and a service; give a --name such as my_shop"
         )
-    written = {folder / path.replace(_NAME, project): text.replace(_NAME, project) for path, text in _templates()}
+    filled = {_NAME: project, **{f"REQUIREMENT[{extras}]": requirement(*extras.split(",")) for extras in _EXTRAS}}
+    written = {folder / _filled(path, filled): _filled(text, filled) for path, text in _templates()}
     existing = sorted(str(path) for path in written if path.exists())
     if existing:
         raise SettingsError(f"these files exist already, and nothing was written: {', '.join(existing)}")
@@ -341,6 +348,12 @@ def init(folder: Path = Path(), /, *, name: str | None = None) -> None:
         say(f"wrote {path}")
     where = "" if folder == Path() else f" in {folder}"
     say(f"{plural(len(written), 'file')}. Next{where}: pip install -r requirements.txt, pytest, recruiter dev")
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    for name, value in values.items():
+        text = text.replace(name, value)
+    return text
 
 
 def _name_of(folder: Path) -> str:

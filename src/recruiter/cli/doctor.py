@@ -17,7 +17,7 @@ from recruiter.cli.options import PATIENCE, TargetOptions, settings_from
 from recruiter.cli.output import Output, console, say, show, write
 from recruiter.doctor import Thresholds, examine
 from recruiter.doctor.findings import Finding, Level
-from recruiter.errors import StoreUnreachable
+from recruiter.errors import InvalidTarget, StoreError
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
 from recruiter.views.health import Role, health
@@ -101,7 +101,7 @@ def health_(
     pid
         Only the process with this id.
     live
-        For liveness probes: exit code 0 also when MongoDB does not answer.
+        For liveness probes: exit code 0 also when MongoDB does not answer, or cannot be used.
     considered_dead_after
         How long the process may be silent (default 15s).
     """
@@ -111,8 +111,8 @@ def health_(
         facts = store.check()
         here = settings.host or socket.gethostname()
         answers = [health(store, each, here, pid, settings.considered_dead_after) for each in role or ()]
-    except StoreUnreachable as error:
-        if not live:
+    except StoreError as error:
+        if not live or isinstance(error, InvalidTarget):
             raise
         say(f"{error}. The state of the process is unknown, so it is taken to be alive", stderr=True)
         return 0

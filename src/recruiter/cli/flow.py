@@ -10,7 +10,7 @@ from cyclopts import App
 from rich.text import Text
 
 from recruiter.cli import options as given
-from recruiter.cli.options import Flag, Yes, recruiter_on
+from recruiter.cli.options import Count, Flag, Yes, recruiter_on
 from recruiter.cli.output import Column, Output, as_text, ask, console, say, say_json, show, write
 from recruiter.domain.flow.graph import Branch, branches
 from recruiter.domain.job import JobId
@@ -34,7 +34,7 @@ _COLOURS = {"succeeded": "green", "failed": "red", "lost": "red", "running": "cy
 @app.command(name="list")
 def list_(
     *,
-    limit: int = 50,
+    limit: Count = 50,
     owner: str | None = None,
     running: bool | None = None,
     common: given.TargetOptions = given.TargetOptions(),

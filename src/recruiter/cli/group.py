@@ -12,6 +12,7 @@ from recruiter.cli.options import Flag, noting_new_names, recruiter_on
 from recruiter.cli.output import Column, Output, say, show
 from recruiter.domain.text import remark
 from recruiter.errors import SettingsError
+from recruiter.store.collections.limits import FLEET
 
 _COLUMNS = (
     Column("group", fair=24, whole=True),
@@ -36,9 +37,13 @@ def list_(*, common: given.TargetOptions = given.TargetOptions(), output: Output
         for group, count in sorted(jobs.items()):
             pause = rules.pauses(group)
             serving = sum(1 for worker in workers if worker.groups is None or group in worker.groups)
-            told = f"paused by {remark(pause.by, pause.reason)}" if pause else "active"
+            held = "all starts are blocked" if pause is rules.paused.get(FLEET) else "paused"
+            told = f"{held} by {remark(pause.by, pause.reason)}" if pause else "active"
             told += f", shared by {rules.fair[group]}" if group in rules.fair else ""
             rows.append({"group": group, "jobs": count, "workers": serving, "state": told})
+        if (blocked := rules.paused.get(FLEET)) is not None:
+            told = remark(blocked.by, blocked.reason, blocked.at)
+            say(f"All starts are blocked by {told}. Allow them with: recruiter group resume --all", stderr=True)
         show(rows, _COLUMNS, output, empty="No group has jobs.")
 
 

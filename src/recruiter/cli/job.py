@@ -13,7 +13,7 @@ from recruiter.app import Recruiter
 from recruiter.application import load_application
 from recruiter.cli import options as given
 from recruiter.cli.bulk import Action, OnDone, act, looking
-from recruiter.cli.options import FilterOptions, Flag, Yes, recruiter_on
+from recruiter.cli.options import CountOrAll, FilterOptions, Flag, Yes, recruiter_on
 from recruiter.cli.output import Output, say, say_json, show
 from recruiter.cli.records import COLUMNS, draw, full_record, record, row
 from recruiter.domain.job import Job, JobId
@@ -33,7 +33,7 @@ Everything = Annotated[bool, Parameter(negative=(), help="Select all jobs; witho
 @app.command(name="list")
 def list_(
     *,
-    limit: int = 50,
+    limit: CountOrAll = 50,
     after: str | None = None,
     full: Flag = False,
     which: FilterOptions = FilterOptions(),
@@ -52,8 +52,6 @@ def list_(
         Print each job with arguments, attempts and log; for --output json and jsonl.
     """
     wanted = which.to_filter()
-    if limit < 0:
-        raise SettingsError(f"--limit is {limit}; give a number of jobs, or 0 for all of them")
     if full and output == "table":
         raise SettingsError("--full is for --output json or jsonl; `recruiter job show ID` shows everything of one job")
     with recruiter_on(common) as recruiter:
@@ -109,7 +107,7 @@ def show_(
     id: str,
     /,
     *,
-    log: int = 20,
+    log: CountOrAll = 20,
     common: given.TargetOptions = given.TargetOptions(),
     output: Output = "table",
 ) -> None:
@@ -120,8 +118,6 @@ def show_(
     log
         How many of the last lines of its log to show; 0 for all.
     """
-    if log < 0:
-        raise SettingsError(f"--log is {log}; give a number of lines, or 0 for all of them")
     with recruiter_on(common) as recruiter:
         known = recruiter.jobs.id_of(id)
         now = recruiter.explain(known)

@@ -4,22 +4,56 @@ from __future__ import annotations
 
 import getpass
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, make_dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Group, Parameter
+from cyclopts.validators import Number
 
 from recruiter.app import Recruiter
 from recruiter.application import load_application
 from recruiter.cli.output import say
+from recruiter.domain.duration import to_timedelta
 from recruiter.domain.search.filter import FILTER_WORDS, FilterWord, JobFilter, filter_from_words
-from recruiter.errors import InvalidFilter
+from recruiter.errors import InvalidDuration, InvalidFilter, SettingsError
 from recruiter.settings import CONFIG_VARIABLE, LogFormat, LogLevel, Settings
 
 Flag = Annotated[bool, Parameter(negative=())]
 Yes = Annotated[bool, Parameter(negative=(), help="Do not ask for confirmation.")]
+
+
+def _check_duration(_type: Any, value: str | None) -> None:
+    """For cyclopts, which names the option."""
+    if value is not None:
+        try:
+            to_timedelta(value)
+        except InvalidDuration as error:
+            raise ValueError(_sentence(error)) from None
+
+
+def _check_pattern(_type: Any, value: str | None) -> None:
+    if value is not None:
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ValueError(f"It is no regular expression: {error}.") from None
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error)
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+Port = Annotated[int, Parameter(validator=Number(gte=0, lte=65535))]
+Count = Annotated[int, Parameter(validator=Number(gte=1))]
+CountOrAll = Annotated[int, Parameter(validator=Number(gte=0))]
+"""0 means all of them."""
+Duration = Annotated[str, Parameter(validator=_check_duration)]
+Pattern = Annotated[str | None, Parameter(validator=_check_pattern)]
 
 PATIENCE = 5.0
 """Seconds a command waits for a server before it says that there is none."""
@@ -150,6 +184,8 @@ def settings_from(*groups: object) -> Settings:
         given.update((name, value) for name, value in vars(group).items() if value is not None)
     config = given.pop("config", None)
     if config is not None:
+        if not Path(config).is_file():
+            raise SettingsError(f"--config names {config!r}, but there is no such file")
         os.environ[CONFIG_VARIABLE] = config
     return Settings.load(**given)
 

@@ -26,7 +26,16 @@ from rich.text import Text
 
 from recruiter.domain.duration import humanize
 from recruiter.domain.text import json_safe, mask, one_line, printable
-from recruiter.errors import ApplicationError, InvalidFilter, RecruiterError, SettingsError, StoreError
+from recruiter.errors import (
+    ApplicationError,
+    InvalidDuration,
+    InvalidFilter,
+    InvalidName,
+    InvalidTarget,
+    RecruiterError,
+    SettingsError,
+    StoreError,
+)
 
 Output = Annotated[
     Literal["table", "json", "jsonl"], Parameter(help="A table, one JSON document, or one JSON document per line.")
@@ -164,7 +173,7 @@ def print_error(error: RecruiterError) -> None:
 
 def exit_code(error: RecruiterError) -> int:
     match error:
-        case SettingsError() | InvalidFilter():
+        case SettingsError() | InvalidFilter() | InvalidTarget() | InvalidDuration() | InvalidName():
             return 2
         case ApplicationError():
             return 3

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from cyclopts import App
 
 from recruiter.cli import options as given
-from recruiter.cli.options import Yes, application_recruiter
+from recruiter.cli.options import Count, Yes, application_recruiter
 from recruiter.cli.output import Column, Output, ask, choose, say, show
 from recruiter.domain.duration import humanize
 from recruiter.domain.schedule.scheduler import Scheduler
@@ -48,7 +48,7 @@ def next_(
     urn: str,
     /,
     *,
-    count: int = 5,
+    count: Count = 5,
     common: given.ApplicationOptions = given.ApplicationOptions(),
     output: Output = "table",
 ) -> None:

@@ -81,6 +81,8 @@ def start_worker(
         resource_tracker.start_quietly()
         fork_server = ForkServer.open(settings.bootstrap, _log_options("worker", settings))
         with _Process("worker", settings, fork_server.ask_address(), manager) as process:
+            if settings.bootstrap is None:
+                process.events.emit("worker.no_application")
             WorkerProcess(
                 process.store,
                 process.events,

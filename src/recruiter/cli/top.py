@@ -20,7 +20,7 @@ from rich.text import Text
 from recruiter.app import Recruiter
 from recruiter.cli import options as given
 from recruiter.cli.analytics import counted_before
-from recruiter.cli.options import recruiter_on
+from recruiter.cli.options import Duration, recruiter_on
 from recruiter.cli.output import Page, bar, console, number, seconds, sparkline, write
 from recruiter.cli.worker import state_of
 from recruiter.domain.duration import to_seconds
@@ -28,8 +28,9 @@ from recruiter.domain.lane import Lane
 from recruiter.domain.search.pages import JobSummary
 from recruiter.domain.state import State
 from recruiter.domain.statistics import Analytics, Flow, Queue
-from recruiter.domain.text import one_line
+from recruiter.domain.text import one_line, remark
 from recruiter.errors import StoreUnreachable
+from recruiter.store.collections.limits import FLEET
 from recruiter.store.collections.roster import RosterEntry
 from recruiter.views.analytics import Overview, Running, overview
 from recruiter.views.explain import waiting_reasons
@@ -40,7 +41,7 @@ _REST = 4
 """Where a look takes long, so many times as long is waited for the next one: a screen must not keep MongoDB busy."""
 
 
-def top(*, every: str = "1s", once: bool = False, common: given.TargetOptions = given.TargetOptions()) -> None:
+def top(*, every: Duration = "1s", once: bool = False, common: given.TargetOptions = given.TargetOptions()) -> None:
     """Shows throughput, queues, workers, running jobs and the last failures, live. Press q or Ctrl-C to end.
 
     Parameters
@@ -190,9 +191,11 @@ class Screen:
         if any(series):
             line = sparkline(series, plain=self.plain)
             yield _line(f"{line}  {len(series)} minutes, at most {number(max(series))} a minute", "cyan")
-        if overview.rules.paused:
-            names = ", ".join(sorted(name.removeprefix("group:") for name in overview.rules.paused))
-            yield _line(f"paused: {names}", "yellow")
+        paused = overview.rules.paused
+        if (blocked := paused.get(FLEET)) is not None:
+            yield _line(f"ALL STARTS ARE BLOCKED by {remark(blocked.by, blocked.reason, blocked.at)}", "bold red")
+        if groups := sorted(name.removeprefix("group:") for name in paused if name != FLEET):
+            yield _line(f"paused: {', '.join(groups)}", "yellow")
 
     def _queues(self, kinds: Sequence[tuple[str, str]], wide: bool) -> Table:
         names = ["queued", "running", "postponed", "a minute", "failed", "latency", "time"]

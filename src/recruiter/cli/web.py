@@ -16,14 +16,13 @@ from rich.text import Text
 
 from recruiter.app import Recruiter
 from recruiter.cli import options as given
-from recruiter.cli.options import PATIENCE, Flag, TargetOptions, application_recruiter, settings_from
+from recruiter.cli.options import PATIENCE, Flag, Pattern, Port, TargetOptions, application_recruiter, settings_from
 from recruiter.cli.output import console, say, write
 from recruiter.errors import SettingsError, StoreUnreachable
+from recruiter.first_use import installing
 
 PORT = 8420
 METRICS_PORT = 9420
-_NO_WEB = 'the web console needs one more package: pip install "recruiter[web]"'
-_NO_METRICS = 'metrics need one more package: pip install "recruiter[metrics]"'
 
 Several = Annotated[list[str] | None, Parameter(negative=())]
 
@@ -31,11 +30,11 @@ Several = Annotated[list[str] | None, Parameter(negative=())]
 def web(
     *,
     host: str = "127.0.0.1",
-    port: int = PORT,
+    port: Port = PORT,
     actions: Flag = False,
     trust_header: str | None = None,
     trusted_proxy: Several = None,
-    redact: str | None = None,
+    redact: Pattern = None,
     root_path: str = "",
     common: given.ApplicationOptions = given.ApplicationOptions(),
 ) -> None:
@@ -88,17 +87,17 @@ def beside(target: str) -> Iterator[str | None]:
 
 
 def _web() -> tuple[Any, Any]:
-    return _imported("recruiter.web.server", _NO_WEB), _imported("recruiter.web", _NO_WEB)
+    return _imported("recruiter.web.server", "web"), _imported("recruiter.web", "web")
 
 
-def _imported(module: str, missing: str) -> Any:
+def _imported(module: str, extra: str) -> Any:
     """Imported here, because the extra may not be installed, and because other commands need not wait for it."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.startswith("recruiter"):
             raise
-        raise SettingsError(missing) from None
+        raise SettingsError(f"this needs the extra {extra!r}: {installing(extra)}") from None
 
 
 def is_installed() -> bool:
@@ -109,7 +108,7 @@ def is_installed() -> bool:
 def metrics(
     *,
     host: str = "127.0.0.1",
-    port: int = METRICS_PORT,
+    port: Port = METRICS_PORT,
     once: Flag = False,
     target: TargetOptions = TargetOptions(),
 ) -> int:
@@ -127,7 +126,7 @@ def metrics(
     once
         Print the metrics once, and exit: with 4 if MongoDB cannot be read.
     """
-    exposition = _imported("recruiter.metrics", _NO_METRICS)
+    exposition = _imported("recruiter.metrics", "metrics")
     with Recruiter(settings_from(target).target) as recruiter:
         recruiter.patience = PATIENCE
         recruiter.prepares = False

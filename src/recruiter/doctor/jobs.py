@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from recruiter.doctor.findings import Finding, Thresholds, note, ok, problem
@@ -38,12 +38,15 @@ def _lanes(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Fin
     if told > thresholds.lanes_told:
         more = f"jobs of {told - thresholds.lanes_told} more lanes cannot run either"
         yield problem("jobs", more, "recruiter group list shows the groups")
-    if not told:
-        total = sum(filter(None, waiting.values()))
-        exact = None not in waiting.values()
-        jobs = plural(total, "job waits or runs", "jobs wait or run") if exact else "many jobs wait or run"
+    if not told and not rules.paused:
+        jobs = _counted(waiting.values(), "job waits or runs", "jobs wait or run")
         yield ok("jobs", f"{jobs}, and nothing blocks them")
     yield from _pauses(rules, waiting)
+
+
+def _counted(counts: Iterable[int | None], one: str, several: str) -> str:
+    counts = list(counts)
+    return f"many {several}" if None in counts else plural(sum(filter(None, counts)), one, several)
 
 
 def _waiting(store: Store, thresholds: Thresholds) -> dict[Lane, int | None]:
@@ -90,16 +93,12 @@ def _judged(lane: Lane, count: int | None, reason: Reason) -> Finding | None:
 def _pauses(rules: Rules, waiting: Mapping[Lane, int | None]) -> Iterator[Finding]:
     for name, pause in sorted(rules.paused.items()):
         if name == FLEET:
-            yield note(
-                "jobs",
-                f"all starts are blocked by {remark(pause.by, pause.reason)}",
-                "Allow it: recruiter group resume --all",
-            )
+            jobs = _counted(waiting.values(), "job waits or runs", "jobs wait or run")
+            text = f"all starts are blocked, and {jobs}; blocked by {remark(pause.by, pause.reason, pause.at)}"
+            yield (problem if waiting else note)("jobs", text, "Allow them: recruiter group resume --all")
         else:
             group = name.removeprefix("group:")
-            lanes = [count for lane, count in waiting.items() if lane.group == group]
-            total = sum(filter(None, lanes))
-            jobs = "many jobs wait" if None in lanes else plural(total, "job waits", "jobs wait")
+            jobs = _counted((count for lane, count in waiting.items() if lane.group == group), "job waits", "jobs wait")
             text = f"group {group} is paused, and {jobs}; paused by {remark(pause.by, pause.reason)}"
             yield note("jobs", text, f"Let them start: recruiter group resume {group}")
 

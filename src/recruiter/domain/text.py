@@ -8,8 +8,9 @@ text carries a password.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
+from difflib import get_close_matches
 from typing import Any
 
 LONGEST_MESSAGE = 2_000
@@ -61,6 +62,14 @@ def json_safe(json: str) -> str:
 def plural(count: float, noun: str, plural: str | None = None) -> str:
     """1 task, 2 tasks, 1,000 tasks; `plural` where an s is not enough."""
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
+def similar(name: str, known: Collection[str], most: int = 3) -> str:
+    """What a person who wrote this name may have meant: `did you mean task?`; empty if nothing known is like it."""
+    near = (
+        get_close_matches(name, known, n=most, cutoff=0.6) or [each for each in known if name and name in each][:most]
+    )
+    return f"did you mean {' or '.join(near)}?" if near else ""
 
 
 def clean(text: str) -> str:
@@ -117,7 +126,7 @@ _IN_A_PROPERTY = re.compile(r"(AWS_SESSION_TOKEN(?::|%3A))(?!\*\*\*)[^,&]+", re.
 _NAMED = re.compile(
     r"""((?:passw(?:or)?d|passphrase|secret|(?:session|access|auth)_?token|(?:api|access|private)_?key)[\w.-]{0,60}
         ['"]?\s{0,9}[=:]\s{0,9})
-        (?!\*\*\*)("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s,;&'"]+)""",
+        (?!\*\*\*)(b?"(?:[^"\\]|\\.)*"|b?'(?:[^'\\]|\\.)*'|\[[^\]]*\]|\{[^}]*\}|\([^)]*\)|[^\s,;&'"]+)""",
     re.IGNORECASE | re.VERBOSE,
 )
 _EXAMPLE = r"(?!(?-i:USER:PASSWORD@))"
@@ -128,6 +137,20 @@ _CREDENTIALS = re.compile(
 _WITHOUT_HOST = re.compile(rf"(['\"]?)({_MONGODB})(?!\*\*\*){_EXAMPLE}((?:(?!{_MONGODB})[\s\S])*)", re.IGNORECASE)
 _HOST = r"(?:\[[0-9a-f:.%]*\]|[^:,\[\]@/?#\s'\"]*)(?::\d{1,5}(?!\d))?"
 _HOSTS = re.compile(rf"{_HOST}(?:,{_HOST})*(?:(?<=\d):)?(?![^/?#\s'\",;.)\]}}>])", re.IGNORECASE)
+
+
+SECRET_NAMES = (
+    r"passw|passphrase|secret|token|(?:api|access|private)_?key|credential|authori[sz]ation|cookie|session_?id|cvv|cvc"
+)
+"""Part of the name of a value that nobody is to see, in any case."""
+_SECRET_NAME = re.compile(SECRET_NAMES, re.IGNORECASE)
+
+
+def is_secret(name: str, value: object) -> bool:
+    """Whether the value of this name is not to be written. A number of tokens is no secret."""
+    if value is None or isinstance(value, bool) or not _SECRET_NAME.search(name):
+        return False
+    return not (isinstance(value, int | float) and name.lower().endswith("tokens"))
 
 
 def mask(text: str) -> str:

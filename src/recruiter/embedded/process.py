@@ -29,6 +29,7 @@ from concurrent.futures import Future
 from pathlib import Path
 
 from recruiter.errors import NoServerBinary, ServerDidNotStart
+from recruiter.first_use import installing
 
 GRACE = 15.0
 
@@ -135,11 +136,15 @@ def _spawn(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
         )
 
 
-WAYS_OUT = """\
-  - pip install "recruiter[embedded]"   (Linux x86-64 and arm64)
+_WAYS_OUT = """\
+  - {install}   (Linux x86-64 and arm64)
   - install MongoDB, so that a mongod is on the PATH
   - --mongod PATH                       a mongod that is somewhere else
   - --target URI                        a MongoDB that is already running"""
+
+
+def _ways_out() -> str:
+    return _WAYS_OUT.format(install=installing("embedded"))
 
 
 def find_mongod(named: str | None = None) -> Path:
@@ -152,7 +157,7 @@ def find_mongod(named: str | None = None) -> Path:
     on_path = shutil.which("mongod")
     found = Path(on_path) if on_path else _from_wheel()
     if found is None:
-        raise NoServerBinary(f"No mongod on this machine. Ways to get one:\n{WAYS_OUT}")
+        raise NoServerBinary(f"No mongod on this machine. Ways to get one:\n{_ways_out()}")
     return found.absolute()
 
 
@@ -174,9 +179,9 @@ def require_runnable(binary: Path) -> None:
 def _named(named: str) -> Path:
     path = Path(named).expanduser().absolute()
     if not path.exists():
-        raise NoServerBinary(f"There is no mongod at {path}. Correct the path, or:\n{WAYS_OUT}")
+        raise NoServerBinary(f"There is no mongod at {path}. Correct the path, or:\n{_ways_out()}")
     if not path.is_file() or not os.access(path, os.X_OK):
-        raise NoServerBinary(f"{path} is not an executable file. Name a mongod, chmod +x it, or:\n{WAYS_OUT}")
+        raise NoServerBinary(f"{path} is not an executable file. Name a mongod, chmod +x it, or:\n{_ways_out()}")
     return path
 
 
@@ -193,7 +198,7 @@ def _from_wheel() -> Path | None:
 
 def _cannot_run(binary: Path, words: str, cure: str) -> ServerDidNotStart:
     return ServerDidNotStart(
-        f"{binary} is there, but this machine cannot run it:\n  {words}\n{cure}Or use another one:\n{WAYS_OUT}"
+        f"{binary} is there, but this machine cannot run it:\n  {words}\n{cure}Or use another one:\n{_ways_out()}"
     )
 
 

@@ -32,7 +32,7 @@ else:
 __all__ = ["JobContext", "JsonLines", "LogOptions", "PlainLines", "configure", "configure_child", "log_events"]
 
 LOGGER = "recruiter"
-_CHATTY = ("asyncio", "pymongo")
+_CHATTY = ("asyncio", "pymongo", "watchfiles")
 """Libraries that say much when they are asked for details; they are heard when they warn."""
 
 

@@ -17,7 +17,7 @@ from string import Formatter
 from typing import Any
 
 from recruiter.domain.moment import UNTIL_SIGNAL
-from recruiter.domain.text import head, json_safe, mask, one_line, plural, printable, said_by
+from recruiter.domain.text import head, is_secret, json_safe, mask, one_line, plural, printable, said_by
 from recruiter.events import Event
 from recruiter.log.context import context_of
 
@@ -25,6 +25,7 @@ LONGEST = 16_000
 """Characters of a message, and of a trace."""
 
 _COLOURS = {logging.DEBUG: "32", logging.INFO: "36", logging.WARNING: "33", logging.ERROR: "31", logging.CRITICAL: "31"}
+_HIDDEN = "***"
 _CONTINUED = "\n    "
 _OF_EVERY_RECORD = {*vars(logging.makeLogRecord({})), "message", "asctime", "recruiter", "taskName"}
 
@@ -74,14 +75,14 @@ class JsonLines(logging.Formatter):
         trace = _trace(record)
         if trace is not None:
             line["trace"] = trace
-        return json_safe(json.dumps({key: _plain(value) for key, value in line.items()}))
+        return json_safe(json.dumps(_plain(line)))
 
 
 def sentence(event: Event) -> tuple[int, str]:
     """How bad it is, and what to say. What stands in its fields cannot begin a new line."""
     level, told = SENTENCES.get(event.name, UNKNOWN)
     if not told:
-        return level, f"{event.name} {one_line(said_by(event.fields))}"
+        return level, f"{event.name} {one_line(said_by(_plain(event.fields)))}"
     return level, filled(told, event.fields)
 
 
@@ -154,8 +155,9 @@ def _plain(value: Any) -> Any:
         return value if math.isfinite(value) else str(value)
     if isinstance(value, str):
         return mask(head(value, LONGEST))
-    if isinstance(value, dict):
-        return {_text(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, Mapping):
+        named = ((_text(key), each) for key, each in value.items())
+        return {name: _HIDDEN if is_secret(name, each) else _plain(each) for name, each in named}
     return [_plain(each) for each in value] if isinstance(value, list | tuple | set | frozenset) else _text(value)
 
 
@@ -181,6 +183,10 @@ SENTENCES: dict[str, tuple[int, str]] = {
     ),
     "session.not_ended": (logging.WARNING, "{error}"),
     "worker.joined": (logging.INFO, "worker {worker} joined the roster with {slots:#slot}"),
+    "worker.no_application": (
+        logging.WARNING,
+        "no application was named, so this worker knows only the ready-made tasks; name yours with --bootstrap",
+    ),
     "worker.left": (logging.INFO, "worker {worker} left the roster"),
     "worker.lost": (
         logging.WARNING,

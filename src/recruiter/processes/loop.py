@@ -22,6 +22,7 @@ from recruiter.errors import StoreError
 from recruiter.events import Events
 from recruiter.processes.systemd import ServiceManager
 from recruiter.store.database import Store
+from recruiter.store.errors import answers
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.2, 5.0
 SAME_WISH = 0.5
@@ -99,6 +100,8 @@ class Loop:
         self._events = events
         self._woken = threading.Event()
         self._failures = 0
+        self._answers = 0
+        """How many calls had been answered when the last one failed."""
         self._longest_wait = longest_wait
         self._manager = manager or ServiceManager()
         stop.when_asked(self.wake)
@@ -137,7 +140,7 @@ class Loop:
             # A mistake of ours. Dying would stop every job; going on may only stop what the mistake is about.
             self._events.emit("loop.failed", loop=self._name, trace=traceback.format_exc())
             return self._back_off()
-        if self._failures:
+        if self._failures and answers() > self._answers:  # a step that had nothing to ask says nothing of MongoDB
             self._failures = 0
             self._events.emit("store.back", loop=self._name)
         return delay
@@ -145,6 +148,7 @@ class Loop:
     def _back_off(self) -> float:
         longest = min(self._longest_wait, _FIRST_WAIT * 2.0 ** min(self._failures, 10))
         self._failures += 1
+        self._answers = answers()
         return longest * random.uniform(0.5, 1.0)
 
 

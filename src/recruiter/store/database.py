@@ -27,7 +27,7 @@ from recruiter.clock import SystemClock
 from recruiter.domain.job import JobId
 from recruiter.domain.search.filter import JobFilter
 from recruiter.errors import InvalidTarget, NotAReplicaSet, ServerTooOld, StoreError, StoreRefused, StoreUnreachable
-from recruiter.first_use import cached_property
+from recruiter.first_use import cached_property, installing
 from recruiter.store.codec import LENIENT, OPTIONS, Document
 from recruiter.store.collections import (
     actions,
@@ -322,7 +322,7 @@ class Store:
 
 def _told(error: ConfigurationError, target: Target) -> str:
     text = unless_secret(error, target.uri)
-    return 'mongodb+srv:// needs one more package: pip install "recruiter[srv]"' if "dnspython" in text else text
+    return f"mongodb+srv:// needs the extra 'srv': {installing('srv')}" if "dnspython" in text else text
 
 
 def target_of(given: object) -> tuple[Target, MongoClient[Any] | None]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from difflib import get_close_matches
 from typing import Generic, TypeVar
 
 from recruiter.domain.job import Job, JobId
@@ -22,7 +21,7 @@ from recruiter.domain.search.conditions import BLOCKED, POSTPONED, QUEUED
 from recruiter.domain.search.filter import ENDED, JobFilter
 from recruiter.domain.search.pages import Count, JobSummary, Page
 from recruiter.domain.state import State
-from recruiter.domain.text import shown
+from recruiter.domain.text import shown, similar
 from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import InvalidFilter, RecruiterError
 from recruiter.store.codec import Document, archived_from, job_from
@@ -265,9 +264,8 @@ def _known(store: Store) -> tuple[set[str], set[str]]:
 
 
 def _near(kind: str, name: str, known: Collection[str]) -> str:
-    near = get_close_matches(name, known, n=_NEAR, cutoff=0.6) or [each for each in known if name in each][:_NEAR]
-    if near:
-        return f"did you mean {' or '.join(near)}?"
+    if near := similar(name, known, _NEAR):
+        return near
     some = sorted(known)[:_NEAR]
     return (
         f"there are {', '.join(some)}{' and others' if len(known) > _NEAR else ''}" if some else f"there is no {kind}"

@@ -1,12 +1,14 @@
 """The JSON API: the same functions as the pages, for scripts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel, Field, create_model, model_validator
 
-from recruiter.domain.search.filter import FILTER_WORDS
+from recruiter.domain.search.filter import FILTER_WORDS, unknown_word
+from recruiter.domain.text import shown, similar
+from recruiter.errors import InvalidFilter
 from recruiter.web import views, words
 from recruiter.web.actions import VERBS, Doer, Wish
 from recruiter.web.bulk import Outcome
@@ -26,6 +28,22 @@ _Words: Any = create_model("_Words", **_FIELDS)
 class FilterWords(_Words):  # made of the words that the filter declares
     """Which jobs: the words of `recruiter job list`. Several values mean any of them; several tags, all."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _lists(cls, given: Any) -> Any:
+        """A value that is no list is one value. Raises InvalidFilter for a word that is not known."""
+        if not isinstance(given, dict):
+            return given
+        for name in given.keys() - set(words.NAMES):
+            raise unknown_word(name)
+        return {name: _texts(value) for name, value in given.items()}
+
+
+def _texts(value: Any) -> Any:
+    if isinstance(value, bool | int | float):
+        return [str(value).lower()]
+    return [value] if isinstance(value, str) else value
+
 
 class ActionRequest(BaseModel):
     """What is to be done: to jobs (by `ids` or `filter`), or to the group, worker, schedule or limit called `name`."""
@@ -39,6 +57,16 @@ class ActionRequest(BaseModel):
     count: int | None = Field(None, description="of a limit: how many may start in the time that `per` says")
     per: str | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, given: Any) -> Any:
+        """A word that is left out may make it do more than was meant."""
+        for name in given.keys() - cls.model_fields.keys() if isinstance(given, dict) else ():
+            known = tuple(cls.model_fields)
+            hint = similar(name, known) or f"known: {', '.join(known)}"
+            raise InvalidFilter(f"an action has no {shown(name)}; {hint}")
+        return given
+
     def wish(self) -> Wish:
         said = {} if self.filter is None else self.filter.model_dump()
         pairs = [(name, value) for name, values in said.items() for value in values]
@@ -50,7 +78,7 @@ class ActionRequest(BaseModel):
 
 def routes(reader: Reader, doer: Doer, viewer: Callable[..., Any]) -> APIRouter:
     """Everything under `/api`."""
-    router = APIRouter()
+    router = APIRouter(dependencies=[Depends(_check_parameters)])
     _add_jobs(router, reader)
     _add_fleet(router, reader)
     _add_actions(router, reader, doer, viewer)
@@ -65,17 +93,17 @@ def _add_jobs(router: APIRouter, reader: Reader) -> None:
 
     @router.get("/jobs")
     def jobs(
-        filter: Annotated[FilterWords, Depends(_filter)],
+        said: Annotated[words.Words, Depends(_filter)],
         limit: Annotated[int, Query(ge=1, le=1000)] = ROWS,
         after: str | None = None,
     ) -> views.JobList:
         """A page of jobs: those that run, those that wait in the order of their turn, those that have ended."""
-        return reader.jobs(reader.filter_of(_words(filter)), limit=limit, after=after)
+        return reader.jobs(reader.filter_of(said), limit=limit, after=after)
 
     @router.get("/jobs/count")
-    def count(filter: Annotated[FilterWords, Depends(_filter)]) -> views.Amount:
+    def count(said: Annotated[words.Words, Depends(_filter)]) -> views.Amount:
         """How many there are; up to a bound, `exact` says whether these are all."""
-        return reader.count(reader.filter_of(_words(filter)))
+        return reader.count(reader.filter_of(said))
 
     @router.get("/job")
     def job(id: str) -> views.JobView:
@@ -133,10 +161,21 @@ def _add_actions(router: APIRouter, reader: Reader, doer: Doer, viewer: Callable
         return doer.progress(id)
 
 
-def _filter(request: Request, _: Annotated[FilterWords, Query()]) -> FilterWords:
+def _filter(request: Request, _: Annotated[_Words, Query()]) -> words.Words:
     """The words in the URL; what they mean is for the reader to say."""
-    return FilterWords(**words.words_in(request.query_params.multi_items()))
+    return words.words_in(request.query_params.multi_items(), also=("limit", "after"))
 
 
-def _words(filter: FilterWords) -> dict[str, list[str]]:
-    return {name: values for name, values in filter.model_dump().items() if values}
+def _check_parameters(request: Request) -> None:
+    """Refuses a parameter that the description of the API does not have."""
+    place = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+    described = request.app.openapi()["paths"].get(place, {})
+    known = [each["name"] for each in described.get(request.method.lower(), {}).get("parameters", ())]
+    for name in request.query_params:
+        if name not in known:
+            raise unknown_word(name, known) if "state" in known else _unknown_parameter(name, known)
+
+
+def _unknown_parameter(name: str, known: Collection[str]) -> InvalidFilter:
+    hint = similar(name, known) or (f"known: {', '.join(known)}" if known else "there are none here")
+    return InvalidFilter(f"there is no parameter {shown(name)}; {hint}")

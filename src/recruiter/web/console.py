@@ -46,6 +46,7 @@ from recruiter.web.redaction import Redaction
 
 _FOREVER = "public, max-age=31536000, immutable"
 _WORTH_ZIPPING = 500
+_OF_A_WISH = ("verb", "id", "pick", "name", "reason", "at_once", "count", "per", "back", "what")
 _log = logging.getLogger("recruiter.web")
 
 
@@ -168,7 +169,7 @@ class Console:
     def _find(self, request: Request) -> Response:
         """The box on every page: an id leads to its job, words to a search, anything else to a task or a tag."""
         text = request.query_params.get("q", "").strip()
-        kept = words.words_in(pair for pair in request.query_params.multi_items() if pair[0] != "q")
+        kept = words.words_in(request.query_params.multi_items(), also=("q",))
         if not text:
             return RedirectResponse(f"{_base(request)}jobs?{words.query(kept)}", 303)
         if ":" not in text and "=" not in text:
@@ -324,7 +325,7 @@ def _wish(pairs: Any) -> Wish:
     return Wish(
         verb=said.get("verb", ""),
         ids=tuple(dict.fromkeys(_ids(pairs))),
-        words=words.words_in(pairs),
+        words=words.words_in(pairs, also=_OF_A_WISH),
         name=said.get("name", ""),
         reason=said.get("reason") or None,
         at_once=said.get("at_once") or None,

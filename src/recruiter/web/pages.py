@@ -101,7 +101,7 @@ def _overview(reader: Reader, pairs: Pairs) -> dict[str, Any]:
 
 
 def _jobs(reader: Reader, pairs: Pairs) -> dict[str, Any]:
-    said = words.words_in(pairs)
+    said = words.words_in(pairs, also=("limit", "after", "open"))
     filter = reader.filter_of(said)
     limit = _one(pairs, "limit", str(ROWS))
     if not limit.isdigit() or not 1 <= int(limit) <= 200:

@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from recruiter.domain.text import mask
+from recruiter.domain.text import SECRET_NAMES, mask
 
-DEFAULT = r"passw|passphrase|secret|token|api_?key|private_?key|credential|authori[sz]ation|cookie|session_?id|cvv|cvc"
-"""Part of a key, in any case."""
+DEFAULT = SECRET_NAMES
 HIDDEN = "••••••"
 """What is shown instead."""
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from urllib.parse import urlencode
 
-from recruiter.domain.search.filter import FILTER_WORDS
+from recruiter.domain.search.filter import FILTER_WORDS, unknown_word
+from recruiter.domain.text import similar
 from recruiter.errors import InvalidFilter
 
 Words = Mapping[str, Sequence[str]]
@@ -26,11 +27,18 @@ _ARGUMENT = re.compile(r"arg\.([^=]+)=(.*)", re.DOTALL)
 _MOST = 100
 
 
-def words_in(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """The conditions among the parameters of a URL, in the order of `NAMES`."""
+def words_in(pairs: Iterable[tuple[str, str]], also: Collection[str] = ()) -> dict[str, list[str]]:
+    """The conditions of a URL or of a body, in the order of `NAMES`; parameters in `also` are no conditions. Raises
+    InvalidFilter for a word that is not known or that has no value: without it more jobs would be meant."""
     found: dict[str, list[str]] = {}
     for name, value in pairs:
-        if name in NAMES and value and value not in found.setdefault(name, []):
+        if name in also:
+            continue
+        if name not in NAMES:
+            raise unknown_word(name)
+        if not value:
+            raise InvalidFilter(f"{name} has no value; give one, or leave it out")
+        if value not in found.setdefault(name, []):
             found[name].append(value)
     if sum(map(len, found.values())) > _MOST:
         raise InvalidFilter(f"there are too many conditions; give at most {_MOST}")
@@ -53,9 +61,10 @@ def _word(part: str) -> tuple[str, str]:
     word = _TYPED.fullmatch(part)
     name = word[1].replace("-", "_") if word is not None else ""
     if word is None or name not in NAMES:
+        hint = similar(name, NAMES)
         raise InvalidFilter(
-            f"{part[:100]!r} is not a condition; write task:resize, state:failed, owner:ada, tag:eu, error:Timeout, "
-            "arg.order=7 or since:2h"
+            f"{part[:100]!r} is not a condition; {hint} write task:resize, state:failed, owner:ada, tag:eu, "
+            "error:Timeout, arg.order=7 or since:2h".replace("  ", " ")
         )
     return name, word[2]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
@@ -15,7 +15,7 @@ from recruiter.domain.moment import Moment, MomentLike, to_moment, told
 from recruiter.domain.search import conditions as check
 from recruiter.domain.search.conditions import BLOCKED, POSTPONED, QUEUED, STATES, Argument, argument_written
 from recruiter.domain.state import State, Why
-from recruiter.domain.text import shown
+from recruiter.domain.text import shown, similar
 from recruiter.errors import InvalidFilter
 
 WAITING: frozenset[str] = frozenset({State.WAITING, QUEUED, POSTPONED, BLOCKED})
@@ -121,7 +121,7 @@ class JobFilter:
         given = {name: value for name, value in conditions.items() if value is not None}
         known = {each.name: each.metadata["check"] for each in fields(JobFilter)}
         if unknown := given.keys() - known.keys():
-            raise InvalidFilter(f"jobs cannot be filtered by {min(unknown)!r}; known: {', '.join(known)}")
+            raise unknown_word(min(unknown), tuple(known))
         vars(self).update({name: known[name](name, value) for name, value in given.items()})
         self._check_contradictions()
 
@@ -227,16 +227,24 @@ FILTER_WORDS: Mapping[str, FilterWord] = {
 """In the order in which they are shown. Ids are written in other ways."""
 
 
+def unknown_word(name: str, known: Collection[str] = tuple(FILTER_WORDS)) -> InvalidFilter:
+    """The refusal of a condition that there is not. One that is left out would select more jobs than were meant."""
+    hint = similar(name, known) or f"known: {', '.join(known)}"
+    return InvalidFilter(f"jobs cannot be filtered by {shown(name)}; {hint}")
+
+
 def filter_from_words(words: Mapping[str, Sequence[str]]) -> JobFilter:
     """The filter of conditions that are written as text; of one that has one value, the last counts. Raises
     InvalidFilter."""
     conditions: dict[str, Any] = {}
     for name, values in words.items():
+        if name not in FILTER_WORDS:
+            raise unknown_word(name)
         if not values:
             continue
         if name == "arg":
             conditions["args"] = dict(map(argument_written, values))
-        elif name in FILTER_WORDS and not FILTER_WORDS[name].several:
+        elif not FILTER_WORDS[name].several:
             conditions[name] = _written(name, values[-1])
         else:
             conditions[name] = list(values)

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from types import FrameType
 
 from recruiter import current, interruption
-from recruiter.application import Application, load_application
+from recruiter.application import Application, account, load_application
 from recruiter.clock import FollowingClock
 from recruiter.log import LogOptions, configure_child
 from recruiter.processes.child import pipe, process_group
@@ -93,8 +93,8 @@ def report_application(answer: Connection, bootstrap: str | None) -> None:
     """A child that only tells whether the application can be loaded, and where it keeps its jobs."""
     try:
         answer.send((load_application(bootstrap).address, None))
-    except BaseException:
-        answer.send((None, traceback.format_exc()))
+    except BaseException as error:
+        answer.send((None, account(error)))
 
 
 def _work(

@@ -139,7 +139,7 @@ class ForkServer:
             question.close()
         process.join()
         if trace is not None:
-            raise ApplicationError(f"the application cannot be loaded:\n{trace}")
+            raise ApplicationError(trace)
         return cast(str | None, address)
 
     def spawn(self, worker: str, address: str, concurrency: int, now: float) -> ChildHandle:
