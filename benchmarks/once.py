@@ -55,7 +55,9 @@ def effect(folder: str, file: str, line: str) -> str:
 
 
 def waits(folder: Path, name: str) -> None:
-    """Says that it is here and which process it is, and goes on when it may."""
+    """Says that it is here and which process it is, and goes on when it may; a later run need not stop here."""
+    if (folder / f"{name}.go").exists():
+        return
     part = folder / f"{name}.{os.getpid()}"
     part.write_text(str(os.getpid()))
     part.rename(folder / f"{name}.here")
@@ -99,7 +101,7 @@ def killing(fleet: Fleet, store: Store, folder: Path, kills: int, jobs: int, cha
             here.unlink()
             if sum(done.values()) >= kills or chance.random() < 0.3:
                 (folder / f"{here.stem}.go").touch()
-            elif chance.random() < 0.1:
+            elif chance.random() < 0.04:
                 fleet.kill_worker()
                 done["worker"] += 1
             else:
