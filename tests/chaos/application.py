@@ -14,7 +14,7 @@ EFFECTS = "effects"
 """The collection in which `counted` leaves its documents."""
 MOST_LIMITED = 3
 """How many jobs of `limited` may run at once."""
-RATE, RATE_SECONDS = 8, 1.0
+RATE, RATE_SECONDS = 3, 1.0
 """How many jobs of `paced` may start in so many seconds."""
 STEPS = 4
 """Steps of a flow: one, then two, then one that waits for both. Their numbers follow each other."""
@@ -108,8 +108,8 @@ def tick() -> None:
 
 
 _KINDS = (
-    *((0, "slow"), (2, "once"), (22, "limited"), (27, "flaky"), (72, "part"), (72 + 2 * STEPS, "alone")),
-    *((86, "paced"), (94, "counted"), (100, "plain")),
+    *((0, "slow"), (2, "once"), (22, "limited"), (24, "flaky"), (72, "part"), (72 + 2 * STEPS, "alone")),
+    *((85, "paced"), (88, "counted"), (94, "plain")),
 )
 """Of a thousand jobs: from which on they are of which task."""
 _FROM = [first for first, _ in _KINDS]

@@ -24,7 +24,7 @@ _SETTLED_WITHIN = 5.0
 supervisor, or was frozen, starts nothing more."""
 _LEADS_AGAIN = 10.0
 """Seconds until MongoDB is of use again after a fault of its own, on a slow machine."""
-_HELD_BEFORE = 30
+_HELD_BEFORE = 15
 """Jobs that all workers together may have been given and not started yet."""
 
 

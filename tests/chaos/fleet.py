@@ -108,7 +108,7 @@ class Fleet:
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
         }
         self.recruiters = [self._member(f"recruiter-{n}", "recruiter") for n in range(2)]
-        shapes = (("--processes", "2"), ("--processes", "2"), ("--processes", "1", "--concurrency", "4"))
+        shapes = (*[("--processes", "2")] * 3, ("--processes", "1", "--concurrency", "4"))
         self.workers = [self._member(f"worker-{n}", "worker", *shape) for n, shape in enumerate(shapes)]
         self.cleaner = self._member("cleaner", "cleaner")
         self.inline = Member("inline", ["-m", "tests.chaos.inline"], self.environment, folder / "inline.log")

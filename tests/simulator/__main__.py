@@ -16,6 +16,7 @@ import traceback
 
 from tests.simulator.world import Result, World
 
+_TELL_EVERY = 1000
 _COLLECT_EVERY = 10
 """Worlds between two collections of garbage: a world is small, and to look for garbage all the time takes a fifth."""
 
@@ -50,7 +51,9 @@ def all_of(seeds: range, processes: int, *, stop: bool = False) -> int:
     wrong: list[Result] = []
     jobs = runs = hits = calls = 0
     with multiprocessing.Pool(processes, begin) as pool:
-        for result in pool.imap_unordered(run, seeds, chunksize=20):
+        for done, result in enumerate(pool.imap_unordered(run, seeds, chunksize=20), 1):
+            if done % _TELL_EVERY == 0:
+                print(f"{done:,} seeds, {len(wrong)} with a violation", file=sys.stderr, flush=True)
             jobs, runs = jobs + result.jobs, runs + result.runs
             hits, calls = hits + result.hits, calls + result.calls
             if result.violation:
