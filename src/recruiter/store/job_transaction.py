@@ -345,7 +345,7 @@ def _lifetime(client: MongoClient[Any]) -> float:
     """Seconds that the server lets a transaction live."""
     name = "transactionLifetimeLimitSeconds"
     try:
-        return float(client.admin.command("getParameter", 1, **{name: 1})[name])
+        return float(client.admin.command({"getParameter": 1, name: 1})[name])
     except (PyMongoError, KeyError):
         return _USUAL_LIFETIME
 
