@@ -304,7 +304,7 @@ class TestOnce:
         def order() -> None:
             for function in (charge, lambda number: charge(number)):
                 try:
-                    _ = current_job.once("charge", function, 7)
+                    current_job.once("charge", function, 7)  # type: ignore[unused-coroutine]
                 except InvalidArguments as error:
                     errors.append(str(error))
 
