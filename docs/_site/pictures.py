@@ -39,7 +39,6 @@ def places(shop: World, ids: dict[str, str]) -> Iterator[tuple[str, str, tuple[i
         "overview": "?within=15m",
         "jobs": f"jobs?state=failed&limit=14&open={failed}",
         "job-running": f"job?id={ids['running']}",
-        "job-log": f"job?id={ids['running']}&tab=log",
         "job-failed": f"job?id={failed}",
         "flows": "flows",
         "flow": f"flow?id={ids['flow']}",

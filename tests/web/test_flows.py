@@ -74,6 +74,22 @@ def test_the_list_and_the_page(console: Consoles, handle: FlowHandle) -> None:
     assert client.get("/flow", params={"id": "nonsense"}).status_code == 404
 
 
+def test_the_page_of_a_flow_in_which_nothing_has_failed(console: Consoles, recruiter: Recruiter) -> None:
+    @recruiter.task
+    def resize(width: int) -> None: ...
+
+    flow = recruiter.flow("thumbnails")
+    flow.add(resize, 2, after=flow.add(resize, 1))
+    handle = flow.start()
+
+    page = console(actions=True).get("/flow", params={"id": str(handle.id)})
+
+    assert page.status_code == 200
+    assert page.text.count('<g class="box') == 2
+    assert ">Pause<" in page.text
+    assert ">Retry<" not in page.text
+
+
 def test_the_api(console: Consoles, handle: FlowHandle) -> None:
     client = console()
 

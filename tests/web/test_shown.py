@@ -78,7 +78,15 @@ class TestFigures:
 
     @pytest.mark.parametrize(
         ("seconds", "told"),
-        [(None, "–"), (0.0004, "0.4 ms"), (0.25, "250 ms"), (3.21, "3.2 s"), (192, "3 m 12 s"), (7200, "2 h")],
+        [
+            (None, "–"),
+            (0, "< 0.1 ms"),
+            (0.0004, "0.4 ms"),
+            (0.25, "250 ms"),
+            (3.21, "3.2 s"),
+            (192, "3 m 12 s"),
+            (7200, "2 h"),
+        ],
     )
     def test_durations_have_two_units_at_most(self, seconds: float | None, told: str) -> None:
         assert figures.duration(seconds) == told

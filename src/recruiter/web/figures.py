@@ -41,6 +41,8 @@ def duration(seconds: float | None) -> str:
     if seconds is None:
         return "–"
     seconds = max(0.0, seconds)
+    if seconds < 0.0001:
+        return "< 0.1 ms"
     if seconds < 1:
         return f"{seconds * 1000:.1f} ms" if seconds < 0.01 else f"{seconds * 1000:.0f} ms"
     if seconds < 60:

@@ -142,11 +142,15 @@ def of_flows(flows: Sequence[FlowRow]) -> Sentence:
     failed = [flow for flow in flows if flow.state == "failed"]
     running = sum(flow.state in ("running", "paused") for flow in flows)
     if failed:
-        text = f"{plural(len(failed), 'flow')} failed; the last is {failed[0].name}. {count(running)} have not ended."
+        text = f"{plural(len(failed), 'flow')} failed; the last is {failed[0].name}. {_not_ended(running)}."
         return Sentence(Level.NOTE, text)
     if not flows:
         return Sentence(Level.OK, "No flows yet.")
-    return Sentence(Level.OK, f"{plural(len(flows), 'flow')}; {count(running)} have not ended.")
+    return Sentence(Level.OK, f"{plural(len(flows), 'flow')}; {_not_ended(running)}.")
+
+
+def _not_ended(number: int) -> str:
+    return f"{count(number)} {'has' if number == 1 else 'have'} not ended"
 
 
 def of_flow(flow: FlowRow) -> Sentence:

@@ -39,6 +39,9 @@
     return [1, 2, 3, 4, 5, 6, 8, 10].find((times) => times * unit >= value * 0.9999) * unit;
   }
 
+  // A value between two gaps is no line: it is shown as a point.
+  const lone = (values) => values.some((value, at) => value !== null && (values[at - 1] ?? null) === null && (values[at + 1] ?? null) === null);
+
   function options(kind, width, raw) {
     const dim = colour("dim"), line = colour("line");
     const told = kind === "ended" ? short : lasting;
@@ -46,7 +49,7 @@
     const tints = kind === "ended" ? OUTCOMES.map(colour) : [colour("accent"), colour("postponed"), colour("cancelled")];
     const axis = { stroke: dim, font: "11px system-ui", grid: { show: false }, ticks: { show: false } };
     return {
-      width, height: 160, padding: [8, 14, 0, 0],
+      width, height: 160, padding: [8, 24, 0, 0],
       cursor: { sync: { key: "overview" }, points: { size: 6 }, drag: { x: false, y: false } },
       legend: { live: true },
       scales: { y: { range: (_, low, high) => [0, round(Math.max(high || 0, kind === "ended" ? 1 : 0.01)) * 1.08] } },
@@ -57,7 +60,7 @@
       series: [
         { label: "at", value: (_, at) => (at === null ? "" : new Date(at * 1000).toTimeString().slice(0, 5)) },
         ...names.map((name, place) => ({
-          label: name, stroke: tints[place], width: 1.5, spanGaps: false, points: { show: kind === "ended" ? false : undefined, size: 4 },
+          label: name, stroke: tints[place], width: 1.5, spanGaps: false, points: { show: kind === "ended" ? false : (u, series) => lone(u.data[series]), size: 4 },
           fill: kind === "ended" ? faint(tints[place]) : undefined,
           value: (u, _, series, at) => { const data = u.raw || raw; const index = at === null || at === undefined ? data[0].length - 1 : at; const value = data[series][index]; return value === null || value === undefined ? "–" : told(value); },
         })),

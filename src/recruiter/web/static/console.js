@@ -211,7 +211,7 @@
     if (event.target.id === "content" || event.detail.target?.id === "content") { connect(); counts(); follow(log()); document.dispatchEvent(new Event("recruiter:content")); }
   });
 
-  $("zone").textContent = `${zone}${offset && offset.value !== "GMT" ? ` (${offset.value.replace("GMT", "UTC")})` : ""}`;
+  $("zone").textContent = `${zone}${offset && !["GMT", "GMT+0", "UTC"].includes(offset.value) ? ` (${offset.value.replace("GMT", "UTC")})` : ""}`;
   tick(document);
   reveal();
   follow(log());
