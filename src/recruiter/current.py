@@ -25,10 +25,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, overload
 
 from recruiter.async_face import in_a_thread, in_its_own_thread
-from recruiter.attempt import Attempt as Attempt  # steps/execute.py and child/main.py take these three from here
-from recruiter.attempt import Checkpoints
-from recruiter.attempt import log_context as log_context
-from recruiter.attempt import running as running
+from recruiter.attempt import Attempt, Checkpoints, running
 from recruiter.domain.arguments.check import Signature
 from recruiter.domain.arguments.values import from_bson
 from recruiter.domain.checkpoints import SignalWait, check_checkpoint

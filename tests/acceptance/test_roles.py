@@ -296,7 +296,7 @@ class TestDegraded:
         prepared.role(_without_cluster())
         leader = as_user(FLEET if may else "fleetWithout", "leader")
         complaints: list[str] = []
-        leader.transactions.sessions.complain = complaints.append
+        leader.transactions.sessions.on_refused = complaints.append
         on_the_roster(worker, "w1", session=worker.transactions.session_id)
 
         assert tries_of_a_transaction(worker, ended_by=leader) == (2 if may else 1)

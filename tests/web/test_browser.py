@@ -128,9 +128,8 @@ class TestPages:
         expect(daily.locator("time").first).to_contain_text("in ")
 
     def test_a_flow_is_drawn_and_seen_to_succeed(self, watched: Watched, shop: World) -> None:
-        climb, resize = (shop.recruiter.tasks[name] for name in ("climb", "resize"))
         gate, flow = shop.folder / "flow", shop.recruiter.flow("thumbnails")
-        flow.add(resize, "cat.jpg", 1, after=flow.add(climb, str(gate)))
+        flow.add("resize", "cat.jpg", 1, after=flow.add("climb", str(gate)))
         flow.start()
         page = watched.open("flows")
         page.get_by_role("link", name="thumbnails").click()

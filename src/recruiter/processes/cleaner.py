@@ -39,7 +39,7 @@ class CleanerProcess:
         self._settings = settings
         # Patient: the leader rescues first; this is for when there is none.
         self._rescue = Rescue(store, store.clock, 2 * settings.dead_after, policies)
-        store.transactions.sessions.complain = lambda error: events.emit("session.not_ended", error=error)
+        store.transactions.sessions.on_refused = lambda error: events.emit("session.not_ended", error=error)
         self._gone_before: datetime | None = None
         self._look_at_all_at = 0.0
         self._presence = presence

@@ -75,7 +75,7 @@ _METERED_PAUSE = 0.2
 """Seconds between two rounds at most, while jobs wait that limits or resources hold back."""
 _WATCHING_PAUSE = 1.0
 """Seconds between two rounds at most, while somebody holds jobs: if it dies, they should not wait for the leader. Also
-while jobs wait and a worker is given none because it is quiet: no doorbell tells of its next heartbeat."""
+while jobs wait and a worker is given none because it is quiet: no change waiter tells of its next heartbeat."""
 _FLOWING_PAUSE = 0.05
 """Seconds between two rounds at most, while work flows: a worker may become faster than it was."""
 _CLOCKS_DIFFER = 0.06
@@ -111,7 +111,7 @@ class RecruiterProcess:
         self._lease_time = settings.lease_time.total_seconds()
         self._backoff_from = settings.backoff_from.total_seconds()
         self._backoff_to = settings.backoff_to.total_seconds()
-        store.transactions.sessions.complain = lambda error: events.emit("session.not_ended", error=error)
+        store.transactions.sessions.on_refused = lambda error: events.emit("session.not_ended", error=error)
         self._leadership = Leadership(store, store.clock, self._lease_time)
         self._rescue = Rescue(store, store.clock, self._dead_after, policies)
         self._repeater = Repeater(store, events, schedules)
@@ -143,7 +143,7 @@ class RecruiterProcess:
         self._rounds, self._assigned, self._count_at = Spread(), 0, 0.0
         self._unserved = LastingFacts[tuple[str, str]](_HOPELESS_GRACE)
         self._never_fitting = LastingFacts[Lane](_HOPELESS_GRACE)
-        self._bells: tuple[ChangeWaiter, ChangeWaiter] | None = None
+        self._waiters: tuple[ChangeWaiter, ChangeWaiter] | None = None
 
     def run(self) -> None:
         """Works until asked to stop; gives the lease back so that the next one need not wait."""
@@ -156,8 +156,8 @@ class RecruiterProcess:
             self._close()
 
     def _close(self) -> None:
-        for bell in self._bells or ():
-            bell.close()
+        for waiter in self._waiters or ():
+            waiter.close()
         if self._presence is not None:
             self._presence.leave()
         try:
@@ -226,8 +226,8 @@ class RecruiterProcess:
                 self._woken.set()
         if given:
             self._round_at = min(self._round_at, now + _WATCHING_PAUSE)
-            if self._bells is not None:
-                self._bells[0].arm()
+            if self._waiters is not None:
+                self._waiters[0].arm()
 
     def _lead(self) -> float:
         """One round; returns when the next one is due. Whatever fails, the term is in doubt."""
@@ -404,8 +404,8 @@ class RecruiterProcess:
         now = self._clock.monotonic()
         if round.assigned >= FLOW:
             self._flowing_until = now + LULL
-            for bell in self._bells or ():
-                bell.hang_up()
+            for waiter in self._waiters or ():
+                waiter.hang_up()
         if round.assigned:
             self._pause = self._backoff_from
             if round.more or round.refused or round.assigned >= FLOW:
@@ -447,12 +447,12 @@ class RecruiterProcess:
         return jobs.listening and room.listening
 
     def _change_waiters(self) -> tuple[ChangeWaiter, ChangeWaiter]:
-        if self._bells is None:
-            self._bells = (
+        if self._waiters is None:
+            self._waiters = (
                 ChangeWaiter(self._store.database, _ARRIVED, self._arrived, self._deaf),
                 ChangeWaiter(self._store.roster.collection, ROOM_MADE, lambda _: self.wake(), self._deaf),
             )
-        return self._bells
+        return self._waiters
 
     def _arrived(self, changes: Sequence[Change]) -> None:
         """While idle. New jobs are to be given to workers and nothing else; but it may also be a scheduler, another

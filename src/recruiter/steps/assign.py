@@ -25,8 +25,9 @@ from recruiter.domain.planning.fair import By, Tenant, TurnsTaken, take_turns
 from recruiter.domain.planning.hosts import Place, Spot, largest_of
 from recruiter.domain.planning.limits import Meter
 from recruiter.domain.planning.needs import Needs
-from recruiter.domain.planning.pack import AssignedJob, Candidate, NeverFits, Packing, never_fit, pack
+from recruiter.domain.planning.pack import AssignedJob, Candidate, Packing, never_fit, pack
 from recruiter.domain.planning.prefetch import seconds_until_room
+from recruiter.domain.planning.reasons import NeverFits
 from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.store.collections.limits import Rules
 from recruiter.store.database import Store

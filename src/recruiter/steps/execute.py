@@ -21,7 +21,8 @@ from datetime import datetime
 from types import CoroutineType
 from typing import Any
 
-from recruiter import current, interruption
+from recruiter import interruption
+from recruiter.attempt import Attempt, running
 from recruiter.clock import Clock
 from recruiter.coroutines import Loops
 from recruiter.domain.arguments.results import filled
@@ -186,8 +187,8 @@ class Executor:
                 return outcomes.expired(document, started_at)
         except Exception as error:
             return outcomes.unreadable(id_of(raw), raw, started_at, f"cannot be read: {error}")
-        attempt = current.Attempt(document, started_at, self, on_progress)
-        token = current.running.set(attempt)
+        attempt = Attempt(document, started_at, self, on_progress)
+        token = running.set(attempt)
         self._follow(attempt, document["task"])
         try:
             outcome = yield from self._run(task, attempt, interruptible, hard)
@@ -198,7 +199,7 @@ class Executor:
             reason = f"cannot be run: {type(error).__name__}: {error}"
             return outcomes.unreadable(document["_id"], raw, self._clock.now(), reason)
         finally:
-            current.running.reset(token)
+            running.reset(token)
             attempt.close()
 
     # -- for current_job -----------------------------------------------------------------------------------------
@@ -223,9 +224,7 @@ class Executor:
 
     # -- what happens --------------------------------------------------------------------------------------------
 
-    def _run(
-        self, task: TaskDefinition, attempt: current.Attempt, interruptible: Interruptible, hard: Limit
-    ) -> Awaiting:
+    def _run(self, task: TaskDefinition, attempt: Attempt, interruptible: Interruptible, hard: Limit) -> Awaiting:
         document, started_at = attempt.document, attempt.started_at
         calls: list[Call] = []
         timeout = document.get("timeout")
@@ -251,7 +250,7 @@ class Executor:
         return outcomes.succeeded(_with_progress(document), execution, ended_at, stored)
 
     def _called(
-        self, task: TaskDefinition, attempt: current.Attempt, interruptible: Interruptible, calls: list[Call]
+        self, task: TaskDefinition, attempt: Attempt, interruptible: Interruptible, calls: list[Call]
     ) -> Awaiting:
         """What the job returns. It is called again as long as its own transaction has to be repeated. Each `Call` is
         added to `calls` before it runs."""
@@ -301,9 +300,7 @@ class Executor:
             self._tell(call, "job.ended", document, done=True, seconds=seconds)
         return notes
 
-    def _settled(
-        self, attempt: current.Attempt, call: Call | None, error: BaseException | None, returned: Any
-    ) -> Awaiting:
+    def _settled(self, attempt: Attempt, call: Call | None, error: BaseException | None, returned: Any) -> Awaiting:
         """The job has ended in its own transaction. What happened after the commit changes nothing, and is noted."""
         raw = _committed(attempt)
         assert raw is not None
@@ -334,7 +331,7 @@ class Executor:
         payload: Payload = getattr(self.owner(document["task"]), "payload", PLAIN)
         return payload
 
-    def checkpoints(self, attempt: current.Attempt) -> Checkpoints:
+    def checkpoints(self, attempt: Attempt) -> Checkpoints:
         if attempt.checkpoints is None:
             document = attempt.document
             attempt.checkpoints = Checkpoints(
@@ -343,13 +340,13 @@ class Executor:
         checkpoints: Checkpoints = attempt.checkpoints
         return checkpoints
 
-    def transaction(self, attempt: current.Attempt, client: Any) -> JobTransaction:
+    def transaction(self, attempt: Attempt, client: Any) -> JobTransaction:
         return JobTransaction(lambda: self._run_of(attempt), client)
 
-    def atransaction(self, attempt: current.Attempt, client: Any) -> AsyncJobTransaction:
+    def atransaction(self, attempt: Attempt, client: Any) -> AsyncJobTransaction:
         return AsyncJobTransaction(lambda: self._run_of(attempt), client)
 
-    def _run_of(self, attempt: current.Attempt) -> Run:
+    def _run_of(self, attempt: Attempt) -> Run:
         if attempt.over:
             raise NoCurrentJob(f"job {attempt.id!r} has ended and can write nothing more")
         if attempt.run is None:
@@ -367,7 +364,7 @@ class Executor:
         run: Run = attempt.run
         return run
 
-    def _ending_now(self, attempt: current.Attempt) -> bytes:
+    def _ending_now(self, attempt: Attempt) -> bytes:
         """The document for the archive, if the job succeeds at this moment."""
         now = self._clock.now()
         said = {} if attempt.said is None else progress_fields(attempt.said.so_far())
@@ -447,7 +444,7 @@ class Executor:
             return Archive(Why.POLICY_FAILED, str(broken))
         return outcomes.decide_for(document, policy, now, error)
 
-    def _follow(self, attempt: current.Attempt, task: str) -> None:
+    def _follow(self, attempt: Attempt, task: str) -> None:
         if not self._followed():
             return
         owner = self.owner(task)
@@ -517,17 +514,17 @@ def _without_results(document: Document, error: InvalidArguments) -> InvalidArgu
 
 
 def _ended(end: AttemptEnd) -> None:
-    attempt = current.running.get()
+    attempt = running.get()
     if attempt is not None and attempt.following is not None:
         attempt.following.ended(end)
 
 
 def _trace_id() -> str | None:
-    attempt = current.running.get()
+    attempt = running.get()
     return None if attempt is None else attempt.trace_id
 
 
-def _committed(attempt: current.Attempt) -> bytes | None:
+def _committed(attempt: Attempt) -> bytes | None:
     """The archived document of a job that has ended in its own transaction."""
     committed: bytes | None = attempt.run.committed if attempt.run is not None else None
     return committed
@@ -535,14 +532,14 @@ def _committed(attempt: current.Attempt) -> bytes | None:
 
 def _with_progress(document: Document) -> Document:
     """With what this attempt has said of itself, and kept. From here on it has nothing more to say."""
-    attempt = current.running.get()
+    attempt = running.get()
     if attempt is None or (attempt.said is None and attempt.checkpoints is None):
         return document
     said = {} if attempt.said is None else progress_fields(attempt.said.close())
     return {**document, **said, **_kept(attempt)}
 
 
-def _kept(attempt: current.Attempt) -> Document:
+def _kept(attempt: Attempt) -> Document:
     """The checkpoints, if there are new ones."""
     kept: Document = {} if attempt.checkpoints is None else attempt.checkpoints.fields()
     return kept

@@ -93,8 +93,8 @@ class Sessions:
         self._client = client
         self._uid: bytes | None = None
         self._asked = False
-        self._complained = False
-        self.complain: Callable[[str], None] = lambda _: None
+        self._refused = False
+        self.on_refused: Callable[[str], None] = lambda _: None
         """Called once, when a session could not be ended because a privilege is missing."""
 
     def id_of(self, session: ClientSession) -> SessionId:
@@ -112,9 +112,9 @@ class Sessions:
         except OperationFailure as error:
             if error.code != _UNAUTHORIZED:
                 raise
-            if not self._complained:
-                self._complained = True
-                self.complain(_MAY_NOT_END)
+            if not self._refused:
+                self._refused = True
+                self.on_refused(_MAY_NOT_END)
 
     @store_call
     def _own_uid(self) -> bytes | None:

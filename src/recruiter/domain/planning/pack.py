@@ -90,8 +90,7 @@ from recruiter.domain.planning.hosts import (
 )
 from recruiter.domain.planning.limits import KeptFor, Limit, Meter, Reason, Start
 from recruiter.domain.planning.needs import Needs
-from recruiter.domain.planning.reasons import HostsBusy, JobAlone, NoWorker, SlotsBusy, WaitsAlone
-from recruiter.domain.planning.reasons import NeverFits as NeverFits  # steps/assign.py takes it from here
+from recruiter.domain.planning.reasons import HostsBusy, JobAlone, NeverFits, NoWorker, SlotsBusy, WaitsAlone
 
 
 @dataclass(frozen=True, slots=True)

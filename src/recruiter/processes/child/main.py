@@ -18,7 +18,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from types import FrameType
 
-from recruiter import current, interruption
+from recruiter import attempt, interruption
 from recruiter.application import Application, account, load_application
 from recruiter.clock import FollowingClock
 from recruiter.log import LogOptions, configure_child
@@ -53,7 +53,7 @@ def child_main(
     try:
         application = load_application(bootstrap)
         application.point_at(address)
-        configure_child(log, current.log_context)
+        configure_child(log, attempt.log_context)
     except BaseException:
         pipe.write_all(out, pipe.frame(pipe.BROKEN, 0, encode({"trace": traceback.format_exc()})))
         return

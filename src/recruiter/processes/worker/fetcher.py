@@ -50,7 +50,7 @@ class Fetcher:
         """Whether to open a change waiter when nothing comes; not worth it for somebody who will not wait for long."""
         self._loop = Loop("fetch", self._step, stop, events)
         store.wakers.add(self._loop.wake)
-        self._bell: ChangeWaiter | None = None
+        self._waiter: ChangeWaiter | None = None
         self._must_ask = True
         """Whether something may have been assigned that no event told of."""
         self._flowing_until = 0.0
@@ -62,8 +62,8 @@ class Fetcher:
         self._loop.wake()
 
     def close(self) -> None:
-        if self._bell is not None:
-            self._bell.close()
+        if self._waiter is not None:
+            self._waiter.close()
 
     def fetch_now(self, id: JobId) -> None:
         """Fetches a job that this process has assigned to itself, in the calling thread. Raises Superseded when the
@@ -90,8 +90,8 @@ class Fetcher:
             if len(ids) >= FLOW:
                 self._flowing_until = self._clock.monotonic() + LULL
                 self._must_ask = True
-                if self._bell is not None:
-                    self._bell.hang_up()
+                if self._waiter is not None:
+                    self._waiter.hang_up()
             self._fetch(held_jobs, ids)
             return 0.0
         return self._look_for_jobs(held_jobs)
@@ -141,9 +141,9 @@ class Fetcher:
             return 0.0
         if not self._listening or self._clock.monotonic() < self._flowing_until:
             return _BETWEEN_LOOKS
-        bell = self._listen(held_jobs.worker)
-        bell.arm()
-        return 3600.0 if bell.listening else 0.1
+        waiter = self._listen(held_jobs.worker)
+        waiter.arm()
+        return 3600.0 if waiter.listening else 0.1
 
     def _ask(self, held_jobs: HeldJobs) -> bool:
         """Asks the roster what is new; true when there is something to fetch."""
@@ -159,16 +159,16 @@ class Fetcher:
     @property
     def _is_listening(self) -> bool:
         """Whether a change stream is open: then each assignment is heard of, and there is no need to ask."""
-        return self._bell is not None and self._bell.is_open
+        return self._waiter is not None and self._waiter.is_open
 
     def _listen(self, worker: str) -> ChangeWaiter:
         match = {"documentKey._id": worker, ASSIGNED_TO_ME: {"$exists": True}}
-        if self._bell is None or self._bell.match != match:
+        if self._waiter is None or self._waiter.match != match:
             self.close()
-            self._bell = ChangeWaiter(
+            self._waiter = ChangeWaiter(
                 self._store.roster.collection, match, self._hear, self._deaf, fields=ASSIGNMENT_FIELDS
             )
-        return self._bell
+        return self._waiter
 
     def _hear(self, changes: Sequence[Change]) -> None:
         """In the thread of the change waiter. An event names the jobs: they need not be asked for."""
