@@ -26,14 +26,14 @@ demo: $(STAMP) ## run real jobs on a private MongoDB and show what happened
 	$(BIN)/python examples/demo.py
 
 test: $(STAMP) ## run the whole suite against a real MongoDB
-	$(BIN)/pytest -n $(AT_ONCE) --dist loadscope
+	$(BIN)/pytest -n $(AT_ONCE) --dist loadfile --no-loadscope-reorder
 
 check: $(STAMP) ## format, lint, types, import direction, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n $(AT_ONCE) --dist loadscope
+	$(BIN)/pytest -n $(AT_ONCE) --dist loadfile --no-loadscope-reorder
 
 reference: $(STAMP) ## write the generated pages of docs/reference from the code; a test says when they are old
 	$(BIN)/python docs/_site/reference.py

@@ -158,11 +158,12 @@ class Process:
         return list(psutil.Process(self.pid).children(recursive=True))
 
     def children(self) -> list[int]:
-        """The pids of a worker's children: each has a guard, and those are the fork server's."""
+        """The pids of a worker's children: each has a guard, and those are the fork server's. That one is the worker's
+        own, like Python's resource tracker."""
         return [
             child.pid
             for server in psutil.Process(self.pid).children()
-            if "forkserver" in " ".join(server.cmdline())
+            if "resource_tracker" not in " ".join(server.cmdline())
             for guard in server.children()
             for child in guard.children()
             if _is_copy(child, server)
@@ -215,3 +216,18 @@ def start(target: str, tmp_path: Path) -> Iterator[Starter]:
                 member.resume()
                 member.kill()
         process.popen.wait()
+
+
+@pytest.fixture
+def fleet(start: Starter) -> Starter:
+    """Starts a recruiter, a cleaner and a worker; returns the worker when it has joined. Each is forked from the warm
+    process; `start("start", "all")` starts its members cold, and is for tests about that."""
+
+    def begin(bootstrap: str, *worker_options: str, **environment: str) -> Process:
+        start("start", "recruiter", "--bootstrap", bootstrap, **environment)
+        start("start", "cleaner", **environment)
+        worker = start("start", "worker", "--bootstrap", bootstrap, *worker_options, **environment)
+        worker.says("joined the roster")
+        return worker
+
+    return begin

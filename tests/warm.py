@@ -7,12 +7,17 @@ tests that say `cold=True`.
 
     test ──request──▶ server (this file, run as a program) ──fork──▶ the command
          ◀── pid, and later the exit code ──
+
+Children of a worker come from Python's fork server, a new interpreter that imports everything once more. So a worker
+from here has forked its fork server before it does anything else, when nothing distinguishes it from a new one
+but what is imported. It takes the place of the first that the worker starts; another one after it is new.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import functools
 import gc
 import importlib
@@ -26,6 +31,8 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterable
+from multiprocessing import util
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +183,48 @@ def become(request: dict[str, Any]) -> None:
     sys.path[0] = request["cwd"]
 
 
+def have_fork_server() -> None:
+    """Forks the fork server of this worker, which waits until multiprocessing would start one."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+    if not pid:
+        ours.close()
+        _be_fork_server(theirs)
+    theirs.close()
+    start_new = util.spawnv_passfds
+
+    def start(program: str, arguments: list[str], descriptors: Iterable[int]) -> int:
+        if ours.fileno() < 0 or "multiprocessing.forkserver" not in arguments[-1]:
+            return int(start_new(program, arguments, descriptors))
+        given = {"code": arguments[-1], "descriptors": list(descriptors), "environment": dict(os.environ)}
+        with ours:
+            socket.send_fds(ours, [json.dumps(given).encode()], given["descriptors"])
+        return pid
+
+    util.spawnv_passfds = start
+
+
+def _be_fork_server(connection: socket.socket) -> None:
+    data, received, _, _ = socket.recv_fds(connection, 1 << 20, 2)
+    connection.close()
+    if not data:
+        os._exit(0)  # the worker has ended without one
+    given = json.loads(data)
+    apart = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, 1000) for descriptor in received]
+    for descriptor, copy, number in zip(received, apart, given["descriptors"], strict=True):
+        os.close(descriptor)
+        os.dup2(copy, number)
+        os.close(copy)
+    os.environ.clear()
+    os.environ.update(given["environment"])
+    sys.argv = ["-c"]
+    sys.path[0] = ""
+    try:
+        exec(given["code"], {})
+    except SystemExit as end:
+        leave(end.code)
+
+
 def _ended() -> list[tuple[int, int]]:
     ended: list[tuple[int, int]] = []
     while True:
@@ -222,6 +271,8 @@ if __name__ == "__main__":
     for place, _ in COMMANDS.values():
         importlib.import_module(f"recruiter.cli.{place.partition(':')[0]}")
     become(serve(socket.socket(fileno=int(sys.argv[1]))))
+    if sys.argv[1:3] == ["start", "worker"]:
+        have_fork_server()
     try:
         if sys.argv[1:2] == ["-m"]:
             name = sys.argv.pop(2)

@@ -143,10 +143,10 @@ def test_bad_input(target: str, arguments: list[str], word: str) -> None:
     assert "Traceback" not in said
 
 
-def test_top_shows_the_fleet(recruiter: Recruiter, target: str, start: Starter) -> None:
+def test_top_shows_the_fleet(recruiter: Recruiter, target: str, fleet: Starter) -> None:
     """Given a fleet and jobs, when looked at once, then leader, workers and queues are there."""
     del recruiter
-    start("start", "all", "--target", target, "--bootstrap", "tests.applications.jobs").says("joined the roster")
+    fleet("tests.applications.jobs")
 
     code, said = run("top", "--once", RECRUITER_TARGET=target)
 

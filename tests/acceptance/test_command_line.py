@@ -199,9 +199,9 @@ def test_doctor_says_what_is_wrong_and_what_to_do(start: Starter, store: Store, 
     assert ", term 1;" in said
 
 
-def test_doctor_for_scripts_and_notes_do_not_fail(start: Starter, store: Store, target: str) -> None:
+def test_doctor_for_scripts_and_notes_do_not_fail(fleet: Starter, store: Store, target: str) -> None:
     # given a fleet that is well, on a MongoDB of one node
-    start("start", "all", "--bootstrap", jobs.__file__).says("joined the roster")
+    fleet(jobs.__file__)
     eventually(lambda: store.leases.read() is not None and len(store.processes.entries()) == 2)
 
     code, said = run("doctor", "--target", target, "--output", "json")

@@ -37,7 +37,7 @@ WITH_EXAMPLES = [page for page in PAGES if any(block.language == "python" for bl
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=[page.name for page in WITH_EXAMPLES])
 def test_the_examples_come_out_as_they_are_written(
     page: Page,
-    start: Starter,
+    fleet: Starter,
     store: Store,
     server: EmbeddedServer,
     target: str,
@@ -64,7 +64,7 @@ def test_the_examples_come_out_as_they_are_written(
     run = Run(page, tmp_path, at_our_address, server.uri)
     files = run.write_files()
     if page.worker is not None:
-        start("start", "all", "--bootstrap", str(files[0]), *page.worker).says("joined the roster")
+        fleet(str(files[0]), *page.worker)
 
     # when its blocks run, then each line comes out as it says
     run.blocks()

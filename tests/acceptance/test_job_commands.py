@@ -381,10 +381,10 @@ class TestActing:
         assert world.recruiter.jobs.count(group="mail") == (left, True)
 
     def test_a_running_job_is_really_stopped(
-        self, start: Starter, store: Store, command: Command, tmp_path: Path
+        self, fleet: Starter, store: Store, command: Command, tmp_path: Path
     ) -> None:
         # given a fleet that runs a job which would take for ever
-        start("start", "all", "--bootstrap", jobs.__file__).says("joined the roster")
+        fleet(jobs.__file__)
         jobs.recruiter.point_at(store.target.uri)
         handle = jobs.wait_for_file.enqueue(str(tmp_path / "never"))
         eventually(lambda: handle.id in store.roster.held())

@@ -54,11 +54,11 @@ def run(folder: Path, address: str, *arguments: str) -> str:
 
 
 def test_the_other_examples_run_as_they_are_written(
-    start: Starter, store: Store, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fleet: Starter, store: Store, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # given the same application, with its processes
     (tmp_path / "shop.py").write_text(APPLICATION)
-    start("start", "all", "--bootstrap", str(tmp_path / "shop.py")).says("joined the roster")
+    fleet(str(tmp_path / "shop.py"))
     monkeypatch.setenv("RECRUITER_TARGET", target)
     monkeypatch.syspath_prepend(str(tmp_path))
     namespace: dict[str, object] = {"__name__": "readme"}

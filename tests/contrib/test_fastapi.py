@@ -39,9 +39,9 @@ def shop(target: str, store: Store) -> Iterator[httpx.Client]:
     orders.recruiter.point_at(None)
 
 
-def test_an_order_comes_in_a_worker_sends_the_receipt_and_it_is_read(shop: httpx.Client, start: Starter) -> None:
+def test_an_order_comes_in_a_worker_sends_the_receipt_and_it_is_read(shop: httpx.Client, fleet: Starter) -> None:
     # given the processes that run its jobs
-    start("start", "all", "--bootstrap", EXAMPLE).says("joined the roster")
+    fleet(EXAMPLE)
 
     # when a request comes in
     made = shop.post("/orders?item=cat&price=7")

@@ -133,7 +133,7 @@ class TestBesideAFleet:
         assert report.result == os.getpid()
 
     def test_a_caller_killed_in_the_middle_of_a_job_loses_nothing(
-        self, start: Starter, store: Store, tmp_path: Path
+        self, start: Starter, fleet: Starter, store: Store, tmp_path: Path
     ) -> None:
         # given a caller that leads, and is killed with a job running
         handle = jobs.wait_for_file.enqueue(str(tmp_path / "gate"))
@@ -143,7 +143,7 @@ class TestBesideAFleet:
         (tmp_path / "gate").touch()
 
         # when there is a fleet
-        start("start", "all", "--bootstrap", JOBS, **QUICK)
+        fleet(JOBS, **QUICK)
 
         # then the job runs again, and is archived once
         ended = handle.wait(timeout=60)

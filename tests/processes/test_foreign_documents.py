@@ -62,9 +62,9 @@ FAILING: dict[str, dict[str, Any]] = {
 }
 
 
-def test_every_kind_is_set_aside_or_fails_alone_while_good_ones_run(start: Starter, store: Store) -> None:
+def test_every_kind_is_set_aside_or_fails_alone_while_good_ones_run(fleet: Starter, store: Store) -> None:
     # given a fleet, good documents as another language would write them, and bad ones among them
-    start("start", "all", "--bootstrap", jobs.__file__, "--processes", "2").says("joined the roster")
+    fleet(jobs.__file__, "--processes", "2")
     insert = store.scheduled.collection.insert_one
     for number in range(10):
         insert({"_id": f"good-{number}", "task": "add", "args": {"a": number, "b": 1}})

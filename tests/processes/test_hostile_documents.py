@@ -106,9 +106,9 @@ def validator_of(store: Store, name: str) -> dict[str, Any]:
 
 @pytest.mark.timeout(120 + EACH / 5)
 @pytest.mark.parametrize("bypass", [False, True], ids=["past the validators", "validators off"])
-def test_nothing_stops_nothing_spins_and_each_is_found(start: Starter, store: Store, target: str, bypass: bool) -> None:
+def test_nothing_stops_nothing_spins_and_each_is_found(fleet: Starter, store: Store, target: str, bypass: bool) -> None:
     # given a fleet at work
-    start("start", "all", "--bootstrap", jobs.__file__, "--processes", "2").says("joined the roster")
+    fleet(jobs.__file__, "--processes", "2")
     assert jobs.add.enqueue(1, 2).result(timeout=60) == 3
 
     # when hostile documents come into every collection

@@ -42,8 +42,8 @@ def test_every_second_has_one_job_though_leaders_are_killed(start: Starter, stor
     )
 
 
-def test_the_hook_and_the_decorator_have_made_their_schedulers(start: Starter, store: Store) -> None:
-    start("start", "all", "--bootstrap", APPLICATION)
+def test_the_hook_and_the_decorator_have_made_their_schedulers(fleet: Starter, store: Store) -> None:
+    fleet(APPLICATION)
 
     eventually(lambda: occurrences(store, "report:hook") and occurrences(store, "tick"))
 
