@@ -31,7 +31,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Sequence
 from multiprocessing import util
 from pathlib import Path
 from typing import Any
@@ -193,12 +193,12 @@ def have_fork_server() -> None:
     theirs.close()
     start_new = util.spawnv_passfds
 
-    def start(program: str, arguments: list[str], descriptors: Iterable[int]) -> int:
-        if ours.fileno() < 0 or "multiprocessing.forkserver" not in arguments[-1]:
-            return int(start_new(program, arguments, descriptors))
-        given = {"code": arguments[-1], "descriptors": list(descriptors), "environment": dict(os.environ)}
+    def start(path: bytes, args: Sequence[Any], passfds: Sequence[int]) -> int:
+        if ours.fileno() < 0 or "multiprocessing.forkserver" not in args[-1]:
+            return start_new(path, args, passfds)
+        given = {"code": args[-1], "descriptors": list(passfds), "environment": dict(os.environ)}
         with ours:
-            socket.send_fds(ours, [json.dumps(given).encode()], given["descriptors"])
+            socket.send_fds(ours, [json.dumps(given).encode()], passfds)
         return pid
 
     util.spawnv_passfds = start
