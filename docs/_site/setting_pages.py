@@ -15,10 +15,14 @@ from recruiter.settings import Settings
 def settings() -> str:
     helps = _helps()
     return "\n\n".join(
-        f"`{name}`\n: {helps.get(name, '')} {_default(field.default, helps.get(name, ''))}"
-        f"`--{name.replace('_', '-')}`, `RECRUITER_{name.upper()}`."
+        f"`{name}`\n: {helps.get(name) or field.description} {_default(field.default, helps.get(name, ''))}"
+        f"{_option(name) if name in helps else ''}`RECRUITER_{name.upper()}`."
         for name, field in Settings.model_fields.items()
     )
+
+
+def _option(name: str) -> str:
+    return f"`--{name.replace('_', '-')}`, "
 
 
 def _helps() -> dict[str, str]:

@@ -15,7 +15,7 @@ from recruiter.domain.arguments.values import to_bson
 from recruiter.domain.duration import DurationLike, to_seconds, to_timedelta
 from recruiter.domain.job import Job, JobId, JobReport
 from recruiter.domain.moment import MomentLike, resolved, to_moment
-from recruiter.domain.names import check_name, check_remark, check_text
+from recruiter.domain.names import check_name, check_remark, check_text, id_told
 from recruiter.domain.options import DEFAULTS, GivenOptions, accepts_options
 from recruiter.domain.planning.limits import Ceiling
 from recruiter.domain.policy_registry import schedule_policy
@@ -188,7 +188,7 @@ class Recruiter(Producer):
         """The job; an ArchivedJob when it has ended. The id may be given as text. Raises JobNotFound."""
         found = find(self.store, meant(self.store, id))
         if found is None:
-            raise JobNotFound(f"there is no job {id!r}")
+            raise JobNotFound(f"there is no job {id_told(id)}")
         return found
 
     afind = async_face(find)
@@ -470,7 +470,7 @@ class RecruiterJob(CurrentJob):
         this one is added with `after=current_job.flow.current`. Raises NoCurrentJob if it is not a step of a flow."""
         place = self.job.flow
         if place is None:
-            raise NoCurrentJob(f"job {self.id!r} is not a step of a flow")
+            raise NoCurrentJob(f"job {id_told(self.id)} is not a step of a flow")
         return self.recruiter.flows.of_step(place, self.task)
 
 

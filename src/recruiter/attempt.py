@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from recruiter.domain.checkpoints import Checkpoint, Signal, SignalWait
 from recruiter.domain.job import Job, JobId
+from recruiter.domain.names import id_told
 from recruiter.domain.retry.decision import RetryPolicy
 from recruiter.domain.trace_context import trace_id_of
 from recruiter.errors import NoCurrentJob
@@ -147,7 +148,7 @@ class Attempt:
         self.programs.add(program)
         if self.over:  # in this order, and in the other one in `close`: one of the two sees the other
             self.programs.discard(program)
-            raise NoCurrentJob(f"job {self.id!r} has ended and can run no more programs")
+            raise NoCurrentJob(f"job {id_told(self.id)} has ended and can run no more programs")
 
     def close(self) -> None:
         """It is over: it has nothing more to say, and what it has started and left alone ends."""

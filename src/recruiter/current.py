@@ -31,6 +31,7 @@ from recruiter.domain.arguments.values import from_bson
 from recruiter.domain.checkpoints import SignalWait, check_checkpoint
 from recruiter.domain.duration import DurationLike, humanize, to_timedelta
 from recruiter.domain.job import Execution, Job, JobId
+from recruiter.domain.names import id_told
 from recruiter.domain.retry.decision import Failure, after, is_last
 from recruiter.errors import InvalidArguments, JobPauses, NoCurrentJob, RecruiterError, SignalTimeout
 from recruiter.programs import LONGEST_OUTPUT, CommandResult, OnLine, Program
@@ -251,7 +252,7 @@ class CurrentJob:
             checkpoints.begin()
             kept = checkpoints.keep(name, None if came is None else from_bson(came.data))
         if kept.problem is not None:
-            raise SignalTimeout(f"job {self.id!r} waited for the signal {signal!r}, and none came in time")
+            raise SignalTimeout(f"job {id_told(self.id)} waited for the signal {signal!r}, and none came in time")
         return checkpoints.result(kept)
 
     async def await_for(self, signal: str, timeout: DurationLike | None = None) -> Any:
@@ -267,7 +268,7 @@ class CurrentJob:
         if wait.until is not None and wait.until <= now:
             checkpoints.begin()
             checkpoints.timed_out(name)
-            raise SignalTimeout(f"job {self.id!r} waited for the signal {signal!r}, and none came in time")
+            raise SignalTimeout(f"job {id_told(self.id)} waited for the signal {signal!r}, and none came in time")
         told = f"it waits for the signal {signal!r}"
         raise JobPauses(told, until=wait.until, waits_for=wait, signal=(signal, number))
 
@@ -387,7 +388,7 @@ class CurrentJob:
 
     def __repr__(self) -> str:
         attempt = running.get()
-        return "CurrentJob(none)" if attempt is None else f"CurrentJob({attempt.id!r}, attempt={attempt.number})"
+        return "CurrentJob(none)" if attempt is None else f"CurrentJob({id_told(attempt.id)}, attempt={attempt.number})"
 
 
 def track(iterable: Iterable[T], total: int | None = None, stage: str | None = None) -> Iterator[T]:

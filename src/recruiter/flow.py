@@ -24,7 +24,7 @@ from recruiter.domain.duration import DurationLike, to_seconds
 from recruiter.domain.flow.graph import in_order
 from recruiter.domain.flow.step import FlowStep, On
 from recruiter.domain.job import Job, JobId
-from recruiter.domain.names import check_remark, check_text
+from recruiter.domain.names import check_remark, check_text, id_told
 from recruiter.domain.text import shown
 from recruiter.errors import InvalidArguments, InvalidFilter, InvalidFlow, ResultTimeout
 from recruiter.many import Call
@@ -77,7 +77,7 @@ class Step(HasResult, Generic[R]):
         return result  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
-        return f"Step({self.task!r}, {self.id!r})"
+        return f"Step({self.task!r}, {id_told(self.id)})"
 
 
 Steps: TypeAlias = "Step[Any] | Iterable[Step[Any]] | None"
@@ -226,7 +226,7 @@ class Flow(_Adding):
         for builder in builders:
             draft, step = self._draft(builder, after, after_any)
             if step.id in self._drafts:
-                raise InvalidFlow(f"two steps of flow {self.name!r} have the id {step.id!r}")
+                raise InvalidFlow(f"two steps of flow {self.name!r} have the id {id_told(step.id)}")
             self._drafts[step.id] = draft
             steps.append(step)
         return steps
@@ -313,7 +313,7 @@ class Flow(_Adding):
             raise InvalidFlow(f"flow {self.name!r} was started already; add steps to the handle that start() returned")
 
     def __repr__(self) -> str:
-        return f"Flow({self.name!r}, {self.id!r}, {len(self._drafts)} steps)"
+        return f"Flow({self.name!r}, {id_told(self.id)}, {len(self._drafts)} steps)"
 
 
 class FlowHandle(_Adding):
@@ -427,10 +427,10 @@ class FlowHandle(_Adding):
         known = self._recruiter.store.flow_steps.known(self.id, wanted) if wanted else set()
         for id in wanted:
             if id not in known:
-                raise InvalidFlow(f"{id!r} is not a step of flow {self.id}")
+                raise InvalidFlow(f"{id_told(id)} is not a step of flow {self.id}")
 
     def __repr__(self) -> str:
-        return f"FlowHandle({self.id!r})"
+        return f"FlowHandle({id_told(self.id)})"
 
 
 def chain(recruiter: FlowSender, name: str, first: TaskOrJob[Any], *others: TaskOrJob[Any]) -> Flow:

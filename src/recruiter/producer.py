@@ -15,6 +15,7 @@ from recruiter.async_face import in_a_thread
 from recruiter.clock import SystemClock
 from recruiter.domain.duration import DurationLike, to_seconds
 from recruiter.domain.job import Job, JobId
+from recruiter.domain.names import id_told
 from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
 from recruiter.errors import JobExists, RecruiterError, StoreUnreachable
 from recruiter.events import Event
@@ -243,7 +244,7 @@ class Producer(RegistryOwner):
     def send_unused(self, job: Job, returns: Any = Any) -> JobHandle[Any]:
         """Stores a job with an id of the user's own. Raises JobExists when there is one, waiting or ended."""
         if not self.store.transactions.create(decode(checked_size(job)), once_ever=False):
-            raise JobExists(f"a job with id {job.id!r} exists already; it was left as it is")
+            raise JobExists(f"a job with id {id_told(job.id)} exists already; it was left as it is")
         self.after_send()
         return self.handle(job.id, returns)
 
@@ -271,7 +272,9 @@ class Producer(RegistryOwner):
         """Runs a job in this process, now; only its retries go to the background. With `check_id` it refuses an id that
         is taken: JobExists."""
         if check_id and (self.store.scheduled.exists(job.id) or self.store.archived.which_exist([job.id])):
-            raise JobExists(f"a job with id {job.id!r} exists already; it was left as it is, and this one did not run")
+            raise JobExists(
+                f"a job with id {id_told(job.id)} exists already; it was left as it is, and this one did not run"
+            )
         run_inline(self.store, self._executor.run, job, own_id=check_id)
         return self.handle(job.id, returns)
 

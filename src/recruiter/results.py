@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from recruiter.domain.arguments.typed import decode_result
 from recruiter.domain.duration import DurationLike, to_seconds
 from recruiter.domain.job import ArchivedJob, JobId
+from recruiter.domain.names import id_told
 from recruiter.domain.search.conditions import ids_written
 from recruiter.errors import JobFailed, JobNotFound, PayloadSealed, ResultTimeout, StoreError, StoreUnreachable
 from recruiter.service_thread import ServiceThread
@@ -61,7 +62,9 @@ class Results:
                 for future in futures:
                     _tell(
                         future,
-                        StoreError(f"the recruiter was closed while a caller waited for job {id!r}; call it again"),
+                        StoreError(
+                            f"the recruiter was closed while a caller waited for job {id_told(id)}; call it again"
+                        ),
                     )
             self._arrived.notify()
 
@@ -141,7 +144,7 @@ class Results:
             there = scheduled.which_exist([each for several in written.values() for each in several])
             self._there.update(id for id in new if not there.isdisjoint(written[id]))
             gone = [id for id in new if id not in self._there]
-            found |= {id: JobNotFound(f"there is no job {id!r}") for id in gone}
+            found |= {id: JobNotFound(f"there is no job {id_told(id)}") for id in gone}
             found |= _ended(archived, gone) if gone else {}  # it may have ended between the two looks
         return found
 
@@ -215,18 +218,20 @@ class JobHandle(Generic[R]):
         if not ended.done:
             last = ended.last_execution
             told = f": {last.exception}: {last.message}" if last is not None and last.exception else ""
-            raise JobFailed(f"job {self.id!r} of task {ended.task!r} ended with {ended.why!r}{told}")
+            raise JobFailed(f"job {id_told(self.id)} of task {ended.task!r} ended with {ended.why!r}{told}")
         if ended.result is None:  # it returned none, set none in its own transaction, or one that was too large
             return None  # type: ignore[return-value]
         try:
             opened = self._results.payload.open(ended.task, ended.result)
         except PayloadSealed as error:
-            raise PayloadSealed(f"the result of job {self.id!r} cannot be read: {error}") from error
+            raise PayloadSealed(f"the result of job {id_told(self.id)} cannot be read: {error}") from error
         value: R = decode_result(opened, self._returns)
         return value
 
     def _too_late(self, seconds: float | None) -> ResultTimeout:
-        return ResultTimeout(f"job {self.id!r} has not ended within {seconds:g} s; it goes on, and you can wait again")
+        return ResultTimeout(
+            f"job {id_told(self.id)} has not ended within {seconds:g} s; it goes on, and you can wait again"
+        )
 
     def __repr__(self) -> str:
-        return f"JobHandle({self.id!r})"
+        return f"JobHandle({id_told(self.id)})"

@@ -71,7 +71,9 @@ class TargetSettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="RECRUITER_", extra="ignore", frozen=True)
 
     target: str = "127.0.0.1:27017"
-    server_timeout: Duration | None = None
+    server_timeout: Duration | None = Field(
+        None, description="How long calls of applications wait for MongoDB before they raise StoreUnreachable."
+    )
 
     @classmethod
     def settings_customise_sources(

@@ -143,6 +143,22 @@ def test_bad_input(target: str, arguments: list[str], word: str) -> None:
     assert "Traceback" not in said
 
 
+def test_a_group_that_nobody_knows_is_said_to_be_unknown(recruiter: Recruiter, target: str) -> None:
+    del recruiter
+    code, said = here(target, "analytics", "--group", "mial")
+
+    assert (code, "there is no group 'mial'; did you mean mail?" in said) == (2, True), said
+
+
+def test_the_busiest_minute_is_a_number_of_jobs(recruiter: Recruiter, target: str) -> None:
+    """Also if it has just begun: it is counted, not scaled up."""
+    del recruiter
+    code, said = here(target, "top", "--once")
+
+    assert code == 0
+    assert re.search(r"minutes, at most \d+ a minute", said), said
+
+
 def test_top_shows_the_fleet(recruiter: Recruiter, target: str, fleet: Starter) -> None:
     """Given a fleet and jobs, when looked at once, then leader, workers and queues are there."""
     del recruiter

@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import pickle
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
@@ -124,6 +125,9 @@ def test_agenda(origin: Any, target: str, recruiter: Recruiter) -> None:
     # when it is imported again, then nothing is made twice, and its own documents are as they were
     again = imported(target, "agenda", "--rename", "send welcome=send_welcome")
     assert left(again)[str(waiting)] == "it was imported before"
+    _, said = here(target, "import", "agenda", address(target), "--rename", "send welcome=send_welcome")
+    assert re.search(r"0 jobs and \d schedulers? imported from agendaJobs of database \w+, ", said)
+    assert re.search(r"\d of these \d+ had been imported before", said)
     assert (len(recruiter.store.scheduled.waiting()), len(recruiter.schedulers())) == (1, 2)
     assert origin.agendaJobs.count_documents({}) == 6
 

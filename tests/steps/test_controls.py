@@ -352,7 +352,7 @@ class TestExplain:
         (job, other) = (*fleet.jobs(1), *fleet.jobs(1, suspect=True))
         fleet.round()
         assert fleet.held() == [suspect]
-        told = f"waits until job {suspect!r}, which may have killed its worker, has ended: it runs alone on worker w1"
+        told = f"waits until job {suspect}, which may have killed its worker, has ended: it runs alone on worker w1"
         assert fleet.why(job) == told
         assert fleet.why(other).startswith("runs alone, because it may have killed its worker: it waits until")
 

@@ -610,8 +610,8 @@ class TestRecovering:
         stage.run(a.id, fails=[a.id])
         stage.settle_down()
         recovered = stage.recruiter.recover(a.id)
-        refused = f"{a.id!r}, a step of flow {handle.id}, was recovered before; the last job of this step is "
-        with pytest.raises(JobNotFound, match=re.escape(f"{refused}{recovered.id!r}, which has not ended yet")):
+        refused = f"{a.id}, a step of flow {handle.id}, was recovered before; the last job of this step is "
+        with pytest.raises(JobNotFound, match=re.escape(f"{refused}{recovered.id}, which has not ended yet")):
             stage.recruiter.recover(a.id)
         stage.settle_down()
         last_b, last_c = handle.job(b).id, handle.job(c).id
@@ -629,12 +629,12 @@ class TestRecovering:
         for step, last in ((a, recovered.id), (b, last_b), (c, last_c)):
             assert explain(step.id).endswith(f"; it was recovered, and the last job of its step is {last}")
         assert {step.job: step.error for step in handle.steps()}[last_b] == f"step {recovered.id} {failed}"
-        with pytest.raises(JobNotFound, match=re.escape(f"{refused}{recovered.id!r}, which can be recovered")):
+        with pytest.raises(JobNotFound, match=re.escape(f"{refused}{recovered.id}, which can be recovered")):
             stage.recruiter.recover(a.id)
         again = stage.recruiter.recover(recovered.id)
         stage.settle_down()
         stage.run(again.id)
-        with pytest.raises(JobNotFound, match=re.escape(f"{refused}{again.id!r}, which has succeeded")):
+        with pytest.raises(JobNotFound, match=re.escape(f"{refused}{again.id}, which has succeeded")):
             stage.recruiter.recover(a.id)
 
     def test_a_step_is_recovered_once(self, stage: Stage) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from recruiter import JobFilter, State
 from recruiter.domain.moment import EARLIEST, resolved, to_moment
+from recruiter.domain.names import id_told
 from recruiter.domain.search.conditions import STATES
 from recruiter.domain.search.filter import ENDED, FILTER_WORDS, NOT_ENDED, Conditions, filter_from_words, filter_of
 from recruiter.errors import InvalidFilter
@@ -274,3 +275,13 @@ class TestWrittenAsText:
     def test_what_makes_no_sense_is_refused(self, words: dict[str, list[str]], told: str) -> None:
         with pytest.raises(InvalidFilter, match=told):
             filter_from_words(words)
+
+
+@pytest.mark.parametrize("text", ["ObjectId('6afc22a57867cebf4db5d1b1')", 'ObjectId("6afc22a57867cebf4db5d1b1")'])
+def test_an_id_as_python_shows_it_is_understood(text: str) -> None:
+    assert ObjectId("6afc22a57867cebf4db5d1b1") in JobFilter(ids=text).ids
+
+
+def test_ids_in_messages_are_written_as_the_command_line_takes_them() -> None:
+    assert id_told(ObjectId("6afc22a57867cebf4db5d1b1")) == "6afc22a57867cebf4db5d1b1"
+    assert (id_told(7), id_told(UUID(int=1)), id_told("a b")) == ("7", str(UUID(int=1)), "'a b'")

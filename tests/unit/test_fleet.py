@@ -28,7 +28,7 @@ def test_the_first_that_failed_by_itself_is_told(of_members: list[int], code: in
     [
         (0, "ended by itself with exit code 0"),
         (4, "ended by itself with exit code 4"),
-        (-SIGKILL, "was killed from outside by SIGKILL; out of memory?"),
+        (-SIGKILL, "was killed from outside by SIGKILL (out of memory?)"),
         (-40, "was killed from outside by signal 40"),
     ],
 )

@@ -18,6 +18,7 @@ from bson import ObjectId
 from recruiter.domain.moment import UNTIL_SIGNAL
 from recruiter.events import Event
 from recruiter.log import LogOptions, configure, log_events
+from recruiter.processes.fleet import how_it_ended
 from recruiter.settings import LogFormat, LogLevel
 
 
@@ -71,7 +72,7 @@ class TestText:
         assert found[2] == socket.gethostname()
         assert int(found[3]) == os.getpid()
         assert (found[4], found[5]) == ("worker", "WARNING")
-        assert found[6] == "worker w1 was silent and was retired; 3 jobs released, crashed: [7]"
+        assert found[6] == "worker w1 was silent and was retired; 3 jobs released; jobs that it ran: 7"
 
     def test_below_the_level_nothing_is_written(self, lines: Lines) -> None:
         ended = Event("job.ended", {"job": 1, "task": "add", "seconds": 0.0123})
@@ -165,7 +166,7 @@ class TestJson:
             "pid": os.getpid(),
             "program": "worker",
             "level": "warning",
-            "message": "worker w1 was silent and was retired; 3 jobs released, crashed: [7]",
+            "message": "worker w1 was silent and was retired; 3 jobs released; jobs that it ran: 7",
             "event": "worker.retired",
             "worker": "w1",
             "released": 3,
@@ -253,3 +254,37 @@ def test_the_watcher_of_files_is_heard_when_it_warns(lines: Lines) -> None:
     logging.getLogger("watchfiles.main").debug("all changes filtered out, raw_changes=%s", {1})
 
     assert stream.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("event", "told"),
+    [
+        (
+            Event(
+                "worker.retired", {"worker": "w1", "released": 0, "crashed": (ObjectId("6afc22a57867cebf4db5d1b1"),)}
+            ),
+            "worker w1 was silent and was retired; 0 jobs released; jobs that it ran: 6afc22a57867cebf4db5d1b1",
+        ),
+        (
+            Event("worker.retired", {"worker": "w1", "released": 2, "crashed": ()}),
+            "worker w1 was silent and was retired; 2 jobs released; jobs that it ran: none",
+        ),
+        (
+            Event("job.failed", {"job": 7, "task": "send", "error": "E: x", "next": datetime(2030, 1, 1, tzinfo=UTC)}),
+            "job 7: send failed: E: x; next attempt at 00:00:00",
+        ),
+        (
+            Event("job.cancelled", {"job": 7, "task": "send", "by": "ada", "reason": "a mistake"}),
+            "job 7: send cancelled by ada: a mistake",
+        ),
+        (
+            Event("fleet.member_ended", {"member": "worker", "member_pid": 5, "how": how_it_ended(-9)}),
+            "the worker (pid 5) was killed from outside by SIGKILL (out of memory?). The other processes are stopped; "
+            "start everything again",
+        ),
+    ],
+)
+def test_messages(event: Event, told: str, lines: Lines) -> None:
+    (line,) = lines(event)
+
+    assert line.endswith(told)

@@ -110,3 +110,13 @@ class TestWindow:
         since, until = window(self.NOON + timedelta(days=1), MINUTE, now=self.NOON)
 
         assert since == until
+
+
+def test_few_durations_have_a_percentile_that_is_one_of_them() -> None:
+    """Given fewer than twenty, then 95 % of them are all of them, and the longest is known exactly."""
+    spread = Spread()
+    for _ in range(3):
+        spread.add(1.18)
+
+    assert spread.percentile(95) == 1.18
+    assert spread.average == pytest.approx(1.18)

@@ -115,13 +115,13 @@ def test_acts_and_writes_down_who_did_what(client: httpx.Client, recruiter: Recr
 
     done = client.get("api/actions").json()
     assert [(each["by"], each["verb"], each["reason"]) for each in done] == [
-        ("loopback", "cancel", "enough"),
-        ("loopback", "recover", "try again"),
+        ("a local user", "cancel", "enough"),
+        ("a local user", "recover", "try again"),
     ]
     assert done[0]["outcome"] == "8 jobs are being cancelled."
     flagged = recruiter.store.database.scheduled.find_one({"cancel": {"$exists": True}})
     assert flagged is not None
-    assert flagged["cancel"]["by"] == "loopback"
+    assert flagged["cancel"]["by"] == "a local user"
 
 
 def test_a_refusal_is_written_down_too(client: httpx.Client) -> None:

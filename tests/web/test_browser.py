@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+from tests.applications import showcase
 from tests.conftest import eventually
 from tests.web.world import World
 
@@ -129,7 +130,7 @@ class TestPages:
 
     def test_a_flow_is_drawn_and_seen_to_succeed(self, watched: Watched, shop: World) -> None:
         gate, flow = shop.folder / "flow", shop.recruiter.flow("thumbnails")
-        flow.add("resize", "cat.jpg", 1, after=flow.add("climb", str(gate)))
+        flow.add(showcase.resize, "cat.jpg", 1, after=flow.add(showcase.climb, str(gate)))
         flow.start()
         page = watched.open("flows")
         page.get_by_role("link", name="thumbnails").click()
@@ -241,7 +242,7 @@ class TestLive:
         expect(page.locator("#sentence")).to_contain_text("cancelled")
         assert shop.state(id) == "cancelled"
         deeds = watched.open("problems").locator("table", has_text="it goes nowhere")
-        expect(deeds).to_contain_text("loopback")
+        expect(deeds).to_contain_text("a local user")
         expect(deeds).to_contain_text(f"job {id}")
 
     def test_a_list_does_not_jump_but_counts_what_is_new(self, watched: Watched, shop: World) -> None:
@@ -289,12 +290,25 @@ class TestActions:
         page.locator(".ask input[name=reason]").fill("the disk is full")
         page.keyboard.press("Enter")
         expect(page.locator(".done")).to_contain_text("Group images is paused")
-        expect(page.locator("tr[id^=g-]", has_text="images")).to_contain_text("paused by loopback")
+        expect(page.locator("tr[id^=g-]", has_text="images")).to_contain_text("paused by a local user")
         expect(page.locator("tr[id^=g-]", has_text="images")).to_contain_text("the disk is full")
         page.get_by_role("link", name="Take it back").click()
         page.locator(".ask button").click()
         expect(page.locator(".done")).to_contain_text("goes on")
         assert "group:images" not in shop.recruiter.controls.rules().paused
+
+    def test_escape_and_no_return_to_the_button_that_asked(self, watched: Watched, filled: dict[str, str]) -> None:
+        page = watched.open(f"job?id={filled['behind']}")
+        cancel = page.get_by_role("link", name="Cancel", exact=True)
+        cancel.focus()
+        page.keyboard.press("Enter")
+        expect(page.locator(".ask input[name=reason]")).to_be_focused()
+        page.keyboard.press("Escape")
+        expect(page.locator(".ask")).to_have_count(0)
+        expect(cancel).to_be_focused()
+        page.keyboard.press("Enter")
+        page.locator(".ask").get_by_role("link", name="No", exact=True).click()
+        expect(cancel).to_be_focused()
 
     def test_recover_chosen_jobs_after_a_question_that_counts_them(
         self, watched: Watched, shop: World, filled: dict[str, str]

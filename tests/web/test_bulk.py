@@ -112,5 +112,5 @@ def test_a_large_action_is_answered_soon_and_watched_to_its_end(
     assert "1,200 jobs are being cancelled." in ended
     assert "hx-trigger" not in ended
     (deed,) = [each for each in client.get("api/actions").json() if each["verb"] == "cancel"]
-    assert (deed["by"], deed["outcome"]) == ("loopback", "1,200 jobs are being cancelled.")
+    assert (deed["by"], deed["outcome"]) == ("a local user", "1,200 jobs are being cancelled.")
     assert client.get("api/actions/progress", params={"id": "nobody"}).status_code == 404

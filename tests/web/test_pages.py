@@ -4,12 +4,17 @@ A template that asks for something that is not there is an error (`StrictUndefin
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import httpx
 import pytest
 
 from recruiter import FlowHandle, Recruiter
+from recruiter.domain.text import mask
+from recruiter.errors import SettingsError
+from recruiter.web import figures
+from recruiter.web.access import BasicAuth
 from recruiter.web.actions import NAMED, ON_JOBS
 from recruiter.web.pages import JOB_TABS, PAGES
 from tests.flows import Stage
@@ -91,6 +96,68 @@ def test_every_page_is_shown_in_every_state(console: Consoles, recruiter: Recrui
         {"job", "flow"} if state == "empty" else set()
     )
     assert [place for place in places if _status(client, place) != 200] == []
+
+
+def test_head_answers_like_get_without_a_body(console: Consoles) -> None:
+    client = console()
+
+    answers = [client.head(place) for place in ("", "jobs", "static/console.css")]
+
+    assert [(answer.status_code, answer.content) for answer in answers] == [(200, b"")] * 3
+
+
+def test_a_group_stays_when_it_is_idle_and_the_page_names_its_window(console: Consoles, recruiter: Recruiter) -> None:
+    """Given a group whose only job ended long ago."""
+
+    @recruiter.task(group="mail")
+    def send() -> None: ...
+
+    send.job().here().execute()
+    recruiter.store.database.statistics.delete_many({})
+    page = console().get("groups").text
+
+    assert ">mail</a>" in page
+    assert "in the last 5 minutes" in page
+
+
+def test_a_minute_that_has_just_begun_is_not_scaled_up(console: Consoles, recruiter: Recruiter) -> None:
+    del recruiter
+    page = console().get("").text
+
+    spans = [float(span) for span in re.findall(r'data-s="([\d.]+)"', page)]
+    assert spans
+    assert min(spans) >= 60
+
+
+def test_the_attempt_that_runs_is_counted(console: Consoles, recruiter: Recruiter) -> None:
+    running(recruiter)
+    (job,) = recruiter.jobs.list(state="running")
+
+    page = console().get("job", params={"id": str(job.id)}).text
+
+    assert "0 ended, 1 runs" in page
+
+
+def test_the_message_about_users_shows_what_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECRUITER_WEB_USERS", "ada")
+
+    with pytest.raises(SettingsError) as refused:
+        BasicAuth.from_environment()
+
+    assert mask(str(refused.value)).endswith("NAME:WORD,NAME:WORD")
+
+
+@pytest.mark.parametrize(
+    ("told", "text"),
+    [
+        (figures.duration(0.0), "< 0.1 ms"),
+        (figures.duration(0.0004), "0.4 ms"),
+        (figures.size(25_877_000_000), "24.1 GiB"),
+        (figures.size(512 * 2**20), "512 MiB"),
+    ],
+)
+def test_figures(told: str, text: str) -> None:
+    assert told == text
 
 
 def _lists() -> list[str]:

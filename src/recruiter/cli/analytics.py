@@ -14,6 +14,7 @@ from recruiter.cli import options as given
 from recruiter.cli.options import Duration, recruiter_on
 from recruiter.cli.output import Column, Output, console, number, say_json, seconds, sparkline, table_of, write
 from recruiter.domain.duration import humanize
+from recruiter.domain.search.filter import filter_from_words
 from recruiter.domain.state import State
 from recruiter.domain.statistics import MINUTE, Analytics, Flow, Queue, Times
 
@@ -51,6 +52,9 @@ def analytics(
     with recruiter_on(common) as recruiter:
         told = recruiter.analytics(group, task=task, at=at, within=within)
         counts = recruiter.counts(by, within=within) if by == "owner" or by == "tag" else None
+        if not told.ended and not told.queues and (group or task):
+            named = {"group": group, "task": task}
+            recruiter.jobs.recognize(filter_from_words({name: [value] for name, value in named.items() if value}))
         if output == "table":
             _print(told, by, counts, recruiter.clock.now())
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -27,6 +27,9 @@ _SOURCES: Mapping[str, tuple[Translate, tuple[str, ...]]] = {
     "recruiter-php": (recruiter_php.moved, recruiter_php.COLLECTIONS),
     "apscheduler": (apscheduler.moved, apscheduler.COLLECTIONS),
 }
+
+
+_BEFORE = "it was imported before"
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ def import_(
         for name in collection or usual:
             for document in foreign_documents(target, name):
                 lines.append(_done(recruiter, translate(document, renamed, name), dry_run))
-    return _report(lines, dry_run, output)
+    return _report(lines, collection or usual, target, dry_run, output)
 
 
 def _renamed(given: list[str]) -> dict[str, str]:
@@ -91,19 +94,21 @@ def _done(recruiter: Recruiter, moved: Moved, dry_run: bool) -> _Line:
     if isinstance(moved, NotMoved):
         return _Line(moved.id, "left", None, moved.reason)
     what = "job" if isinstance(moved, MovedJob) else "scheduler"
-    told = "; ".join(moved.notes)
+    notes = list(moved.notes)
     try:
         if isinstance(moved, MovedJob):
             _store_job(recruiter, moved, dry_run)
         else:
+            known = recruiter.store.schedulers.get(moved.urn) is not None
             _store_scheduler(recruiter, moved, dry_run)
+            notes += [_BEFORE] if known else []
     except JobExists:
-        return _Line(moved.id, "left", moved.task, "it was imported before")
+        return _Line(moved.id, "left", moved.task, _BEFORE)
     except StoreError:
         raise
     except RecruiterError as error:
         return _Line(moved.id, "left", moved.task, str(error))
-    return _Line(moved.id, what, moved.task, told)
+    return _Line(moved.id, what, moved.task, "; ".join(notes))
 
 
 def _store_job(recruiter: Recruiter, moved: MovedJob, dry_run: bool) -> None:
@@ -125,14 +130,17 @@ def _store_scheduler(recruiter: Recruiter, moved: MovedScheduler, dry_run: bool)
         repeated.create()
 
 
-def _report(lines: list[_Line], dry_run: bool, output: Output) -> int:
+def _report(lines: list[_Line], names: Sequence[str], target: Target, dry_run: bool, output: Output) -> int:
     counts = Counter(line.what for line in lines)
+    before = sum(line.told.endswith(_BEFORE) for line in lines)
+    where = f"{' or '.join(names)} of database {target.database}"
     rows: Iterator[dict[str, Any]] = (vars(line) for line in lines)
     if output != "table":
         say_json({"dry_run": dry_run, "counts": counts, "documents": list(rows)}, output)
         return 0
-    show(list(rows), ["id", "what", "task", "told"], output, empty="There is no document to import.")
+    show(list(rows), ["id", "what", "task", "told"], output, empty=f"There is no document to import in {where}.")
     told = [plural(counts["job"], "job"), plural(counts["scheduler"], "scheduler")]
     verb = "would be imported" if dry_run else "imported"
-    say(f"{' and '.join(told)} {verb}; {plural(counts['left'], 'document')} left")
+    known = f"; {before:,} of these {len(lines):,} had been imported before" if before else ""
+    say(f"{' and '.join(told)} {verb} from {where}, {plural(counts['left'], 'document')} left{known}")
     return 0

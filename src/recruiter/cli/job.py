@@ -47,7 +47,7 @@ def list_(
     limit
         How many to show; 0 for all.
     after
-        The cursor printed at the end of the previous page.
+        The cursor that the previous page printed at its end, on standard error; also with --output json and jsonl.
     full
         Print each job with arguments, attempts and log; for --output json and jsonl.
     """

@@ -265,6 +265,8 @@ def _widths(columns: Sequence[Column], full: Mapping[Column, int], width: int) -
 
 _BARS = "▁▂▃▄▅▆▇█"
 _PLAIN_BARS = "_.:-=+*#"
+_NEXT_TO_NOTHING = 0.0001
+"""Seconds; what is shorter is told as `< 0.1 ms`."""
 
 
 def number(value: float) -> str:
@@ -276,6 +278,8 @@ def seconds(value: float | None) -> str:
     """A duration in the unit that fits it; nothing where nothing was measured."""
     if value is None:
         return "–"
+    if value < _NEXT_TO_NOTHING:
+        return "< 0.1 ms"
     if value < 1:
         return f"{value * 1000:.1f} ms" if value < 0.01 else f"{value * 1000:.0f} ms"
     if value < 60:

@@ -245,11 +245,13 @@ def _facts(job: Job) -> Iterator[tuple[str, Any]]:
 
 def _attempts(job: Job) -> str:
     more = [
-        (job.crashes, "took their process down"),
+        (job.crashes, "ended when their process died"),
         (job.snoozes - job.conflicts, "times it asked to be run later"),
         (job.conflicts, "times its transaction met another one for too long"),
     ]
-    return ", ".join([str(job.attempts), *(f"{number} {told}" for number, told in more if number)])
+    runs = job.state is State.RUNNING
+    began = [f"{job.attempts} ended", "1 runs"] if runs else [str(job.attempts)]
+    return ", ".join([*began, *(f"{number} {told}" for number, told in more if number)])
 
 
 def _policy(stored: Mapping[str, Any] | None) -> str | None:
@@ -304,7 +306,7 @@ def _numbered(job: Job) -> Iterator[tuple[int, Execution]]:
 
 def _outcome(attempt: Execution) -> str:
     if attempt.crashed:
-        return f"took its process down: {_first_line(attempt.message)}"
+        return f"ended when its process died: {_first_line(attempt.message)}"
     if attempt.exception:
         return f"failed with {attempt.exception}: {_first_line(attempt.message)}"
     return _first_line(attempt.message) or "succeeded"

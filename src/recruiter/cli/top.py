@@ -187,7 +187,7 @@ class Screen:
             f"execution time {seconds(took.average)} (95 % {seconds(took.p95)})",
             "",
         )
-        series = [flow.throughput.value for flow in overview.minutes.values()]
+        series = [sum(flow.ended.values()) for flow in overview.minutes.values()]
         if any(series):
             line = sparkline(series, plain=self.plain)
             yield _line(f"{line}  {len(series)} minutes, at most {number(max(series))} a minute", "cyan")

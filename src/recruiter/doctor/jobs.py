@@ -8,7 +8,7 @@ from datetime import datetime
 from recruiter.doctor.findings import Finding, Thresholds, note, ok, problem
 from recruiter.domain.duration import humanize
 from recruiter.domain.lane import Lane
-from recruiter.domain.names import ASIDE
+from recruiter.domain.names import ASIDE, id_told
 from recruiter.domain.planning.limits import AtLimit, Reason
 from recruiter.domain.planning.reasons import JobAlone, NeverFits, Unserved
 from recruiter.domain.planning.why_waiting import Circumstances
@@ -79,7 +79,7 @@ def _judged(lane: Lane, count: int | None, reason: Reason) -> Finding | None:
             )
             return problem("jobs", f"{who} can never run: each {reason}", todo)
         case JobAlone():
-            alone = f"job {reason.job!r}, which may have killed its worker, runs alone on {reason.worker}"
+            alone = f"job {id_told(reason.job)}, which may have killed its worker, runs alone on {reason.worker}"
             todo = (
                 f"They start when it has ended. Start another worker, or cancel it: recruiter job cancel {reason.job}"
             )
@@ -107,7 +107,7 @@ def _set_aside(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator
     since = store.clock.now() - thresholds.set_aside
     for job in store.archived.set_aside(thresholds.set_aside_told, since):
         why = head(job.reason or str(job.why), _LONGEST_REASON)
-        text = f"job {job.id!r} was set aside at {job.archived_at:%Y-%m-%d %H:%M:%S} UTC: {why}"
+        text = f"job {id_told(job.id)} was set aside at {job.archived_at:%Y-%m-%d %H:%M:%S} UTC: {why}"
         todo = (
             f"See recruiter job show {job.id}, correct its producer, then run it again: recruiter job recover {job.id}"
         )

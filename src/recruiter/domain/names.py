@@ -32,6 +32,11 @@ ASIDE = (CANCELLED_LANE, BLOCKED_LANE)
 _NAME = re.compile(r"[^\s/\x00-\x1f$][^\s/\x00-\x1f]{0,199}")
 
 
+def id_told(id: object) -> str:
+    """An id in a message, as the command line takes it; a text is quoted, so that its end can be seen."""
+    return repr(id) if isinstance(id, str) else str(id)
+
+
 def check_name(kind: str, value: object) -> str:
     """The name itself, or an error that says what a name may be."""
     if not isinstance(value, str):

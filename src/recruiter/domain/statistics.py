@@ -56,6 +56,8 @@ class Spread:
         if not self.count:
             return None
         wanted, seen = math.ceil(self.count * percent / 100), 0
+        if wanted == self.count:  # the last of them, which is known
+            return self.longest
         for bucket in sorted(self.buckets):
             seen += self.buckets[bucket]
             if seen >= wanted:

@@ -101,6 +101,8 @@ class _Harmless(Formatter):
         try:
             if format_spec.startswith("@"):
                 return "when its signal comes" if value == UNTIL_SIGNAL else f"at {value:{format_spec[1:]}}"
+            if isinstance(value, list | tuple | set | frozenset):
+                return one_line(", ".join(map(_text, value)) or "none")
             if format_spec.startswith("#"):
                 return one_line(plural(value, format_spec[1:]))
             return one_line(format(value, format_spec))
@@ -194,12 +196,12 @@ SENTENCES: dict[str, tuple[int, str]] = {
     ),
     "worker.retired": (
         logging.WARNING,
-        "worker {worker} was silent and was retired; {released:#job} released, crashed: {crashed}",
+        "worker {worker} was silent and was retired; {released:#job} released; jobs that it ran: {crashed}",
     ),
     "worker.unreadable": (
         logging.WARNING,
-        "worker {worker} could not be read on the roster ({unreadable}) and was retired; {released:#job} released, "
-        "crashed: {crashed}",
+        "worker {worker} could not be read on the roster ({unreadable}) and was retired; {released:#job} released; "
+        "jobs that it ran: {crashed}",
     ),
     "child.started": (logging.DEBUG, "child {pid} is ready"),
     "child.died": (logging.WARNING, "child {pid} died: {how}; jobs it ran: {jobs}"),
@@ -228,7 +230,7 @@ SENTENCES: dict[str, tuple[int, str]] = {
     "scheduler.overdue": (logging.ERROR, "scheduler {urn} {told}"),
     "progress.refused": (logging.WARNING, "the progress of running jobs cannot be written until they end: {error}"),
     "job.ended": (logging.DEBUG, "job {job}: {task} done in {seconds:.3f} s"),
-    "job.failed": (logging.WARNING, "job {job} failed: {error}; next attempt at {next:%H:%M:%S}"),
+    "job.failed": (logging.WARNING, "job {job}: {task} failed: {error}; next attempt at {next:%H:%M:%S}"),
     "job.failure.last": (logging.ERROR, "job {job}: {task} failed for good on {worker} ({why}): {error}"),
     "job.crashed": (logging.WARNING, "job {job} crashed: {how}"),
     "job.ended_by_force": (logging.WARNING, "the process of job {job} was ended: {error}"),
@@ -244,7 +246,7 @@ SENTENCES: dict[str, tuple[int, str]] = {
     "job.set_aside": (logging.WARNING, "document {job} was set aside: {reason}"),
     "job.taken_over": (logging.WARNING, "document {job} was locked by {holder} for too long; the lock was removed"),
     "job.cancelling": (logging.INFO, "job {job} is being cancelled by {by}: {reason}"),
-    "job.cancelled": (logging.INFO, "job {job} cancelled"),
+    "job.cancelled": (logging.INFO, "job {job}: {task} cancelled by {by}: {reason}"),
     "job.expired": (logging.INFO, "job {job} expired before it started"),
 }
 UNKNOWN = (logging.INFO, "")

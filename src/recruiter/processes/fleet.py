@@ -109,5 +109,5 @@ def how_it_ended(code: int) -> str:
     if code >= 0:
         return f"ended by itself with exit code {code}"
     names = {number.value: number.name for number in signal.Signals}
-    why = "; out of memory?" if -code == signal.SIGKILL else ""
+    why = " (out of memory?)" if -code == signal.SIGKILL else ""
     return f"was killed from outside by {names.get(-code, f'signal {-code}')}{why}"

@@ -47,6 +47,7 @@ from recruiter.store.collections.limits import Rules
 from recruiter.store.collections.roster import ROOM_MADE
 from recruiter.store.collections.statistics import FOLDED_AT_ONCE
 from recruiter.store.database import Store
+from recruiter.store.outcomes import cancelled_by
 
 _ARRIVED = {
     "$or": [
@@ -353,7 +354,8 @@ class RecruiterProcess:
         trace_id = trace_id_of(document.get("trace_context"))
         traced = {} if trace_id is None else {"trace_id": trace_id}
         attempts = document.get("attempts")
-        self._events.emit(event, job=document["_id"], task=document.get("task"), attempts=attempts, **traced)
+        who = cancelled_by(document) if event == "job.cancelled" else {}
+        self._events.emit(event, job=document["_id"], task=document.get("task"), attempts=attempts, **who, **traced)
 
     def _set_aside(self, malformed: Sequence[Unreadable]) -> None:
         term, holder = self._leadership.term, self._leadership.holder

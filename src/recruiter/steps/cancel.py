@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 
 from recruiter.clock import Clock
 from recruiter.domain.job import JobId
+from recruiter.domain.names import id_told
 from recruiter.domain.search.filter import JobFilter
 from recruiter.domain.unreadable import Parsed
 from recruiter.errors import JobNotFound
@@ -33,8 +34,8 @@ def cancel(store: Store, clock: Clock, id: JobId, by: str | None = None, reason:
         return
     ended = store.archived.get(id)
     if ended is None:
-        raise JobNotFound(f"there is no job {id!r}")
-    raise JobNotFound(f"job {id!r} has ended already ({ended.why}); nothing to cancel")
+        raise JobNotFound(f"there is no job {id_told(id)}")
+    raise JobNotFound(f"job {id_told(id)} has ended already ({ended.why}); nothing to cancel")
 
 
 def cancel_some(

@@ -19,6 +19,7 @@ from queue import Empty, SimpleQueue
 from bson.raw_bson import RawBSONDocument
 
 from recruiter.domain.job import Job, JobId
+from recruiter.domain.names import id_told
 from recruiter.errors import InvalidJob, JobExists, RecruiterError, StoreUnreachable
 from recruiter.interruption import may_be_interrupted
 from recruiter.service_thread import ServiceThread
@@ -153,7 +154,7 @@ class Enqueuer:
             self._thread.ensure()
             if waited >= SILENCE and not told:
                 told = True
-                self._silent(f"job {id!r} is not stored yet")
+                self._silent(f"job {id_told(id)} is not stored yet")
 
     # -- the writing thread --------------------------------------------------------------------------------------
 
@@ -221,7 +222,9 @@ def _given_up(
     """The errors of jobs that were on their way, from the first, and of those behind them."""
     ids = {place: jobs[place]["_id"] for place in range(first, len(jobs))}
     return {
-        place: unknown(id, str(error)) if place < behind else StoreUnreachable(f"{error}; job {id!r} is not stored")
+        place: unknown(id, str(error))
+        if place < behind
+        else StoreUnreachable(f"{error}; job {id_told(id)} is not stored")
         for place, id in ids.items()
     }
 
@@ -233,15 +236,15 @@ def _not_within(within: float) -> str:
 def unknown(id: JobId, why: str) -> StoreUnreachable:
     """The error of a caller whose job may be stored, or not."""
     return StoreUnreachable(
-        f"{why}; it is not known whether job {id!r} is stored. "
+        f"{why}; it is not known whether job {id_told(id)} is stored. "
         "Ask recruiter.find() for it, or enqueue with an id of your own, which is safe to do again"
     )
 
 
 def refusal(id: JobId, task: str, error: str) -> RecruiterError:
     if error == "duplicate":
-        return JobExists(f"there is a job with id {id!r} already; it was left as it is")
-    return InvalidJob(f"MongoDB refused the job {id!r} of task {task!r}: {error}")
+        return JobExists(f"there is a job with id {id_told(id)} already; it was left as it is")
+    return InvalidJob(f"MongoDB refused the job {id_told(id)} of task {task!r}: {error}")
 
 
 def _own(error: BaseException) -> BaseException:

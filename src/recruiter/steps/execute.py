@@ -29,7 +29,7 @@ from recruiter.domain.arguments.results import filled
 from recruiter.domain.duration import to_timedelta
 from recruiter.domain.job import Execution, Job
 from recruiter.domain.moment import UNTIL_SIGNAL
-from recruiter.domain.names import DEFAULT_METHOD
+from recruiter.domain.names import DEFAULT_METHOD, id_told
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.retry.decision import (
     Archive,
@@ -348,7 +348,7 @@ class Executor:
 
     def _run_of(self, attempt: Attempt) -> Run:
         if attempt.over:
-            raise NoCurrentJob(f"job {attempt.id!r} has ended and can write nothing more")
+            raise NoCurrentJob(f"job {id_told(attempt.id)} has ended and can write nothing more")
         if attempt.run is None:
             owner: Any = self.owner(attempt.document["task"])
             if owner is None:

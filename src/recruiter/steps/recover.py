@@ -7,6 +7,7 @@ from datetime import datetime
 
 from recruiter.domain.flow.step import FlowStep
 from recruiter.domain.job import ArchivedJob, Job, JobId
+from recruiter.domain.names import id_told
 from recruiter.domain.search.filter import JobFilter
 from recruiter.domain.text import shown
 from recruiter.errors import InvalidJob, JobNotFound
@@ -21,10 +22,10 @@ def job_anew(store: Store, id: JobId, now: datetime, at: datetime | None) -> Job
     ended = store.archived.get(id)
     if ended is None:
         waiting = " it has not ended yet" if store.scheduled.exists(id) else " there is no such job"
-        raise JobNotFound(f"job {id!r} cannot be recovered:{waiting}")
+        raise JobNotFound(f"job {id_told(id)} cannot be recovered:{waiting}")
     if not ended.task:
         raise InvalidJob(
-            f"document {id!r} was set aside and is not a job: {ended.reason}; correct it and insert it again"
+            f"document {id_told(id)} was set aside and is not a job: {ended.reason}; correct it and insert it again"
         )
     if ended.flow is not None and not ended.done and ended.recovered_as is not None:
         raise _recovered_before(store, ended, ended.flow)
@@ -36,8 +37,8 @@ def _recovered_before(store: Store, ended: ArchivedJob, place: FlowStep) -> JobN
     last = store.flow_steps.last_jobs(place.flow, [place.step]).get(place.step, {})
     told = {None: "has not ended yet", True: "has succeeded", False: "can be recovered"}[last.get("done")]
     return JobNotFound(
-        f"job {ended.id!r}, a step of flow {place.flow}, was recovered before; the last job of this step is "
-        f"{last.get('_id', ended.recovered_as)!r}, which {told}"
+        f"job {id_told(ended.id)}, a step of flow {place.flow}, was recovered before; the last job of this step is "
+        f"{id_told(last.get('_id', ended.recovered_as))}, which {told}"
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from recruiter.domain.job import JobId
+from recruiter.domain.names import id_told
 from recruiter.domain.search.filter import JobFilter
 from recruiter.errors import JobNotFound
 from recruiter.store.database import Store
@@ -19,11 +20,12 @@ def remove(store: Store, id: JobId) -> None:
     ended = store.archived.get(id)
     if ended is not None and ended.flow is not None:
         raise JobNotFound(
-            f"job {id!r} is a step of flow {ended.flow.flow}, which is forgotten as a whole; it cannot be removed alone"
+            f"job {id_told(id)} is a step of flow {ended.flow.flow}, "
+            "which is forgotten as a whole; it cannot be removed alone"
         )
     if store.scheduled.exists(id):
-        raise JobNotFound(f"job {id!r} has not ended, so it cannot be removed; cancel it first")
-    raise JobNotFound(f"there is no job {id!r}")
+        raise JobNotFound(f"job {id_told(id)} has not ended, so it cannot be removed; cancel it first")
+    raise JobNotFound(f"there is no job {id_told(id)}")
 
 
 def remove_some(store: Store, filter: JobFilter, ids: Sequence[JobId], now: datetime) -> int:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from recruiter.domain.job import Job, JobId
+from recruiter.domain.names import id_told
 from recruiter.errors import DocumentRefused, InvalidJob, JobExists
 from recruiter.store.codec import encode, job_document
 from recruiter.store.collections.roster import Holding, Seen
@@ -115,11 +116,11 @@ def run_inline(store: Store, run: Callable[[bytes], Outcome], job: Job, *, own_i
             raise _taken(job)
         return
     for error in store.scheduled.insert([waiting]).values():
-        raise InvalidJob(f"the retry of job {job.id!r} of task {job.task!r} could not be stored: {error}")
+        raise InvalidJob(f"the retry of job {id_told(job.id)} of task {job.task!r} could not be stored: {error}")
 
 
 def _taken(job: Job) -> JobExists:
     return JobExists(
-        f"job {job.id!r} of task {job.task!r} ran here, and meanwhile another job was stored under this id; that one "
-        "was left as it is, and what became of this one is not stored"
+        f"job {id_told(job.id)} of task {job.task!r} ran here, and meanwhile another job was stored under this id; "
+        "that one was left as it is, and what became of this one is not stored"
     )

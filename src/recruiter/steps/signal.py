@@ -7,6 +7,7 @@ from typing import Any
 from recruiter.domain.arguments.values import to_bson
 from recruiter.domain.checkpoints import MOST_SIGNALS, check_checkpoint
 from recruiter.domain.job import JobId
+from recruiter.domain.names import id_told
 from recruiter.errors import InvalidJob, JobNotFound, JobTooLarge, RecruiterError
 from recruiter.store.codec import encode
 from recruiter.store.database import Store
@@ -38,7 +39,9 @@ def not_signalled(store: Store, id: JobId, name: str) -> RecruiterError:
     document = store.scheduled.document(id)
     if document is None:
         told = "it has ended" if store.archived.which_exist([id]) else "there is no such job"
-        return JobNotFound(f"job {id!r} cannot be sent the signal {name!r}: {told}")
+        return JobNotFound(f"job {id_told(id)} cannot be sent the signal {name!r}: {told}")
     if document.get("lane") is None:
-        return JobNotFound(f"job {id!r} was inserted by another program and is not adopted yet; try again in a moment")
-    return InvalidJob(f"job {id!r} has been sent {MOST_SIGNALS:,} signals already; it takes no more")
+        return JobNotFound(
+            f"job {id_told(id)} was inserted by another program and is not adopted yet; try again in a moment"
+        )
+    return InvalidJob(f"job {id_told(id)} has been sent {MOST_SIGNALS:,} signals already; it takes no more")

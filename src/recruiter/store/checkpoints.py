@@ -14,6 +14,7 @@ from typing import Any
 
 from recruiter.domain.arguments.typed import decode_result, encode_result
 from recruiter.domain.checkpoints import Checkpoint, Signal, SignalWait, check_checkpoint
+from recruiter.domain.names import id_told
 from recruiter.errors import InvalidSession, JobEnded, JobTooLarge, UnsupportedValue
 from recruiter.store.codec import LARGEST_JOB, Document, encode
 from recruiter.store.job_fields import checkpoint_document, checkpoints_of, signal_wait_from, signals_of
@@ -44,10 +45,10 @@ class Checkpoints:
         """Raises InvalidSession inside the job's own transaction, and JobEnded after it."""
         run = self._run()
         if run.committed is not None:
-            raise JobEnded(f"job {run.id!r} has ended in its own transaction; nothing more can be kept")
+            raise JobEnded(f"job {id_told(run.id)} has ended in its own transaction; nothing more can be kept")
         if run.in_transaction:
             raise InvalidSession(
-                f"job {run.id!r} is in its own transaction, which locks its document: call once(), sleep() and "
+                f"job {id_told(run.id)} is in its own transaction, which locks its document: call once(), sleep() and "
                 "wait_for() before the block"
             )
 

@@ -25,7 +25,7 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
 from recruiter.async_face import in_a_thread
 from recruiter.domain.flow.step import FlowStep
 from recruiter.domain.job import Job, JobId
-from recruiter.domain.names import CANCELLED_LANE
+from recruiter.domain.names import CANCELLED_LANE, id_told
 from recruiter.domain.uniqueness import KnownJob, Make, Met, Replace, Uniqueness, decide
 from recruiter.errors import (
     FlowNotFound,
@@ -203,7 +203,7 @@ class InSession:
         for job in jobs:
             try:
                 if job.id in taken:
-                    raise JobExists(f"a job with id {job.id!r} exists already; it was left as it is")
+                    raise JobExists(f"a job with id {id_told(job.id)} exists already; it was left as it is")
                 documents.append(encode_job(job))
                 taken.add(job.id)
                 errors.append(None)
@@ -341,7 +341,7 @@ class InSession:
         ids = [job.id for job in jobs] if own_ids else []
         for name in (scheduled.NAME, archived.NAME) if ids else ():
             for id in (yield from self._existing(name, ids)):
-                raise JobExists(f"a job with id {id!r} exists already; it was left as it is")
+                raise JobExists(f"a job with id {id_told(id)} exists already; it was left as it is")
         return documents
 
     def signal(self, id: JobId, name: str, data: Any, at: datetime) -> Steps[bool]:

@@ -45,6 +45,7 @@ from pymongo.client_session import ClientSession
 from pymongo.errors import ConnectionFailure, DuplicateKeyError, PyMongoError
 from pymongo.read_concern import ReadConcern
 
+from recruiter.domain.names import id_told
 from recruiter.errors import (
     InvalidSession,
     JobEnded,
@@ -95,9 +96,13 @@ class _JobTransaction:
     def begin(self) -> Steps[None]:
         run = self._run
         if run.committed is not None:
-            raise JobEnded(f"job {run.id!r} has ended in its own transaction already; nothing more can be written")
+            raise JobEnded(
+                f"job {id_told(run.id)} has ended in its own transaction already; nothing more can be written"
+            )
         if run.in_transaction:
-            raise InvalidSession(f"job {run.id!r} is in its own transaction already: use the session that it has")
+            raise InvalidSession(
+                f"job {id_told(run.id)} is in its own transaction already: use the session that it has"
+            )
         try:
             yield from self._reachable()
             yield from same_deployment(run.store, self._session)
@@ -106,7 +111,7 @@ class _JobTransaction:
             yield from self._fence()
         except StoreUnreachable as error:
             raise self._remembered(
-                TransactionRepeats(f"job {run.id!r} could not begin its own transaction: {error}")
+                TransactionRepeats(f"job {id_told(run.id)} could not begin its own transaction: {error}")
             ) from error
         except PyMongoError as error:
             raise self._remembered(self._translated(error, None)) from error
@@ -136,8 +141,8 @@ class _JobTransaction:
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise InvalidSession(
-            f"the transaction of job {self._run.id!r} is committed when its block is left, and rolled back when an "
-            "error leaves it: do not commit or abort it, or end its session, yourself; raise an error to roll back"
+            f"the transaction of job {id_told(self._run.id)} is committed when its block is left, and rolled back when "
+            "an error leaves it: do not commit or abort it, or end its session, yourself; raise an error to roll back"
         )
 
     def _remembered(self, error: BaseException) -> BaseException:
@@ -155,7 +160,7 @@ class _JobTransaction:
         except ConnectionFailure as error:
             yield Ours(lambda: store.client.admin.command("hello"))  # an outage of the deployment passes
             raise TransactionFailed(
-                f"the client that job {self._run.id!r} has given to current_job.transaction() does not find its "
+                f"the client that job {id_told(self._run.id)} has given to current_job.transaction() does not find its "
                 f"MongoDB: {translate(error)}. Give it the same address as the recruiter has"
             ) from error
 
@@ -180,7 +185,7 @@ class _JobTransaction:
         if run.is_mine(ended):
             run.committed = encode(ended)
             run.answer_was_lost = True
-            raise JobEnded(f"job {run.id!r} has ended in its own transaction; the answer to its commit was lost")
+            raise JobEnded(f"job {id_told(run.id)} has ended in its own transaction; the answer to its commit was lost")
         raise run.lost()
 
     def _start(self) -> Any:
@@ -198,7 +203,7 @@ class _JobTransaction:
             yield lambda: jobs.insert_one({"_id": run.id}, session=self._session)
             yield lambda: jobs.delete_one({"_id": run.id}, session=self._session)
         except DuplicateKeyError as error:
-            raise JobExists(f"a job with id {run.id!r} exists already; it was left as it is") from error
+            raise JobExists(f"a job with id {id_told(run.id)} exists already; it was left as it is") from error
         return True
 
     def _commit(self) -> Steps[None]:
@@ -214,7 +219,9 @@ class _JobTransaction:
                 marker = marker_document(Marker(place.flow, ended=frozenset([place.step])))
                 yield lambda: self._collection(flows.MARKERS).insert_one(marker, session=session)
         except DuplicateKeyError as error:
-            raise JobExists(f"a job with id {run.id!r} is in the archive already; it was left as it is") from error
+            raise JobExists(
+                f"a job with id {id_told(run.id)} is in the archive already; it was left as it is"
+            ) from error
         yield from self._until_known()
         run.committed = raw
 
@@ -245,19 +252,19 @@ class _JobTransaction:
             return translate(error)
         if lifetime is not None and took >= lifetime:
             return TransactionFailed(
-                f"the transaction of job {run.id!r} took {took:.0f} s, and MongoDB ends a transaction after "
+                f"the transaction of job {id_told(run.id)} took {took:.0f} s, and MongoDB ends a transaction after "
                 f"{lifetime:g} s (transactionLifetimeLimitSeconds). Keep the block short: do before it what takes long"
             )
         run.ended_early = run.ended_early + 1 if _HAS_BEEN_ABORTED in str(error) else 0
         if run.ended_early >= _ENDED_EARLY:
             return TransactionFailed(
-                f"an operation inside the transaction of job {run.id!r} failed, and MongoDB ended the transaction with "
-                "it; the error was caught inside the block, which cannot go on after it. Let the error out of the "
-                "block, or check before you write"
+                f"an operation inside the transaction of job {id_told(run.id)} failed, and MongoDB ended the "
+                "transaction with it; the error was caught inside the block, which cannot go on after it. Let the "
+                "error out of the block, or check before you write"
             )
         met = "met another one" if getattr(error, "code", None) == _WRITE_CONFLICT else "was ended by MongoDB"
         return TransactionRepeats(
-            f"the transaction of job {run.id!r} {met}, and nothing was written: {translate(error)}"
+            f"the transaction of job {id_told(run.id)} {met}, and nothing was written: {translate(error)}"
         )
 
     def _session_id(self) -> Steps[SessionId]:

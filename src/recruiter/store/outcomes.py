@@ -279,6 +279,13 @@ def interrupted(document: Document, progress: Document) -> Rescheduled:
     return Rescheduled(document["_id"], document["attempts"], progress, UNLOCKED)
 
 
+def cancelled_by(document: Document) -> dict[str, str]:
+    """Who has cancelled a job, and why, for the log."""
+    cancel = document.get("cancel")
+    said = cancel if isinstance(cancel, Mapping) else {}
+    return {"by": str(said.get("by") or "somebody"), "reason": str(said.get("reason") or "no reason given")}
+
+
 def cancelled(document: Document, at: datetime, execution: Execution | None = None) -> bytes:
     """A job that was cancelled, while it waited or, with an execution, while it ran."""
     flag = document.get("cancel")

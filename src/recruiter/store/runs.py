@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 from recruiter.domain.job import JobId
+from recruiter.domain.names import id_told
 from recruiter.errors import Superseded
 from recruiter.store.codec import Document
 from recruiter.store.sessions import SessionId
@@ -105,8 +106,8 @@ class Run:
 
     def lost(self) -> Superseded:
         return Superseded(
-            f"job {self.id!r} no longer belongs to worker {self.worker}: the worker was retired, or handed it back. "
-            "Nothing was written; the job runs elsewhere"
+            f"job {id_told(self.id)} no longer belongs to worker {self.worker}: the worker was retired, or handed it "
+            "back. Nothing was written; the job runs elsewhere"
         )
 
     def _note(self, *sessions: SessionId) -> None:

@@ -12,7 +12,7 @@ from recruiter.domain.duration import humanize
 from recruiter.domain.flow.step import StepState
 from recruiter.domain.job import ArchivedJob, JobId
 from recruiter.domain.lane import Lane
-from recruiter.domain.names import BLOCKED_LANE, CANCELLED_LANE
+from recruiter.domain.names import BLOCKED_LANE, CANCELLED_LANE, id_told
 from recruiter.domain.observation import SILENT
 from recruiter.domain.planning.reasons import Unserved
 from recruiter.domain.planning.why_waiting import Circumstances
@@ -33,7 +33,7 @@ def explain(store: Store, id: JobId, now: datetime) -> str:
     if document is None:
         ended = store.archived.get(id)
         if ended is None:
-            raise JobNotFound(f"there is no job {id!r}")
+            raise JobNotFound(f"there is no job {id_told(id)}")
         return f"{_ended(ended)}{_since_then(store, ended)}"
     held = _holder(store, id, now)
     flag = document.get("cancel")

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from recruiter.domain.job import Job, JobId
-from recruiter.domain.names import ASIDE, group_and_task
+from recruiter.domain.names import ASIDE, group_and_task, id_told
 from recruiter.domain.search.conditions import ids_written
 from recruiter.domain.text import is_unicode, shown
 from recruiter.errors import InvalidJob, JobNotFound, UnreadableDocument
@@ -33,7 +33,7 @@ def find(store: Store, id: JobId) -> Job | None:
     try:
         job = job_from(document)
     except (UnreadableDocument, InvalidJob) as error:
-        raise UnreadableDocument(f"job {id!r} cannot be read: {error}") from None
+        raise UnreadableDocument(f"job {id_told(id)} cannot be read: {error}") from None
     holder = store.roster.holder(id)
     if holder is None:
         return replace(job, locked_by=None, locked_at=None)

@@ -237,14 +237,15 @@ def recognize(store: Store, filter: JobFilter) -> None:
     """Raises InvalidFilter for a task or group that no job, worker, scheduler, limit or pause has; and says which are
     near."""
     if filter.task or filter.group:
-        groups, tasks = _known(store)
+        groups, tasks = known_names(store)
         for kind, wanted, known in (("group", filter.group, groups), ("task", filter.task, tasks)):
             for name in wanted:
                 if name not in known:
                     raise InvalidFilter(f"there is no {kind} {name!r}; {_near(kind, name, known)}")
 
 
-def _known(store: Store) -> tuple[set[str], set[str]]:
+def known_names(store: Store) -> tuple[set[str], set[str]]:
+    """The groups and the tasks that somebody knows: jobs, workers, schedules, pauses and limits."""
     groups, tasks = store.ended_jobs.names()
     for lane in store.scheduled.lanes():
         group, task = group_and_task(lane)

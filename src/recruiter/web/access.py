@@ -65,7 +65,7 @@ class Loopback:
                 "Users do not sign in here, so only this machine may look. Set "
                 f"{USERS_VARIABLE}=name:password, or give the console access=… (docs/how-to/web-console.md).",
             )
-        return "loopback"
+        return "a local user"
 
 
 class BasicAuth:
@@ -73,7 +73,7 @@ class BasicAuth:
 
     def __init__(self, users: Mapping[str, str]) -> None:
         if not users or not all(name and password for name, password in users.items()):
-            raise SettingsError(f"{USERS_VARIABLE} needs names and passwords: ada:secret,bob:other")
+            raise SettingsError(f"{USERS_VARIABLE} needs a name and a password for each user: NAME:WORD,NAME:WORD")
         self._users = dict(users)
 
     @classmethod

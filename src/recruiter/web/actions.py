@@ -76,7 +76,7 @@ class _OnJobs:
 
 def _cancel_one(recruiter: Recruiter, wish: Wish, id: str, by: str) -> Outcome:
     recruiter.cancel(recruiter.jobs.id_of(id), by=by, reason=wish.reason)
-    return Outcome("The job is being cancelled: it ends in a moment.")
+    return Outcome("The job is being cancelled; the page shows when it has ended.")
 
 
 def _recover_one(recruiter: Recruiter, _: Wish, id: str, by: str) -> Outcome:

@@ -98,7 +98,8 @@ class Console:
     def _pages(self, viewer: Callable[..., Any]) -> APIRouter:
         router = APIRouter()
         for page in PAGES.values():
-            router.add_api_route("/" if page.name == "overview" else f"/{page.name}", self._page(page, viewer))
+            place = "/" if page.name == "overview" else f"/{page.name}"
+            router.add_api_route(place, self._page(page, viewer), methods=["GET", "HEAD"])
             router.add_api_route(f"/live/{page.name}", self._live(page))
         router.add_api_route("/counts", self._counts)
         router.add_api_route("/metrics", self._metrics)
@@ -106,7 +107,7 @@ class Console:
         router.add_api_route("/confirm", self._confirm(viewer))
         router.add_api_route("/do", self._do(viewer), methods=["POST"])
         router.add_api_route("/progress", self._progress(viewer))
-        router.add_api_route("/static/{name:path}", self._static)
+        router.add_api_route("/static/{name:path}", self._static, methods=["GET", "HEAD"])
         return router
 
     def _page(self, page: Page, viewer: Callable[..., Any]) -> Callable[..., Response]:

@@ -13,6 +13,14 @@ from recruiter.web.views import Amount
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d+)?(?: UTC|\+00:00)")
 
 
+_GIB = 2**30
+
+
+def size(value: float) -> str:
+    """Of memory: 512 MiB, 24.1 GiB."""
+    return f"{count(round(value / _GIB, 1))} GiB" if value >= _GIB else f"{count(round(value / 2**20))} MiB"
+
+
 def count(value: float) -> str:
     """With thousands apart; above 10,000 in thousands; a fraction only where it matters."""
     if value >= 10_000_000:

@@ -219,6 +219,7 @@ def environment(assets: Assets) -> Environment:
         "count": figures.count,
         "exactly": figures.exactly,
         "amount": figures.amount,
+        "size": figures.size,
         "duration": figures.duration,
         "iso": figures.iso,
         "exact": figures.exact,

@@ -31,7 +31,7 @@ from recruiter.store.collections.limits import Rules
 from recruiter.store.database import Store
 from recruiter.store.search.summaries import FIELDS, summary_from
 from recruiter.views.resources import limit_uses
-from recruiter.views.search import Entry, Form, search
+from recruiter.views.search import Entry, Form, known_names, search
 from recruiter.web import sentences, shapes, timeline, views
 from recruiter.web.flows import FlowList, FlowView, drawn
 from recruiter.web.redaction import Redaction
@@ -66,6 +66,7 @@ class Reader:
         self._findings: Kept[list[Finding]] = Kept(15.0)
         self._errors: Kept[tuple[list[views.LoudError], bool]] = Kept(5.0)
         self._counts: Kept[dict[str, Amount]] = Kept(5.0)
+        self._groups: Kept[set[str]] = Kept(60.0)
         self._mongodb: Kept[str] = Kept(300.0)
         self._leader: Kept[tuple[views.Leader | None]] = Kept(2.0)
 
@@ -337,6 +338,7 @@ class Reader:
         told = self._recruiter.analytics(within="5 minutes")
         rules, now = self._store.limits.read(), self._store.clock.now()
         names = {group for group, _ in told.queues} | set(told.groups)
+        names |= self._groups.get("groups", lambda: known_names(self._store)[0])
         names |= {name.removeprefix("group:") for name in rules.paused if name.startswith("group:")}
         waiting = self._waiting(told.queues, rules, now)
         groups = [self._group(name, told, waiting, rules) for name in sorted(names)]

@@ -79,7 +79,7 @@ def _kind(job: Job, attempt: Execution, *, last: bool) -> str:
 
 def _outcome(kind: str, attempt: Execution) -> str:
     if attempt.crashed:
-        return "took its process down"
+        return "ended when its process died"
     return f"failed with {attempt.exception}" if attempt.exception else kind
 
 

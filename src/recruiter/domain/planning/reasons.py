@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from recruiter.domain.job import JobId
+from recruiter.domain.names import id_told
 from recruiter.domain.planning.limits import Reason
 from recruiter.domain.planning.needs import Needs, said
 
@@ -89,6 +90,6 @@ class JobAlone(Reason):
 
     def __str__(self) -> str:
         return (
-            f"waits until job {self.job!r}, which may have killed its worker, has ended: it runs alone on worker "
-            f"{self.worker}"
+            f"waits until job {id_told(self.job)}, which may have killed its worker, has ended: it runs alone on "
+            f"worker {self.worker}"
         )

@@ -8,6 +8,7 @@ here.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -32,6 +33,7 @@ STATES: tuple[str, ...] = (*(state.value for state in State), QUEUED, POSTPONED,
 Argument = tuple[str, tuple[Any, ...]]
 """A path into the arguments, and the values that are wanted there, as they are stored."""
 
+_AS_PYTHON = re.compile(r"(?:ObjectId|UUID)\(['\"]([0-9a-fA-F-]{24,36})['\"]\)")
 _LONGEST_TEXT = 1_000
 _LARGEST_NUMBER = 2**63
 _MOST = 100
@@ -72,8 +74,10 @@ def errors(name: str, value: object) -> tuple[str, ...]:
 
 
 def ids_written(text: str) -> list[JobId]:
-    """Every id that is written like this: as a text, an ObjectId, a number or a UUID."""
+    """Every id that is written like this: as a text, an ObjectId, a number or a UUID; also as Python shows it."""
     ids: list[JobId] = [text]
+    if shown_by_python := _AS_PYTHON.fullmatch(text):
+        text = shown_by_python[1]
     if ObjectId.is_valid(text):
         ids.append(ObjectId(text))
     if len(text) <= 20 and text.isascii() and text.removeprefix("-").isdigit() and abs(int(text)) < _LARGEST_NUMBER:

@@ -64,7 +64,7 @@ class JobEvents:
             seconds = (last["ended_at"] - last["started_at"]).total_seconds()
             self._events.emit("job.ended", **about, seconds=seconds)
         elif ended["why"] == Why.CANCELLED:
-            self._events.emit("job.cancelled", **about)
+            self._events.emit("job.cancelled", **about, **outcomes.cancelled_by(ended))
         elif ended["why"] == Why.EXPIRED:
             self._events.emit("job.expired", **about)
         else:

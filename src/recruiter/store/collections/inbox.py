@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from recruiter.domain.job import Job, JobId
+from recruiter.domain.names import id_told
 from recruiter.errors import InvalidJob, StoreError
 from recruiter.store.codec import Document, adopted_fields, job_from
 
@@ -45,5 +46,5 @@ def job_elsewhere(document: Mapping[str, Any], now: datetime) -> Job:
 
 def not_adopted(id: JobId) -> StoreError:
     return StoreError(
-        f"job {id!r} was inserted by another program, and no leader has adopted it yet; ask again in a second"
+        f"job {id_told(id)} was inserted by another program, and no leader has adopted it yet; ask again in a second"
     )

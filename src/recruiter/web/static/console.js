@@ -12,7 +12,7 @@
 
   function lasting(seconds) {
     seconds = Math.max(0, seconds);
-    if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+    if (seconds < 1) return seconds < 0.0001 ? "< 0.1 ms" : seconds < 0.0005 ? "< 1 ms" : `${Math.round(seconds * 1000)} ms`;
     if (seconds < 60) return seconds < 10 && seconds % 1 ? `${seconds.toFixed(1)} s` : `${Math.floor(seconds)} s`;
     const whole = Math.floor(seconds);
     const parts = [[Math.floor(whole / 86400), "d"], [Math.floor(whole / 3600) % 24, "h"], [Math.floor(whole / 60) % 60, "m"], [whole % 60, "s"]];
@@ -150,13 +150,26 @@
     if ($("all")) $("all").hidden = false;
   }
 
+  // Whoever closes the panel is where they were before it opened. The page may have changed meanwhile.
+  let opener = null;
+  document.addEventListener("htmx:beforeRequest", (event) => {
+    const from = event.detail.elt;
+    if (event.detail.target?.id === "panel" && !from.closest("#panel")) opener = from;
+  });
+  function shut() {
+    $("panel").replaceChildren();
+    const same = opener && (opener.isConnected ? opener : [...document.querySelectorAll("a.button")].find((each) => each.href === opener.href));
+    if (same) same.focus();
+    opener = null;
+  }
+
   document.addEventListener("click", (event) => {
     const target = event.target.closest("[data-copy], [data-copy-from], [data-close], [data-limit], [data-skip]");
     if (!target) return;
     if (target.matches("[data-skip]")) { event.preventDefault(); $("main").focus(); }
     else if (target.matches("[data-close]")) {
       const panel = target.closest("#panel");
-      if (panel && content().dataset.live) { event.preventDefault(); panel.replaceChildren(); }
+      if (panel && content().dataset.live) { event.preventDefault(); shut(); }
     } else if (target.matches("[data-limit]")) {
       event.preventDefault();
       const form = $("set");
@@ -173,7 +186,7 @@
   });
   document.addEventListener("keydown", (event) => {
     if (event.key === "/" && !event.target.closest("input, textarea")) { event.preventDefault(); document.querySelector(".search input").focus(); }
-    if (event.key === "Escape" && $("panel")) $("panel").replaceChildren();
+    if (event.key === "Escape" && $("panel") && $("panel").firstElementChild) shut();
   });
 
   $("theme").hidden = false;
