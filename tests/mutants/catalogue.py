@@ -215,7 +215,7 @@ MUTANTS = (
         _HELD,
         "            self._states.update((id, HeldState.SETTLING) for id, _ in batch)\n",
         "            for id, _ in batch:\n                self._states.pop(id, None)\n",
-        "tests/unit/test_held_jobs.py::TestAnswers::test_a_job_is_known_until_its_release_is_answered",
+        "tests/unit/test_held_jobs.py::TestAnswers::test_one_that_comes_while_a_job_is_released_does_not_bring_it_back",
     ),
     Mutant(
         "named_twice",

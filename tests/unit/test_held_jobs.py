@@ -104,6 +104,15 @@ class TestAnswers:
 
         assert settle(held, named(settled=2)) == ["a"]
 
+    def test_one_that_comes_while_a_job_is_released_does_not_bring_it_back(self, held: HeldJobs) -> None:
+        fetch(held, a_held_job("a"))
+        held.ended([("a", b"")])
+        held.to_settle()
+
+        held.hear(named("a", settled=0))
+
+        assert held.to_fetch() == []
+
     def test_a_job_that_comes_again_is_fetched_again(self, held: HeldJobs) -> None:
         fetch(held, a_held_job("a"))
         held.ended([("a", None)])
