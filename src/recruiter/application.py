@@ -67,7 +67,7 @@ def load_application(bootstrap: str | None) -> Application:
     except (TaskExists, InvalidName) as error:
         raise ApplicationError(f"{place}: {error}") from None
     hooks = {name: getattr(module, name) for name in HOOKS if callable(getattr(module, name, None))}
-    if not owners and not hooks and not _own_workables():
+    if not owners and not hooks and not _has_workables(module):
         raise ApplicationError(
             f"{place} has no Recruiter, so none of its tasks would be known; "
             "write `recruiter = Recruiter()` there, or import the module that does"
@@ -75,9 +75,11 @@ def load_application(bootstrap: str | None) -> Application:
     return Application(registry, policies, schedules, owners, hooks, module)
 
 
-def _own_workables() -> bool:
-    """Whether the application has defined a class of jobs; the ready-made ones do not count."""
-    return any(not workable.__module__.startswith("recruiter.") for workable in WORKABLES.values())
+def _has_workables(module: ModuleType) -> bool:
+    """Whether the application has a class of jobs: one of its own, or a ready-made one that it has imported."""
+    workables = [*WORKABLES.values()]
+    own = any(not workable.__module__.startswith("recruiter.") for workable in workables)
+    return own or any(value in workables for value in vars(module).values() if isinstance(value, type))
 
 
 def account(error: BaseException) -> str:

@@ -402,6 +402,21 @@ class TestActing:
 
 class TestBadInput:
     @pytest.mark.parametrize(
+        ("arguments", "told"),
+        [
+            (["list", "--limit", "-1"], 'Invalid value "-1" for --limit. Must be >= 0'),
+            (["show", "x", "--log", "-5"], 'Invalid value "-5" for --log. Must be >= 0'),
+        ],
+    )
+    def test_a_number_that_makes_no_sense_is_refused_with_its_option(
+        self, ask: Command, arguments: list[str], told: str
+    ) -> None:
+        answer, said = ask(*arguments)
+
+        assert answer == 2
+        assert told in said
+
+    @pytest.mark.parametrize(
         ("arguments", "code", "told"),
         [
             (["show", "nobody"], 1, "there is no job 'nobody'"),
@@ -426,9 +441,7 @@ class TestBadInput:
             (["list", "--after", "xyz"], 2, "'xyz' is not a cursor; give the `next` of the previous page"),
             (["list", "--state", "waiting", "--ended-since", "1h"], 2, "a job that is waiting has not ended"),
             (["list", "--since", "1h", "--until", "2h"], 2, "no job is since 1h ago and until 2h ago"),
-            (["list", "--limit", "-1"], 2, 'Invalid value "-1" for --limit. Must be >= 0'),
             (["list", "--full"], 2, "--full is for --output json or jsonl"),
-            (["show", "x", "--log", "-5"], 2, 'Invalid value "-5" for --log. Must be >= 0'),
             (
                 ["remove", "--state", "waiting", "--yes"],
                 2,

@@ -21,7 +21,7 @@ from tests.acceptance.docs.pages import DOCS, PAGES, ROOT
 
 def build(site: Path, docs: Path = DOCS) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "docs" / "_site" / "build.py"), str(site), str(docs)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
 
 
 @pytest.fixture(scope="module")

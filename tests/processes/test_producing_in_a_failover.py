@@ -63,7 +63,7 @@ class Sent:
         assert len(stored) == len(set(stored))
         assert {str(id) for id in self.acknowledged} <= set(stored), "an acknowledged job is lost"
         assert all("it is not known whether job" in error for error in self.unanswered), self.unanswered
-        named = {match.group(1) for error in self.unanswered for match in re.finditer(r"ObjectId\('(\w+)'\)", error)}
+        named = {match.group(1) for error in self.unanswered for match in re.finditer(r"whether job (\w+) is", error)}
         assert set(stored) - {str(id) for id in self.acknowledged} <= named, "a job exists that nobody was told of"
 
 

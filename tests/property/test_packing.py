@@ -21,7 +21,7 @@ from recruiter.domain.planning.hosts import Place, Spot
 from recruiter.domain.planning.limits import AtLimit, AtRate, FleetBusy, KeptFor, Limit, Meter, Rate, Reason, Start
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.planning.pack import AssignedJob, Candidate, Packing, pack
-from recruiter.domain.planning.reasons import HostsBusy, NeverFits, NoWorker, SlotsBusy, WaitsAlone
+from recruiter.domain.planning.reasons import HostsBusy, JobAlone, NeverFits, NoWorker, SlotsBusy, WaitsAlone
 from tests.samples import NOW
 
 SECOND = timedelta(seconds=1)
@@ -328,6 +328,9 @@ def is_true(reason: Reason, lane: Lane, world: World) -> bool:
             return not roomy and left == free < needed
         case SlotsBusy(workers):
             return workers == len(serving) and not any(p.free_slots and not world.alone(p.worker) for p in roomy)
+        case JobAlone(job, worker):
+            there = [held for held in world.held if held.id == job and held.worker == worker]
+            return any(held.lane.alone for held in there) and any(p.worker == worker and p.free_slots for p in roomy)
         case WaitsAlone():
             return lane.alone and not any(place.holds == 0 for place in roomy)
         case KeptFor():

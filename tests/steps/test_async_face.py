@@ -57,8 +57,8 @@ SILENT: dict[type, set[str]] = {
         *("send", "send_encoded", "send_many", "send_once", "send_unused", "send_unique", "run_here"),
     },
     Task: {"job", "after_success", "after_failure", "after_last_failure", "finalize", "repeat", "repeat_with_policy"},
-    JobBuilder: {*_SAYING, "build"},
-    WorkableJob: {*_SAYING, "build", "with_method", "repeated_as"},
+    JobBuilder: {*_SAYING, "build", "as_step"},
+    WorkableJob: {*_SAYING, "build", "as_step", "with_method", "repeated_as"},
     JobHandle: set(),
     Jobs: {"iterate", "aiterate"},  # one for `for`, one for `async for`
 }

@@ -222,6 +222,7 @@ class TestConflicts:
     @pytest.fixture
     def unlucky(self, recruiter: Recruiter, store: Store, runs: list[int]) -> Any:
         """A task whose transaction meets another one, always."""
+        store.database["docs"].insert_one({"_id": 1, "n": 0})
 
         @recruiter.task
         def count() -> None:

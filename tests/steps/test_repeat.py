@@ -339,7 +339,7 @@ class TestDefinition:
 
     @pytest.mark.parametrize(
         ("schedule", "problem"),
-        [("0 25 * * *", "hour"), ("0 6 * *", "no schedule"), ("often", "no schedule"), (0, "between 1 second")],
+        [("0 25 * * *", "hour"), ("0 6 * *", "not a schedule"), ("often", "not a schedule"), (0, "between 1 second")],
     )
     def test_a_schedule_that_is_none(self, leading: Leading, schedule: Any, problem: str) -> None:
         with pytest.raises(InvalidSchedule, match=problem):

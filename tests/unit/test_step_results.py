@@ -13,8 +13,8 @@ from recruiter.domain.arguments.check import Signature
 from recruiter.domain.arguments.results import StepResult, WithResults, filled, may_fit, steps_in
 from recruiter.domain.arguments.typed import encode_result
 from recruiter.errors import InvalidArguments, UnsupportedValue
-from recruiter.store.codec import decode, encode, job_document
-from tests.samples import a_job
+from recruiter.store.codec import decode, encode
+from recruiter.store.payload import PLAIN
 
 STEP, OTHER = ObjectId(), ObjectId()
 
@@ -117,4 +117,4 @@ def test_such_a_job_cannot_be_stored_alone() -> None:
     args = Signature.of(anything).bind((StepResult(STEP),), {})
 
     with pytest.raises(InvalidArguments, match="must be a step of its flow"):
-        job_document(a_job(task="anything", args=args))
+        PLAIN.seal_arguments("anything", args)

@@ -95,7 +95,7 @@ class TestBasicAuth:
     @pytest.mark.parametrize("users", ["ada", ":", "ada:", ":secret"])
     def test_users_that_make_no_sense_are_refused(self, monkeypatch: pytest.MonkeyPatch, users: str) -> None:
         monkeypatch.setenv("RECRUITER_WEB_USERS", users)
-        with pytest.raises(SettingsError, match="ada:secret"):
+        with pytest.raises(SettingsError, match="NAME:WORD"):
             BasicAuth.from_environment()
 
 

@@ -23,8 +23,8 @@ at most; then `unblock` ends the sessions of the workers that hold a lock and ha
 after all settles once more.
 
 A lease that no recruiter watches is renewed less often: a follower leaves a mark on it now and then, and every renewal
-says when to expect the next one. A recruiter that starts beside a leader without followers waits for two of its
-renewals, a follower for three of the quick ones. Only the time of a takeover depends on it.
+says when to expect the next one. A recruiter that starts beside a leader without followers waits for one and a half of
+its intervals, a follower for three of the quick ones. Only the time of a takeover depends on it.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ _LEASE = "lease"
 _SPARED = 10.0
 """Seconds in which the session of one worker is ended once: one that lives and settles slowly must come to an end."""
 _MOST_PATIENCE = 8.0
+_RENEWALS = 1.5
+"""How many of the intervals that the holder has promised must pass before it counts as silent."""
 _MARK_EVERY = WATCHED / 3
 """Seconds after which a follower shows again that it watches the lease."""
 
@@ -164,11 +166,12 @@ class Leadership:
         counter = seen.raw if isinstance(seen, Unreadable) else (seen.term, seen.beats)
         now = self._clock.monotonic()
         still = self._observation.still_for(_LEASE, counter, now)
-        if still >= max(self._silence, 2 * seen.every if isinstance(seen, Lease) else 0.0):
+        if still >= max(self._silence, _RENEWALS * seen.every if isinstance(seen, Lease) else 0.0):
             self._acquire(seen)
         elif now - self._marked_at >= _MARK_EVERY:
             self._marked_at = now
-            self._store.leases.watch()
+            with suppress(StoreError):  # a hint, and no more
+                self._store.leases.watch()
 
     def _acquire(self, seen: Lease | Unreadable | None) -> None:
         attempt = secrets.token_hex(8)  # new each time: see store/collections/leases.py

@@ -38,6 +38,7 @@ LEADER = "leader"
 MOST_TAKEOVERS = 20
 WATCHED = 10.0
 """Seconds for which a lease counts as watched after a follower has said so."""
+_MARKED_WITHIN = 0.1
 _RAREST = 60.0
 """Seconds between two renewals at most; a lease that says more was written by hand."""
 _WITHIN = 5.0
@@ -180,8 +181,9 @@ class Leases:
 
     @store_call
     def watch(self) -> None:
-        """Says that a recruiter watches the lease."""
-        with pymongo.timeout(_WITHIN):
+        """Says that a recruiter watches the lease. Raises StoreUnreachable soon when the holder has locked it: one that
+        died in a transaction must not hold up those who wait for it."""
+        with pymongo.timeout(_MARKED_WITHIN):
             self.collection.update_one({"_id": LEADER}, {"$currentDate": {"watched_at": True}})
 
     @store_call
