@@ -299,7 +299,6 @@ MUTANTS = (
         _TRANSACTIONS,
         "            self._scheduled.collection.insert_many(list(by_id.values()), session=session)\n",
         "            self._scheduled.collection.insert_many(list(by_id.values()))\n",
-        "tests/steps/test_repeat.py::TestKilled::test_after_every_single_write_no_occurrence_is_missing_or_doubled",
     ),
     Mutant(
         "scheduler_unseen",
@@ -311,11 +310,11 @@ MUTANTS = (
     ),
     Mutant(
         "limit_counted_twice",
-        "a job counts once against a limit, however often it came to its worker",
+        "a job counts once against a limit, however often it is noted",
         _ROSTER,
         '        metered=tuple(dict(field.array({"metered": [], **document}, "metered", _metered)).items()),\n',
         '        metered=tuple(field.array({"metered": [], **document}, "metered", _metered)),\n',
-        "tests/steps/test_limits_counted.py::test_a_job_that_comes_again_to_its_worker_counts_once",
+        "tests/steps/test_limits_counted.py::test_a_job_that_is_noted_twice_counts_once",
     ),
     Mutant(
         "limit_forgets_held",
@@ -361,7 +360,7 @@ MUTANTS = (
         "store/job_transaction.py",
         '{"_id": run.id, "token": run.token}',
         '{"_id": run.id}',
-        "tests/steps/test_job_transaction.py::TestLost",
+        "tests/steps/test_job_transaction.py::TestLost::test_retired_between_its_proof_and_its_transaction",
     ),
     Mutant(
         "signal_missed",

@@ -19,6 +19,7 @@ from recruiter.steps.execute import HERE
 from recruiter.store.codec import encode, job_document
 from recruiter.store.database import Store
 from recruiter.store.outcomes import Settled
+from recruiter.store.transactions import Transactions
 from recruiter.testing import Sandbox
 from tests.samples import a_job, hold
 
@@ -330,6 +331,23 @@ class TestLost:
             store.scheduled.collection.update_one({"_id": run_of.id}, {"$unset": {"token": ""}})
 
         _, outcome = run(before=settled)
+
+        assert b"Superseded" in outcome
+        assert counter(store) == 0
+
+    def test_retired_between_its_proof_and_its_transaction(
+        self, run: Any, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        begin_run = Transactions.begin_run
+
+        def begun(transactions: Transactions, worker: str, id: JobId, *rest: Any) -> bool:
+            answer = begin_run(transactions, worker, id, *rest)
+            store.scheduled.collection.update_one({"_id": id}, {"$unset": {"token": ""}})
+            return answer
+
+        monkeypatch.setattr(Transactions, "begin_run", begun)
+
+        _, outcome = run()
 
         assert b"Superseded" in outcome
         assert counter(store) == 0

@@ -50,6 +50,21 @@ def test_a_job_that_comes_again_to_its_worker_counts_once(store: Store) -> None:
     assert given(store, "w1") == [large.id, small.id]
 
 
+def test_a_job_that_is_noted_twice_counts_once(store: Store) -> None:
+    """Given 4 of 10 GiB in use by a job whose note was written twice, then 6 GiB are free."""
+    on_the_roster(store, "w1", resources=f"mem={10 * GIB}", slots=4)
+    first, second = a_job(needs=Needs.of(mem=4 * GIB)), a_job(needs=Needs.of(mem=6 * GIB))
+    insert(store, first)
+    assert assign_at(store, NOW) == 1
+    twice = {"$concatArrays": ["$metered", "$metered"]}
+    store.roster.collection.update_one({}, [{"$set": {"metered": twice}}])
+
+    insert(store, second)
+
+    assert assign_at(store, NOW) == 1
+    assert given(store, "w1") == [first.id, second.id]
+
+
 def test_a_job_that_was_released_is_noted_nowhere(store: Store) -> None:
     on_the_roster(store, "w1", resources="proc=4")
     first, second = jobs = [a_job(needs=Needs.of(proc=1)) for _ in range(2)]
