@@ -210,6 +210,8 @@ class World:
         def produce() -> None:
             for _ in range(self.hub.random.randint(3, 9)):
                 self.hub.sleep(self.hub.random.choice((0.0, 0.3, 1.5)))
+                if self._calm:
+                    break
                 self._act(process)
             self._producing.remove(process)
 
