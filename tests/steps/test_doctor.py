@@ -286,7 +286,7 @@ class TestJobs:
         ward.store.roster.assign({"w1": [suspect]}, 1, {"w1": [(suspect, "generic/add///alone")]})
         ward.jobs(2)
         ward.finds(
-            NOTE, "2 jobs of task add", f"{suspect!r}, which may have killed its worker", "runs alone on", "job cancel"
+            NOTE, "2 jobs of task add", f"{suspect}, which may have killed its worker", "runs alone on", "job cancel"
         )
         ward.says_nothing_of("nothing blocks them")
 

@@ -99,7 +99,7 @@ def test_a_lease_that_nobody_watches_is_renewed_less_often(candidates: tuple[Can
 
 
 def test_a_leader_that_renews_seldom_is_not_taken_for_silent(candidates: tuple[Candidate, Candidate]) -> None:
-    """Given a leader alone that falls silent, when another recruiter comes, then it waits for the next renewal, and half
+    """Given a leader alone that falls silent, when another recruiter comes, then it waits for the next renewal and half
     as long again."""
     one, two = candidates
     one.attend()

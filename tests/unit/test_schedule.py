@@ -13,6 +13,7 @@ from bson import CodecOptions, decode, encode
 from recruiter.domain.policy_registry import SchedulePolicyRegistry
 from recruiter.domain.retry.decision import LATEST
 from recruiter.domain.schedule.occurrences import (
+    MOST_WALKED,
     Due,
     Late,
     SchedulePolicy,
@@ -368,6 +369,13 @@ def clock(due: Due) -> list[str]:
 
 
 QUARTERS = EveryMinutes(15)
+
+
+def test_of_one_more_than_are_looked_at_the_newest_is_made() -> None:
+    now = utc("2024-05-01 13:00")
+    due = late_occurrences(Every(1), now - timedelta(seconds=MOST_WALKED + 1), now, window="1d", late=Late.LATEST)
+
+    assert (due.occurrences, due.too_old) == ((now,), True)
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ class TestTheUrlIsTheState:
         assert rows(page).first.get_attribute("id") != first
         page.go_back()
         expect(rows(page).first).to_have_attribute("id", first or "")
-        page.get_by_label("Without task:charge").click()
+        page.get_by_label("Remove the condition task:charge").click()
         expect(page.locator(".chips li")).to_have_count(1)
         assert page.url.endswith("jobs?state=succeeded")
 

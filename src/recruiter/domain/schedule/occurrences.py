@@ -132,9 +132,12 @@ def late_occurrences(
     if too_old:
         upcoming = next_occurrence(policy, horizon - datetime.resolution)
     missed, upcoming = _walk(policy, upcoming, now)
-    while upcoming is not None and upcoming <= now:  # too many: the same time before now, or half of what is left
+    if upcoming is not None and upcoming <= now:  # too many: the same time before now
         too_old = True
-        horizon = max(now - (missed[-1] - missed[0]), upcoming + (now - upcoming) / 2)
+        horizon = now - (missed[-1] - missed[0])
+        missed, upcoming = _walk(policy, next_occurrence(policy, horizon), now)
+    while upcoming is not None and upcoming <= now:  # they come closer together there: half of that, until they fit
+        horizon += (now - horizon) / 2
         missed, upcoming = _walk(policy, next_occurrence(policy, horizon), now)
     on_time_since = _back(now, to_timedelta(tolerance))
     was_down = too_old or (bool(missed) and missed[0] < on_time_since)
