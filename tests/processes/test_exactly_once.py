@@ -7,6 +7,7 @@ import random
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -55,13 +56,16 @@ def test_the_sum_is_exact_whatever_is_killed_or_frozen(lead: Lead, start: Starte
         eventually(lambda round=round: ended(store) >= 15 * (round + 1))  # type: ignore[misc]
         alive = [worker for worker in workers if worker.popen.poll() is None]
         for child in chance.sample(alive, 1)[0].children()[:1]:
-            os.kill(child, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended meanwhile
+                os.kill(child, signal.SIGKILL)
     frozen = [workers[0].pid, *(process.pid for process in workers[0].descendants())]
     for pid in frozen:
-        os.kill(pid, signal.SIGSTOP)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
     eventually(lambda: store.roster.collection.count_documents({}) == 1)
     for pid in frozen:
-        os.kill(pid, signal.SIGCONT)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
     workers[1].signal(signal.SIGKILL)
 
     # then every job has ended once, and has been counted once

@@ -24,7 +24,7 @@ T = TypeVar("T")
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 NAME = "compared"
 SEEDS, OPERATIONS = 8, 120
-_BLOCKED_AFTER = 0.1
+_BLOCKED_AFTER = 0.4
 
 
 class Direct:
