@@ -206,6 +206,15 @@ class TestAtMostOnce:
 
         assert held.accept() == ([once], [other])
 
+    def test_one_whose_mark_failed_is_marked_again(self, held: HeldJobs) -> None:
+        fetch(held, a_held_job("a", at_most_once=True), a_held_job("b", at_most_once=True))
+        first = held.to_mark(slots=1)
+
+        held.not_marked(first)
+
+        assert held.to_mark(slots=1) == first
+        assert held.to_mark(slots=1) == []
+
     @pytest.mark.parametrize("answered", [True, False])
     def test_one_that_goes_back_loses_its_mark(self, held: HeldJobs, answered: bool) -> None:
         """Also if nobody knows whether it was marked."""

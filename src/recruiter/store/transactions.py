@@ -124,7 +124,9 @@ class Transactions:
     @store_call
     def is_locked(self, worker: str) -> bool:
         """Whether a transaction holds the worker's roster document now. Does not wait for it, and changes nothing."""
-        with self._client.start_session() as session, pymongo.timeout(_PROBED_WITHIN):
+        # On the session whose id is in the lease: if this process dies in here, its successor frees the lock.
+        with self._turn, pymongo.timeout(_PROBED_WITHIN):
+            session = self._opened()
             session.start_transaction()
             try:
                 self._roster.touch(worker, session)

@@ -340,7 +340,8 @@ class HeldJobs:
         """At-most-once and debounced jobs, as many as can start now; the fewer are marked, the fewer are lost with this
         process."""
         with self._lock:
-            count = min(len(self._to_mark), max(0, slots - len(self._marks)))
+            again = sum(job.id in self._marks for job in self._to_mark)  # marking these failed
+            count = min(len(self._to_mark), max(0, slots - len(self._marks) + again))
             jobs = [self._to_mark.popleft() for _ in range(count)]
             self._marks.update((job.id, job) for job in jobs)
             return jobs
