@@ -11,8 +11,8 @@ from uuid import UUID
 
 from bson import ObjectId
 
+from recruiter.domain.duration import resolved
 from recruiter.domain.job import Execution, Job, JobId
-from recruiter.domain.moment import resolved
 from recruiter.domain.retry.decision import Archive
 from recruiter.domain.search.conditions import STATES
 from recruiter.domain.search.filter import JobFilter

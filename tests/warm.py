@@ -45,7 +45,7 @@ import recruiter.processes.child.main
 import recruiter.processes.inline.flush
 import recruiter.processes.inline.worker
 from recruiter.cli.main import COMMANDS
-from recruiter.domain.arguments import models
+from recruiter.domain.arguments.typed import load_pydantic
 
 
 class Forked:
@@ -267,7 +267,7 @@ def leave(code: object) -> None:
 
 if __name__ == "__main__":
     close_at_once()
-    models.load()
+    load_pydantic()
     for place, _ in COMMANDS.values():
         importlib.import_module(f"recruiter.cli.{place.partition(':')[0]}")
     become(serve(socket.socket(fileno=int(sys.argv[1]))))

@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from recruiter.app import Recruiter, current_job
     from recruiter.clock import StoppedClock
     from recruiter.current import track
-    from recruiter.domain.checkpoints import Checkpoint, SignalWait
     from recruiter.domain.flow.step import FlowState
-    from recruiter.domain.job import ArchivedJob, Cancellation, Execution, Job, JobId, JobReport
+    from recruiter.domain.job import ArchivedJob, Cancellation, Checkpoint, Execution, Job, JobId, JobReport, SignalWait
     from recruiter.domain.progress import LogLine, StatusEntry
     from recruiter.domain.retry.decision import Archive, Decision, Failure, Retry, RetryPolicy
     from recruiter.domain.retry.policies import (
@@ -209,8 +208,8 @@ _ELSEWHERE = {
     "current_job": "recruiter.app",
     "StoppedClock": "recruiter.clock",
     "track": "recruiter.current",
-    "Checkpoint": "recruiter.domain.checkpoints",
-    "SignalWait": "recruiter.domain.checkpoints",
+    "Checkpoint": "recruiter.domain.job",
+    "SignalWait": "recruiter.domain.job",
     "FlowState": "recruiter.domain.flow.step",
     "ArchivedJob": "recruiter.domain.job",
     "Cancellation": "recruiter.domain.job",

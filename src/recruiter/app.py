@@ -12,9 +12,8 @@ from recruiter.builder import JobBuilder, JobDraft, WorkableJob
 from recruiter.controls import Controls
 from recruiter.current import CurrentJob
 from recruiter.domain.arguments.values import to_bson
-from recruiter.domain.duration import DurationLike, to_seconds, to_timedelta
+from recruiter.domain.duration import DurationLike, MomentLike, resolved, to_moment, to_seconds, to_timedelta
 from recruiter.domain.job import Job, JobId, JobReport
-from recruiter.domain.moment import MomentLike, resolved, to_moment
 from recruiter.domain.names import check_name, check_remark, check_text, id_told
 from recruiter.domain.options import DEFAULTS, GivenOptions, accepts_options
 from recruiter.domain.planning.limits import Ceiling

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import queue
 import sys
+import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
-from recruiter.domain.text import mask
+from recruiter.domain.text import mask, said_by
 from recruiter.errors import ApplicationError, InvalidName, TaskExists
+from recruiter.events import Events
 from recruiter.registry import BECAME_MASTER, STEPT_BACK, Registry, RegistryOwner
 from recruiter.workable import WORKABLES
 
@@ -152,3 +155,48 @@ def _load_file(path: Path) -> ModuleType:
             del sys.modules[path.stem]
         raise
     return module
+
+
+# -- hooks ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    name: str
+    call: Callable[[], object]
+
+
+class Hooks:
+    """What the application wants to be called when its recruiter becomes the leader, and when it no longer is.
+
+    Calls them in order, on a thread of their own: a slow hook must not cost the lease.
+
+    Whatever one raises is an event and harms nobody: the others are called, then and at the next change.
+    """
+
+    def __init__(self, events: Events, became_master: Sequence[Hook] = (), stept_back: Sequence[Hook] = ()) -> None:
+        self._events = events
+        self._became_master = became_master
+        self._stept_back = stept_back
+        self._calls: queue.Queue[Hook | None] = queue.Queue()
+        self._thread = threading.Thread(target=self._run, name="hooks", daemon=True)
+        self._thread.start()
+
+    def became_master(self) -> None:
+        for hook in self._became_master:
+            self._calls.put(hook)
+
+    def stept_back(self) -> None:
+        for hook in self._stept_back:
+            self._calls.put(hook)
+
+    def close(self) -> None:
+        self._calls.put(None)
+        self._thread.join(timeout=5.0)
+
+    def _run(self) -> None:
+        while (hook := self._calls.get()) is not None:
+            try:
+                hook.call()
+            except BaseException as error:  # one that calls exit() too: it would end this thread, without a word
+                self._events.emit("hook.failed", hook=hook.name, error=said_by(error, repr))

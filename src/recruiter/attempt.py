@@ -9,13 +9,11 @@ from contextvars import ContextVar
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from recruiter.domain.checkpoints import Checkpoint, Signal, SignalWait
-from recruiter.domain.job import Job, JobId
+from recruiter.domain.job import Checkpoint, Job, JobId, Signal, SignalWait
 from recruiter.domain.names import id_told
 from recruiter.domain.retry.decision import RetryPolicy
-from recruiter.domain.trace_context import trace_id_of
 from recruiter.errors import NoCurrentJob
-from recruiter.instruments import Following
+from recruiter.instruments import Following, trace_id_of
 from recruiter.log import JobContext
 from recruiter.programs import Program, end_all
 from recruiter.progress import AttemptProgress, OnProgress, ignore_progress

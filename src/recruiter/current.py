@@ -28,9 +28,8 @@ from recruiter.async_face import in_a_thread, in_its_own_thread
 from recruiter.attempt import Attempt, Checkpoints, running
 from recruiter.domain.arguments.check import Signature
 from recruiter.domain.arguments.values import from_bson
-from recruiter.domain.checkpoints import SignalWait, check_checkpoint
 from recruiter.domain.duration import DurationLike, humanize, to_timedelta
-from recruiter.domain.job import Execution, Job, JobId
+from recruiter.domain.job import Execution, Job, JobId, SignalWait, check_checkpoint
 from recruiter.domain.names import id_told
 from recruiter.domain.retry.decision import Failure, after, is_last
 from recruiter.errors import InvalidArguments, JobPauses, NoCurrentJob, RecruiterError, SignalTimeout

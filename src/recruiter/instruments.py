@@ -11,7 +11,8 @@ harms no job: the event `instrument.failed` tells of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -19,7 +20,6 @@ from typing import Any, Literal, TypeVar
 
 from recruiter.domain.job import Job
 from recruiter.domain.text import said_by
-from recruiter.domain.trace_context import trace_context
 from recruiter.events import Events
 
 T = TypeVar("T")
@@ -176,3 +176,31 @@ class Instruments:
         except Exception as error:
             told = said_by(error, repr)
             self._events.emit("instrument.failed", instrument=type(what).__name__, error=told)
+
+
+# -- the trace in which a job was made, as W3C Trace Context -------------------------------------------------------
+
+
+MOST_ENTRIES, LONGEST_ENTRY = 20, 8_192
+"""What is beyond that is neither stored nor read."""
+
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+def trace_context(value: Any) -> dict[str, str] | None:
+    """What can be stored and believed of a trace context: texts by name, few and not long."""
+    if not isinstance(value, Mapping):
+        return None
+    sound = {
+        name: text
+        for name, text in list(value.items())[:MOST_ENTRIES]
+        if isinstance(name, str) and isinstance(text, str) and len(text) <= LONGEST_ENTRY and "\0" not in name
+    }
+    return sound or None
+
+
+def trace_id_of(context: Any) -> str | None:
+    """The id of the trace in a W3C trace context, if there is one."""
+    parent = context.get("traceparent") if isinstance(context, Mapping) else None
+    found = _TRACEPARENT.fullmatch(parent) if isinstance(parent, str) else None
+    return found[1] if found else None

@@ -16,8 +16,7 @@ from typing import Any, ClassVar, Protocol, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from recruiter.domain.arguments.check import Signature
-from recruiter.domain.arguments.models import is_model, is_root_model
-from recruiter.domain.arguments.typed import Mismatch, slot_of
+from recruiter.domain.arguments.typed import Mismatch, is_model, is_root_model, slot_of
 from recruiter.domain.arguments.values import Refused, from_bson, to_bson
 from recruiter.domain.definitions import note, same_definition
 from recruiter.domain.duration import DurationLike

@@ -22,10 +22,9 @@ from recruiter import ArchivedJob, JobHandle, JobTimedOut, RetryManyTimes, Task
 from recruiter.clock import FollowingClock
 from recruiter.embedded import EmbeddedServer
 from recruiter.processes.child import pipe
-from recruiter.processes.child.cancel_listener import CancelListener
 from recruiter.processes.child.claims import Claims
 from recruiter.processes.child.concurrent import ConcurrentChild
-from recruiter.processes.child.listener_errors import ListenerErrors
+from recruiter.processes.child.pipe import CancelListener, ListenerErrors
 from recruiter.store.codec import decode, encode, job_document
 from recruiter.store.connection import Target
 from recruiter.store.database import Store

@@ -25,9 +25,8 @@ from recruiter.processes.loop import Stop
 from recruiter.processes.recruiter import RecruiterProcess
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
 from recruiter.settings import Settings
-from recruiter.steps import assign_new as assigning
-from recruiter.steps.assign import assign
-from recruiter.steps.assign_new import assign_new, floor_of
+from recruiter.steps import assign as assigning
+from recruiter.steps.assign import assign, assign_new, floor_of
 from recruiter.steps.cancel import archive_cancelled, cancel
 from recruiter.steps.lead import Leadership
 from recruiter.store.change_stream import Change, _change

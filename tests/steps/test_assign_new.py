@@ -8,8 +8,7 @@ from recruiter.domain.planning.arrivals import Arrival, Vacancies
 from recruiter.domain.planning.limits import Limit
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.schedule.scheduler import Pause
-from recruiter.steps.assign import assign
-from recruiter.steps.assign_new import assign_new, floor_of
+from recruiter.steps.assign import assign, assign_new, floor_of
 from recruiter.store.collections.limits import Rules
 from recruiter.store.database import Store
 from tests.samples import NOW, a_job, insert, on_the_roster

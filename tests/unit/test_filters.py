@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recruiter import JobFilter, State
-from recruiter.domain.moment import EARLIEST, resolved, to_moment
+from recruiter.domain.duration import EARLIEST, resolved, to_moment
 from recruiter.domain.names import id_told
 from recruiter.domain.search.conditions import STATES
 from recruiter.domain.search.filter import ENDED, FILTER_WORDS, NOT_ENDED, Conditions, filter_from_words, filter_of

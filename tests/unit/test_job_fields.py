@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from recruiter.domain.checkpoints import Checkpoint
-from recruiter.domain.job import Execution, Job
+from recruiter.domain.job import Checkpoint, Execution, Job
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.state import Why
 from recruiter.store import outcomes

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from bson import ObjectId
 
-from recruiter.domain.moment import UNTIL_SIGNAL
+from recruiter.domain.duration import UNTIL_SIGNAL
 from recruiter.events import Event
 from recruiter.log import LogOptions, configure, log_events
 from recruiter.processes.fleet import how_it_ended

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recruiter.domain.repetition import LastingFacts, RareReports
+from recruiter.events import LastingFacts, RareReports
 
 
 @pytest.fixture

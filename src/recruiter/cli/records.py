@@ -13,9 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from recruiter.cli.output import Column, as_json, as_text, console, seconds, write
-from recruiter.domain.duration import humanize
+from recruiter.domain.duration import UNTIL_SIGNAL, humanize
 from recruiter.domain.job import ArchivedJob, Execution, Job
-from recruiter.domain.moment import UNTIL_SIGNAL
 from recruiter.domain.names import DEFAULT_METHOD
 from recruiter.domain.search.conditions import BLOCKED
 from recruiter.domain.search.pages import JobSummary

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from cyclopts import App
 
 from recruiter.app import Recruiter
-from recruiter.application import Application, load_application
+from recruiter.application import Application, Hook, load_application
 from recruiter.cli import options as given
 from recruiter.cli.options import PATIENCE, settings_from
 from recruiter.cli.output import exit_code
@@ -24,12 +24,10 @@ from recruiter.log import LogOptions, configure, log_events
 from recruiter.processes.child.process_group import die_with_parent
 from recruiter.processes.cleaner import CleanerProcess
 from recruiter.processes.fleet import PARENT_VARIABLE, Fleet
-from recruiter.processes.hooks import Hook
 from recruiter.processes.loop import Presence, Stop
 from recruiter.processes.recruiter import RecruiterProcess
 from recruiter.processes.systemd import ServiceManager
-from recruiter.processes.worker import resource_tracker
-from recruiter.processes.worker.child_pool import ForkServer
+from recruiter.processes.worker.child_pool import ForkServer, start_resource_tracker
 from recruiter.processes.worker.process import WorkerProcess
 from recruiter.registry import BECAME_MASTER, STEPT_BACK
 from recruiter.settings import Settings
@@ -78,7 +76,7 @@ def start_worker(
     with _failures_logged("worker", settings):
         manager = ServiceManager.of(os.environ)
         # The supervisor runs no user code, so the application is not loaded here: a child is asked.
-        resource_tracker.start_quietly()
+        start_resource_tracker()
         fork_server = ForkServer.open(settings.bootstrap, _log_options("worker", settings))
         with _Process("worker", settings, fork_server.ask_address(), manager) as process:
             if settings.bootstrap is None:

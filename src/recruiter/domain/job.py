@@ -7,15 +7,57 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from recruiter.domain.checkpoints import Checkpoint, SignalWait
 from recruiter.domain.flow.step import FlowStep
 from recruiter.domain.lane import Lane
-from recruiter.domain.names import BLOCKED_LANE, DEFAULT_GROUP, DEFAULT_METHOD
+from recruiter.domain.names import BLOCKED_LANE, DEFAULT_GROUP, DEFAULT_METHOD, check_text
 from recruiter.domain.names import JobId as JobId
 from recruiter.domain.planning.needs import NOTHING, Needs
 from recruiter.domain.progress import LogLine, StatusEntry
 from recruiter.domain.retry.decision import after
 from recruiter.domain.state import State
+from recruiter.errors import InvalidName
+
+LONGEST_NAME = 200
+MOST_SIGNALS = 1_000
+"""Of one job."""
+
+
+class Checkpoint(NamedTuple):
+    """Something that a job has done (`current_job.once`, `sleep`, `wait_for`), and does not do again in a later run."""
+
+    name: str
+    at: datetime
+    result: Any = None
+    """As it is stored."""
+    problem: str | None = None
+    """Why there is no result: it could not be stored, or no signal came in time."""
+
+
+class Signal(NamedTuple):
+    """Something that a job was told from outside."""
+
+    name: str
+    at: datetime
+    data: Any = None
+
+
+class SignalWait(NamedTuple):
+    """What a job waits for."""
+
+    signal: str
+    since: datetime
+    until: datetime | None = None
+    checkpoint: str = ""
+    """The name of the checkpoint that the wait ends with."""
+
+
+def check_checkpoint(kind: str, name: object) -> str:
+    """The name of a checkpoint or a signal. Raises InvalidName."""
+    text = check_text(kind, name)
+    if len(text) > LONGEST_NAME:
+        raise InvalidName(f"{kind} has {len(text)} characters; at most {LONGEST_NAME} are allowed")
+    return text
+
 
 EXECUTIONS_KEPT = 20
 """How many attempts a job remembers; the oldest go first."""

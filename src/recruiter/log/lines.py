@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from string import Formatter
 from typing import Any
 
-from recruiter.domain.moment import UNTIL_SIGNAL
+from recruiter.domain.duration import UNTIL_SIGNAL
 from recruiter.domain.text import head, is_secret, json_safe, mask, one_line, plural, printable, said_by
 from recruiter.events import Event
 from recruiter.log.context import context_of

@@ -2,7 +2,7 @@
 
 When it looks again depends on the last round: at once while jobs flow, later and later when nothing happens, until it
 only sleeps and two change waiters wake it: new jobs, and workers that join or have room again. A new job that comes
-then is given to a worker at once, without a round (steps/assign_new.py).
+then is given to a worker at once, without a round (steps/assign.py).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 
+from recruiter.application import Hook, Hooks
 from recruiter.domain.job import JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import CANCELLED_LANE
@@ -22,20 +23,17 @@ from recruiter.domain.planning.arrivals import Arrival, Vacancies
 from recruiter.domain.planning.fair import TurnsTaken
 from recruiter.domain.planning.hosts import Spot
 from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
-from recruiter.domain.repetition import LastingFacts
 from recruiter.domain.statistics import Spread
-from recruiter.domain.trace_context import trace_id_of
 from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.errors import StoreError, StoreRefused, StoreUnreachable, Superseded
-from recruiter.events import Events
-from recruiter.processes.hooks import Hook, Hooks
+from recruiter.events import Events, LastingFacts
+from recruiter.instruments import trace_id_of
 from recruiter.processes.loop import Loop, Presence, Stop
 from recruiter.processes.repeater import Repeater
 from recruiter.processes.systemd import ServiceManager
 from recruiter.settings import Settings
 from recruiter.steps.adopt import adopt, set_jobs_aside
-from recruiter.steps.assign import Round, assign, lacks_takers, never_fitting, recount, unserved, until_room
-from recruiter.steps.assign_new import assign_new
+from recruiter.steps.assign import Round, assign, assign_new, lacks_takers, never_fitting, recount, unserved, until_room
 from recruiter.steps.cancel import EXPIRED_AT_ONCE, FLAGS_AT_ONCE, archive_cancelled, archive_expired
 from recruiter.steps.lead import Leadership
 from recruiter.steps.release import release

@@ -7,6 +7,9 @@ that compete for the same slots; the buffers of the workers are then filled from
 
 Where tenants share a group (domain/planning/fair.py), each round also asks for the next jobs of each owner, and puts
 the group's jobs into turns. Without such a group, nothing more is asked.
+
+On an idle system `assign_new` gives new jobs to workers between two rounds, straight from the events of their inserts
+(domain/planning/arrivals.py says why that is safe). What is not given there is left to the next round.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from datetime import datetime
 from recruiter.domain.job import JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import ASIDE, MARKED_LANE, group_and_task
+from recruiter.domain.planning.arrivals import Arrival, Vacancies, is_free
 from recruiter.domain.planning.assign import Registration, openings
 from recruiter.domain.planning.fair import By, Tenant, TurnsTaken, take_turns
 from recruiter.domain.planning.hosts import Place, Spot, largest_of
@@ -366,3 +370,37 @@ def _after(worker: Registration, packing: Packing) -> Registration:
     """The worker as it will be: what it was given it holds, and what is kept there is not to be dealt."""
     taken = len(packing.hands.get(worker.id, ())) + packing.kept.get(worker.id, 0)
     return replace(worker, holds=worker.holds + taken) if taken else worker
+
+
+def assign_new(
+    store: Store,
+    term: int,
+    now: datetime,
+    arrivals: Sequence[Arrival],
+    vacancies: Vacancies,
+    rules: Rules,
+    *,
+    quiet_after: float,
+) -> bool:
+    """Gives new jobs to workers that had room; true when each was given.
+
+    To be called by the thread of the leader, between rounds. Raises StoreError when the outcome is unknown; then no
+    more may be assigned with this term.
+    """
+    floor, meter = floor_of(store), Meter(rules.limits, rules.starts, now)
+    usable = [arrival for arrival in arrivals if arrival.is_new(floor) and _may_start(arrival, now, rules, meter)]
+    offers = vacancies.offers(usable) if usable and not rules.blocked else None
+    if not offers:
+        return not arrivals
+    return store.roster.offer(offers, term, quiet_after) and len(usable) == len(arrivals)
+
+
+def floor_of(store: Store) -> int:
+    """The cluster time up to which a job may have been given by this leader, or have been ended by it; 0 when that is
+    not known. Every write of a leader moves it, so none can be forgotten."""
+    return max(store.roster.answered_at, store.transactions.answered_at)
+
+
+def _may_start(arrival: Arrival, now: datetime, rules: Rules, meter: Meter) -> bool:
+    group, _ = group_and_task(arrival.lane)
+    return arrival.scheduled_at <= now and rules.pauses(group) is None and is_free(arrival.lane, meter)

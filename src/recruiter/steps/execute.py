@@ -26,9 +26,8 @@ from recruiter.attempt import Attempt, running
 from recruiter.clock import Clock
 from recruiter.coroutines import Loops
 from recruiter.domain.arguments.results import filled
-from recruiter.domain.duration import to_timedelta
+from recruiter.domain.duration import UNTIL_SIGNAL, to_timedelta
 from recruiter.domain.job import Execution, Job
-from recruiter.domain.moment import UNTIL_SIGNAL
 from recruiter.domain.names import DEFAULT_METHOD, id_told
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.retry.decision import (
@@ -58,13 +57,12 @@ from recruiter.interruption import Interruptible
 from recruiter.progress import AttemptProgress, OnProgress, ignore_progress
 from recruiter.registry import Call, Registry, RegistryOwner, TaskDefinition
 from recruiter.store import outcomes
-from recruiter.store.checkpoints import Checkpoints
 from recruiter.store.codec import Document, decode, id_of, job_from, progress_fields
 from recruiter.store.job_fields import progress_from
 from recruiter.store.job_transaction import AsyncJobTransaction, JobTransaction
 from recruiter.store.outcomes import Outcome, Rescheduled, Settled
 from recruiter.store.payload import PLAIN, Payload, is_sealed
-from recruiter.store.runs import Run
+from recruiter.store.runs import Checkpoints, Run
 
 LONGEST_TRACE = 8_000
 HERE = "here"

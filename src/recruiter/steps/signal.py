@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from recruiter.domain.arguments.values import to_bson
-from recruiter.domain.checkpoints import MOST_SIGNALS, check_checkpoint
-from recruiter.domain.job import JobId
+from recruiter.domain.job import MOST_SIGNALS, JobId, check_checkpoint
 from recruiter.domain.names import id_told
 from recruiter.errors import InvalidJob, JobNotFound, JobTooLarge, RecruiterError
 from recruiter.store.codec import encode

@@ -20,18 +20,16 @@ from bson.codec_options import DatetimeConversion
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 
-from recruiter.domain.checkpoints import Checkpoint
+from recruiter.domain.duration import not_before
 from recruiter.domain.flow.step import FlowStep
-from recruiter.domain.job import EXECUTIONS_KEPT, ArchivedJob, Execution, Job, JobId, expiry
+from recruiter.domain.job import EXECUTIONS_KEPT, ArchivedJob, Checkpoint, Execution, Job, JobId, expiry
 from recruiter.domain.lane import Lane
-from recruiter.domain.moment import not_before
 from recruiter.domain.names import CANCELLED_LANE, DEFAULT_GROUP
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.progress import Progress
 from recruiter.errors import InvalidJob, JobTooLarge, UnreadableDocument, UnsupportedValue
 from recruiter.store import fields as field
 from recruiter.store.fields import is_job_id
-from recruiter.store.flow_fields import flow_from
 from recruiter.store.job_fields import (
     FROM_PROTOCOL,
     ONLY_WAITING,
@@ -41,6 +39,7 @@ from recruiter.store.job_fields import (
     check_foreign,
     entries_of,
     executions_of,
+    flow_from,
     needs_of,
     read_fields,
     written_fields,

@@ -13,17 +13,19 @@ from enum import Flag, auto
 from functools import partial
 from typing import Any, NamedTuple
 
-from recruiter.domain.checkpoints import Checkpoint, Signal, SignalWait
-from recruiter.domain.job import Cancellation, Execution, Job, JobId
+from bson import ObjectId
+
+from recruiter.domain.flow.step import FlowStep, On
+from recruiter.domain.job import Cancellation, Checkpoint, Execution, Job, JobId, Signal, SignalWait
 from recruiter.domain.names import BLOCKED_LANE, DEFAULT_METHOD, check_name
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.progress import LINES_KEPT, STATUS_KEPT, LogLine, Progress, StatusEntry, between_0_and_1
 from recruiter.domain.retry.decision import MOST_CRASHES, check_max_crashes
-from recruiter.domain.trace_context import trace_context
-from recruiter.errors import InvalidJob, InvalidName
+from recruiter.domain.text import shown
+from recruiter.errors import InvalidJob, InvalidName, UnreadableDocument
+from recruiter.instruments import trace_context
 from recruiter.store import fields as field
 from recruiter.store.fields import is_job_id, is_text, moment_or_none, text_or_none
-from recruiter.store.flow_fields import flow_document, flow_from
 
 MOST_ATTEMPTS = 1_000_000
 
@@ -179,6 +181,44 @@ def signal_wait_from(value: Any) -> SignalWait | None:
         return None
     until, checkpoint = moment_or_none(value.get("until")), text_or_none(value.get("checkpoint"))
     return SignalWait(value["signal"], since, until, checkpoint or "")
+
+
+def flow_document(step: FlowStep) -> dict[str, Any]:
+    """The place of a job in its flow, as it is written in the job's document. What is empty is left out."""
+    document: dict[str, Any] = {"id": step.flow, "step": step.step}
+    if step.after:
+        document["after"] = list(step.after)
+    if step.any:
+        document["any"] = [each for each in step.after if each in step.any]
+    if step.takes:
+        document["takes"] = list(step.takes)
+    if step.on is not None:
+        document["on"] = step.on.value
+    if step.added is not None:
+        document["added"] = step.added
+    if step.delay is not None:
+        document["delay"] = step.delay
+    return document
+
+
+def flow_from(document: Mapping[str, Any]) -> FlowStep | None:
+    """The parser; None of a job that is no step. Raises UnreadableDocument."""
+    stored = field.mapping(document, "flow", None)
+    if stored is None:
+        return None
+    id, on = stored.get("id"), field.text(stored, "on", None)
+    if not isinstance(id, ObjectId) or on not in (None, *On):
+        raise UnreadableDocument(f"flow is {shown(stored, 60)}; it must be the place of a step in its flow")
+    return FlowStep(
+        id,
+        field.job_id("flow.step", stored.get("step")),
+        tuple(field.array(stored, "after", field.job_id, ())),
+        frozenset(field.array(stored, "any", field.job_id, ())),
+        tuple(field.array(stored, "takes", field.job_id, ())),
+        On(on) if on is not None else None,
+        added if isinstance(added := stored.get("added"), ObjectId) else None,
+        field.number(stored, "delay", None, least=0),
+    )
 
 
 def read_fields(document: Mapping[str, Any]) -> Fields:

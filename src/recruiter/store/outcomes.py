@@ -41,8 +41,7 @@ from recruiter.store.codec import (
 )
 from recruiter.store.errors import DRIVER_REFUSES
 from recruiter.store.fields import is_text
-from recruiter.store.flow_fields import flow_document
-from recruiter.store.job_fields import UNLOCKED, Use, names, progress_from
+from recruiter.store.job_fields import UNLOCKED, Use, flow_document, names, progress_from
 
 _UNKNOWN_TASK_PAUSE = timedelta(minutes=1)
 _SMALL_FIELDS = frozenset(names(Use.SMALL))

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from recruiter.domain.moment import UNTIL_SIGNAL
+from recruiter.domain.duration import UNTIL_SIGNAL
 from recruiter.domain.search.filter import JobFilter
 from recruiter.errors import InvalidFilter
 from recruiter.web import figures, timeline, views, words

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from recruiter.domain.duration import UNTIL_SIGNAL
 from recruiter.domain.job import ArchivedJob, Execution, Job
-from recruiter.domain.moment import UNTIL_SIGNAL
 from recruiter.domain.state import State
 
 

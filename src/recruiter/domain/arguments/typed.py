@@ -23,6 +23,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 from types import GenericAlias, NoneType, UnionType
 from typing import (
@@ -33,6 +34,7 @@ from typing import (
     NewType,
     NotRequired,
     Required,
+    TypeGuard,
     Union,
     get_args,
     get_origin,
@@ -43,13 +45,12 @@ from uuid import UUID
 
 from bson import ObjectId
 
-from recruiter.domain.arguments.models import adapter_of, is_model, is_validation_error
 from recruiter.domain.arguments.values import PLAIN, Refused, encode, from_bson, tagged
 from recruiter.errors import UnsupportedValue
 from recruiter.first_use import ImportedOnUse
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter
+    from pydantic import BaseModel, RootModel, TypeAdapter, ValidationError
 
 _CONTAINERS = frozenset({list, tuple, set, frozenset, collections.abc.Sequence})
 _MAPPINGS = frozenset({dict, collections.abc.Mapping})
@@ -308,3 +309,43 @@ def _written_again(annotation: Any, inside: tuple[Any, ...]) -> Any:
     again: Any = _typing_extensions.TypedDict(annotation.__name__, keys)
     again.__module__, again.__doc__ = annotation.__module__, annotation.__doc__
     return again
+
+
+# -- pydantic, imported when a value needs it ----------------------------------------------------------------------
+
+# Most values are plain, and importing pydantic takes a third as long as importing pymongo. A program that has defined a
+# model has imported pydantic, so asking whether a class is one imports nothing.
+
+
+def load_pydantic() -> None:
+    """Imports it now; for a process from which others are forked."""
+    import_module("pydantic")
+
+
+def is_model(cls: type) -> TypeGuard[type[BaseModel]]:
+    """Whether this class is a pydantic model."""
+    known = sys.modules.get("pydantic.main")
+    return known is not None and issubclass(cls, known.BaseModel)
+
+
+def is_root_model(cls: type) -> TypeGuard[type[RootModel[Any]]]:
+    """Whether it is a model that is one value and not a document of several."""
+    # Importing RootModel would define a model, and then pydantic looks for plugins among all installed packages.
+    known = sys.modules.get("pydantic.root_model")
+    return known is not None and issubclass(cls, known.RootModel)
+
+
+def is_validation_error(error: Exception) -> TypeGuard[ValidationError]:
+    """Whether pydantic says with it what is wrong with a value."""
+    return isinstance(error, import_module("pydantic").ValidationError)
+
+
+def adapter_of(annotation: Any) -> TypeAdapter[Any]:
+    """What checks and rebuilds values of this type."""
+    pydantic = import_module("pydantic")
+    adapter: TypeAdapter[Any]
+    try:
+        adapter = pydantic.TypeAdapter(annotation, config=pydantic.ConfigDict(arbitrary_types_allowed=True))
+    except pydantic.PydanticUserError:  # a dataclass or model, which has a configuration of its own
+        adapter = pydantic.TypeAdapter(annotation)
+    return adapter

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from typing import Any, NamedTuple, TypedDict, Unpack
 
-from recruiter.domain.duration import DurationLike, humanize
+from recruiter.domain.duration import DurationLike, Moment, MomentLike, humanize, to_moment, told
 from recruiter.domain.job import JobId
-from recruiter.domain.moment import Moment, MomentLike, to_moment, told
 from recruiter.domain.search import conditions as check
 from recruiter.domain.search.conditions import BLOCKED, POSTPONED, QUEUED, STATES, Argument, argument_written
 from recruiter.domain.state import State, Why

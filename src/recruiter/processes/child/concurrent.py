@@ -22,9 +22,8 @@ from typing import Any
 
 from recruiter.clock import FollowingClock
 from recruiter.processes.child import pipe
-from recruiter.processes.child.cancel_listener import CancelListener
 from recruiter.processes.child.claims import Claims
-from recruiter.processes.child.listener_errors import ListenerErrors
+from recruiter.processes.child.pipe import CancelListener, ListenerErrors
 from recruiter.processes.progress.sender import ProgressSender
 from recruiter.steps.execute import Executor
 from recruiter.store.outcomes import Outcome

@@ -23,10 +23,9 @@ from recruiter.application import Application, account, load_application
 from recruiter.clock import FollowingClock
 from recruiter.log import LogOptions, configure_child
 from recruiter.processes.child import pipe, process_group
-from recruiter.processes.child.cancel_listener import CancelListener
 from recruiter.processes.child.claims import Claims
 from recruiter.processes.child.concurrent import ConcurrentChild
-from recruiter.processes.child.listener_errors import ListenerErrors
+from recruiter.processes.child.pipe import CancelListener, ListenerErrors
 from recruiter.processes.progress.sender import ProgressSender
 from recruiter.steps.execute import Executor
 from recruiter.store.codec import Document, encode

@@ -12,15 +12,22 @@ from __future__ import annotations
 
 import os
 import struct
+import threading
 from collections import deque
 from collections.abc import Collection, Iterator
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
-from recruiter.clock import Clock
+from recruiter.clock import Clock, FollowingClock
 from recruiter.domain.statistics import Attempted
+from recruiter.domain.text import cut
+from recruiter.errors import JobCancelled
+from recruiter.events import Event, RareReports
+from recruiter.interruption import Interruptible
+from recruiter.processes.child.claims import Claims
 from recruiter.store import outcomes
-from recruiter.store.codec import decode, encode, id_of
+from recruiter.store.codec import Document, decode, encode, id_of
 from recruiter.store.outcomes import Outcome, Rescheduled, Settled
 
 _HEAD = struct.Struct("<BII")
@@ -195,3 +202,115 @@ def write_all(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
+
+
+# -- listeners that have failed --------------------------------------------------------------------------------------
+
+
+_SELDOM_FROM_A_CHILD, _SELDOM_IN_THE_LOG = 1.0, 60.0
+"""Seconds between two reports about the same kind of event."""
+_LONGEST = 500
+
+
+class ListenerError(NamedTuple):
+    listener: str
+    event: str
+    error: str
+    times: int
+
+
+class ListenerErrors:
+    """In the child, where nobody reads a log: listeners that have failed, for the worker, which has a log.
+
+    They travel with the answer of the next job that ends, and only now and then: a listener that fails once fails with
+    every job.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._reports = RareReports(_SELDOM_FROM_A_CHILD)
+        self._lock = threading.Lock()
+        self._frames: list[bytes] = []
+
+    def hear(self, event: Event) -> None:
+        """Of a listener that has failed."""
+        about = str(event.fields["event"])
+        with self._lock:
+            times = self._reports.due(about, self._clock.monotonic())
+            if times:
+                listener, error = (cut(str(event.fields[name]), _LONGEST) for name in ("listener", "error"))
+                listener_error = ListenerError(listener, about, error, times)
+                self._frames.append(frame(LISTENER_ERROR, 0, encode(listener_error._asdict())))
+
+    def take(self) -> bytes:
+        """To be sent before an answer; most of the time there is nothing."""
+        if not self._frames:
+            return b""
+        with self._lock:
+            frames, self._frames = self._frames, []
+        return b"".join(frames)
+
+
+class ListenerErrorLog:
+    """In the worker: the failed listeners of all its children."""
+
+    def __init__(self) -> None:
+        self._reports = RareReports(_SELDOM_IN_THE_LOG)
+
+    def due(self, payload: bytes, now: float) -> ListenerError | None:
+        listener_error = ListenerError(**decode(payload))
+        times = self._reports.due(listener_error.event, now, listener_error.times)
+        return listener_error._replace(times=times) if times else None
+
+
+# -- cancelling, in a child ------------------------------------------------------------------------------------------
+
+
+class CancelListener:
+    """In the child: a thread that reads a second pipe, beside the one for jobs, and so reaches jobs that are running.
+
+    Through it come cancellations, and the time when that has changed while a job runs. A cancellation may come just
+    before its job begins, or after it has ended: both do no harm.
+    """
+
+    def __init__(self, end: int, claims: Claims, clock: FollowingClock, *, by_signal: bool) -> None:
+        self._end = end
+        self._claims = claims
+        self._clock = clock
+        self._by_signal = by_signal
+        self._lock = threading.Lock()
+        self._interruptibles: dict[int, Interruptible] = {}
+        threading.Thread(target=self._listen, name="control", daemon=True).start()
+
+    def begin(self, number: int) -> Interruptible:
+        """How the job of this number can be reached from now on."""
+        with self._lock:
+            return self._interruptible(number)
+
+    def end(self, number: int) -> None:
+        """The job of this number is over."""
+        self._claims.end(number)
+        with self._lock:
+            self._interruptibles.pop(number, None)
+
+    def _listen(self) -> None:
+        frames = Frames()
+        while data := os.read(self._end, READ_AT_ONCE):
+            for kind, number, payload in frames.feed(data):
+                if kind == CLOCK:
+                    self._clock.follow(*time_of(payload))
+                else:
+                    self._cancel(number, decode(payload))
+
+    def _cancel(self, number: int, flag: Document) -> None:
+        with self._lock:
+            if not self._claims.running(number):
+                return  # it has just ended
+            interruptible = self._interruptible(number)
+        interruptible.interrupt(JobCancelled(flag.get("by"), flag.get("reason"), flag.get("at")))
+
+    def _interruptible(self, number: int) -> Interruptible:
+        """Under the lock."""
+        if number not in self._interruptibles:
+            self._interruptibles[number] = Interruptible(self._by_signal, partial(self._claims.tell, number))
+        return self._interruptibles[number]

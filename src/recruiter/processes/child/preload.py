@@ -13,13 +13,13 @@ import warnings
 
 import recruiter.processes.child.main  # noqa: F401
 from recruiter.application import load_application
-from recruiter.domain.arguments import models
+from recruiter.domain.arguments.typed import load_pydantic
 from recruiter.processes.child import process_group
 
 SUPERVISOR_VARIABLE = "RECRUITER_SUPERVISOR"
 APPLICATION_VARIABLE = "RECRUITER_PRELOAD"
 
-models.load()  # once here, and not in every child
+load_pydantic()  # once here, and not in every child
 process_group.server_pid = os.getpid()
 if SUPERVISOR_VARIABLE in os.environ:
     # A signal to the whole group (a terminal that closes, a service that stops) is for the supervisor to act on.

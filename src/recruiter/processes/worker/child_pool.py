@@ -12,6 +12,7 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
@@ -193,3 +194,19 @@ def _start(process: BaseProcess) -> None:
         process.start()
     finally:
         sys.modules["__main__"] = main
+
+
+_QUIET = "ignore:resource_tracker:UserWarning"
+
+
+def start_resource_tracker() -> None:
+    """Starts Python's resource tracker, which removes the semaphores of a worker that was killed, without its warning.
+
+    The warning would be a bare line in a log of JSON documents, and the log has better ones. To be called before the
+    first child is started: the tracker inherits the warnings that are ignored now.
+    """
+    sys.warnoptions.append(_QUIET)
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        sys.warnoptions.remove(_QUIET)

@@ -32,8 +32,7 @@ from recruiter.errors import ApplicationError
 from recruiter.events import Events
 from recruiter.processes.child import pipe
 from recruiter.processes.worker import overruns
-from recruiter.processes.worker.child_handle import STUCK, Answer, ChildHandle, Run
-from recruiter.processes.worker.child_pipes import ChildPipes
+from recruiter.processes.worker.child_handle import STUCK, Answer, ChildHandle, ChildPipes, Run
 from recruiter.processes.worker.child_pool import ChildPool, Spawn
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, JobOutcome, crashed, interrupted
 from recruiter.processes.worker.job_events import JobEvents

@@ -52,7 +52,7 @@ from typing import Any, NamedTuple
 from recruiter.domain.job import JobId
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.policy_registry import PolicyRegistry
-from recruiter.domain.trace_context import trace_id_of
+from recruiter.instruments import trace_id_of
 from recruiter.processes.progress.buffer import ProgressBuffer
 from recruiter.store import outcomes
 from recruiter.store.codec import Document, decode

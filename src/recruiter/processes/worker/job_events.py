@@ -7,7 +7,7 @@ from typing import Any
 from recruiter.clock import Clock
 from recruiter.domain.state import Why
 from recruiter.events import Events
-from recruiter.processes.child.listener_errors import ListenerErrorLog
+from recruiter.processes.child.pipe import ListenerErrorLog
 from recruiter.processes.worker.held_jobs import HeldJob
 from recruiter.store import outcomes
 from recruiter.store.codec import Document, decode

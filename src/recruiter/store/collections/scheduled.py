@@ -25,8 +25,7 @@ from pymongo.collection import Collection
 from pymongo.cursor import Cursor
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
-from recruiter.domain.checkpoints import MOST_SIGNALS
-from recruiter.domain.job import Job, JobId
+from recruiter.domain.job import MOST_SIGNALS, Job, JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import ASIDE, CANCELLED_LANE, MARKED_LANE
 from recruiter.domain.planning.pack import Candidate

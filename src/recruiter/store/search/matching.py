@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from recruiter.domain.moment import Moment, resolved
+from recruiter.domain.duration import Moment, resolved
 from recruiter.domain.search.filter import JobFilter
 from recruiter.store.codec import Document
 

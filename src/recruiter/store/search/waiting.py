@@ -16,9 +16,9 @@ from enum import StrEnum
 from pymongo import ASCENDING
 from pymongo.collection import Collection
 
+from recruiter.domain.duration import resolved
 from recruiter.domain.job import JobId
 from recruiter.domain.lane import Lane
-from recruiter.domain.moment import resolved
 from recruiter.domain.names import ASIDE, BLOCKED_LANE, CANCELLED_LANE
 from recruiter.domain.search.filter import JobFilter
 from recruiter.store.codec import Document
