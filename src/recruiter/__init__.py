@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from recruiter.app import Recruiter, current_job
     from recruiter.clock import StoppedClock
     from recruiter.current import track
-    from recruiter.domain.flow.step import FlowState
+    from recruiter.domain.flow import FlowState
     from recruiter.domain.job import ArchivedJob, Cancellation, Checkpoint, Execution, Job, JobId, JobReport, SignalWait
     from recruiter.domain.progress import LogLine, StatusEntry
     from recruiter.domain.retry.decision import Archive, Decision, Failure, Retry, RetryPolicy
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from recruiter.domain.schedule.occurrences import Late, SchedulePolicy
     from recruiter.domain.schedule.policies import Cron, Every, EveryMinutes
     from recruiter.domain.schedule.scheduler import Overlap, Scheduler
-    from recruiter.domain.search.filter import Conditions, JobFilter
-    from recruiter.domain.search.pages import Count, JobSummary, Page
+    from recruiter.domain.search.filter import Conditions, Count, JobFilter, JobSummary, Page
     from recruiter.domain.state import State, Why
     from recruiter.errors import (
         ApplicationError,
@@ -210,7 +209,7 @@ _ELSEWHERE = {
     "track": "recruiter.current",
     "Checkpoint": "recruiter.domain.job",
     "SignalWait": "recruiter.domain.job",
-    "FlowState": "recruiter.domain.flow.step",
+    "FlowState": "recruiter.domain.flow",
     "ArchivedJob": "recruiter.domain.job",
     "Cancellation": "recruiter.domain.job",
     "Execution": "recruiter.domain.job",
@@ -239,9 +238,9 @@ _ELSEWHERE = {
     "Scheduler": "recruiter.domain.schedule.scheduler",
     "Conditions": "recruiter.domain.search.filter",
     "JobFilter": "recruiter.domain.search.filter",
-    "Count": "recruiter.domain.search.pages",
-    "JobSummary": "recruiter.domain.search.pages",
-    "Page": "recruiter.domain.search.pages",
+    "Count": "recruiter.domain.search.filter",
+    "JobSummary": "recruiter.domain.search.filter",
+    "Page": "recruiter.domain.search.filter",
     "State": "recruiter.domain.state",
     "Why": "recruiter.domain.state",
     "Event": "recruiter.events",

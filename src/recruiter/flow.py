@@ -21,8 +21,7 @@ from recruiter.async_face import async_face, in_a_thread
 from recruiter.builder import JobBuilder
 from recruiter.domain.arguments.results import HasResult, StepResult
 from recruiter.domain.duration import DurationLike, to_seconds
-from recruiter.domain.flow.graph import in_order
-from recruiter.domain.flow.step import FlowStep, On
+from recruiter.domain.flow import FlowStep, On, in_order
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import check_remark, check_text, id_told
 from recruiter.domain.text import shown

@@ -9,8 +9,7 @@ from typing import Any, Literal, TypeVar, Unpack, overload
 from recruiter.async_face import async_face
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import check_remark
-from recruiter.domain.search.filter import Conditions, JobFilter, filter_of
-from recruiter.domain.search.pages import Count, JobSummary, Page
+from recruiter.domain.search.filter import Conditions, Count, JobFilter, JobSummary, Page, filter_of
 from recruiter.domain.text import shown
 from recruiter.errors import InvalidFilter
 from recruiter.steps.cancel import cancel_some, latecomers

@@ -13,7 +13,7 @@ from types import FrameType
 
 from recruiter import JobTimedOut, Recruiter, current_job
 from recruiter.attempt import running
-from recruiter.workables.lazy import LazyBones
+from recruiter.workables.outcomes import LazyBones
 
 recruiter = Recruiter()
 

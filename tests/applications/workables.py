@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 
-from recruiter.workables.abrupt import ExitAbruptly, FailsInConstructor
-from recruiter.workables.lazy import LazyBones
-from recruiter.workables.memory import ConsumeMemory
-from recruiter.workables.outcomes import AlwaysFail, AlwaysSucceed
+from recruiter.workables.outcomes import (
+    AlwaysFail,
+    AlwaysSucceed,
+    ConsumeMemory,
+    ExitAbruptly,
+    FailsInConstructor,
+    LazyBones,
+)
 from recruiter.workables.shell import ShellCommand
 
 __all__ = ["AlwaysFail", "AlwaysSucceed", "ConsumeMemory", "ExitAbruptly", "FailsInConstructor", "LazyBones"]

@@ -11,10 +11,14 @@ from recruiter import Recruiter
 from recruiter.domain.job import Execution
 from recruiter.results import JobHandle
 from recruiter.workable import Workable
-from recruiter.workables.abrupt import ExitAbruptly, FailsInConstructor
-from recruiter.workables.lazy import LazyBones
-from recruiter.workables.memory import ConsumeMemory
-from recruiter.workables.outcomes import AlwaysFail, AlwaysSucceed
+from recruiter.workables.outcomes import (
+    AlwaysFail,
+    AlwaysSucceed,
+    ConsumeMemory,
+    ExitAbruptly,
+    FailsInConstructor,
+    LazyBones,
+)
 from recruiter.workables.shell import ShellCommand
 from tests.applications import jobs
 from tests.conftest import Process, Starter, eventually

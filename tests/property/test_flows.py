@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from recruiter import FlowHandle, FlowState, InvalidFlow, JobNotFound, Recruiter, Step
-from recruiter.domain.flow.step import FlowStep, StepState
+from recruiter.domain.flow import FlowStep, StepState
 from recruiter.domain.job import JobId
 from recruiter.steps import release
 from recruiter.store.codec import decode, flow_of

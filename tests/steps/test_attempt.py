@@ -33,6 +33,7 @@ from recruiter import (
     current_job,
     interruption,
 )
+from recruiter.attempt import OnProgress, ignore_progress
 from recruiter.current import CurrentJob
 from recruiter.domain.job import Execution, Job
 from recruiter.domain.policy_registry import PolicyRegistry
@@ -41,7 +42,6 @@ from recruiter.domain.retry.policies import RetriableExceptionFilter
 from recruiter.domain.text import LONGEST_MESSAGE
 from recruiter.errors import InvalidDuration, NoCurrentJob
 from recruiter.interruption import Interruptible
-from recruiter.progress import OnProgress, ignore_progress
 from recruiter.steps.execute import Executor, Limit, no_limit
 from recruiter.steps.settle import settle
 from recruiter.store import outcomes

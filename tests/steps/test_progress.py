@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from recruiter import Job, Recruiter, RetryLater, RetryManyTimes, current_job, track
+from recruiter.attempt import AttemptProgress
 from recruiter.clock import StoppedClock
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.progress import STATUS_KEPT, LogLine, Progress, StatusEntry
@@ -25,7 +26,6 @@ from recruiter.processes.loop import Stop
 from recruiter.processes.progress.writer import ProgressWriter
 from recruiter.processes.worker.held_jobs import HeldJob
 from recruiter.processes.worker.registration import Registration
-from recruiter.progress import AttemptProgress
 from recruiter.settings import Settings
 from recruiter.steps.cancel import archive_cancelled
 from recruiter.steps.rescue import Rescue

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from recruiter.domain.job import ArchivedJob, Job, JobId
 from recruiter.domain.search.conditions import STATES
-from recruiter.domain.search.filter import JobFilter
-from recruiter.domain.search.pages import JobSummary
+from recruiter.domain.search.filter import JobFilter, JobSummary
 from recruiter.domain.state import State
 from recruiter.embedded import EmbeddedServer
 from recruiter.errors import InvalidFilter

@@ -7,24 +7,24 @@ import io
 import pytest
 from rich.console import Console
 
-from recruiter.cli import bulk
+from recruiter.cli import job
 
 
 @pytest.fixture(params=[True, False], ids=["a terminal", "a file"])
 def terminal(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[bool, io.StringIO]:
     said = io.StringIO()
     console = Console(file=said, force_terminal=request.param, width=80)
-    monkeypatch.setattr(bulk, "console", lambda **_: console)
+    monkeypatch.setattr(job, "console", lambda **_: console)
     return request.param, said
 
 
 def test_a_long_search_shows_its_progress_on_a_terminal(
     terminal: tuple[bool, io.StringIO], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk, "_PATIENCE", 0.0)
+    monkeypatch.setattr(job, "_PATIENCE", 0.0)
     watched, said = terminal
 
-    with bulk.looking() as tell:
+    with job.looking() as tell:
         tell(120_000, 3)
 
     assert ("read 120,000 jobs, found 3" in said.getvalue()) == watched
@@ -33,7 +33,7 @@ def test_a_long_search_shows_its_progress_on_a_terminal(
 def test_a_short_one_is_not(terminal: tuple[bool, io.StringIO]) -> None:
     _, said = terminal
 
-    with bulk.looking() as tell:
+    with job.looking() as tell:
         tell(1_000, 3)
 
     assert said.getvalue() == ""
@@ -42,7 +42,7 @@ def test_a_short_one_is_not(terminal: tuple[bool, io.StringIO]) -> None:
 def test_how_far_it_is(terminal: tuple[bool, io.StringIO]) -> None:
     watched, said = terminal
 
-    with bulk.bar("cancelling", 10) as progress:
+    with job.bar("cancelling", 10) as progress:
         progress(4)
         progress(10)
 

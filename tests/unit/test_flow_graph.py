@@ -7,15 +7,18 @@ import random
 import pytest
 from bson import ObjectId
 
-from recruiter.domain.flow.graph import FOLDED, branches, in_order, layers
-from recruiter.domain.flow.step import (
+from recruiter.domain.flow import (
+    FOLDED,
     FlowState,
     FlowStep,
     On,
     StepState,
     Verdict,
+    branches,
     culprits,
     due_at_the_end,
+    in_order,
+    layers,
     outcome,
     verdict,
 )

@@ -22,11 +22,15 @@ from recruiter.errors import CommandFailed, InvalidArguments, InvalidDuration, I
 from recruiter.programs import LONGEST_OUTPUT
 from recruiter.store.codec import Document
 from recruiter.workable import stored
-from recruiter.workables.abrupt import ExitAbruptly, FailsInConstructor
 from recruiter.workables.factory import FactoryMethodCommand
-from recruiter.workables.lazy import LazyBones
-from recruiter.workables.memory import ConsumeMemory
-from recruiter.workables.outcomes import AlwaysFail, AlwaysSucceed
+from recruiter.workables.outcomes import (
+    AlwaysFail,
+    AlwaysSucceed,
+    ConsumeMemory,
+    ExitAbruptly,
+    FailsInConstructor,
+    LazyBones,
+)
 from recruiter.workables.shell import ShellCommand
 from tests.bench import Bench, ended
 from tests.conftest import eventually

@@ -10,7 +10,7 @@ import pytest
 
 from recruiter import Recruiter
 from recruiter.errors import InvalidFilter, JobNotFound, RecruiterError, TooManyViewers
-from recruiter.web.bulk import MOST, Bulks, Outcome, Progress
+from recruiter.web.actions import MOST, Bulks, Outcome, Progress
 from tests.conftest import eventually
 from tests.web.conftest import Consoles
 

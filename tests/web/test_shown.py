@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from recruiter import Recruiter, current_job
 from recruiter.domain.job import ArchivedJob, Execution, Job
 from recruiter.web import figures, timeline
-from recruiter.web.redaction import HIDDEN, Redaction
+from recruiter.web.access import HIDDEN, Redaction
 from recruiter.web.timeline import Part
 from recruiter.web.views import Amount
 from tests.web.conftest import Consoles

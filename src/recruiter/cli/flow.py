@@ -12,7 +12,7 @@ from rich.text import Text
 from recruiter.cli import options as given
 from recruiter.cli.options import Count, Flag, Yes, recruiter_on
 from recruiter.cli.output import Column, Output, as_text, ask, console, say, say_json, show, write
-from recruiter.domain.flow.graph import Branch, branches
+from recruiter.domain.flow import Branch, branches
 from recruiter.domain.job import JobId
 from recruiter.views.flows import FlowReport, StepReport
 

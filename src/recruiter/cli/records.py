@@ -17,7 +17,7 @@ from recruiter.domain.duration import UNTIL_SIGNAL, humanize
 from recruiter.domain.job import ArchivedJob, Execution, Job
 from recruiter.domain.names import DEFAULT_METHOD
 from recruiter.domain.search.conditions import BLOCKED
-from recruiter.domain.search.pages import JobSummary
+from recruiter.domain.search.filter import JobSummary
 from recruiter.domain.state import State
 from recruiter.domain.text import remark
 from recruiter.store.payload import shown_payload

@@ -25,7 +25,7 @@ from recruiter.cli.output import Page, bar, console, number, seconds, sparkline,
 from recruiter.cli.worker import state_of
 from recruiter.domain.duration import to_seconds
 from recruiter.domain.lane import Lane
-from recruiter.domain.search.pages import JobSummary
+from recruiter.domain.search.filter import JobSummary
 from recruiter.domain.state import State
 from recruiter.domain.statistics import Analytics, Flow, Queue
 from recruiter.domain.text import one_line, remark

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from recruiter.domain.flow.step import FlowStep
+from recruiter.domain.flow import FlowStep
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import BLOCKED_LANE, DEFAULT_GROUP, DEFAULT_METHOD, check_text
 from recruiter.domain.names import JobId as JobId

@@ -22,7 +22,7 @@ from types import CoroutineType
 from typing import Any
 
 from recruiter import interruption
-from recruiter.attempt import Attempt, running
+from recruiter.attempt import Attempt, AttemptProgress, OnProgress, ignore_progress, running
 from recruiter.clock import Clock
 from recruiter.coroutines import Loops
 from recruiter.domain.arguments.results import filled
@@ -54,7 +54,6 @@ from recruiter.errors import (
 from recruiter.events import Event
 from recruiter.instruments import AttemptEnd, AttemptStart
 from recruiter.interruption import Interruptible
-from recruiter.progress import AttemptProgress, OnProgress, ignore_progress
 from recruiter.registry import Call, Registry, RegistryOwner, TaskDefinition
 from recruiter.store import outcomes
 from recruiter.store.codec import Document, decode, id_of, job_from, progress_fields

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from recruiter.domain.flow.step import FlowStep
+from recruiter.domain.flow import FlowStep
 from recruiter.domain.job import ArchivedJob, Job, JobId
 from recruiter.domain.names import id_told
 from recruiter.domain.search.filter import JobFilter

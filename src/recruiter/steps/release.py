@@ -32,7 +32,7 @@ from typing import TypeAlias, TypeVar
 from bson import ObjectId
 from bson.raw_bson import RawBSONDocument
 
-from recruiter.domain.flow.step import (
+from recruiter.domain.flow import (
     FlowState,
     FlowStep,
     StepState,

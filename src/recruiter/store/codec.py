@@ -21,7 +21,7 @@ from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 
 from recruiter.domain.duration import not_before
-from recruiter.domain.flow.step import FlowStep
+from recruiter.domain.flow import FlowStep
 from recruiter.domain.job import EXECUTIONS_KEPT, ArchivedJob, Checkpoint, Execution, Job, JobId, expiry
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import CANCELLED_LANE, DEFAULT_GROUP

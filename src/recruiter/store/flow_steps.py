@@ -15,7 +15,7 @@ from pymongo import DESCENDING, UpdateMany
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 
-from recruiter.domain.flow.step import FlowStep, StepState
+from recruiter.domain.flow import FlowStep, StepState
 from recruiter.domain.job import JobId
 from recruiter.domain.names import ASIDE, BLOCKED_LANE, CANCELLED_LANE
 from recruiter.domain.state import Why

@@ -23,7 +23,7 @@ from pymongo.client_session import ClientSession
 from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
 
 from recruiter.async_face import in_a_thread
-from recruiter.domain.flow.step import FlowStep
+from recruiter.domain.flow import FlowStep
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import CANCELLED_LANE, id_told
 from recruiter.domain.uniqueness import KnownJob, Make, Met, Replace, Uniqueness, decide

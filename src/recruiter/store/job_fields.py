@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from bson import ObjectId
 
-from recruiter.domain.flow.step import FlowStep, On
+from recruiter.domain.flow import FlowStep, On
 from recruiter.domain.job import Cancellation, Checkpoint, Execution, Job, JobId, Signal, SignalWait
 from recruiter.domain.names import BLOCKED_LANE, DEFAULT_METHOD, check_name
 from recruiter.domain.planning.needs import Needs

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from recruiter.domain.duration import humanize
-from recruiter.domain.flow.step import StepState
+from recruiter.domain.flow import StepState
 from recruiter.domain.job import ArchivedJob, JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import BLOCKED_LANE, CANCELLED_LANE, id_told

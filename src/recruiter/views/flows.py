@@ -9,7 +9,7 @@ from typing import Any
 
 from bson import ObjectId
 
-from recruiter.domain.flow.step import FlowState, On
+from recruiter.domain.flow import FlowState, On
 from recruiter.domain.job import JobId
 from recruiter.domain.names import BLOCKED_LANE
 from recruiter.domain.state import State, Why

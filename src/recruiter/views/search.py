@@ -18,8 +18,7 @@ from typing import Generic, TypeVar
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import group_and_task
 from recruiter.domain.search.conditions import BLOCKED, POSTPONED, QUEUED
-from recruiter.domain.search.filter import ENDED, JobFilter
-from recruiter.domain.search.pages import Count, JobSummary, Page
+from recruiter.domain.search.filter import ENDED, Count, JobFilter, JobSummary, Page
 from recruiter.domain.state import State
 from recruiter.domain.text import shown, similar
 from recruiter.domain.unreadable import Unreadable

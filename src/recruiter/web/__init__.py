@@ -5,9 +5,8 @@ from __future__ import annotations
 from fastapi import FastAPI
 
 from recruiter.app import Recruiter
-from recruiter.web.access import Access, BasicAuth, Loopback, ProxyHeader
+from recruiter.web.access import DEFAULT_SECRETS, Access, BasicAuth, Loopback, ProxyHeader
 from recruiter.web.console import Console
-from recruiter.web.redaction import DEFAULT
 
 __all__ = ["BasicAuth", "ProxyHeader", "dashboard"]
 
@@ -17,7 +16,7 @@ def dashboard(
     *,
     access: Access | None = None,
     actions: bool = False,
-    redact: str = DEFAULT,
+    redact: str = DEFAULT_SECRETS,
     title: str | None = None,
 ) -> FastAPI:
     """The web console and its JSON API, for any ASGI application: `app.mount("/jobs", dashboard(recruiter))`.

@@ -10,8 +10,7 @@ from recruiter.domain.search.filter import FILTER_WORDS, unknown_word
 from recruiter.domain.text import shown, similar
 from recruiter.errors import InvalidFilter
 from recruiter.web import views, words
-from recruiter.web.actions import VERBS, Doer, Wish
-from recruiter.web.bulk import Outcome
+from recruiter.web.actions import VERBS, Doer, Outcome, Wish
 from recruiter.web.flows import FlowList, FlowView
 from recruiter.web.reader import ROWS, Reader
 

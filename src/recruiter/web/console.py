@@ -36,13 +36,12 @@ from recruiter.errors import (
 )
 from recruiter.metrics import Exposition, may_scrape
 from recruiter.web import words
-from recruiter.web.access import Access, Guard, name_of
+from recruiter.web.access import Access, Guard, Redaction, name_of
 from recruiter.web.actions import Doer, Question, Wish
 from recruiter.web.api import routes
 from recruiter.web.live import Hub
 from recruiter.web.pages import PAGES, Assets, Page, Pairs, environment, rendered
 from recruiter.web.reader import Reader
-from recruiter.web.redaction import Redaction
 
 _FOREVER = "public, max-age=31536000, immutable"
 _WORTH_ZIPPING = 500

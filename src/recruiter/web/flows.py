@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from recruiter.domain.flow.graph import layers
+from recruiter.domain.flow import layers
 from recruiter.web.views import Sentence
 
 BOX, GAP = (190, 44), (70, 14)

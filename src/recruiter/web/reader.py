@@ -21,8 +21,7 @@ from recruiter.domain.job import ArchivedJob, Job, JobId
 from recruiter.domain.observation import SILENT
 from recruiter.domain.planning.why_waiting import Circumstances
 from recruiter.domain.schedule.scheduler import Scheduler
-from recruiter.domain.search.filter import ENDED, JobFilter, filter_from_words
-from recruiter.domain.search.pages import JobSummary
+from recruiter.domain.search.filter import ENDED, JobFilter, JobSummary, filter_from_words
 from recruiter.domain.statistics import Analytics, Queue, add_up, window
 from recruiter.domain.text import mask
 from recruiter.errors import InvalidFilter, RecruiterError, StoreError, UnreadableDocument
@@ -33,8 +32,8 @@ from recruiter.store.search.summaries import FIELDS, summary_from
 from recruiter.views.resources import limit_uses
 from recruiter.views.search import Entry, Form, known_names, search
 from recruiter.web import sentences, shapes, timeline, views
+from recruiter.web.access import Redaction
 from recruiter.web.flows import FlowList, FlowView, drawn
-from recruiter.web.redaction import Redaction
 from recruiter.web.views import Amount, Level
 from recruiter.web.words import Words
 

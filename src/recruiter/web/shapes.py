@@ -13,7 +13,7 @@ from recruiter.domain.planning.limits import AtLimit
 from recruiter.domain.planning.reasons import NeverFits, Unserved
 from recruiter.domain.planning.why_waiting import Circumstances
 from recruiter.domain.schedule.scheduler import Pause, Scheduler
-from recruiter.domain.search.pages import Count, JobSummary
+from recruiter.domain.search.filter import Count, JobSummary
 from recruiter.domain.state import State
 from recruiter.domain.statistics import Analytics, Flow, Times
 from recruiter.domain.text import mask

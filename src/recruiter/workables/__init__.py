@@ -2,13 +2,11 @@
 
     from recruiter.workables.shell import ShellCommand             a program with its arguments
     from recruiter.workables.factory import FactoryMethodCommand   a chain of method calls on what a factory makes
-    from recruiter.workables.lazy import LazyBones                 sleeps
 
 and, to see what a fleet does with them:
 
-    from recruiter.workables.outcomes import AlwaysSucceed, AlwaysFail
-    from recruiter.workables.abrupt import ExitAbruptly, FailsInConstructor
-    from recruiter.workables.memory import ConsumeMemory
+    from recruiter.workables.outcomes import AlwaysSucceed, AlwaysFail, LazyBones, ConsumeMemory
+    from recruiter.workables.outcomes import ExitAbruptly, FailsInConstructor
 
 Nothing is imported here: an application that does not ask for shell commands does not know what they are.
 """

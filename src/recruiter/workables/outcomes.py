@@ -1,9 +1,16 @@
-"""Jobs whose end is known before: to try out a fleet, a retry policy, an alarm."""
+"""Jobs with a known outcome, to try out a fleet, a retry policy, a timeout or an alarm."""
 
 from __future__ import annotations
 
+import os
+import random
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Self
 
+from recruiter.domain.duration import DurationLike, to_seconds
+from recruiter.errors import InvalidArguments
 from recruiter.workable import Workable
 
 
@@ -23,3 +30,91 @@ class AlwaysFail(Workable):
 
     def execute(self) -> None:
         raise RuntimeError(self.message)
+
+
+@dataclass(frozen=True)
+class ExitAbruptly(Workable):
+    """Ends the process that runs it, at once: to see that only this job pays for it.
+
+    Run it in the background only: in the process that makes it, `execute` ends that one.
+    """
+
+    code: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.code <= 255:
+            raise InvalidArguments(f"an exit code is a number from 0 to 255, not {self.code!r:.80}")
+
+    def execute(self) -> None:
+        os._exit(self.code)
+
+
+class FailsInConstructor(Workable):
+    """Can be made and enqueued, and raises when it is rebuilt: to see that such a job is explained like any other.
+
+    A producer makes one with `FailsInConstructor(fails=False)`; that is not stored, so that the worker's own raises.
+    """
+
+    def __init__(self, message: str = "this workable fails in its constructor", *, fails: bool = True) -> None:
+        if fails:
+            raise RuntimeError(message)
+        self.message = message
+
+    def export(self) -> Mapping[str, Any]:
+        return {"message": self.message}
+
+    def execute(self) -> None:
+        raise AssertionError("it was rebuilt, and should not have been")
+
+
+_held: list[bytearray] = []
+
+
+@dataclass(frozen=True)
+class ConsumeMemory(Workable):
+    """Takes so many megabytes, and with `hold` keeps them after its end: to see what `--memory-limit` does.
+
+    Each job that holds adds to what its process has, until that is replaced.
+    """
+
+    megabytes: int
+    hold: bool = False
+
+    def __post_init__(self) -> None:
+        if self.megabytes < 0:
+            raise InvalidArguments(f"megabytes cannot be negative: {self.megabytes!r:.80}")
+
+    def execute(self) -> None:
+        taken = bytearray(b"x") * (self.megabytes * 1024 * 1024)  # written to, or the system would only promise it
+        if self.hold:
+            _held.append(taken)
+
+
+_NAP = 0.05
+"""In a child that runs several jobs at once, a timeout arrives with the next line of Python, not inside a sleep."""
+
+
+@dataclass(frozen=True)
+class LazyBones(Workable):
+    """Sleeps for so many seconds, `give_or_take` some: to see what slow jobs do to a fleet, and what timeouts do."""
+
+    seconds: float = 0.0
+    give_or_take: float = 0.0
+
+    def __post_init__(self) -> None:
+        to_seconds(self.seconds)
+        to_seconds(self.give_or_take)
+
+    @classmethod
+    def wait_for(cls, duration: DurationLike, give_or_take: DurationLike = 0) -> Self:
+        """`LazyBones.wait_for("2 minutes", give_or_take="10s")`."""
+        return cls(to_seconds(duration), to_seconds(give_or_take))
+
+    @classmethod
+    def wait_for_ms(cls, milliseconds: float, give_or_take: float = 0) -> Self:
+        return cls(milliseconds / 1000, give_or_take / 1000)
+
+    def execute(self) -> None:
+        wake_at = time.monotonic() + self.seconds + random.uniform(-self.give_or_take, self.give_or_take)
+        while (left := wake_at - time.monotonic()) > 0:
+            time.sleep(min(left, _NAP))

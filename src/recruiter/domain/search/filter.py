@@ -6,15 +6,17 @@ import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields
-from datetime import timedelta
-from typing import Any, NamedTuple, TypedDict, Unpack
+from datetime import datetime, timedelta
+from typing import Any, Generic, NamedTuple, TypedDict, TypeVar, Unpack
 
 from recruiter.domain.duration import DurationLike, Moment, MomentLike, humanize, to_moment, told
 from recruiter.domain.job import JobId
+from recruiter.domain.planning.needs import NOTHING, Needs
 from recruiter.domain.search import conditions as check
 from recruiter.domain.search.conditions import BLOCKED, POSTPONED, QUEUED, STATES, Argument, argument_written
 from recruiter.domain.state import State, Why
 from recruiter.domain.text import shown, similar
+from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import InvalidFilter
 
 WAITING: frozenset[str] = frozenset({State.WAITING, QUEUED, POSTPONED, BLOCKED})
@@ -296,3 +298,79 @@ def _told(filter: JobFilter) -> Iterator[str]:
             yield f"{name} {' or '.join(map(str, sorted(value, key=str)))}"
         else:
             yield f"{name} {told(value)}"
+
+
+# -- what a search answers -----------------------------------------------------------------------------------------
+
+
+J = TypeVar("J", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[J]):
+    """Some jobs, in order, and where to go on."""
+
+    jobs: tuple[J, ...]
+    next: str | None = None
+    """What to give as `after` for the next page; None if there is nothing more."""
+    looked_at: int = 0
+    """About how many documents were read for it. Where no index answers a condition, a page may be short, even empty,
+    while `next` says that there is more to look at."""
+    unreadable: tuple[Unreadable, ...] = ()
+    """Documents that should have been on this page and cannot be read."""
+
+    def __iter__(self) -> Iterator[J]:
+        return iter(self.jobs)
+
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+
+@dataclass(frozen=True, slots=True)
+class JobSummary:
+    """A job at a glance: without its arguments, result, trace and log."""
+
+    id: JobId
+    task: str
+    group: str
+    state: State
+    created_at: datetime
+    scheduled_at: datetime
+    priority: int | float = 0
+    tags: tuple[str, ...] = ()
+    urn: str | None = None
+    owner: str | None = None
+    needs: Needs = NOTHING
+    attempts: int = 0
+    started_at: datetime | None = None
+    """Its last attempt, or the one that runs."""
+    ended_at: datetime | None = None
+    why: str | None = None
+    error: str | None = None
+    """The class of the exception that its last attempt ended with."""
+    message: str | None = None
+    """What that exception said, or how the attempt ended."""
+    worker: str | None = None
+    """Who ran its last attempt."""
+    stage: str | None = None
+    progress: float = 0.0
+    locked_by: str | None = None
+    """The worker that holds it."""
+    locked_at: datetime | None = None
+    cancelling: bool = False
+    """It is being cancelled, and has not ended yet."""
+    blocked: bool = False
+    """It waits for other steps of its flow, or its flow is paused."""
+
+
+class Count(NamedTuple):
+    """How many there are; or at least, where counting all would take too long."""
+
+    number: int
+    exact: bool
+
+    def __int__(self) -> int:
+        return self.number
+
+    def __str__(self) -> str:
+        return f"{self.number:,}" if self.exact else f"at least {self.number:,}"

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Generic, TypeVar
 
+from recruiter.attempt import AttemptProgress
 from recruiter.domain.progress import Progress
-from recruiter.progress import AttemptProgress
 from recruiter.store.codec import encode, progress_fields
 
 K = TypeVar("K")

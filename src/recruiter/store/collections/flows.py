@@ -22,7 +22,7 @@ from pymongo import ASCENDING, DESCENDING, IndexModel
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 
-from recruiter.domain.flow.step import FlowState, FlowStep, On
+from recruiter.domain.flow import FlowState, FlowStep, On
 from recruiter.domain.job import Cancellation, JobId
 from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.errors import UnreadableDocument

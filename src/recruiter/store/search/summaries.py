@@ -19,8 +19,7 @@ from bson.errors import BSONError
 from recruiter.domain.job import JobId
 from recruiter.domain.names import BLOCKED_LANE
 from recruiter.domain.planning.needs import NOTHING, Needs
-from recruiter.domain.search.filter import JobFilter
-from recruiter.domain.search.pages import JobSummary
+from recruiter.domain.search.filter import JobFilter, JobSummary
 from recruiter.domain.state import State
 from recruiter.domain.text import shown
 from recruiter.errors import InvalidFilter, InvalidJob

@@ -1,1 +1,0 @@
-"""Flows: jobs that wait for others."""
