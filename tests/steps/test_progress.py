@@ -23,7 +23,7 @@ from recruiter.domain.state import State
 from recruiter.errors import NoCurrentJob, StoreUnreachable
 from recruiter.events import Event, Events
 from recruiter.processes.loop import Stop
-from recruiter.processes.progress.writer import ProgressWriter
+from recruiter.processes.worker.core import ProgressWriter
 from recruiter.processes.worker.held_jobs import HeldJob
 from recruiter.processes.worker.registration import Registration
 from recruiter.settings import Settings

@@ -24,7 +24,7 @@ from recruiter.clock import FollowingClock
 from recruiter.processes.child import pipe
 from recruiter.processes.child.claims import Claims
 from recruiter.processes.child.pipe import CancelListener, ListenerErrors
-from recruiter.processes.progress.sender import ProgressSender
+from recruiter.processes.progress import ProgressSender
 from recruiter.steps.execute import Executor
 from recruiter.store.outcomes import Outcome
 

@@ -26,7 +26,7 @@ from recruiter.processes.child import pipe, process_group
 from recruiter.processes.child.claims import Claims
 from recruiter.processes.child.concurrent import ConcurrentChild
 from recruiter.processes.child.pipe import CancelListener, ListenerErrors
-from recruiter.processes.progress.sender import ProgressSender
+from recruiter.processes.progress import ProgressSender
 from recruiter.steps.execute import Executor
 from recruiter.store.codec import Document, encode
 from recruiter.store.collections.limits import limit_fields

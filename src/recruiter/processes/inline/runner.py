@@ -24,7 +24,7 @@ from recruiter.errors import JobCancelled, RecruiterError
 from recruiter.events import Events
 from recruiter.interruption import Interruptible
 from recruiter.processes.loop import SAME_WISH
-from recruiter.processes.progress.sender import ProgressSender
+from recruiter.processes.progress import ProgressSender
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, crashed, interrupted
 from recruiter.registry import FunctionTask, Registry
 from recruiter.steps.execute import Executor

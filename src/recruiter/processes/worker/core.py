@@ -24,9 +24,9 @@ from dataclasses import dataclass
 
 from recruiter.domain.job import JobId
 from recruiter.domain.planning.prefetch import MOST_PREFETCHED, Throughput
+from recruiter.errors import StoreError, StoreUnreachable
 from recruiter.events import Events
-from recruiter.processes.loop import Stop
-from recruiter.processes.progress.writer import ProgressWriter
+from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.worker.fetcher import Fetcher
 from recruiter.processes.worker.heartbeat import Heartbeat
 from recruiter.processes.worker.held_jobs import HeldJobs, JobOutcome, WakeUps
@@ -168,3 +168,54 @@ class WorkerCore:
     def _settled(self) -> None:
         self._fetcher.wake()
         self._on_settled()
+
+
+# -- progress ------------------------------------------------------------------------------------------------------
+
+
+_BETWEEN_WRITES = 0.25
+"""Seconds; together with the sender's, the progress of a job can be seen within half a second."""
+
+
+class ProgressWriter:
+    """Writes the progress of running jobs on their documents, and which worker runs them since when.
+
+    A few times a second, one write for all jobs of the worker, however much they have reported. If MongoDB refuses it,
+    the jobs go on, and with the outcome everything is written once more.
+    """
+
+    def __init__(self, store: Store, events: Events, stop: Stop, registration: Registration) -> None:
+        self._store = store
+        self._events = events
+        self._registration = registration
+        self._loop = Loop("progress", self._step, stop, events)
+        self._wrote_at = 0.0
+        """On the real clock, also where the application's stands still."""
+
+    def start(self) -> threading.Thread:
+        return self._loop.start()
+
+    def wake(self) -> None:
+        self._loop.wake()
+
+    def _step(self) -> float:
+        rest = self._wrote_at + _BETWEEN_WRITES - time.monotonic()
+        if rest > 0:
+            return rest
+        held_jobs, registration = self._registration.held_jobs, self._registration
+        if registration.lost or registration.silent_too_long:
+            return _BETWEEN_WRITES  # by now the jobs may be somebody else's
+        marks = held_jobs.progress.take(held_jobs.worker)
+        written = True
+        try:
+            if marks:
+                self._wrote_at = time.monotonic()
+                self._store.scheduled.mark_progress(marks)
+        except StoreUnreachable:
+            written = False
+            raise
+        except StoreError as error:
+            self._events.emit("progress.refused", jobs=[mark.id for mark in marks], error=str(error))
+        finally:
+            held_jobs.progress.written(written)
+        return 3600.0

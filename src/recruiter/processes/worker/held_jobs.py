@@ -53,7 +53,7 @@ from recruiter.domain.job import JobId
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.instruments import trace_id_of
-from recruiter.processes.progress.buffer import ProgressBuffer
+from recruiter.processes.progress import ProgressBuffer
 from recruiter.store import outcomes
 from recruiter.store.codec import Document, decode
 from recruiter.store.collections.roster import Assignment, Holding, Seen

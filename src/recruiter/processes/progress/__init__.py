@@ -1,1 +1,0 @@
-"""What running jobs say of themselves: from the job (sender) through the worker (buffer) to MongoDB (writer)."""
