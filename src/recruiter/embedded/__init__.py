@@ -1,7 +1,6 @@
 """The private MongoDB for development and tests. MongoDB is under the SSPL; not for production."""
 
 from recruiter.embedded.process import find_mongod
-from recruiter.embedded.replica_set import EmbeddedReplicaSet
-from recruiter.embedded.server import EmbeddedServer
+from recruiter.embedded.server import EmbeddedReplicaSet, EmbeddedServer
 
 __all__ = ["EmbeddedReplicaSet", "EmbeddedServer", "find_mongod"]
