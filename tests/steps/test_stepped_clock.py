@@ -14,7 +14,7 @@ from recruiter import Every, Recruiter
 from recruiter import clock as clocks
 from recruiter.clock import SystemClock
 from recruiter.events import Events
-from recruiter.processes.repeater import Repeater
+from recruiter.processes.maintenance import Repeater
 from recruiter.steps.lead import Leadership
 from recruiter.store.database import Store
 from tests.conftest import eventually

@@ -1,4 +1,5 @@
-"""The recruiter process: leads if nobody else does, and then repeats, assigns, adopts, rescues and cancels.
+"""The recruiter process: leads if no other does, and then assigns jobs, round by round. What else a leader does is in
+maintenance.py.
 
 When it looks again depends on the last round: at once while jobs flow, later and later when nothing happens, until it
 only sleeps and two change waiters wake it: new jobs, and workers that join or have room again. A new job that comes
@@ -8,44 +9,30 @@ then is given to a worker at once, without a round (steps/assign.py).
 from __future__ import annotations
 
 import threading
-import traceback
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
-from functools import partial
 
 from recruiter.application import Hook, Hooks
 from recruiter.domain.job import JobId
-from recruiter.domain.lane import Lane
-from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.planning.arrivals import Arrival, Vacancies
 from recruiter.domain.planning.fair import TurnsTaken
 from recruiter.domain.planning.hosts import Spot
 from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
-from recruiter.domain.statistics import Spread
-from recruiter.domain.unreadable import Parsed, Unreadable
-from recruiter.errors import StoreError, StoreRefused, StoreUnreachable, Superseded
-from recruiter.events import Events, LastingFacts
-from recruiter.instruments import trace_id_of
+from recruiter.errors import StoreError, StoreUnreachable, Superseded
+from recruiter.events import Events
 from recruiter.processes.loop import Loop, Presence, Stop
-from recruiter.processes.repeater import Repeater
+from recruiter.processes.maintenance import Maintenance
 from recruiter.processes.systemd import ServiceManager
 from recruiter.settings import Settings
-from recruiter.steps.adopt import adopt, set_jobs_aside
-from recruiter.steps.assign import Round, assign, assign_new, lacks_takers, never_fitting, recount, unserved, until_room
-from recruiter.steps.cancel import EXPIRED_AT_ONCE, FLAGS_AT_ONCE, archive_cancelled, archive_expired
+from recruiter.steps.assign import Round, assign, assign_new, lacks_takers, recount, until_room
 from recruiter.steps.lead import Leadership
-from recruiter.steps.release import release
 from recruiter.steps.rescue import Rescue
 from recruiter.store.change_stream import FLOW, LULL, Change, ChangeWaiter
-from recruiter.store.codec import Document
 from recruiter.store.collections import flows, limits, scheduled, schedulers
 from recruiter.store.collections.limits import Rules
 from recruiter.store.collections.roster import ROOM_MADE
-from recruiter.store.collections.statistics import FOLDED_AT_ONCE
 from recruiter.store.database import Store
-from recruiter.store.outcomes import cancelled_by
 
 _ARRIVED = {
     "$or": [
@@ -58,18 +45,7 @@ _ARRIVED = {
         {"ns.coll": flows.MARKERS, "operationType": "insert"},
     ]
 }
-_HOPELESS_GRACE = 30.0
-"""Seconds that jobs may wait which nobody can run before it is said: a worker that knows them may be on its way."""
 _RULES_EVERY = 1.0
-_FOLD_EVERY = 20.0
-_COUNT_EVERY = 15.0
-_CANCELLING = 0.5
-"""Seconds that a round may spend on jobs that have been cancelled; others wait for theirs."""
-_RELEASING = 0.2
-"""Seconds that a round may spend on the steps of flows, near enough: workers wait for the first that are released."""
-_REST = 4
-"""After a look at flows that led to nothing the next one waits this many times as long as it took: while thousands of
-steps end that one waits for, looking takes a fifth of the time at most."""
 _METERED_PAUSE = 0.2
 """Seconds between two rounds at most, while jobs wait that limits or resources hold back."""
 _WATCHING_PAUSE = 1.0
@@ -103,45 +79,39 @@ class RecruiterProcess:
         self._store = store
         self._clock = store.clock
         self._events = events
-        self._stop = stop
         # Whether to open change waiters while idle; not worth it for one that leads only for a moment.
         self._listen = listen
+        self._presence = presence
         self._dead_after = settings.dead_after
         self._lease_time = settings.lease_time.total_seconds()
         self._backoff_from = settings.backoff_from.total_seconds()
         self._backoff_to = settings.backoff_to.total_seconds()
-        store.transactions.sessions.on_refused = lambda error: events.emit("session.not_ended", error=error)
         self._leadership = Leadership(store, store.clock, self._lease_time)
         self._rescue = Rescue(store, store.clock, self._dead_after, policies)
-        self._repeater = Repeater(store, events, schedules)
-        self._rules = Rules()
-        self._rules_at = 0.0
-        self._reserved: Mapping[JobId, Spot] = {}
-        self._turns = TurnsTaken()
+        self._maintenance = Maintenance(store, events, self._leadership, self._rescue, schedules, self.wake)
         self._hooks = Hooks(events, became_master, stept_back)
-        self._presence = presence
         self._loop = Loop("recruiter", self._step, stop, events, manager=manager)
         self._keeping_stop = Stop()
         self._keeping = Loop("lease", self._keep_the_lease, self._keeping_stop, events, self._leadership.interval)
-        self._came_round_at = store.clock.monotonic()
         store.wakers.add(self.wake)
         store.wakers.add(self._keeping.wake)
+        store.transactions.sessions.on_refused = lambda error: events.emit("session.not_ended", error=error)
+        self._begin()
+
+    def _begin(self) -> None:
+        """What is known before the first round: nothing."""
+        self._came_round_at = self._clock.monotonic()
         self._led = False
         self._stands_by = False
-        self._flowing_until = 0.0
-        self._pause = self._backoff_from
-        self._round_at = 0.0
+        self._rules, self._rules_at = Rules(), 0.0
+        self._reserved: Mapping[JobId, Spot] = {}
+        self._turns = TurnsTaken()
+        self._pause, self._round_at, self._flowing_until = self._backoff_from, 0.0, 0.0
         self._woken = threading.Event()
         """Whether a round is wanted."""
         self._arrivals: deque[Arrival] = deque()
         self._vacancies: Vacancies | None = None
         """Who had room in the last round, if that left nothing that could have been assigned."""
-        self._look_around_at = 0.0
-        self._release_at = 0.0
-        self._fold_at = 0.0
-        self._rounds, self._assigned, self._count_at = Spread(), 0, 0.0
-        self._unserved = LastingFacts[tuple[str, str]](_HOPELESS_GRACE)
-        self._never_fitting = LastingFacts[Lane](_HOPELESS_GRACE)
         self._waiters: tuple[ChangeWaiter, ChangeWaiter] | None = None
 
     def run(self) -> None:
@@ -231,8 +201,7 @@ class RecruiterProcess:
     def _lead(self) -> float:
         """One round; returns when the next one is due. Whatever fails, the term is in doubt."""
         try:
-            self._carefully(self._repeat)
-            look = self._clock.monotonic() >= self._look_around_at
+            self._maintenance.before_round()
             self._learn_rules()
             began = self._clock.monotonic()
             round = assign(
@@ -240,16 +209,15 @@ class RecruiterProcess:
                 self._leadership.term,
                 self._clock.now(),
                 self._rules,
-                look=look,
+                look=self._maintenance.looks_around,
                 reserved=self._reserved,
                 turns=self._turns,
                 is_quiet=self._rescue.is_quiet,
             )
-            self._rounds.add(self._clock.monotonic() - began)
-            self._assigned += round.assigned
+            seconds = self._clock.monotonic() - began
             self._reserved = round.reserved
             self._leadership.saw(round.roster)
-            self._look_around(round)
+            self._maintenance.after_round(round, seconds, self._rules)
         except Superseded:
             # Still leading, and no higher term anywhere: it was refused for another reason, and must not spin.
             return _DEAF_PAUSE if self._leadership.verify() else 0.0
@@ -262,34 +230,6 @@ class RecruiterProcess:
             self._vacancies = Vacancies(round.roster)
         return self._pause_after(round)
 
-    def _look_around(self, round: Round) -> None:
-        """What is not urgent: about once a second while busy, with every round while idle. One that fails, because of
-        something that somebody wrote by hand, does not keep the others from happening."""
-        if round.marked:
-            self._carefully(self._release)
-        if CANCELLED_LANE in (round.lanes or ()):
-            self._carefully(self._archive_cancelled)
-        if round.malformed:
-            self._carefully(lambda: self._set_aside(round.malformed))
-        now = self._clock.monotonic()
-        if now < self._look_around_at or round.lanes is None:
-            return
-        self._look_around_at = now + 1.0
-        self._carefully(lambda: self._report_hopeless(round))
-        self._carefully(lambda: self._retire_silent(round))
-        self._carefully(self._adopt)
-        self._carefully(self._archive_expired)
-        self._carefully(self._count_rounds)
-        self._carefully(self._fold_statistics)
-
-    def _carefully(self, step: Callable[[], None]) -> None:
-        try:
-            step()
-        except (StoreUnreachable, StoreRefused, Superseded):
-            raise
-        except Exception:
-            self._events.emit("loop.failed", loop="recruiter", trace=traceback.format_exc())
-
     def _learn_rules(self) -> None:
         """About once a second; before every round where starts are counted, for the counts are read with them."""
         now = self._clock.monotonic()
@@ -300,105 +240,6 @@ class RecruiterProcess:
         if rules.limits and rules.limits != self._rules.limits:
             recount(self._store, self._leadership.term, rules, self._clock.now())
         self._rules = rules
-
-    def _repeat(self) -> None:
-        self._repeater.step(self._leadership.term, self._leadership.holder)
-
-    def _archive_cancelled(self) -> None:
-        self._archive(archive_cancelled, "job.cancelled", FLAGS_AT_ONCE)
-
-    def _archive_expired(self) -> None:
-        self._archive(archive_expired, "job.expired", EXPIRED_AT_ONCE)
-
-    def _archive(self, step: Callable[..., Parsed[JobId]], event: str, batch: int) -> None:
-        """Batch by batch; if there are very many, the next round goes on at once."""
-        until = self._clock.monotonic() + _CANCELLING
-        while True:
-            tell = partial(self._tell_ended, event)
-            ended = step(self._store, self._clock, self._leadership.term, self._leadership.holder, tell)
-            self._set_aside(ended.unreadable)
-            if len(ended) + len(ended.unreadable) < batch:
-                return
-            if self._clock.monotonic() > until:
-                self.wake()
-                return
-
-    def _release(self) -> None:
-        """Looks at the flows that have markers, until none is left or it has taken long enough."""
-        began = self._clock.monotonic()
-        if began < self._release_at:
-            return
-
-        def long_enough() -> bool:
-            return self._clock.monotonic() - began > _RELEASING
-
-        while True:
-            looked_at = self._clock.monotonic()
-            term, holder = self._leadership.term, self._leadership.holder
-            report = release(self._store, self._clock.now(), term, holder, long_enough)
-            for id, reason in report.failed:
-                self._events.emit("job.dependency_failed", job=id, reason=reason)
-            for flow, state in report.ended:
-                self._events.emit("flow.ended", flow=flow.id, flow_name=flow.name, state=state.value)
-            now = self._clock.monotonic()
-            if not report.anything:
-                self._release_at = now + (_REST * (now - looked_at) if report.markers else 0.0)
-                return
-            self.wake()
-            if long_enough():
-                return
-
-    def _tell_ended(self, event: str, document: Document) -> None:
-        trace_id = trace_id_of(document.get("trace_context"))
-        traced = {} if trace_id is None else {"trace_id": trace_id}
-        attempts = document.get("attempts")
-        who = cancelled_by(document) if event == "job.cancelled" else {}
-        self._events.emit(event, job=document["_id"], task=document.get("task"), attempts=attempts, **who, **traced)
-
-    def _set_aside(self, malformed: Sequence[Unreadable]) -> None:
-        term, holder = self._leadership.term, self._leadership.holder
-        for id, reason in set_jobs_aside(self._store, term, holder, self._clock.now(), malformed):
-            self._events.emit("job.set_aside", job=id, reason=reason)
-            self.wake()  # others may stand behind them
-
-    def _retire_silent(self, round: Round) -> None:
-        for retired in self._rescue.retire_silent(round.roster, round.unreadable):
-            self._events.emit(
-                "worker.retired" if retired.unreadable is None else "worker.unreadable", **asdict(retired)
-            )
-
-    def _adopt(self) -> None:
-        adoption = adopt(self._store, self._leadership.term, self._leadership.holder, self._clock.now())
-        for id, reason in adoption.set_aside:
-            self._events.emit("job.set_aside", job=id, reason=reason)
-        for id, holder in adoption.taken_over:
-            self._events.emit("job.taken_over", job=id, holder=holder)
-        if adoption.adopted:
-            self.wake()
-
-    def _count_rounds(self) -> None:
-        """For metrics. Those of a leader that dies, or cannot write, are missing there and nowhere else."""
-        now = self._clock.monotonic()
-        if now >= self._count_at and self._rounds.count:
-            self._count_at = now + _COUNT_EVERY
-            rounds, assigned, self._rounds, self._assigned = self._rounds, self._assigned, Spread(), 0
-            self._store.statistics.count_rounds(rounds, assigned)
-
-    def _fold_statistics(self) -> None:
-        now = self._clock.monotonic()
-        if now >= self._fold_at:
-            more = self._store.transactions.fold_statistics(self._clock.now()) >= FOLDED_AT_ONCE
-            self._fold_at = now + (1.0 if more else _FOLD_EVERY)
-
-    def _report_hopeless(self, round: Round) -> None:
-        """Says once, after a grace, which jobs nobody can run: an unknown task, a group that nobody works on, or more
-        than any host has."""
-        now = self._clock.monotonic()
-        for group, task in self._unserved.due(dict.fromkeys(unserved(round), ""), now):
-            self._events.emit("lane.unserved", group=group, task=task)
-        never = {lane: str(reason) for lane, reason in never_fitting(round, self._rules).items()}
-        for lane, reason in self._never_fitting.due(never, now).items():
-            self._events.emit("lane.never_fits", group=lane.group, task=lane.task, reason=reason)
 
     def _pause_after(self, round: Round) -> float:
         now = self._clock.monotonic()
@@ -430,9 +271,7 @@ class RecruiterProcess:
             upcoming = self._store.scheduled.next_due(round.at)
             if upcoming is not None:
                 pause = min(pause, max(0.001, (upcoming - self._clock.now()).total_seconds()))
-        if round.marked:
-            pause = min(pause, max(0.001, self._release_at - now))
-        until_next = self._repeater.seconds_left()
+        until_next = self._maintenance.until_next(round)
         return pause if until_next is None else min(pause, max(0.001, until_next))
 
     def _listens_after(self, round: Round) -> bool:
@@ -458,8 +297,7 @@ class RecruiterProcess:
         """While idle. New jobs are to be given to workers and nothing else; but it may also be a scheduler, another
         limit, or a document that another program has inserted."""
         if not changes or any(_is_unusual(change) for change in changes):
-            self._repeater.look_soon()
-            self._look_around_at = 0.0
+            self._maintenance.look_soon()
             self._rules_at = 0.0
         arrivals = [change.arrival for change in changes if change.arrival is not None]
         if arrivals and len(arrivals) == len(changes):

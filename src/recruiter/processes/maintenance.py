@@ -1,0 +1,290 @@
+"""Maintenance: what the leader does beside assigning jobs. Each of these steps is short, and an error in one does not
+keep the others from being done.
+
+    before a round   repeat        jobs of the occurrences that are due
+    after a round    release       steps of flows, where something has ended
+                     cancel        archives jobs that were cancelled while nobody held them
+                     set aside     documents that cannot be read
+    once a second    report        jobs that no worker can run
+                     rescue        retires workers that have been silent for too long
+                     adopt         jobs that other programs have inserted
+                     cancel        archives jobs that have expired
+                     statistics    the number of rounds; folds the counts
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from functools import partial
+
+from recruiter.domain.job import JobId
+from recruiter.domain.lane import Lane
+from recruiter.domain.names import CANCELLED_LANE
+from recruiter.domain.policy_registry import SchedulePolicyRegistry
+from recruiter.domain.statistics import Spread
+from recruiter.domain.unreadable import Parsed, Unreadable
+from recruiter.errors import StoreRefused, StoreUnreachable, Superseded
+from recruiter.events import Events, LastingFacts
+from recruiter.instruments import trace_id_of
+from recruiter.steps.adopt import adopt, set_jobs_aside
+from recruiter.steps.assign import Round, never_fitting, unserved
+from recruiter.steps.cancel import EXPIRED_AT_ONCE, FLAGS_AT_ONCE, archive_cancelled, archive_expired
+from recruiter.steps.lead import Leadership
+from recruiter.steps.release import release
+from recruiter.steps.repeat import repeat
+from recruiter.steps.rescue import Rescue
+from recruiter.store.codec import Document, key_of
+from recruiter.store.collections.limits import Rules
+from recruiter.store.collections.statistics import FOLDED_AT_ONCE
+from recruiter.store.database import Store
+from recruiter.store.outcomes import cancelled_by
+from recruiter.views.health import overdue
+
+_LOOK_AROUND_EVERY = 1.0
+_HOPELESS_GRACE = 30.0
+"""Seconds that jobs may wait which nobody can run before it is said: a worker that knows them may be on its way."""
+_FOLD_EVERY = 20.0
+_COUNT_EVERY = 15.0
+_CANCELLING = 0.5
+"""Seconds that a round may spend on jobs that have been cancelled; others wait for theirs."""
+_RELEASING = 0.2
+"""Seconds that a round may spend on the steps of flows, near enough: workers wait for the first that are released."""
+_REST = 4
+"""After a look at flows that led to nothing the next one waits this many times as long as it took: while thousands of
+steps end that one waits for, looking takes a fifth of the time at most."""
+_BETWEEN_LOOKS = 1.0
+"""Seconds until a scheduler that is new or changed is noticed by a busy leader; an idle one hears of it at once."""
+_BETWEEN_PROMISES = 60.0
+_UNREADABLE_FOR = 60.0
+
+
+class Maintenance:
+    """One thread owns it: the one that assigns. `wake` asks for another round at once."""
+
+    def __init__(
+        self,
+        store: Store,
+        events: Events,
+        leadership: Leadership,
+        rescue: Rescue,
+        schedules: SchedulePolicyRegistry,
+        wake: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._clock = store.clock
+        self._events = events
+        self._leadership = leadership
+        self._rescue = rescue
+        self._repeater = Repeater(store, events, schedules)
+        self._wake = wake
+        self._look_around_at = 0.0
+        self._release_at = 0.0
+        self._fold_at = 0.0
+        self._rounds, self._assigned, self._count_at = Spread(), 0, 0.0
+        self._unserved = LastingFacts[tuple[str, str]](_HOPELESS_GRACE)
+        self._never_fitting = LastingFacts[Lane](_HOPELESS_GRACE)
+
+    @property
+    def looks_around(self) -> bool:
+        """Whether it is time for what is done once a second, which needs a round that has read all lanes."""
+        return self._clock.monotonic() >= self._look_around_at
+
+    def look_soon(self) -> None:
+        """Something has changed that no round looks at by itself."""
+        self._look_around_at = 0.0
+        self._repeater.look_soon()
+
+    def until_next(self, round: Round) -> float | None:
+        """Seconds until there is something to do, as far as that is known."""
+        waits = [self._repeater.seconds_left(), self._release_at - self._clock.monotonic() if round.marked else None]
+        return min((seconds for seconds in waits if seconds is not None), default=None)
+
+    def before_round(self) -> None:
+        self._carefully(lambda: self._repeater.step(self._leadership.term, self._leadership.holder))
+
+    def after_round(self, round: Round, seconds: float, rules: Rules) -> None:
+        """What the round has found, at once; the rest about once a second while busy, with every round while idle."""
+        self._rounds.add(seconds)
+        self._assigned += round.assigned
+        if round.marked:
+            self._carefully(self._release)
+        if CANCELLED_LANE in (round.lanes or ()):
+            self._carefully(self._archive_cancelled)
+        if round.malformed:
+            self._carefully(lambda: self._set_aside(round.malformed))
+        if not self.looks_around or round.lanes is None:
+            return
+        self._look_around_at = self._clock.monotonic() + _LOOK_AROUND_EVERY
+        self._carefully(lambda: self._report_hopeless(round, rules))
+        self._carefully(lambda: self._retire_silent(round))
+        self._carefully(self._adopt)
+        self._carefully(self._archive_expired)
+        self._carefully(self._count_rounds)
+        self._carefully(self._fold_statistics)
+
+    def _carefully(self, step: Callable[[], None]) -> None:
+        """An error in one step, because of something that was written by hand, does not stop the others."""
+        try:
+            step()
+        except (StoreUnreachable, StoreRefused, Superseded):
+            raise
+        except Exception:
+            self._events.emit("loop.failed", loop="recruiter", trace=traceback.format_exc())
+
+    def _archive_cancelled(self) -> None:
+        self._archive(archive_cancelled, "job.cancelled", FLAGS_AT_ONCE)
+
+    def _archive_expired(self) -> None:
+        self._archive(archive_expired, "job.expired", EXPIRED_AT_ONCE)
+
+    def _archive(self, step: Callable[..., Parsed[JobId]], event: str, batch: int) -> None:
+        """Batch by batch; if there are very many, the next round goes on at once."""
+        until = self._clock.monotonic() + _CANCELLING
+        while True:
+            tell = partial(self._tell_ended, event)
+            ended = step(self._store, self._clock, self._leadership.term, self._leadership.holder, tell)
+            self._set_aside(ended.unreadable)
+            if len(ended) + len(ended.unreadable) < batch:
+                return
+            if self._clock.monotonic() > until:
+                self._wake()
+                return
+
+    def _release(self) -> None:
+        """Looks at the flows that have markers, until none is left or it has taken long enough."""
+        began = self._clock.monotonic()
+        if began < self._release_at:
+            return
+
+        def long_enough() -> bool:
+            return self._clock.monotonic() - began > _RELEASING
+
+        while True:
+            looked_at = self._clock.monotonic()
+            term, holder = self._leadership.term, self._leadership.holder
+            report = release(self._store, self._clock.now(), term, holder, long_enough)
+            for id, reason in report.failed:
+                self._events.emit("job.dependency_failed", job=id, reason=reason)
+            for flow, state in report.ended:
+                self._events.emit("flow.ended", flow=flow.id, flow_name=flow.name, state=state.value)
+            now = self._clock.monotonic()
+            if not report.anything:
+                self._release_at = now + (_REST * (now - looked_at) if report.markers else 0.0)
+                return
+            self._wake()
+            if long_enough():
+                return
+
+    def _tell_ended(self, event: str, document: Document) -> None:
+        trace_id = trace_id_of(document.get("trace_context"))
+        traced = {} if trace_id is None else {"trace_id": trace_id}
+        attempts = document.get("attempts")
+        who = cancelled_by(document) if event == "job.cancelled" else {}
+        self._events.emit(event, job=document["_id"], task=document.get("task"), attempts=attempts, **who, **traced)
+
+    def _set_aside(self, malformed: Sequence[Unreadable]) -> None:
+        term, holder = self._leadership.term, self._leadership.holder
+        for id, reason in set_jobs_aside(self._store, term, holder, self._clock.now(), malformed):
+            self._events.emit("job.set_aside", job=id, reason=reason)
+            self._wake()  # others may stand behind them
+
+    def _retire_silent(self, round: Round) -> None:
+        for retired in self._rescue.retire_silent(round.roster, round.unreadable):
+            self._events.emit(
+                "worker.retired" if retired.unreadable is None else "worker.unreadable", **asdict(retired)
+            )
+
+    def _adopt(self) -> None:
+        adoption = adopt(self._store, self._leadership.term, self._leadership.holder, self._clock.now())
+        for id, reason in adoption.set_aside:
+            self._events.emit("job.set_aside", job=id, reason=reason)
+        for id, holder in adoption.taken_over:
+            self._events.emit("job.taken_over", job=id, holder=holder)
+        if adoption.adopted:
+            self._wake()
+
+    def _count_rounds(self) -> None:
+        """For metrics. Those of a leader that dies, or cannot write, are missing there and nowhere else."""
+        now = self._clock.monotonic()
+        if now >= self._count_at and self._rounds.count:
+            self._count_at = now + _COUNT_EVERY
+            rounds, assigned, self._rounds, self._assigned = self._rounds, self._assigned, Spread(), 0
+            self._store.statistics.count_rounds(rounds, assigned)
+
+    def _fold_statistics(self) -> None:
+        now = self._clock.monotonic()
+        if now >= self._fold_at:
+            more = self._store.transactions.fold_statistics(self._clock.now()) >= FOLDED_AT_ONCE
+            self._fold_at = now + (1.0 if more else _FOLD_EVERY)
+
+    def _report_hopeless(self, round: Round, rules: Rules) -> None:
+        """Says once, after a grace, which jobs nobody can run: an unknown task, a group that nobody works on, or more
+        than any host has."""
+        now = self._clock.monotonic()
+        for group, task in self._unserved.due(dict.fromkeys(unserved(round), ""), now):
+            self._events.emit("lane.unserved", group=group, task=task)
+        never = {lane: str(reason) for lane, reason in never_fitting(round, rules).items()}
+        for lane, reason in self._never_fitting.due(never, now).items():
+            self._events.emit("lane.never_fits", group=lane.group, task=lane.task, reason=reason)
+
+
+class Repeater:
+    """Looks at the schedulers: at the moment of the next occurrence, and now and then for new ones."""
+
+    def __init__(self, store: Store, events: Events, policies: SchedulePolicyRegistry) -> None:
+        self._store = store
+        self._clock = store.clock
+        self._events = events
+        self._policies = policies
+        self._next_at: datetime | None = None
+        self._look_at = 0.0
+        self._promises_at = 0.0
+        self._broken: dict[str, str] = {}
+        self._overdue: set[str] = set()
+        self._unreadable: dict[bytes, float] = {}
+        """The ids of schedulers that cannot be read, as bytes, and when to look at each again."""
+
+    def seconds_left(self) -> float | None:
+        """Until the next occurrence; None when there is none to come."""
+        return None if self._next_at is None else (self._next_at - self._clock.now()).total_seconds()
+
+    def look_soon(self) -> None:
+        """Something may have changed."""
+        self._look_at = 0.0
+
+    def step(self, term: int, holder: str) -> None:
+        """Makes what is due, if anything is; cheap when nothing is."""
+        left = self.seconds_left()
+        if self._clock.monotonic() < self._look_at and (left is None or left > 0):
+            return
+        self._look_at = self._clock.monotonic() + _BETWEEN_LOOKS
+        now = self._clock.now()
+        self._unreadable = {key: at for key, at in self._unreadable.items() if at > self._clock.monotonic()}
+        self._next_at = self._store.schedulers.next_at(self._unreadable)
+        if self._next_at is not None and self._next_at <= now:
+            self._make(term, holder, now)
+        if self._clock.monotonic() >= self._promises_at:
+            self._promises_at = self._clock.monotonic() + _BETWEEN_PROMISES
+            self._keep_promises(now)
+
+    def _make(self, term: int, holder: str, now: datetime) -> None:
+        repetition = repeat(self._store, self._policies, term, holder, now, self._unreadable)
+        for document in repetition.unreadable:
+            self._unreadable[key_of(document.raw)] = self._clock.monotonic() + _UNREADABLE_FOR
+        if repetition.made or repetition.skipped:
+            self._events.emit("scheduler.repeated", made=repetition.made, skipped=repetition.skipped)
+        unreadable = ((document.id, document.reason) for document in repetition.unreadable)
+        for urn, reason in (*repetition.broken, *unreadable):
+            if self._broken.get(urn) != reason:
+                self._events.emit("scheduler.broken", urn=urn, reason=reason)
+            self._broken[urn] = reason
+        self._next_at = now if repetition.more else self._store.schedulers.next_at(self._unreadable)
+
+    def _keep_promises(self, now: datetime) -> None:
+        late = {each.urn: each.text for each in overdue(self._store, now)}
+        for urn in late.keys() - self._overdue:
+            self._events.emit("scheduler.overdue", urn=urn, told=late[urn])
+        self._overdue = set(late)
