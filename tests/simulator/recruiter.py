@@ -1,4 +1,4 @@
-"""A simulated recruiter: the real leadership, rounds and rescues, in the order of `processes/recruiter.py` and `maintenance.py`."""
+"""A simulated recruiter: the real leadership, rounds and rescues, in the order of `processes/recruiter.py`."""
 
 from __future__ import annotations
 
