@@ -1,4 +1,4 @@
-"""The facade: what an application holds in its hand. It only delegates."""
+"""The facade `Recruiter`: the one object that an application holds. It only delegates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything a job can have, said in one sentence and sent with its last word."""
+"""The builder makes one job, option by option; the last call of the chain stores or runs it."""
 
 from __future__ import annotations
 

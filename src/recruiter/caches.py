@@ -1,4 +1,4 @@
-"""Caches: what is read once for all who look is kept for a while, and read by one at a time."""
+"""Caches of values that many callers ask for: each is read by one caller at a time, and kept for a while."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where time comes from. Everything that needs it is handed one of these; nothing else reads a clock."""
+"""Clocks. Code that needs the time is given one of these; nothing else reads a clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Event loops for code that is not async itself and has to run a coroutine: one loop a thread, kept for the next."""
+"""Runs coroutines from code that is not async: each thread has one event loop, and keeps it for the next coroutine."""
 
 from __future__ import annotations
 

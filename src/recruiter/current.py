@@ -1,4 +1,4 @@
-"""`current_job`: what a job can know and say of itself while it runs, in this thread or task and whatever they call.
+"""`current_job`: what running code can ask and report about its own job, from any function that it calls.
 
 from recruiter import current_job
 

@@ -1,4 +1,4 @@
-"""What is made, or imported, on first use; and what to install for it, where it is missing.
+"""Objects and modules that are made or imported on first use; and what to install if one is missing.
 
 `cached_property` has no lock. The one of functools has, before Python 3.12, one lock for all instances of a class. A
 process that forks while some thread holds it leaves its child with a lock that nobody will ever release.

@@ -1,4 +1,4 @@
-"""Interrupts user code while it runs: its time is over, or somebody has cancelled it.
+"""Interrupts user code while it runs, because its time is over or the job was cancelled.
 
     in an event loop                 its task is cancelled
     in the main thread of a child    a signal, which also interrupts sleeping and waiting, and whose handler raises

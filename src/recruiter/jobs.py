@@ -1,4 +1,4 @@
-"""Jobs by a filter: listed, counted, cancelled, recovered and removed, few or very many."""
+"""`recruiter.jobs`: lists, counts, cancels, recovers and removes the jobs that a filter finds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many jobs at once: the options that they share, and what became of each."""
+"""Enqueues many jobs at once: the options that they share, and the result for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program inside a job: given its input, listened to, and ended with the job.
+"""A program that a job starts: it gets its input, its output is read, and it is ended with the job.
 
 It stays in the process group of the child that runs the job, so that ending the child ends it too. Since the group is
 the child's as well, the processes of one program are found by parentage. They are stopped before they are counted: a

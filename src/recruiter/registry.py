@@ -1,4 +1,4 @@
-"""Which tasks this process knows. A name stored in the database is looked up here, and never imported."""
+"""The tasks that this process knows. A name stored in the database is looked up here, and never imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting for results. However many callers wait in a process, one thread asks for all of them together."""
+"""Waits for results. However many callers wait in a process, one thread asks for all of them together."""
 
 from __future__ import annotations
 

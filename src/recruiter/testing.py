@@ -1,4 +1,4 @@
-"""For the tests of applications: a private MongoDB, a clock that stands still, and questions about what was enqueued.
+"""For the tests of applications: a private MongoDB, a clock that stands still, and assertions about enqueued jobs.
 
 With pytest there is nothing to set up: the fixture `recruiter_sandbox` comes with the package (pytest_plugin.py).
 

@@ -1,4 +1,4 @@
-"""`recruiter analytics`: what waits, what has ended, how late and how long."""
+"""`recruiter analytics`: how many jobs wait and have ended, how late they started, how long they took."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`recruiter import`: waiting jobs and schedules of other schedulers become ours."""
+"""`recruiter import`: copies waiting jobs and schedules from another scheduler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`recruiter job …`: jobs, found and controlled, one or many."""
+"""`recruiter job …`: finds, shows, cancels, recovers and removes jobs, one or many."""
 
 from __future__ import annotations
 

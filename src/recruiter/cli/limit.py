@@ -1,4 +1,4 @@
-"""`recruiter limit …`: how many may run at once, or start in a time."""
+"""`recruiter limit …`: limits how many jobs run at once, or start in a period."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`recruiter`: the command, its groups, and what an error looks like to a person.
+"""`recruiter`: the command, its subcommands, and how an error is printed.
 
 A command's module is imported when the command is used, so that `recruiter --help` and shell completion are quick. That
 is why each command has its help here too; a test checks that it is the one of the module.

@@ -1,4 +1,4 @@
-"""Jobs as records for scripts; as rows of a table, and one job on a page, for people."""
+"""How jobs are printed: as records for scripts; for people as rows of a table, and one job in full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`recruiter web` and `recruiter metrics`: what is served over HTTP."""
+"""`recruiter web` and `recruiter metrics`: the commands that serve HTTP."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What connects Recruiter to other tools. Each module needs the package that it is named after."""
+"""Connections to other tools. Each module needs the package that it is named after."""

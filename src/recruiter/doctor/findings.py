@@ -1,4 +1,4 @@
-"""Findings of the doctor, and from when on something is one."""
+"""Findings of the doctor, and the thresholds from which something is a finding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who leads, who stands by, who works, who cleans; and whose clock is wrong."""
+"""Checks of the fleet: the leader, the other recruiters, workers, cleaners; and their clocks."""
 
 from __future__ import annotations
 

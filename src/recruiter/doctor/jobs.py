@@ -1,4 +1,4 @@
-"""Jobs that wait and will not run, what is paused and set aside; schedulers; and documents that cannot be read."""
+"""Checks of jobs: waiting jobs that cannot run, paused groups, jobs set aside, schedulers, unreadable documents."""
 
 from __future__ import annotations
 

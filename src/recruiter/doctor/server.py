@@ -1,4 +1,4 @@
-"""The MongoDB server and its replica set, and the schema: collections, indexes and validators."""
+"""Checks of MongoDB: the server, its replica set, and the schema (collections, indexes, validators)."""
 
 from __future__ import annotations
 

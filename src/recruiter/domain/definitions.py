@@ -1,4 +1,4 @@
-"""Which code a name means: a stored name leads to one definition, in the producer, in the worker, and after a reload.
+"""One name, one definition: a stored name means the same code in the producer, in the worker and after a reload.
 
 Two definitions may want one name. That is fine only if the second is the first one, executed again: by
 `importlib.reload`, as `__main__` and as a module, or in a notebook cell that is run again. Their qualified name and

@@ -1,4 +1,4 @@
-"""How long and when, as people write it.
+"""Durations and moments, as people write them.
 
 A duration is a number of seconds, a timedelta, or a text such as "5 minutes". A moment is a date such as
 2026-11-16T03:00Z or 2026-11-16, or how long ago it was: 2h, "30 minutes ago".

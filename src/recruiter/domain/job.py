@@ -1,4 +1,4 @@
-"""A job, in every state it can be in."""
+"""The values of a job in each of its states: `Job`, `ArchivedJob`, their attempts, checkpoints and signals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lane of a job: everything about it that decides where and when it may run, as one text.
+"""The lane of a job: one text with everything that decides where and when the job may run.
 
     group/task[/needs[/key[/alone]]]
 

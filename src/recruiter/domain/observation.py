@@ -1,4 +1,4 @@
-"""How long has it been silent? Judged by a counter that moves, on the observer's own clock.
+"""How long a process has been silent, judged by its heartbeat counter on the observer's own clock.
 
 No clocks are compared between hosts: a heartbeat only raises a counter, and the observer measures with its own
 monotonic clock how long it has stood still. Time during which the observer could not look (MongoDB away, the observer

@@ -1,4 +1,4 @@
-"""Policies as documents: names and values go into the database, and only registered classes come out.
+"""Policies as documents: a name and values are stored, and only registered classes are built from them.
 
     {"class": "RetryManyTimes", "parameters": {"n": 3, "seconds": 60}, "only": ["ConnectionError"]}
     {"class": "Cron", "parameters": {"expression": "0 6 * * *", "tz": "Europe/Rome"}}

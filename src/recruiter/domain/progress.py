@@ -1,4 +1,4 @@
-"""What a job says of itself while it runs: the stages it goes through, how far it is, and lines of a log.
+"""The progress that a running job reports: its stages, how far it is, and the lines of its log.
 
     status   [{state, stage, progress, error, date}, …]    what the stage it is in says replaces what it said before,
                                                            a new stage appends

@@ -1,4 +1,4 @@
-"""The words for where a job is: its state, and why it was archived."""
+"""The state of a job (`State`), and the reason why it was archived (`Why`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is counted of the jobs that end, and what can be read from the counts.
+"""Statistics: what is counted when a job ends, and what can be computed from the counts.
 
 Counts are kept by minute, group and task, and by hour for long periods. Durations are kept as a sum, the
 longest, and a *spread*: how many fell into each of a row of buckets, every one 19 % wider than the last. Sums and

@@ -1,4 +1,4 @@
-"""Text that can be stored, shown and logged: whatever an exception, a policy or a document contains.
+"""Makes any text safe to store, show and log: the texts of exceptions, policies and documents.
 
 Two doors lead out of the program. What is printed passes `cli/output.py`, what is logged passes `log/lines.py`; both
 use `printable` or `one_line` from here, so that no text can command a terminal or forge a line, and `mask`, so that no

@@ -1,4 +1,4 @@
-"""Unique, debounced and throttled jobs: what becomes of a job that is made while there is one of the same key.
+"""Unique, debounced and throttled jobs: what happens to a new job when there is already a job with its key.
 
     unique, until ended       met, as long as the first has not ended
     unique, until started     met, as long as the first has not been given to a worker

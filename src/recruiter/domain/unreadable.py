@@ -1,4 +1,4 @@
-"""Documents that cannot be read as what their collection holds, beside those that can."""
+"""Documents that cannot be read (`Unreadable`), beside the values of those that can (`Parsed`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies in a server's folder.
+"""The files in the folder of a private server.
 
 data/          MongoDB's files
 mongod.log     what mongod says; mongod.log.1 is the run before

@@ -1,4 +1,4 @@
-"""One log line, for people or for machines. Everything that is logged passes here, and is made harmless here.
+"""Formats log lines, for people or for machines. Every logged text passes here and is made harmless.
 
 A text line begins with the time. Whatever else a message holds, its further lines are indented, so that no job, id or
 exception can write a line that looks like another process's. No line has a password in it.

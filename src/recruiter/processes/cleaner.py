@@ -1,5 +1,5 @@
-"""The cleaner process: keeps the archive small, counts what waits where it is very much, and repairs what dead workers
-left when no recruiter leads."""
+"""The cleaner process removes old jobs from the archive, counts waiting jobs when there are very many, and retires dead
+workers when no recruiter leads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several of our processes together, as children of this one: all start, and all stop when one does or when asked.
+"""A fleet: several processes of Recruiter as children of this one. All stop when one of them ends, or when asked to.
 
 A fleet can be reloaded: each member is asked to stop and another one takes its place at once. The old worker takes no
 more jobs and finishes those that it runs, while the new one, with the new code, takes the next.

@@ -1,4 +1,4 @@
-"""What a service manager is told: systemd's notify protocol, datagrams to the socket that NOTIFY_SOCKET names.
+"""Tells a service manager about the process: systemd's notify protocol, datagrams to the socket NOTIFY_SOCKET.
 
     READY=1       it is at work: the worker is on the roster, the recruiter leads or stands by
     STATUS=…      what `systemctl status` shows

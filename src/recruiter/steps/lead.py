@@ -1,4 +1,4 @@
-"""Lead: who assigns jobs, and how it is made sure that two leaders are harmless.
+"""Lead: one recruiter is the leader and assigns jobs; two leaders at once do no harm.
 
 Any number of recruiters run; one leads. The lease document holds a *term* that grows at every takeover.
 

@@ -1,4 +1,4 @@
-"""Recover: a job that has ended, once more; under a new id, and it knows where it came from."""
+"""Recover: runs a job that has ended once more, as a new job with a new id; `recovered_from` names the old one."""
 
 from __future__ import annotations
 

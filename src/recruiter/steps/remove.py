@@ -1,4 +1,4 @@
-"""Remove: jobs that have ended go, before the cleaner would come for them. Nothing else may."""
+"""Remove: deletes jobs that have ended, before the cleaner does. Waiting and running jobs are refused."""
 
 from __future__ import annotations
 

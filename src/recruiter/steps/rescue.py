@@ -1,4 +1,4 @@
-"""Rescue: a worker that has been silent too long is retired, and what becomes of its jobs is decided.
+"""Rescue: retires a worker that has been silent for too long, and decides what happens to its jobs.
 
     at most once, and marked as started        lost: it must not run twice
     certainly ran, and nothing beside it       a crashed attempt like any other: counted, and its policy decides

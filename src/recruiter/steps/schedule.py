@@ -1,4 +1,4 @@
-"""Schedule: making, changing, pausing and removing schedulers. What their occurrences become is `repeat`'s."""
+"""Schedule: makes, changes, pauses and removes schedulers. `repeat` makes the jobs of their occurrences."""
 
 from __future__ import annotations
 

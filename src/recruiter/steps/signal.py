@@ -1,4 +1,4 @@
-"""Signal: tells a job something from outside, whether or not it waits for it already."""
+"""Signal: sends a signal to a job, whether or not the job already waits for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fields of a document, each checked as it is taken: the parsers of all collections are written with these.
+"""Functions that take a field out of a document and check it. The parsers of all collections are written with them.
 
 Each function raises `UnreadableDocument` and names the field, what is there, and what it must be.
 """

@@ -1,4 +1,4 @@
-"""The one door for documents: what was read becomes a value, or an `Unreadable` with its reason.
+"""Turns documents into values: each document becomes a value, or an `Unreadable` with the reason.
 
 Each collection has one parser, a function from a decoded document to a value. It takes fields only with the functions
 of fields.py, which name the field in what they raise. `parsed` runs the parser on each document by itself: what is

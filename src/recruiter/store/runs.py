@@ -1,7 +1,7 @@
-"""A run of a job, proved and fenced: what it writes on its own job, and in its own transaction, counts only while it is
-the job's holder.
+"""A run of a job with proof that it still holds the job: its writes on the job, and in its own transaction, count only
+while its worker holds the job.
 
-Most jobs never need this: what became of them is settled by their worker. A job that uses `current_job.transaction`
+Most jobs never need this: their outcome is settled by their worker. A job that uses `current_job.transaction`
 writes to MongoDB itself, from its own process, which may go on when its worker has lost the job. So before
 its first such write the run proves that its worker holds the job, and leaves a *token* on the job's document, in one
 transaction:

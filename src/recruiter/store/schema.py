@@ -1,4 +1,4 @@
-"""The schema of the database: what it must have, how the database differs, and how to prepare it.
+"""The schema: the collections, indexes and validators that must exist; how a database differs; how to prepare it.
 
 Preparing needs more rights than anything else in Recruiter. A process with fewer rights goes on if the database is
 prepared: an administrator runs `recruiter prepare` once, with every new version.

@@ -1,4 +1,4 @@
-"""Find: a job by its id, and the id by what a person has written.
+"""Find: a job by its id, and the id that a person's text means.
 
 The roster says who holds a job, not the job's document; only before a job is adopted another program may hold it.
 

@@ -1,4 +1,4 @@
-"""Flows: the state of a flow and of its steps, from what is stored of them."""
+"""Flows: the state of a flow and of its steps, computed from their documents."""
 
 from __future__ import annotations
 

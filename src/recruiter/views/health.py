@@ -1,4 +1,4 @@
-"""Health: has this very process shown life lately, and does each scheduler succeed as often as it must?
+"""Health: whether a process is alive, and whether each scheduler succeeds as often as it must.
 
 Probes ask for the health of a process often, and need the answer at once.
 """

@@ -1,4 +1,4 @@
-"""Metrics: everything that a monitoring system is told, read at one moment.
+"""Metrics: all values for a monitoring system, read at one moment.
 
 What only grows (starts, ends, retries, times) is read from the totals of `statistics`, which go on growing whichever
 process starts, dies or cleans. The rest is how things are now. All of it is read from indexes and counts: it takes as

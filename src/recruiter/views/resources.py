@@ -1,4 +1,4 @@
-"""Resources and limits: what there is, and what is in use, on each host and in the whole fleet."""
+"""Resources and limits: how much there is and how much is in use, on each host and in the whole fleet."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Search: jobs by a filter, page by page: those that run, those that wait in the order of their turn, those that have
-ended, the newest first.
+"""Search: the jobs of a filter, page by page: running jobs, then waiting jobs in the order in which they will start, then
+ended jobs, the newest first.
 
-A job that somebody holds is still in `scheduled`, and only the roster says so. So the sections are asked one after the
+A job that a worker holds is still in `scheduled`, and only the roster says so. So the sections are asked one after the
 other, each in its own way, and a cursor says which of them a page has reached, and where.
 
 A page shows each job once. One that starts or ends while somebody turns the pages may be missed, or be on two pages:

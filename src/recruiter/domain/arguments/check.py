@@ -1,4 +1,4 @@
-"""Arguments, checked where the job is made and rebuilt where it runs.
+"""Checks the arguments of a job where it is made, and rebuilds them where it runs.
 
     send.enqueue("a@b.c", name="Ada")
         bind(("a@b.c",), {"name": "Ada"})         ──▶ {"to": "a@b.c", "name": "Ada"}         stored

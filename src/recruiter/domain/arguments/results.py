@@ -1,4 +1,4 @@
-"""Results of steps as arguments of other steps: a placeholder travels in their place until they are there.
+"""Results of steps as arguments of other steps: a placeholder stands in the arguments until the result is there.
 
     image = flow.add(fetch, url)
     flow.add(resize, image.result, 64)      {"image": {"__recruiter__": "result", "step": <id>}, "width": 64}

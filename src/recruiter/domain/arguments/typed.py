@@ -1,4 +1,4 @@
-"""One annotated place for a value: a parameter, or a result.
+"""A value with a type annotation (a parameter or a result): how it is checked, stored and rebuilt.
 
     call site                 store                    another process
     check(value) ──▶ store(value) ──▶ document ──▶ restore(document) ──▶ a value equal to the first

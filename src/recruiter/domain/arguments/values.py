@@ -1,4 +1,4 @@
-"""Values on their way through BSON: what goes in comes out equal, or is refused before anything is stored.
+"""Values in BSON: a value comes out equal to what went in, or it is refused before anything is stored.
 
 BSON alone is not faithful: it cuts microseconds, forgets time zones, turns tuples into lists and refuses
 decimals. So what it keeps as it is passes, and the rest travels in a tagged form:

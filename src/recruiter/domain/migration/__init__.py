@@ -1,4 +1,4 @@
-"""Migration: the documents of other schedulers, read as jobs and schedulers of ours. Nothing is stored here.
+"""Migration: reads the documents of other schedulers as jobs and schedulers of Recruiter. Nothing is stored here.
 
 A foreign document becomes a job, a scheduler, or nothing, with the reason. Each program has a module: agenda,
 apscheduler, recruiter_php.

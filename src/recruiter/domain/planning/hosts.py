@@ -1,4 +1,4 @@
-"""Hosts and workers while a plan is made (domain/planning/pack.py): what is free, and what is reserved."""
+"""Hosts and workers while pack.py makes a plan: what is free on each, and what is reserved."""
 
 from __future__ import annotations
 

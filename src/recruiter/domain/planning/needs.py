@@ -1,4 +1,4 @@
-"""What a job asks for, and what a host has: amounts of named resources.
+"""Needs and resources: the amounts of named resources that a job asks for, and that a host has.
 
 `proc` is a number of processors, `mem` a number of bytes; any other name (`gpu`, `licence:matlab`) means what the
 people who use it agree on. Amounts are kept as whole thousandths, so sums are exact: ten jobs of 0.1 processors fill

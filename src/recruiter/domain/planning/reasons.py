@@ -1,4 +1,4 @@
-"""Why a due job does not start, where workers and hosts decide. The reasons of limits are in limits.py."""
+"""The reasons why a due job does not start that come from workers and hosts. The reasons of limits are in limits.py."""
 
 from __future__ import annotations
 

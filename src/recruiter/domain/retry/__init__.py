@@ -1,1 +1,1 @@
-"""What a failed attempt leads to: retry policies and the decision."""
+"""What happens after a failed attempt: retry policies and the decision."""

@@ -1,4 +1,4 @@
-"""Where it is decided which occurrences of a repeatable job are due: times go in, a value comes out.
+"""Where the due occurrences of a repeatable job are decided: times go in, a value comes out.
 
     the scheduler's policy ──▶ late_occurrences(policy, last, now) ──▶ Due(occurrences, handled, next, …)
     one of them            ──▶ occurrence_id(urn, instant)         ──▶ "report:daily@2030-01-01T06:00:00Z"

@@ -1,4 +1,4 @@
-"""What a scheduler is: the template of a job, when it repeats, and how far its occurrences have been dealt with."""
+"""A scheduler: the template of a job, its schedule, and the last occurrence that was handled."""
 
 from __future__ import annotations
 

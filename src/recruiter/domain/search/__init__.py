@@ -1,1 +1,1 @@
-"""Which jobs a search means: filter words, conditions, pages."""
+"""Searches for jobs: filters, their conditions, and the pages that answer them."""

@@ -1,4 +1,4 @@
-"""A filter of jobs: a checked value, the same for Python, the command line and the store."""
+"""A filter of jobs, the same for Python, the command line and the store; and the pages that a search answers with."""
 
 from __future__ import annotations
 

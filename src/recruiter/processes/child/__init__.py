@@ -1,1 +1,1 @@
-"""A child process: what runs in it, and what it shares with its supervisor."""
+"""A child process: the code that runs in it, and the memory and pipes that it shares with its supervisor."""

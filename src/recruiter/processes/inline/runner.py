@@ -1,4 +1,4 @@
-"""The runner: the calling thread as a runner. It runs one job at a time; what was prefetched waits beside it."""
+"""The inline runner runs jobs in the calling thread, one at a time; prefetched jobs wait beside it."""
 
 from __future__ import annotations
 

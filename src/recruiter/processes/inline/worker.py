@@ -1,4 +1,4 @@
-"""A caller: the calling process as a worker, for as long as a call lasts.
+"""The inline worker: the calling process is a worker for as long as the call lasts.
 
     heartbeat, fetch, settle, …    four threads, the same as in a worker
     recruiter                      a fifth: it leads where nobody else does, and resigns at the end

@@ -1,4 +1,4 @@
-"""The child processes of a worker: starting and replacing them, and letting them go.
+"""The child pool starts, replaces and ends the child processes of a worker.
 
 A child that has grown too large is recycled: it finishes what it runs, and ends. Its successor starts at once and gets
 the places that are free, so that one long job keeps no other place empty.

@@ -1,4 +1,4 @@
-"""JobEvents: the events of a worker about its jobs, made from the answers of its children."""
+"""The events that a worker emits about its jobs, made from the answers of its children."""
 
 from __future__ import annotations
 

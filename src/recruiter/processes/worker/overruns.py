@@ -1,4 +1,4 @@
-"""Overruns: jobs that have to go and do not leave by themselves, and what becomes of them when their process is ended.
+"""Overruns: jobs that must end and do not end by themselves, and their outcome when their process is ended.
 
 A job is told first, inside its process, that its time is over or that it was cancelled. Only those that stay are found
 here; and those that use more memory than they may, which cannot be told to anybody in time.

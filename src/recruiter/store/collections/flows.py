@@ -1,4 +1,4 @@
-"""`flows`: one document for each flow; and `flow_markers`: where to look again.
+"""`flows`: one document for each flow; and `flow_markers`: the flows that the leader must look at again.
 
     flows         {_id, name, username, created_at, ends: [{on, job}], run: [on],
                    paused: {at, by, reason}, cancel: {at, by, reason}, ended: {at, state}, looked_at, forgotten}

@@ -1,4 +1,4 @@
-"""Documents that other programs have inserted and the leader has not adopted yet, some of them locked.
+"""Documents in `scheduled` that other programs have inserted, before the leader adopts them; some are locked.
 
 A program that keeps its own jobs in this collection, or has moved here from another queue, may write `locked_by` and
 `locked_at` into a document before it works on it. Such a lock is respected for a while, which its holder may

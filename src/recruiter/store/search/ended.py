@@ -1,4 +1,4 @@
-"""Jobs that have ended, the newest first: which index finds them, and what it leaves to look at.
+"""Searches jobs that have ended, the newest first: chooses the index, and the conditions that it does not cover.
 
 One index over (why, group, task, time) serves states, reasons, groups, tasks and all their combinations. Which of them
 there are is found in a few seeks, and MongoDB merges their ranges. What only some jobs have, such as an owner or an

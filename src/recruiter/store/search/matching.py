@@ -1,4 +1,4 @@
-"""A filter as conditions on documents, each under the name of the word it comes from.
+"""A filter as conditions on documents, by the name of the filter's own condition.
 
 The code that knows an index which answers a word leaves it out and asks for the rest (`residual`). Values are only ever
 compared (`$eq`), so nothing in them can be an operator or a pattern.

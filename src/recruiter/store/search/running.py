@@ -1,4 +1,4 @@
-"""Jobs that a worker holds: the longest running first, then those that are about to start.
+"""Searches jobs that a worker holds: the longest running first, then the jobs that are about to start.
 
 The roster names them, and since when each runs. They are fetched by their ids.
 """

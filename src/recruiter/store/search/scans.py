@@ -1,4 +1,4 @@
-"""Walking along an index: in its order, page by page, and never far at once.
+"""Scans along an index: in its order, page by page, a bounded number of documents at once.
 
 A *scan* is a query that one index answers in the order that is wanted: equalities on its first fields (several values
 are merged by MongoDB, not sorted), then the fields that order. Where a page ends is a *position*, the values of the

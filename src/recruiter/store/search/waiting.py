@@ -1,4 +1,4 @@
-"""Jobs that wait, in the order in which they will start: which index finds them, and what is left to filter.
+"""Searches waiting jobs, in the order in which they will start: chooses the index, and what is left to filter.
 
 There is no index over all of them in that order, and none is needed: the due index has it for each lane, lanes are few,
 and MongoDB merges them. Where keys make thousands of lanes, or every job in hundreds of them has to be looked at, they
