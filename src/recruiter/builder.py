@@ -56,7 +56,7 @@ class JobDraft:
 
 
 class JobBuilder(HasOptions, Generic[R]):
-    """A job to be. Each method returns a new builder; `enqueue` or `create` makes the job.
+    """Builds one job. Each method returns a new builder; `enqueue` or `create` makes the job.
 
     It runs in the background. Only after `here` it runs in this process, now, and `execute` makes it.
     """
@@ -103,12 +103,12 @@ class JobBuilder(HasOptions, Generic[R]):
         return self._with(at=None, delay=to_timedelta(delay), background=True, here=False)
 
     def with_id(self, id: JobId) -> Self:
-        """An id of your own; a second job with it is refused with JobExists, as long as the first is known. Raises
-        InvalidJob for what is no ObjectId, text of up to 1,000 characters, integer or UUID."""
+        """An id of your own; a second job with it is refused with JobExists, as long as the first is known. It is
+        an ObjectId, a text of up to 1,000 characters, an integer or a UUID; anything else raises InvalidJob."""
         return self._with(id=check_id(id))
 
     def with_urn(self, urn: str) -> Self:
-        """Where it comes from, in words of your own."""
+        """Where the job comes from: a text of your own."""
         return self._with(urn=check_text("urn", urn))
 
     def expires_at(self, moment: datetime) -> Self:
@@ -120,27 +120,30 @@ class JobBuilder(HasOptions, Generic[R]):
         return self._changed(expires=None)._with(expires_at=moment.astimezone(UTC))
 
     def unique(self, key: str | None = None, until: Until = "ended") -> Self:
-        """Not made while there is one like it: the handle's `created` says so, and its `id` is that of the job that
-        there is. It is like another if task and arguments are the same, or with a `key` task and key.
+        """Makes no second job while there is one like it: then the handle's `created` is false, and its `id` is the id
+        of the first job. Two jobs are alike if their task and arguments are the same, or with a `key` their task and
+        key.
 
-        `until="ended"`: as long as the first has not ended. `until="started"`: as long as no worker has been given it,
-        so that a change after that is not missed. A duration: for so long after the first was made, whatever became of
-        it. Any number of producers may do so at once. Raises InvalidJob, InvalidName, InvalidDuration.
+        `until="ended"`: until the first job has ended. `until="started"`: until a worker has been given the first job,
+        so that a later change is not missed. A duration: for that long after the first job was made, ended or not. Any
+        number of producers may do this at the same time. Raises InvalidJob, InvalidName, InvalidDuration.
         """
         return self._changed(unique=cast(Until, Uniqueness.until(until, key)))
 
     def debounce(self, delay: DurationLike, key: str | None = None, at_most: DurationLike | None = None) -> Self:
-        """Runs when nobody has made another for so long: each call puts it off, and the last arguments win. With
-        `at_most` it is not put off longer than that after the first call. One for each task, or with a `key` for
-        each key. The handle's `created` is false when there was one, which has these arguments now.
+        """Runs when this delay has passed without another call: each call delays the job again, and the arguments of
+        the last call are used. It is never delayed by more than `at_most` after the first call. There is one such job
+        for each task, or with a `key` for each key. The handle's `created` is false when the call changed a waiting
+        job.
 
         Raises InvalidName, InvalidDuration.
         """
         return self._changed(unique=cast(Until, Uniqueness.debounce(delay, key, at_most)))
 
     def throttle(self, period: DurationLike, key: str | None = None) -> Self:
-        """Starts at most once in a period: the first at once, and of all that are made before the period is over one
-        more, at its end, with the last arguments. One for each task, or with a `key` for each key.
+        """Starts at most one job in a period: the first call starts one at once; all further calls in the period make
+        one more job, which starts at its end with the arguments of the last call. There is one period for each task, or
+        with a `key` for each key.
 
         Raises InvalidName, InvalidDuration.
         """
@@ -177,8 +180,8 @@ class JobBuilder(HasOptions, Generic[R]):
             return self._handle(job, await aperform(self._sender.store, session, self._enqueued(job)))
 
     def execute(self, *, session: Session | None = None, server_timeout: DurationLike | None = None) -> JobHandle[R]:
-        """The same as `enqueue`. After `here`, and for a workable unless `in_background` or a time was said: runs the
-        job in this process and returns when it has ended, or waits for its next attempt."""
+        """The same as `enqueue`, except after `here`, and for a workable without `in_background` and without a time:
+        then it runs the job in this process, and returns when the job has ended or waits for its next attempt."""
         if session is not None or not self._runs_here:
             return self.enqueue(session=session, server_timeout=server_timeout)
         draft = self._draft
@@ -195,8 +198,8 @@ class JobBuilder(HasOptions, Generic[R]):
         return await in_its_own_thread(self.execute, server_timeout=server_timeout)
 
     def create(self, *, session: Session | None = None, server_timeout: DurationLike | None = None) -> JobHandle[R]:
-        """Makes the job in the background, once, ever: its id is made of what it is, its task and its arguments, unless
-        `with_id` says otherwise. The handle's `created` says whether there was one already; then nothing is stored."""
+        """Makes the job in the background, once and never again: its id is computed from its task and its arguments, or
+        given by `with_id`. If there was such a job already, nothing is stored and the handle's `created` is false."""
         with answered_within(server_timeout), self._producing():
             creation = self.creation()
             if session is None:
@@ -302,8 +305,8 @@ class JobBuilder(HasOptions, Generic[R]):
 
     @property
     def delay(self) -> timedelta | None:
-        """What `schedule_in` said. Of a step that waits for others it counts from the moment when nothing holds it back
-        any more."""
+        """The delay given to `schedule_in`. For a step that waits for others it counts from the moment when the last of
+        them has ended."""
         return self._draft.delay
 
     def _producing(self) -> AbstractContextManager[Any]:
@@ -334,7 +337,7 @@ class JobBuilder(HasOptions, Generic[R]):
 
 
 class WorkableJob(JobBuilder[Any], Generic[W]):
-    """A job of a workable; its last word is the name of any method: `.execute()`, `.ping()`, …
+    """A job of a workable. The last call of the chain is the method to run: `.execute()`, `.ping()`, …
 
     Unless it has `in_background` or a time, it runs here and now, and only its retries go to the background.
     `enqueue` always makes it in the background.
@@ -343,8 +346,8 @@ class WorkableJob(JobBuilder[Any], Generic[W]):
     _optimistic = True
 
     def with_method(self, method: str) -> Self:
-        """The method to run, where it cannot be the last word of the chain: `.with_method("ping").aexecute()`. Raises
-        InvalidArguments if there is none of this name."""
+        """The method to run, if it is not the last call of the chain: `.with_method("ping").aexecute()`. Raises
+        InvalidArguments if there is no such method."""
         self._sender.registry.get(self._draft.task).check_method(method)
         return self._with(method=method)
 

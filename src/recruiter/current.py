@@ -86,12 +86,12 @@ class CurrentJob:
 
     @property
     def urn(self) -> str | None:
-        """Where it comes from: its scheduler, or what `with_urn` said."""
+        """Where the job comes from: its scheduler, or the text given to `with_urn`."""
         return self.job.urn
 
     @property
     def owner(self) -> str | None:
-        """Whose job it is, as `owned_by` said."""
+        """The owner of the job, as given to `owned_by`."""
         return self.job.owner
 
     @property
@@ -116,7 +116,7 @@ class CurrentJob:
 
     @property
     def is_last_attempt(self) -> bool:
-        """Whether a failure now would be final, of whatever exception the policy would retry at all."""
+        """Whether a failure of this attempt is final: the policy would not retry it, for any exception."""
         attempt, job = self._attempt, self.job
         failure = Failure(
             attempt=attempt.number,
@@ -149,15 +149,16 @@ class CurrentJob:
     # -- what it says --------------------------------------------------------------------------------------------
 
     def stage(self, stage: str, *, progress: float | None = None) -> None:
-        """It is in this stage now. A stage begins at 0, or at `progress`; its progress never goes back.
+        """Enters this stage. A stage begins at 0, or at `progress`; its progress never goes back.
 
         Stages, progress and log can be seen within a second while the job runs, and stay with it when it has ended.
-        Say as much as you like: it is written a few times a second.
+        Report as often as you like: it is written a few times a second.
         """
         self._attempt.progress().stage(str(stage), progress)
 
     def progress(self, value: float) -> None:
-        """It is so far in its stage, from 0 to 1. Less than before is ignored; success is 1 by itself."""
+        """Reports how far the job is in its stage, from 0 to 1. A smaller value than before is ignored; a job that
+        succeeds is at 1 by itself."""
         self._attempt.progress().progress(value)
 
     def log(self, text: str) -> None:

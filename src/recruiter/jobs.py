@@ -31,7 +31,8 @@ Progress = Callable[[int], None]
 
 
 class Jobs:
-    """`recruiter.jobs`. Wherever jobs are meant, give a `JobFilter` or its words: `state="failed", since="2h"`."""
+    """`recruiter.jobs`. Every method takes a `JobFilter`, or its conditions as keywords: `state="failed",
+    since="2h"`."""
 
     def __init__(self, store: Callable[[], Store], sent: Callable[[], None]) -> None:
         self._store = store
@@ -66,8 +67,9 @@ class Jobs:
         minimal: bool = False,
         **conditions: Unpack[Conditions],
     ) -> Page[Job] | Page[JobSummary]:
-        """A page of jobs: those that run, those that wait in the order of their turn, those that have ended, the newest
-        first. `after` is the `next` of the page before. `minimal` gives short records, which are quicker to read."""
+        """A page of jobs: running jobs, then waiting jobs in the order in which they will start, then ended jobs, the
+        newest first. `after` is the `next` of the previous page. `minimal` gives short records, which are quicker to
+        read."""
         wanted = filter_of(filter, conditions)
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST_LISTED:
             raise InvalidFilter(f"limit is {shown(limit)}; a page has 1 to {MOST_LISTED:,} jobs")
@@ -108,8 +110,8 @@ class Jobs:
     def count(
         self, filter: JobFilter | None = None, *, most: int | None = COUNTED, **conditions: Unpack[Conditions]
     ) -> Count:
-        """How many there are. Counts up to `most`, or where no index answers, looks at so many; `exact` says whether
-        these were all. With None it goes on to the end, however long that takes."""
+        """Counts the jobs, up to `most`. Where no index answers, it reads at most that many documents; `exact` says
+        whether the number is the total. With `most=None` it counts all of them, however long that takes."""
         if most is not None and (isinstance(most, bool) or not isinstance(most, int) or not 1 <= most < 2**31):
             raise InvalidFilter(f"most is {shown(most)}; it must be a whole number of 1 or more, or None")
         store = self._store()
@@ -150,10 +152,10 @@ class Jobs:
         progress: Progress | None = None,
         **conditions: Unpack[Conditions],
     ) -> int:
-        """Runs jobs that have ended once more, now or then, as `Recruiter.recover` does with one; returns how many.
+        """Runs ended jobs once more, as `Recruiter.recover` does with one; returns how many.
 
-        Without a state: those that failed or were lost. One that has been recovered before is left alone, unless you
-        say `recovered=True`; so this may be called again after an interruption.
+        A filter without a state selects jobs that failed or were lost. A job that has been recovered before is
+        skipped, unless you give `recovered=True`; so you can call this again after an interruption.
         """
         wanted = _meant(filter, conditions, everything).to_recover()
         at = checked_moment(schedule_at)
@@ -174,7 +176,7 @@ class Jobs:
         progress: Progress | None = None,
         **conditions: Unpack[Conditions],
     ) -> int:
-        """Removes jobs that have ended, for good; returns how many. Those that wait or run are refused."""
+        """Removes ended jobs for good; returns how many. Waiting and running jobs are refused."""
         wanted = _meant(filter, conditions, everything).to_remove()
         store = self._store()
         began = store.clock.now()
@@ -190,8 +192,8 @@ class Jobs:
     aid_of = async_face(id_of)
 
     def recognize(self, filter: JobFilter | None = None, **conditions: Unpack[Conditions]) -> None:
-        """Raises InvalidFilter for a task or group that nobody knows here, and says which are near: a slip of the pen
-        finds nothing, and looks like good news."""
+        """Raises InvalidFilter for a task or group that is not known here, and names similar ones: a filter with a
+        typing error finds nothing, which looks like good news."""
         recognize(self._store(), filter_of(filter, conditions))
 
     arecognize = async_face(recognize)

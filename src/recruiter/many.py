@@ -61,7 +61,7 @@ def check_options(options: ManyOptions) -> None:
     """Raises InvalidJob for an option that there is not."""
     unknown = sorted(set(options) - set(ManyOptions.__annotations__))
     if unknown:
-        raise InvalidJob(f"there is no option {', '.join(unknown)}; known are {', '.join(ManyOptions.__annotations__)}")
+        raise InvalidJob(f"there is no option {', '.join(unknown)}; known: {', '.join(ManyOptions.__annotations__)}")
 
 
 class Many(Generic[R]):

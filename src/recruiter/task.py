@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 
 class Task(Generic[P, C, R]):
-    """What `@recruiter.task` leaves in place of your function. Call it, and the function runs here. `enqueue` it, and a
+    """A task: what `@recruiter.task` makes of your function. Call it, and the function runs here. `enqueue` it, and a
     worker runs it."""
 
     def __init__(self, sender: JobSender, definition: FunctionTask, function: Callable[P, C]) -> None:
@@ -65,8 +65,8 @@ class Task(Generic[P, C, R]):
         return await self.job(*args, **kwargs).aenqueue(session=session)
 
     def create(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Runs it in the background, once, ever: the same arguments make the same job, and `created` says whether it is
-        new. Takes a `session=` and raises like `enqueue`."""
+        """Runs it in the background, once and never again: the same arguments make the same job, and `created` says
+        whether it is new. Takes a `session=` and raises like `enqueue`."""
         session = self._session_of(kwargs)
         return self.job(*args, **kwargs).create(session=session)
 
@@ -137,7 +137,7 @@ class Task(Generic[P, C, R]):
         return await self._many(calls, options).acreate(errors)
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> JobBuilder[R]:
-        """A job with these arguments, to be told more: `.schedule_in("5 minutes").enqueue()`.
+        """A builder for a job with these arguments: `.schedule_in("5 minutes").enqueue()`.
 
         Raises InvalidArguments, UnsupportedValue.
         """

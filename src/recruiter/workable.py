@@ -142,7 +142,7 @@ class Workable:
         """Called after `after_failure` when there will be no other attempt."""
 
     def finalize(self, error: BaseException | None) -> Any:
-        """Called last after each attempt, whatever came of it."""
+        """Called last after each attempt, failed or not."""
 
     def on_event(self, event: Event) -> None:
         """Hears `job.started`, `job.ended`, `job.failed`, `job.failure.last` and `job.snoozed` of its own job."""
@@ -157,7 +157,7 @@ class Workable:
     def as_repeatable_job_of(self, recruiter: RepeatableJobMaker[Self, J]) -> J:
         """A job that will run again and again; go on with `.repeat_with_policy(Cron("0 6 * * *")).create()`.
 
-        If the workable has a `urn` or says that it is `unique`, as attribute or method, that is what the scheduler is.
+        If the workable has `urn` or `unique`, as an attribute or a method, the scheduler takes them over.
         """
         return recruiter.repeatable_job_of(self, _told(self, "urn", None), bool(_told(self, "unique", False)))
 

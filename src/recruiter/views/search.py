@@ -1,5 +1,5 @@
-"""Search: the jobs of a filter, page by page: running jobs, then waiting jobs in the order in which they will start, then
-ended jobs, the newest first.
+"""Search: the jobs of a filter, page by page: running jobs, then waiting jobs in the order in which they will start,
+then ended jobs, the newest first.
 
 A job that a worker holds is still in `scheduled`, and only the roster says so. So the sections are asked one after the
 other, each in its own way, and a cursor says which of them a page has reached, and where.
