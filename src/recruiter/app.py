@@ -116,14 +116,14 @@ class Recruiter(Producer):
         rate: str | None = None,
         **options: Unpack[GivenOptions],
     ) -> Any:
-        """A decorator that makes a function a task. What is given here holds for its jobs unless they say otherwise.
+        """A decorator that makes a function a task. The options given here hold for each of its jobs that has no own.
 
-        `name` is what is stored (the function's own name by default); `aliases` are names it had before, under which
-        jobs may still be waiting. `max_running` jobs of it may run at once in the whole fleet, and `rate="5/1s"` says
-        how many may start in what time, unless an operator sets another limit. A job that has not started within
+        `name` is what is stored (default: the name of the function); `aliases` are former names, under which jobs may
+        still be waiting. `max_running` is how many of its jobs may run at once in the whole fleet, and `rate="5/1s"`
+        how many may start in a period, unless an operator sets another limit. A job that has not started within
         `expires` after its time never starts; one that did not succeed is kept for `keep_failed` in the archive,
-        instead of as long as the cleaner says (`--keep-failed`). The other words are those of `JobBuilder`. Raises
-        TaskExists, and InvalidName, InvalidJob, InvalidDuration or SettingsError for words that cannot be.
+        instead of as long as the cleaner says (`--keep-failed`). The other options are those of `JobBuilder`. Raises
+        TaskExists, and InvalidName, InvalidJob, InvalidDuration or SettingsError for an invalid option.
         """
         decorator = AsTask(self, name, aliases, DEFAULTS.changed(**options), Ceiling.parse(max_running, rate))
         return decorator if function is None else decorator(function)
@@ -160,10 +160,10 @@ class Recruiter(Producer):
         session: Session | None = None,
         server_timeout: DurationLike | None = None,
     ) -> JobHandle[Any]:
-        """Makes a job once, ever: the same task with the same data is the same job, whatever the order of its keys.
+        """Makes a job once and never again: the same task with the same data, in any order of keys, is the same job.
 
-        An `id` tells apart what is meant to be run again. The handle's `created` says whether it is new. Raises what
-        `job` raises, and JobTooLarge.
+        Give another `id` to run the same data again. The handle's `created` says whether the job is new. Raises the
+        errors of `job`, and JobTooLarge.
         """
         job = self.job(task, data)
         job = job if id is None else job.with_id(id)
@@ -204,7 +204,7 @@ class Recruiter(Producer):
     acancel = async_face(cancel)
 
     def remove(self, id: JobId) -> None:
-        """Removes a job that has ended, for good. Raises JobNotFound when it waits, runs, or never was."""
+        """Removes an ended job for good. Raises JobNotFound if it waits, runs or does not exist."""
         remove(self.store, meant(self.store, id))
 
     aremove = async_face(remove)
@@ -223,12 +223,11 @@ class Recruiter(Producer):
         at: MomentLike | None = None,
         within: DurationLike = "1 minute",
     ) -> Analytics:
-        """How many jobs wait and run, and what has ended of late: how many, how late, how long they took.
+        """Counts waiting, running and recently ended jobs, with how late they started and how long they took.
 
-        For all jobs, or for those of a group or a task; at this moment or at another. It is read from counts that are
-        kept by the minute, so it takes as long with a million finished jobs as with ten, and covers whole minutes: at
-        least `within`, and the present minute as far as it has gone. `at` is a date, or how long ago. Raises
-        InvalidFilter if it is neither, or has no time zone.
+        For all jobs, or for those of a group or a task; now, or at another moment. The counts are kept by the minute,
+        so this takes as long with a million ended jobs as with ten, and covers whole minutes: at least `within`, and
+        the current minute so far. `at` is a date with a time zone, or how long ago. Raises InvalidFilter.
         """
         for kind, name in (("group", group), ("task", task)):
             if name is not None:
@@ -240,7 +239,7 @@ class Recruiter(Producer):
     aanalytics = async_face(analytics)
 
     def counts(self, by: By, *, within: DurationLike = "1 hour") -> dict[str, dict[str, int]]:
-        """How many jobs wait and run, and how many have ended of late, in each state: by group, task, owner or tag."""
+        """Counts waiting, running and recently ended jobs by state, for each group, task, owner or tag."""
         if by not in get_args(By):
             raise InvalidJob(f"jobs are counted by {', '.join(get_args(By))}, not by {shown(by)}")
         return count(self.store, by, self.clock.now(), to_timedelta(within))
@@ -249,12 +248,12 @@ class Recruiter(Producer):
 
     @cached_property
     def jobs(self) -> Jobs:
-        """Jobs by a filter: to be listed and counted, cancelled, recovered and removed."""
+        """Lists, counts, cancels, recovers and removes jobs by a filter."""
         return Jobs(lambda: self.store, lambda: self.after_send())
 
     @cached_property
     def controls(self) -> Controls:
-        """Limits, pauses, and workers that are to be given nothing."""
+        """Sets limits, pauses groups, drains workers."""
         return Controls(lambda: self.store)
 
     # -- jobs that wait for others -------------------------------------------------------------------------------
@@ -298,11 +297,11 @@ class Recruiter(Producer):
         window: DurationLike = WINDOW,
         must_succeed_within: DurationLike | None = None,
     ) -> AsRepeated:
-        """A decorator: run this function, or task, again and again. Raises InvalidSchedule.
+        """A decorator: runs this function, or task, again and again. Raises InvalidSchedule.
 
         `schedule` is a cron expression with `tz`, an interval such as "5 minutes", or a policy. The scheduler is stored
-        when a recruiter with this application begins to lead, or by `create_schedulers`; see `RepeatableJob` for the
-        other words.
+        when a recruiter with this application becomes the leader, or by `create_schedulers`; see `RepeatableJob` for
+        the other options.
         """
 
         def declare(job: RepeatableJob) -> None:
@@ -326,16 +325,16 @@ class Recruiter(Producer):
     aschedulers = async_face(schedulers)
 
     def scheduler(self, urn: str) -> SchedulerHandle:
-        """The scheduler of this urn, to be asked and told."""
+        """A handle for the scheduler with this urn: to look at it, pause, resume or remove it."""
         return SchedulerHandle(self, check_text("urn", urn))
 
     # -- jobs in this process ------------------------------------------------------------------------------------
 
     def run(self, task: TaskLike, *, wait: DurationLike | None = None) -> JobReport | None:
-        """Runs one due job of this task here, and reports; None when there is none to be had now. Raises UnknownTask.
+        """Runs one due job of this task in this process; None if there is no due job for it. Raises UnknownTask.
 
-        No other process is needed, and any number may be there. `wait` is how long to wait for a due job that another
-        recruiter has not given to anybody yet; by default as long as it takes to replace one that was killed.
+        No other process is needed; others may run at the same time. `wait` is how long to wait for a due job that
+        another recruiter has not assigned yet; by default as long as it takes to replace a recruiter that was killed.
         """
         return self._run(task, wait)
 
@@ -375,11 +374,11 @@ class Recruiter(Producer):
         await finishing_first(lambda: self.watch(*tasks, stop=ending), ending.set)
 
     def flush_jobs_synchronously(self, *, due_only: bool = False, most: int = MOST_FLUSHED) -> list[JobReport]:
-        """Runs every waiting job here and now, in the order of their time, future ones too; for your tests.
+        """Runs every waiting job in this process now, in the order of their time, future ones too; for your tests.
 
-        Jobs that are enqueued meanwhile are run as well, and each job is run once: one that is to be tried again stays
-        waiting. With `due_only`, jobs whose time has not come stay waiting too. Raises NotAlone where a recruiter or a
-        worker is running.
+        Jobs that are enqueued meanwhile are run as well. Each job is run once: a job that failed and will be tried
+        again stays waiting. With `due_only`, jobs that are not due yet stay waiting too. Raises NotAlone if a
+        recruiter or a worker is running.
         """
         return inline.Flush(self.store, self.events, self._crew, self._caller_settings).run(most, due_only)
 
@@ -388,7 +387,7 @@ class Recruiter(Producer):
     # -- the connection ------------------------------------------------------------------------------------------
 
     def listen(self, listener: Listener) -> Listener:
-        """A decorator: call this with every event of this process (see `recruiter.events`)."""
+        """A decorator: calls this with every event of this process (see `recruiter.events`)."""
         return self.events.listen(listener)
 
     def instrument(self, instrument: Instrument) -> None:
@@ -397,7 +396,8 @@ class Recruiter(Producer):
         self.instruments.add(instrument)
 
     def on_became_master(self, hook: Callable[[Recruiter], Any]) -> Callable[[Recruiter], Any]:
-        """A decorator: call this, with the Recruiter, when the recruiter process of this application begins to lead.
+        """A decorator: calls this, with the Recruiter, when the recruiter process of this application becomes the
+        leader.
 
         The same as a function `recruiter_became_master(recruiter)` in the bootstrap module.
         """
@@ -405,7 +405,8 @@ class Recruiter(Producer):
         return hook
 
     def on_stept_back(self, hook: Callable[[Recruiter], Any]) -> Callable[[Recruiter], Any]:
-        """A decorator: call this, with the Recruiter, when the recruiter process of this application leads no more.
+        """A decorator: calls this, with the Recruiter, when the recruiter process of this application is no longer the
+        leader.
 
         The same as a function `recruiter_stept_back(recruiter)` in the bootstrap module.
         """

@@ -44,8 +44,9 @@ class Controls:
         floating: bool = False,
         by: str | None = None,
     ) -> Limit:
-        """So many jobs of `task:NAME`, `group:NAME` or each `key:KIND` at once, or so much of `resource:NAME` in the
-        whole fleet; or `count` starts `per` some time; or both."""
+        """Sets how many jobs of `task:NAME`, `group:NAME` or each `key:KIND` may run at once, or how much of
+        `resource:NAME` may be in use in the whole fleet; or how many may start (`count`) in a period (`per`); or
+        both."""
         check_remark(by, None)
         limit = Limit.of(subject, at_once, count=count, seconds=per, floating=floating)
         self._store().limits.set(limit, by, self._now())
@@ -54,8 +55,8 @@ class Controls:
     aset_limit = async_face(set_limit)
 
     def remove_limit(self, subject: str) -> None:
-        """Nobody has set a limit on this subject any more; one that the application declares is in force again. Raises
-        LimitNotFound."""
+        """Removes the limit that was set on this subject. If the application declares one, that is in force again.
+        Raises LimitNotFound."""
         if self._store().limits.remove(check_text("the subject of a limit", subject)):
             return
         if subject in self.rules().declared:
@@ -77,7 +78,7 @@ class Controls:
     apause_group = async_face(pause_group)
 
     def resume_group(self, group: str) -> bool:
-        """Its jobs start again. False when it was not paused."""
+        """Resumes a group: its jobs start again. False if it was not paused."""
         return _resume(self._store(), f"group:{check_name('group', group)}")
 
     aresume_group = async_face(resume_group)
@@ -95,7 +96,7 @@ class Controls:
     ashare_group = async_face(share_group)
 
     def unshare_group(self, group: str) -> bool:
-        """Its jobs run by priority and time again, not in turns. False when it was not shared."""
+        """Stops sharing a group: its jobs run by priority and time again. False if it was not shared."""
         return self._store().limits.unshare(check_name("group", group))
 
     aunshare_group = async_face(unshare_group)
@@ -111,26 +112,26 @@ class Controls:
     ablock_starts = async_face(block_starts)
 
     def allow_starts(self) -> bool:
-        """Jobs start again. False when they were allowed."""
+        """Allows starts again everywhere. False if they were not blocked."""
         return _resume(self._store(), FLEET)
 
     aallow_starts = async_face(allow_starts)
 
     def keep_idle(self, worker: str, *, by: str | None = None, reason: str | None = None) -> None:
-        """This worker finishes what it holds, and is given no more. Raises WorkerNotFound."""
+        """Drains a worker: it finishes the jobs it holds and gets no new ones. Raises WorkerNotFound."""
         check_remark(by, reason)
         self._keep(worker, {"at": self._now(), "by": by, "reason": reason})
 
     akeep_idle = async_face(keep_idle)
 
     def let_work(self, worker: str) -> None:
-        """This worker is given jobs again. Raises WorkerNotFound."""
+        """Resumes a worker: it gets jobs again. Raises WorkerNotFound."""
         self._keep(worker, None)
 
     alet_work = async_face(let_work)
 
     def resources(self) -> list[ResourceUse]:
-        """What there is of each resource, on each host and in the fleet, and how much of it is in use."""
+        """How much of each resource there is and how much is in use, on each host and in the fleet."""
         return resources(self._store())
 
     aresources = async_face(resources)

@@ -153,11 +153,11 @@ class Producer(RegistryOwner):
     # -- signals and recovery ------------------------------------------------------------------------------------
 
     def signal(self, id: JobId, name: str, data: Any = None, *, session: Session | None = None) -> None:
-        """Tells a job something: `recruiter.signal(job.id, "approved", {"by": "ada"})`. A job that waits for it
-        (`current_job.wait_for("approved")`) goes on with the data; one that will wait for it finds it there.
+        """Sends a signal to a job: `recruiter.signal(job.id, "approved", {"by": "ada"})`. A job that waits for it
+        (`current_job.wait_for("approved")`) goes on with the data. The signal may come before the job waits for it.
 
-        Returns when it is durable; with a `session` it is part of the caller's own transaction. Raises JobNotFound when
-        the job has ended, or never was, InvalidName, UnsupportedValue, JobTooLarge and InvalidSession.
+        Returns when it is durable; with a `session` it is part of the caller's own transaction. Raises JobNotFound if
+        the job has ended or does not exist, InvalidName, UnsupportedValue, JobTooLarge and InvalidSession.
         """
         name, stored = self._checked_signal(name, data)
         job = meant(self.store, id)
@@ -184,10 +184,10 @@ class Producer(RegistryOwner):
     def recover(
         self, id: JobId, *, schedule_at: datetime | None = None, session: Session | None = None
     ) -> JobHandle[Any]:
-        """Runs a job that has ended once more, now or then: a new job, which says in `recovered_from` which it repeats.
+        """Runs an ended job once more, as a new job; its `recovered_from` is the id of the old one.
 
-        What became of the old one stays in the archive. With a `session` the new job is part of the caller's own
-        transaction. Raises JobNotFound when it has not ended, or never was, and InvalidSession.
+        The old job stays in the archive as it is. With a `session` the new job is part of the caller's own
+        transaction. Raises JobNotFound if the job has not ended or does not exist, and InvalidSession.
         """
         job = self._anew(id, schedule_at)
         with self.instruments.producing(job.task):

@@ -42,7 +42,8 @@ class Template(Protocol):
 
 @dataclass(frozen=True)
 class RepeatableJob(HasOptions):
-    """A scheduler to be. Each method returns a new one; `create` stores it. Options are those of its occurrences."""
+    """Builds a scheduler. Each method returns a new builder; `create` stores it. Options are those of its
+    occurrences."""
 
     _sender: JobSender
     _job: Template
@@ -54,7 +55,7 @@ class RepeatableJob(HasOptions):
     _must_succeed_within: DurationLike | None = None
 
     def with_urn(self, urn: str) -> Self:
-        """Its name, by which it is found, changed and removed; the name of the task by default."""
+        """The name of the scheduler (default: the name of the task); it is found, changed and removed by this name."""
         return replace(self, _job=self._job.with_urn(urn), _urn=urn)
 
     @property
@@ -78,11 +79,12 @@ class RepeatableJob(HasOptions):
         return replace(self, _overlap=Overlap.REPLACE)
 
     def when_late(self, late: Late | str, window: DurationLike = WINDOW) -> Self:
-        """What to make after downtime: `skip`, the `latest` (default) or `all`; never anything older than `window`."""
+        """Which missed occurrences to make after downtime: none (`skip`), the `latest` (default) or `all`; none that
+        are older than `window`."""
         return replace(self, _late=Late.of(late), _window=to_timedelta(window))
 
     def must_succeed_within(self, duration: DurationLike) -> Self:
-        """If its last success is older than this, `recruiter doctor` and an event say so."""
+        """Reports the scheduler, with `recruiter doctor` and an event, if its last success is older than this."""
         if not (promise := to_timedelta(duration)):
             raise InvalidSchedule(f"must_succeed_within needs some time, not {humanize(promise)}")
         return replace(self, _must_succeed_within=promise)
@@ -113,7 +115,7 @@ class RepeatableJob(HasOptions):
 
 
 class SchedulerHandle:
-    """A scheduler that has been made, to be asked and told."""
+    """A handle for a stored scheduler."""
 
     def __init__(self, sender: JobSender, urn: str) -> None:
         self._sender = sender
@@ -127,28 +129,28 @@ class SchedulerHandle:
     afind = async_face(find)
 
     def next_runs(self, count: int = 5) -> list[datetime]:
-        """When it will run, from now on, if nobody pauses or changes it."""
+        """The moments of its next runs, if nobody pauses or changes it."""
         scheduler = self.find()
         return schedule.next_runs(scheduler, self._sender.schedules, self._sender.clock.now(), count)
 
     anext_runs = async_face(next_runs)
 
     def pause(self, *, by: str | None = None, reason: str | None = None) -> None:
-        """No occurrences until it is resumed; those that were missed are not made up for."""
+        """Pauses it: there are no occurrences until it is resumed, and missed ones are not made up for."""
         check_remark(by, reason)
         schedule.pause(self._sender.store, self._sender.clock.now(), self.urn, by, reason)
 
     apause = async_face(pause)
 
     def resume(self) -> None:
-        """It goes on with its next occurrence."""
+        """Resumes it with its next occurrence."""
         schedule.resume(self._sender.store, self._sender.schedules, self._sender.clock.now(), self.urn)
 
     aresume = async_face(resume)
 
     def run_now(self, *, session: Session | None = None) -> JobHandle[Any]:
-        """A job like its occurrences, at once and beside them; also while it is paused. With a `session` it is part of
-        the caller's own transaction. Raises SchedulerNotFound, InvalidSession."""
+        """Makes a job like its occurrences, now and in addition to them; also while it is paused. With a `session` it
+        is part of the caller's own transaction. Raises SchedulerNotFound, InvalidSession."""
         job = self._extra_job()
         if session is None:
             return self._sender.send(job)
@@ -167,13 +169,13 @@ class SchedulerHandle:
         return schedule.extra_job(self.find(), self._sender.clock.now())
 
     def remove(self) -> int:
-        """It is gone, and so are its occurrences that wait, which are cancelled; returns how many these were."""
+        """Removes it, and cancels its jobs that have not ended; returns how many."""
         return schedule.remove(self._sender.store, self._sender.clock.now(), self.urn)
 
     aremove = async_face(remove)
 
     def last(self) -> ArchivedJob | None:
-        """Its occurrence that ended last, if the archive still has one."""
+        """The job of it that ended last, if the archive still has one."""
         return self._sender.store.archived.latest(self.urn)
 
     alast = async_face(last)

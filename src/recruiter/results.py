@@ -179,8 +179,8 @@ class JobHandle(Generic[R]):
         self._returns = returns
 
     def wait(self, timeout: DurationLike | None = None) -> ArchivedJob:
-        """Returns the job when it has ended, well or not. Raises ResultTimeout when the time is over, and JobNotFound
-        when there is no such job."""
+        """Returns the job when it has ended, with or without success. Raises ResultTimeout when the time is over, and
+        JobNotFound when there is no such job."""
         seconds = None if timeout is None else to_seconds(timeout)
         future = self._results.enlist(self.id)
         try:
@@ -193,7 +193,7 @@ class JobHandle(Generic[R]):
             self._results.dismiss(self.id, future)
 
     async def await_(self, timeout: DurationLike | None = None) -> ArchivedJob:
-        """Like `wait`, without blocking the event loop, and without a thread for each who waits."""
+        """Like `wait`, without blocking the event loop, and without a thread for each caller."""
         seconds = None if timeout is None else to_seconds(timeout)
         future = self._results.enlist(self.id)
         try:

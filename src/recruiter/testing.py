@@ -51,7 +51,7 @@ class Sandbox:
             self.stop_clock(now)
 
     def close(self) -> None:
-        """The application is as it was before."""
+        """Gives the application back its own database and clock."""
         self.recruiter.after_send = _nothing
         self.recruiter.close()
         self.recruiter.point_at(None)
@@ -64,28 +64,28 @@ class Sandbox:
         return self.recruiter.clock
 
     def stop_clock(self, at: datetime | None = None) -> StoppedClock:
-        """From now on the application's time stands still, here or where it is."""
+        """Stops the clock of the application, at this moment or at the present."""
         clock = StoppedClock(at or self.clock.now())
         self.recruiter.store.clock = clock
         return clock
 
     def move_clock(self, by: DurationLike) -> None:
-        """Lets so much time pass at once; stops the clock if it runs."""
+        """Moves the clock forward by this duration; stops it if it runs."""
         clock = self.clock if isinstance(self.clock, StoppedClock) else self.stop_clock()
         clock.move(to_timedelta(by))
 
     # -- what was enqueued ---------------------------------------------------------------------------------------
 
     def jobs(self, task: TaskLike | None = None) -> list[Job]:
-        """The jobs that wait, in the order of their time; of one task, or all."""
+        """The waiting jobs in the order of their time, of one task or of all."""
         waiting = self.recruiter.store.scheduled.waiting()
         name = None if task is None else self.recruiter.definition_of(task).name
         return [job for job in waiting if name is None or job.task == name]
 
     def assert_enqueued(self, task: TaskLike, *args: Any, **kwargs: Any) -> Job:
-        """There is a job of this task with these arguments, among others it may have. Returns it, to be asked more.
+        """Asserts that a job of this task waits that has these arguments, and perhaps more. Returns the job.
 
-        Raises AssertionError, with what there is.
+        Raises AssertionError, with the jobs that wait.
         """
         found = self._matching(task, args, kwargs)
         if not found:
@@ -93,12 +93,12 @@ class Sandbox:
         return found[0]
 
     def assert_not_enqueued(self, task: TaskLike, *args: Any, **kwargs: Any) -> None:
-        """There is none with these arguments. Raises AssertionError."""
+        """Asserts that no job of this task with these arguments waits. Raises AssertionError."""
         if self._matching(task, args, kwargs):
             raise AssertionError(f"a job of {self._told(task, args, kwargs)} waits; {self._what_waits()}")
 
     def assert_nothing_enqueued(self) -> None:
-        """No job waits. Raises AssertionError."""
+        """Asserts that no job waits. Raises AssertionError."""
         if self.jobs():
             raise AssertionError(self._what_waits())
 
