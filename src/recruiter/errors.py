@@ -157,7 +157,7 @@ class JobNotFound(RecruiterError):
 
 
 class FlowNotFound(RecruiterError):
-    """There is no flow with this id: it was forgotten with its jobs, or never was."""
+    """There is no flow with this id: it was removed with its jobs, or never existed."""
 
 
 class SchedulerNotFound(RecruiterError):

@@ -346,5 +346,5 @@ def _last_lines(stdout: str, stderr: str) -> str:
     """Of stderr, where errors are told; of stdout if there is nothing."""
     for name, text in (("stderr", stderr), ("stdout", stdout)):
         if lines := "\n".join(text.rstrip().splitlines()[-_LINES_SHOWN:]):
-            return f"its last words on {name}:\n{cut(mask(lines), _CHARACTERS_SHOWN)}"
+            return f"its last output on {name}:\n{cut(mask(lines), _CHARACTERS_SHOWN)}"
     return "it printed nothing"

@@ -455,7 +455,7 @@ class TestWaitFor:
         sandbox.run_due()
         assert recruiter.explain(job.id) == (
             "waits for the signal 'approved' since 2030-01-01 00:00:00 UTC; "
-            "at 2030-01-08 00:00:00 UTC it goes on without it"
+            "at 2030-01-08 00:00:00 UTC it goes on without the signal"
         )
         waiting = recruiter.find(job.id)
         assert waiting.state is State.WAITING

@@ -191,7 +191,7 @@ class TestLeader:
         ward.leader(terms=5)  # the first was a day ago
         ward.says_nothing_of("terms of leadership")
         ward.store.leases.acquire(ward.store.leases.read(), "holder", {}, at=ward.now)
-        ward.finds(PROBLEM, "5 terms of leadership have begun in the last 10m", "--lease-time")
+        ward.finds(PROBLEM, "the leader has changed 5 times in the last 10m", "--lease-time")
 
     def test_the_list_of_takeovers_stays_short(self, ward: Ward) -> None:
         ward.leader(terms=50)

@@ -151,11 +151,11 @@ class TestFailing:
         name, message = failure(bench.archived(lambda: sh("seq 1 100 >&2; exit 3")))
 
         assert name == COMMAND_FAILED
-        assert message == "sh ended with code 3; its last words on stderr:\n" + "\n".join(map(str, range(91, 101)))
+        assert message == "sh ended with code 3; its last output on stderr:\n" + "\n".join(map(str, range(91, 101)))
 
     def test_what_it_said_on_stdout_if_it_said_nothing_else(self, bench: Bench) -> None:
         assert failure(bench.archived(lambda: sh("echo bad input; exit 3", keep=0)))[1] == (
-            "sh ended with code 3; its last words on stdout:\nbad input"
+            "sh ended with code 3; its last output on stdout:\nbad input"
         )
         assert failure(bench.archived(lambda: sh("exit 3")))[1] == "sh ended with code 3; it printed nothing"
 

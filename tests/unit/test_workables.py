@@ -205,7 +205,7 @@ class TestShellCommand:
         name, message = failure(bench.workable(sh("seq 1 100 >&2; exit 3")))
 
         assert name == COMMAND_FAILED
-        assert message == "sh ended with code 3; its last words on stderr:\n" + "\n".join(map(str, range(91, 101)))
+        assert message == "sh ended with code 3; its last output on stderr:\n" + "\n".join(map(str, range(91, 101)))
 
     def test_its_error_has_all_that_is_known(self) -> None:
         with pytest.raises(CommandFailed) as caught:

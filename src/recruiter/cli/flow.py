@@ -85,7 +85,7 @@ def cancel(
             say("Nothing was cancelled.")
             return 1
         cancelled = flow.cancel(by=who.author, reason=who.reason)
-        say(f"{_steps(cancelled)} being cancelled. Run them after all, when they have ended: recruiter flow retry {id}")
+        say(f"{_steps(cancelled)} being cancelled. To run them again when they have ended: recruiter flow retry {id}")
         return 0
 
 

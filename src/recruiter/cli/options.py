@@ -40,7 +40,7 @@ def _check_pattern(_type: Any, value: str | None) -> None:
         try:
             re.compile(value)
         except re.error as error:
-            raise ValueError(f"It is no regular expression: {error}.") from None
+            raise ValueError(f"It is not a regular expression: {error}.") from None
 
 
 def _sentence(error: Exception) -> str:

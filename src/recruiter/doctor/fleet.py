@@ -47,9 +47,9 @@ def _restless(lease: Lease, now: datetime, thresholds: Thresholds) -> Iterator[F
     if len(lately) >= thresholds.takeovers:
         yield problem(
             "fleet",
-            f"{len(lately)} terms of leadership have begun in the last {humanize(thresholds.restless)}: leaders lose "
-            "MongoDB, or their processor, for longer than the lease",
-            "Look at the recruiters' logs, and at the load of MongoDB and of their hosts; or give --lease-time more",
+            f"the leader has changed {len(lately)} times in the last {humanize(thresholds.restless)}: leaders were "
+            "without MongoDB, or without processor time, for longer than the lease",
+            "Look at the recruiters' logs, and at the load of MongoDB and of their hosts; or raise --lease-time",
         )
 
 

@@ -161,18 +161,18 @@ SCHEDULER_CHECKS = (_schedulers,)
 
 
 _TODO = {
-    "leases": "The next leader writes it anew; a document beside the lease can be removed",
-    "roster": "The leader retires it after a while, and frees what it holds; a worker that lives joins again",
+    "leases": "The next leader writes the lease again; any other document of this collection can be removed",
+    "roster": "The leader will retire this worker and release its jobs; if the worker is alive, it joins again",
     "schedulers": "It makes no jobs. Create it again, or remove it: recruiter scheduler remove URN",
     "limits": "It is not in force. Set it again, or remove it: recruiter limit remove SUBJECT",
-    "processes": "Nothing depends on it, and it goes by itself after an hour; or remove it in mongosh",
+    "processes": "Nothing depends on it. MongoDB removes it after an hour; or remove it in mongosh",
     "archived": "It cannot be shown or recovered. Correct it, or remove it in mongosh",
     "scheduled": "No process reads it. Unset its lane in mongosh, then the leader adopts it or sets it aside",
     "statistics": "It is not counted. Remove it in mongosh",
     "creations": "Nothing depends on its date. Correct it, or remove it in mongosh if its id may be used again",
     "unique_keys": "The next job of that key may be refused, or made beside another one. Remove it in mongosh",
     "flows": "Its steps run, but nobody can show, pause or retry it. Correct it, or remove it in mongosh with its jobs",
-    "actions": "It is not shown, and goes by itself after 90 days; or remove it in mongosh",
+    "actions": "It is not shown. MongoDB removes it after 90 days; or remove it in mongosh",
 }
 
 

@@ -84,4 +84,4 @@ def _ask(store: Store, flow: ObjectId, fields: Document, unset: Sequence[str] = 
         return there
 
     if not store.transactions.by_hand(write):
-        raise FlowNotFound(f"there is no flow {flow}: it was forgotten with its jobs, or never was")
+        raise FlowNotFound(f"there is no flow {flow}: it was removed with its jobs, or never existed")

@@ -51,7 +51,11 @@ def unless_secret(error: Exception, uri: str) -> str:
     """The driver's own words about an address, unless they quote what must not be shown of it."""
     hidden = _words(uri) - _words(mask(uri))
     told = mask(str(error))
-    return f"{type(error).__name__}; its words would show a secret" if hidden & _words(told) else told
+    return (
+        f"{type(error).__name__}; its message is hidden, because it contains a secret"
+        if hidden & _words(told)
+        else told
+    )
 
 
 def _words(text: str) -> set[str]:
@@ -112,13 +116,13 @@ MongoDB at {target} was started with --replSet, and its replica set has not been
   rs.initiate()"""
 
 _NO_PRIMARY = (
-    "MongoDB at {target} has no primary: an election goes on, or too few of its members are up. "
+    "MongoDB at {target} has no primary: an election is running, or too few of its members are up. "
     "Wait a moment; `recruiter doctor` names the members"
 )
 
 _ADVICE = (
-    ("for replica set name", "correct replicaSet= in the address; a standalone server must be made a set first"),
-    ("Got response id", "what answers there is no MongoDB; correct the address"),
+    ("for replica set name", "correct replicaSet= in the address; a standalone server must become a replica set first"),
+    ("Got response id", "the server at this address is not MongoDB; correct the address"),
     ("SSL", "the address and the server disagree about TLS; correct tls= and its files in the address"),
     ("Name or service not known", "correct the name of the host in --target or RECRUITER_TARGET"),
     ("", "is it running, and can this host reach it? Another address: --target or RECRUITER_TARGET"),

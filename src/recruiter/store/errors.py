@@ -143,9 +143,9 @@ def _passing_text(error: PyMongoError) -> str:
     if codes & _NO_PRIMARY or isinstance(error, NotPrimaryError):
         return f"MongoDB has no primary at the moment: {text}"
     if isinstance(error, ExecutionTimeout | WTimeoutError | NetworkTimeout) or codes & _NOT_IN_TIME:
-        return f"MongoDB could not do it in time: {text}"
+        return f"MongoDB did not finish in time: {text}"
     if isinstance(error, OperationFailure) and not codes & _NO_ANSWER:
-        return f"MongoDB interrupted it: {text}"
+        return f"MongoDB interrupted the operation: {text}"
     return f"MongoDB does not answer: {text}"
 
 

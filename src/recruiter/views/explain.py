@@ -83,7 +83,7 @@ def _blocked(store: Store, document: dict[str, object], now: datetime) -> str:
     place = flow_of(document)
     flow = store.flows.get(place.flow) if place is not None else None
     if place is None or flow is None:
-        return f"is a step of a flow that is gone; {_leader(store, now) or 'the leader archives it in a moment'}"
+        return f"is a step of a flow that does not exist any more; {_leader(store, now) or 'the leader archives it in a moment'}"
     if flow.paused is not None:
         return f"its flow {flow.name!r} ({flow.id}) is paused by {remark(flow.paused.by, flow.paused.reason)}"
     states = store.flow_steps.states(place.flow, place.after)
@@ -106,7 +106,7 @@ def _waiting(store: Store, document: dict[str, object], now: datetime) -> str:
     assert isinstance(scheduled_at, datetime)
     wait = signal_wait_from(document.get("waits_for"))
     if wait is not None and scheduled_at > now:
-        until = "" if wait.until is None else f"; at {wait.until:%Y-%m-%d %H:%M:%S} UTC it goes on without it"
+        until = "" if wait.until is None else f"; at {wait.until:%Y-%m-%d %H:%M:%S} UTC it goes on without the signal"
         return f"waits for the signal {wait.signal!r} since {wait.since:%Y-%m-%d %H:%M:%S} UTC{until}"
     if scheduled_at > now:
         left = humanize(_whole(scheduled_at, now))

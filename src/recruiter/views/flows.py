@@ -107,7 +107,7 @@ def found(store: Store, id: ObjectId) -> Flow:
     """Raises FlowNotFound."""
     flow = store.flows.get(id)
     if flow is None:
-        raise FlowNotFound(f"there is no flow {id}: it was forgotten with its jobs, or never was")
+        raise FlowNotFound(f"there is no flow {id}: it was removed with its jobs, or never existed")
     return flow
 
 

@@ -55,7 +55,7 @@ class Rate:
         if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
             raise SettingsError(f"a rate is a whole number of starts, at least 1, not {_shown(self.count)}")
         if not isinstance(self.seconds, int | float) or not _SHORTEST <= self.seconds <= _LONGEST:
-            raise SettingsError(f"a rate is for 1ms up to 366 days, not for {_shown(self.seconds)} seconds")
+            raise SettingsError(f"the period of a rate is 1ms to 366 days, not {_shown(self.seconds)} seconds")
 
     @classmethod
     def parse(cls, text: str) -> Rate:
@@ -279,7 +279,7 @@ class KeptFor(Reason):
     job: JobId
 
     def __str__(self) -> str:
-        return f"{self.what} is kept for job {self.job}, which comes first"
+        return f"{self.what} is reserved for job {self.job}, which comes first"
 
 
 _HOLDERS_SHOWN = 5
