@@ -83,7 +83,8 @@ def _blocked(store: Store, document: dict[str, object], now: datetime) -> str:
     place = flow_of(document)
     flow = store.flows.get(place.flow) if place is not None else None
     if place is None or flow is None:
-        return f"is a step of a flow that does not exist any more; {_leader(store, now) or 'the leader archives it in a moment'}"
+        todo = _leader(store, now) or "the leader archives it in a moment"
+        return f"is a step of a flow that no longer exists; {todo}"
     if flow.paused is not None:
         return f"its flow {flow.name!r} ({flow.id}) is paused by {remark(flow.paused.by, flow.paused.reason)}"
     states = store.flow_steps.states(place.flow, place.after)
