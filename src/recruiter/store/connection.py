@@ -51,11 +51,7 @@ def unless_secret(error: Exception, uri: str) -> str:
     """The driver's own words about an address, unless they quote what must not be shown of it."""
     hidden = _words(uri) - _words(mask(uri))
     told = mask(str(error))
-    return (
-        f"{type(error).__name__}; its message is hidden, because it contains a secret"
-        if hidden & _words(told)
-        else told
-    )
+    return f"{type(error).__name__}; its message contains a secret" if hidden & _words(told) else told
 
 
 def _words(text: str) -> set[str]:
