@@ -111,7 +111,7 @@ def test_a_connection_without_sessions_is_to_be_dropped() -> None:
         (NotPrimaryError("not primary", {"code": 10107}), StoreUnreachable, "has no primary at the moment"),
         (ExecutionTimeout("exceeded time limit", 50), StoreUnreachable, "did not finish in time"),
         (NetworkTimeout("127.0.0.1:27017: timed out"), StoreUnreachable, "did not finish in time"),
-        (OperationFailure("operation was interrupted", 11601), StoreUnreachable, "interrupted it"),
+        (OperationFailure("operation was interrupted", 11601), StoreUnreachable, "interrupted the operation"),
         (OperationFailure("no space left", 14031), StoreUnreachable, "disk of the MongoDB server is full"),
         (OperationFailure("28: No space left on device", 8), StoreUnreachable, "disk of the MongoDB server is full"),
     ],
