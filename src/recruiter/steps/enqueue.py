@@ -183,7 +183,7 @@ class Enqueuer:
 
     def _next_batch(self, answered: int) -> list[_Call] | None:
         """All that has gathered; None when nobody comes for a while. Callers that have just been answered, so many, may
-        be on their way with their next job: whoever comes within a moment after the one before is taken along."""
+        be on their way with their next job: a caller that comes within a moment after the one before is taken along."""
         batch: list[_Call] = []
         try:
             call = self._first_call()

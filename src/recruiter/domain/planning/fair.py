@@ -2,7 +2,7 @@
 
 Without it a group is a queue: by priority, then by time. With it each tenant has a queue of its own, in that order, and
 the next job is always one of the tenant that has least of the group now, by weight: what it holds already, plus what
-this plan gives it, plus what it was given of late (`TurnsTaken`), for quick jobs are held for a moment only. So when a
+this plan gives it, plus what it was given lately (`TurnsTaken`), for quick jobs are held for a moment only. So when a
 tenant with one job meets one with ten thousand, it is next.
 
 The turns are taken in the places that the group has in the order of all jobs; other groups do not notice.
@@ -60,7 +60,7 @@ Tenant = tuple[str, str]
 
 
 class TurnsTaken:
-    """What tenants have been given of late, by weight. A hint of the leader's for its next rounds: if it is forgotten,
+    """What tenants have been given lately, by weight. A hint of the leader's for its next rounds: if it is forgotten,
     everybody begins equal. Who was away comes back as the one that has had least of those that were there."""
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ def take_turns(
     taken: TurnsTaken | None = None,
 ) -> list[Candidate]:
     """The candidates, which are in order, with those of shared groups in turns. `held` is how many jobs of each tenant
-    workers hold already, `taken` what tenants were given of late."""
+    workers hold already, `taken` what tenants were given lately."""
     queues: dict[str, dict[str, deque[Candidate]]] = {}
     for candidate in candidates:
         if candidate.lane.group in shares:

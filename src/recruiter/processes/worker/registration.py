@@ -92,7 +92,7 @@ class Registration:
         self.beaten_at = self._clock.monotonic()
 
     def lose(self, held_jobs: HeldJobs) -> None:
-        """This registration is off the roster, whoever noticed."""
+        """This registration is off the roster. Any thread may notice it."""
         if held_jobs is self.held_jobs:
             self.lost = True
             self._wake_ups.runner()

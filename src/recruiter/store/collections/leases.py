@@ -182,7 +182,7 @@ class Leases:
     @store_call
     def watch(self) -> None:
         """Says that a recruiter watches the lease. Raises StoreUnreachable soon when the holder has locked it: one that
-        died in a transaction must not hold up those who wait for it."""
+        died in a transaction must not block the processes that wait for it."""
         with pymongo.timeout(_MARKED_WITHIN):
             self.collection.update_one({"_id": LEADER}, {"$currentDate": {"watched_at": True}})
 
