@@ -257,7 +257,7 @@ class RecruiterProcess:
         longest = min(self._backoff_to, self._dead_after / 2)
         some_room = any(worker.room > 0 for worker in round.roster)
         if self._listens_after(round):
-            # The clock of a producer may be ahead of ours: then its job is not due yet, and there will be no other event.
+            # The clock of a producer may be ahead of ours: then its job is not due yet, and no other event will come.
             self._pause = pause = min(max(4 * self._pause, _CLOCKS_DIFFER), longest)
         else:
             self._pause = min(2 * self._pause, longest)
