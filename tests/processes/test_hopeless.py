@@ -14,7 +14,7 @@ from recruiter.domain.planning.limits import Limit
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
 from recruiter.events import Event, Events
-from recruiter.processes import recruiter
+from recruiter.processes import maintenance
 from recruiter.processes.loop import Stop
 from recruiter.processes.recruiter import RecruiterProcess
 from recruiter.settings import Settings
@@ -28,7 +28,7 @@ Told = list[tuple[str, ...]]
 @pytest.fixture
 def told(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
     """What a leader says of jobs that nobody can run; it looks often, and does not wait for long."""
-    monkeypatch.setattr(recruiter, "_HOPELESS_GRACE", 0.2)
+    monkeypatch.setattr(maintenance, "_HOPELESS_GRACE", 0.2)
     told: Told = []
 
     def listen(event: Event) -> None:
