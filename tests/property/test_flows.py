@@ -239,7 +239,6 @@ def lives(recruiter: Recruiter, rng: Random, size: int) -> None:
     world = World(Stage(recruiter), rng, size)
     with pytest.MonkeyPatch.context() as patch:
         # as if there were more of them
-        patch.setattr(release, "FEW", rng.choice((0, release.FEW)))
         patch.setattr(release, "STEPS_AT_ONCE", rng.choice((3, release.STEPS_AT_ONCE)))
         for _ in range(min(60 + size, 160)):
             world.happens()

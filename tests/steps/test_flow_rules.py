@@ -19,7 +19,7 @@ from recruiter.store import in_session, transactions
 from recruiter.store.codec import Document
 from recruiter.store.collections import archived
 from recruiter.store.collections.flows import Flows, Marker
-from recruiter.store.flow_steps import Candidate, FlowSteps, Found
+from recruiter.store.flow_steps import Candidates, FlowSteps, Found
 from recruiter.store.transactions import Transactions
 from tests.flows import Stage
 
@@ -179,22 +179,58 @@ def a_worker_dies_with_steps_of_a_paused_flow(stage: Stage) -> None:
     assert stage.ready() == steps
 
 
-def a_flow_is_paused_while_many_are_released(stage: Stage) -> None:
-    """Given more steps than are released in one transaction, when the flow is paused before they are, then none of them
-    can start."""
+def a_leader_freezes_after_its_decision(stage: Stage) -> None:
+    """Given a leader that has decided that steps may start, when it freezes before it releases them, and the flow is
+    paused meanwhile, then none of them can start; and they do when it is resumed."""
     flow = stage.recruiter.flow("f")
     a = flow.add("work", "a")
-    flow.add_many("work", [("b",)] * (step.FEW + 1), after=a)
+    flow.add_many("work", [("b",)] * 3, after=a)
     handle = flow.start()
     stage.run(a.id)
-    whole = FlowSteps.release
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FlowSteps, "release", lambda *given: handle.pause() or whole(*given))  # type: ignore[func-returns-value]
+
+    def meanwhile() -> None:
+        handle.pause()
+        stage.take_the_lead()
+        stage.settle_down()
+
+    with before_releasing(meanwhile):
         stage.look()
     assert stage.ready() == []
     handle.resume()
     stage.settle_down()
-    assert len(stage.ready()) == step.FEW + 1
+    assert len(stage.ready()) == 3
+
+
+def a_pause_comes_late(stage: Stage) -> None:
+    """Given a process that pauses a flow and freezes, when the flow is resumed meanwhile, then its steps start."""
+    (a,), handle = chain_of(stage, "a")
+    whole = FlowSteps.hold
+
+    def late(self: FlowSteps, *given: Any) -> int:
+        patch.undo()
+        handle.resume()
+        stage.settle_down()
+        return whole(self, *given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FlowSteps, "hold", late)
+        handle.pause()
+    stage.settle_down()
+    assert stage.ready() == [a.id]
+
+
+def a_decision_could_change(stage: Stage) -> None:
+    """Given a step that any end of another will do for, when that has failed, then it is released with the decision:
+    the other may be recovered in the next moment, and then it must wait again."""
+    flow = stage.recruiter.flow("f")
+    a = flow.add("work", "a")
+    b = flow.add("work", "b", after_any=a)
+    flow.start()
+    stage.run(a.id, fails=[a.id])
+    ready: list[JobId] = []
+    with before_releasing(lambda: ready.extend(stage.ready())):
+        stage.look()
+    assert ready == [b.id]
 
 
 # -- without the rule --------------------------------------------------------------------------------------------
@@ -251,13 +287,13 @@ def all_markers_removed(patch: pytest.MonkeyPatch) -> None:
 def released_unguarded(patch: pytest.MonkeyPatch) -> None:
     """Neither read again in the transaction nor matched by its lane."""
 
-    def release(self: FlowSteps, released: Sequence[tuple[JobId, Document]], session: Any = None) -> None:
-        for id, fields in released:
-            self._scheduled.update_one({"_id": id}, {"$set": fields}, session=session)
+    def release(self: FlowSteps, released: Sequence[tuple[Sequence[JobId], Document]], *_: Any) -> None:
+        for ids, fields in released:
+            self._scheduled.update_many({"_id": {"$in": list(ids)}}, {"$set": fields})
 
     whole = FlowSteps.whole
 
-    def unguarded(self: FlowSteps, candidates: Sequence[Candidate], session: Any = None) -> Any:
+    def unguarded(self: FlowSteps, candidates: Sequence[Candidates], session: Any = None) -> Any:
         with pytest.MonkeyPatch.context() as inside:
             inside.setattr("recruiter.store.flow_steps.BLOCKED_LANE", {"$exists": True})
             return whole(self, candidates, session)
@@ -278,8 +314,25 @@ def back_to_their_lanes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(transactions, "ASIDE", (CANCELLED_LANE,))
 
 
+def released_although_held(patch: pytest.MonkeyPatch) -> None:
+    whole = FlowSteps.release
+    patch.setattr(FlowSteps, "release", lambda self, released, _, *more: whole(self, released, 1_000_000, *more))
+
+
 def not_looked_at_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(step._Look, "_hold_if_paused", lambda _: None)
+    patch.setattr(Flows, "look_again_unless", lambda *_: None)
+
+
+def all_released_later(patch: pytest.MonkeyPatch) -> None:
+    whole, later = FlowSteps.release, []
+
+    def release(self: FlowSteps, released: Any, holds: int, session: Any = None) -> None:
+        later.extend(released)
+        if session is None:
+            whole(self, later, holds)
+            later.clear()
+
+    patch.setattr(FlowSteps, "release", release)
 
 
 RULES: list[tuple[Story, Mutant]] = [
@@ -296,7 +349,9 @@ RULES: list[tuple[Story, Mutant]] = [
     (an_old_leader_wakes, unfenced),
     (an_archive_is_cleaned, steps_forgotten_alone),
     (a_worker_dies_with_steps_of_a_paused_flow, back_to_their_lanes),
-    (a_flow_is_paused_while_many_are_released, not_looked_at_again),
+    (a_leader_freezes_after_its_decision, released_although_held),
+    (a_pause_comes_late, not_looked_at_again),
+    (a_decision_could_change, all_released_later),
 ]
 
 
@@ -320,7 +375,7 @@ def after_reading(happens: Callable[[], object]) -> Iterator[None]:
     """Something happens once, after the leader has read markers and states and before it writes or removes anything."""
     whole = step._Look._promising
 
-    def promising(self: step._Look, *given: Any, **named: Any) -> list[Candidate]:
+    def promising(self: step._Look, *given: Any, **named: Any) -> Any:
         found = whole(self, *given, **named)
         patch.undo()
         happens()
@@ -328,4 +383,20 @@ def after_reading(happens: Callable[[], object]) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(step._Look, "_promising", promising)
+        yield
+
+
+@contextmanager
+def before_releasing(happens: Callable[[], object]) -> Iterator[None]:
+    """Something happens once, after the transaction in which the leader decides and before it writes anything else."""
+    whole = Transactions.lead
+
+    def lead(self: Transactions, *given: Any) -> Any:
+        decided = whole(self, *given)
+        patch.undo()
+        happens()
+        return decided
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Transactions, "lead", lead)
         yield

@@ -15,8 +15,8 @@ keep the others from being done.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import partial
 
@@ -33,7 +33,7 @@ from recruiter.steps.adopt import adopt, set_jobs_aside
 from recruiter.steps.assign import Round, never_fitting, unserved
 from recruiter.steps.cancel import EXPIRED_AT_ONCE, FLAGS_AT_ONCE, archive_cancelled, archive_expired
 from recruiter.steps.lead import Leadership
-from recruiter.steps.release import release
+from recruiter.steps.release import Released, releasing
 from recruiter.steps.repeat import repeat
 from recruiter.steps.rescue import Rescue
 from recruiter.store.codec import Document, key_of
@@ -50,7 +50,7 @@ _FOLD_EVERY = 20.0
 _COUNT_EVERY = 15.0
 _CANCELLING = 0.5
 """Seconds that a round may spend on jobs that have been cancelled; others wait for theirs."""
-_RELEASING = 0.2
+_RELEASING = 0.02
 """Seconds that a round may spend on the steps of flows, near enough: workers wait for the first that are released."""
 _REST = 4
 """After a look at flows that led to nothing the next one waits this many times as long as it took: while thousands of
@@ -59,6 +59,16 @@ _BETWEEN_LOOKS = 1.0
 """Seconds until a scheduler that is new or changed is noticed by a busy leader; an idle one hears of it at once."""
 _BETWEEN_PROMISES = 60.0
 _UNREADABLE_FOR = 60.0
+
+
+@dataclass
+class _Look:
+    """A look at the flows that have markers, which takes several rounds if there is much to release."""
+
+    parts: Iterator[Released]
+    term: int
+    report: Released = field(default_factory=Released)
+    took: float = 0.0
 
 
 class Maintenance:
@@ -81,6 +91,7 @@ class Maintenance:
         self._repeater = Repeater(store, events, schedules)
         self._wake = wake
         self._look_around_at = 0.0
+        self._look = _Look(iter(()), -1)
         self._release_at = 0.0
         self._fold_at = 0.0
         self._rounds, self._assigned, self._count_at = Spread(), 0, 0.0
@@ -154,29 +165,33 @@ class Maintenance:
                 return
 
     def _release(self) -> None:
-        """Looks at the flows that have markers, until none is left or it has taken long enough."""
-        began = self._clock.monotonic()
-        if began < self._release_at:
-            return
-
-        def long_enough() -> bool:
-            return self._clock.monotonic() - began > _RELEASING
-
-        while True:
-            looked_at = self._clock.monotonic()
+        """Looks at the flows that have markers, until none is left or it has taken long enough; then the next round
+        goes on with this look."""
+        until = self._clock.monotonic() + _RELEASING
+        while (began := self._clock.monotonic()) < until:
             term, holder = self._leadership.term, self._leadership.holder
-            report = release(self._store, self._clock.now(), term, holder, long_enough)
-            for id, reason in report.failed:
-                self._events.emit("job.dependency_failed", job=id, reason=reason)
-            for flow, state in report.ended:
-                self._events.emit("flow.ended", flow=flow.id, flow_name=flow.name, state=state.value)
-            now = self._clock.monotonic()
-            if not report.anything:
-                self._release_at = now + (_REST * (now - looked_at) if report.markers else 0.0)
+            if self._look.term != term:
+                if began < self._release_at:
+                    return
+                self._look = _Look(releasing(self._store, self._clock.now, term, holder), term)
+            part = next(self._look.parts, None)
+            self._look.took += self._clock.monotonic() - began
+            if part is not None:
+                self._look.report.add(part)
+                self._tell_released(part)
+                continue
+            look, self._look = self._look, _Look(iter(()), -1)
+            if not look.report.anything:
+                self._release_at = self._clock.monotonic() + (_REST * look.took if look.report.markers else 0.0)
                 return
             self._wake()
-            if long_enough():
-                return
+        self._wake()
+
+    def _tell_released(self, report: Released) -> None:
+        for id, reason in report.failed:
+            self._events.emit("job.dependency_failed", job=id, reason=reason)
+        for flow, state in report.ended:
+            self._events.emit("flow.ended", flow=flow.id, flow_name=flow.name, state=state.value)
 
     def _tell_ended(self, event: str, document: Document) -> None:
         trace_id = trace_id_of(document.get("trace_context"))

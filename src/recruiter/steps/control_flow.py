@@ -24,8 +24,18 @@ _FLAGS = ("paused", "cancel")
 
 def pause_flow(store: Store, flow: ObjectId, now: datetime, by: str | None, reason: str | None) -> None:
     """No step of it starts from now on; those that run go on. Raises FlowNotFound."""
-    _ask(store, flow, {"paused": {"at": now, "by": by, "reason": reason}})
-    store.flow_steps.hold(flow)
+
+    def write(session: InTransaction) -> int | None:
+        holds = store.flows.pause(flow, {"at": now, "by": by, "reason": reason}, session)
+        if holds is not None:
+            store.flows.leave([Marker(flow, all=True)], session)
+        return holds
+
+    holds = store.transactions.by_hand(write)
+    if holds is None:
+        raise _not_found(flow)
+    store.flow_steps.hold(flow, holds)
+    store.flows.look_again_unless(flow, holds)
 
 
 def resume_flow(store: Store, flow: ObjectId) -> None:
@@ -84,4 +94,8 @@ def _ask(store: Store, flow: ObjectId, fields: Document, unset: Sequence[str] = 
         return there
 
     if not store.transactions.by_hand(write):
-        raise FlowNotFound(f"there is no flow {flow}: it was removed with its jobs, or never existed")
+        raise _not_found(flow)
+
+
+def _not_found(flow: ObjectId) -> FlowNotFound:
+    return FlowNotFound(f"there is no flow {flow}: it was removed with its jobs, or never existed")

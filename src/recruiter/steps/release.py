@@ -9,10 +9,12 @@ down. Every transaction that ends, adds or recovers a step leaves a *marker*. A 
     3. reads the states of what those wait for, and decides,
     4. writes the decisions in transactions that are fenced by its lease, and then removes these markers, by id.
 
-A few steps are released in the transaction that decides it; many at once, right after it: MongoDB 6 takes four times as
-long to change an indexed field inside a transaction. That they may start stays true whatever happens, unless their flow
-is paused; so the leader looks at the flow once more, and takes them back if it was. Only a leader that froze between
-the two could let steps of a paused flow start.
+Steps that may start are released right after the transaction that decides it: MongoDB 6 takes four times as long to
+change an indexed field inside a transaction. What they wait for has succeeded, which stays true whatever happens; only
+their flow can be paused meanwhile. Pausing numbers the pauses of a flow and writes the number on all its steps, and
+the release matches none that was held since the decision: also if the leader was frozen in between. Of a step that any
+end will do for (`after_any`) the decision can change, when the step before it is recovered; so that one is released in
+the transaction.
 
 Each decision is made from what was true after the marker was left, and whatever changes after that leaves another
 marker. So it may be done twice, by two leaders, or be cut off in the middle: nothing is missed and nothing happens
@@ -23,7 +25,7 @@ read little, write nothing, and only remove their markers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -49,19 +51,17 @@ from recruiter.store import outcomes
 from recruiter.store.codec import LARGEST_JOB, Document, anew, archived_from, encode, encode_job, lane_of
 from recruiter.store.collections.flows import Flow, Marker, merged
 from recruiter.store.database import Store
-from recruiter.store.flow_steps import Candidate, Found
+from recruiter.store.flow_steps import Candidates, Found
 from recruiter.store.outcomes import OutcomeBatch
 from recruiter.store.transactions import InTransaction
 
 T = TypeVar("T")
-Free: TypeAlias = tuple[JobId, Document]
-"""A step that may start, and its new fields."""
+Free: TypeAlias = tuple[tuple[JobId, ...], Document]
+"""Steps that may start, and their new fields."""
 
 MARKERS_AT_ONCE = 500
 STEPS_AT_ONCE = 500
 """Steps that are decided in one transaction."""
-FEW = 20
-"""So many steps are released in the transaction that decides it."""
 _LARGEST = 2 * LARGEST_JOB
 """Bytes of results that one transaction copies at most, near enough."""
 
@@ -83,6 +83,7 @@ class Released:
         return bool(self.released or self.failed or self.brought_back or self.ended)
 
     def add(self, other: Released) -> None:
+        self.markers += other.markers
         self.released += other.released
         self.failed += other.failed
         self.brought_back += other.brought_back
@@ -92,60 +93,59 @@ class Released:
 def release(
     store: Store, now: datetime, term: int, holder: str, enough: Callable[[], bool] = lambda: False
 ) -> Released:
-    """Looks once where markers say. Only for the leader. Raises Superseded, and StoreError when the outcome of a write
-    is unknown; then no more may be written with this term.
-
-    If there is very much to do, and it has taken `enough` time, the rest is left to the next look: workers wait for
-    what was released. The markers stay for that.
-    """
-    found = store.flows.next_markers(MARKERS_AT_ONCE)
-    report = Released(len(found) + len(found.unreadable))
-    looked: set[ObjectId] = set()
-    for flow, marker in merged(found).items():
-        look = _Look(store, now, term, holder, flow)
-        if look.at(marker, enough):
-            looked.add(flow)
-        report.add(look.report)
+    """Looks once where markers say, until it was `enough`. Only for the leader; raises what `releasing` does."""
+    report = Released()
+    for part in releasing(store, lambda: now, term, holder):
+        report.add(part)
         if enough():
             break
-    if report.markers:
-        store.flows.remove_markers([marker.id for marker in found if marker.flow in looked], found.unreadable)
     return report
+
+
+def releasing(store: Store, now: Callable[[], datetime], term: int, holder: str) -> Iterator[Released]:
+    """Looks once where markers say, part by part: when thousands of steps may start, workers wait for the first of
+    them. It may be left at any time: the markers stay for what was not looked at. Only for the leader.
+
+    Raises Superseded, and StoreError when the outcome of a write is unknown; then no more may be written with this
+    term.
+    """
+    found = store.flows.next_markers(MARKERS_AT_ONCE)
+    if found.unreadable:
+        store.flows.remove_markers([], found.unreadable)
+    yield Released(len(found) + len(found.unreadable))
+    for flow, marker in merged(found).items():
+        yield from _Look(store, now, term, holder, flow).at(marker)
+        store.flows.remove_markers([each.id for each in found if each.flow == flow])
 
 
 class _Look:
     """One look at one flow."""
 
-    def __init__(self, store: Store, now: datetime, term: int, holder: str, flow: ObjectId) -> None:
+    def __init__(self, store: Store, now: Callable[[], datetime], term: int, holder: str, flow: ObjectId) -> None:
         self._store = store
         self._steps = store.flow_steps
-        self._now = now
+        self._clock = now
+        self._now = now()
         self._term = term
         self._holder = holder
         self._id = flow
-        self.report = Released()
 
-    def at(self, marker: Marker, enough: Callable[[], bool]) -> bool:
-        """Returns whether nothing is left to be looked at."""
+    def at(self, marker: Marker) -> Iterator[Released]:
+        """Returns when nothing is left to be looked at."""
         flow = self._store.flows.get_many([self._id]).get(self._id)
         if flow is not None:
             self._repeat_what_was_asked(flow, marker)
         found = self._steps.candidates(marker)
         for start in range(0, len(found), STEPS_AT_ONCE):
-            if start and enough():
-                return False
-            some = found[start : start + STEPS_AT_ONCE]
-            promising = self._promising(some, paused=flow is not None and flow.paused is not None)
+            promising = self._promising(found[start : start + STEPS_AT_ONCE], flow)
             while promising:
-                handled, report, free = self._lead(partial(self._decide, promising[:STEPS_AT_ONCE]))
-                if free:
-                    self._steps.release(free)
-                    self._hold_if_paused()
-                self.report.add(report)
-                promising = promising[handled:]
+                self._now = self._clock()
+                decided = self._lead(partial(self._decide, promising))
+                self._steps.release(decided.free, decided.holds)
+                promising = decided.left
+                yield decided.report
         if flow is not None and self._steps.goes_on(self._id) == flow.state.ended:
-            self.report.add(self._lead(self._conclude))
-        return True
+            yield self._lead(self._conclude)
 
     def _lead(self, write: Callable[[InTransaction], T]) -> T:
         return self._store.transactions.lead(self._term, self._holder, write)
@@ -156,38 +156,35 @@ class _Look:
         if flow.cancel is not None:
             self._steps.flag(self._id, flow.cancel._asdict())
         elif flow.paused is not None and marker.all:
-            self._steps.hold(self._id)
-
-    def _hold_if_paused(self) -> None:
-        """Somebody may have paused it since the transaction."""
-        flow = self._store.flows.get_many([self._id]).get(self._id)
-        if flow is not None and flow.paused is not None:
-            self._steps.hold(self._id)
+            self._steps.hold(self._id, flow.holds)
+            self._store.flows.look_again_unless(self._id, flow.holds)
 
     # -- before the transaction ----------------------------------------------------------------------------------
 
-    def _promising(self, some: Sequence[Found], *, paused: bool) -> list[Candidate]:
+    def _promising(self, some: Sequence[Found], flow: Flow | None) -> list[_Promising]:
         """The steps for which there may be something to do, each after those that fail before it."""
-        found: dict[JobId, Candidate] = {}
+        found: list[_Promising] = []
+        seen: set[JobId] = set()
         states: dict[JobId, StepState] = {}
         while some:
-            candidates = self._steps.look_at([each for each in some if each.id not in found])
+            candidates = self._steps.look_at([each for each in some if each.id not in seen])
             wanted = {step for each in candidates for step in each.place.after}.difference(states)
             states |= self._steps.states(self._id, wanted)
             failing: set[JobId] = set()
             for each in candidates:
-                what = verdict(each.place, states)
+                what = Verdict.FAIL if flow is None and not each.ended else verdict(each.place, states)
                 if what is Verdict.FAIL and not each.ended:
-                    failing.add(each.place.step)
-                    states[each.place.step] = StepState.FAILED
-                if not self._rests(each, what, paused):
-                    found[each.id] = each
-            few = failing and len(found) < STEPS_AT_ONCE
+                    failing.update(each.steps)
+                    states |= dict.fromkeys(each.steps, StepState.FAILED)
+                if not self._rests(each, what, paused=flow is not None and flow.paused is not None):
+                    found.append((each, what))
+                    seen.update(each.ids)
+            few = failing and len(seen) < STEPS_AT_ONCE
             some = self._steps.candidates(Marker(self._id, ended=frozenset(failing))) if few else ()
-        return list(found.values())
+        return found
 
-    def _rests(self, each: Candidate, what: Verdict, paused: bool) -> bool:
-        """Whether it stays as it is."""
+    def _rests(self, each: Candidates, what: Verdict, *, paused: bool) -> bool:
+        """Whether they stay as they are."""
         if each.ended:
             return what is Verdict.FAIL
         if what is Verdict.WAIT or (what is Verdict.RELEASE and paused):
@@ -195,79 +192,89 @@ class _Look:
         if each.whole or what is Verdict.FAIL:
             return False
         # It waits for very many, and the last of them have ended: is another one pending?
-        whole = self._steps.whole([each])
-        return any(self._steps.pending_among(self._id, place.after) for _, place, _ in whole)
+        whole = self._steps.whole([each]).values()
+        return any(self._steps.pending_among(self._id, place.after) for place, _ in whole)
 
     # -- in the transaction --------------------------------------------------------------------------------------
 
-    def _decide(self, some: Sequence[Candidate], session: InTransaction) -> tuple[int, Released, list[Free]]:
-        """Writes what follows for as many as fit; returns how many, what became of them, and those that are still to
-        be released."""
+    def _decide(self, promising: Sequence[_Promising], session: InTransaction) -> _Decided:
+        """Writes what follows for as many as fit."""
+        some, left = _first(promising, STEPS_AT_ONCE)
         flow = self._store.flows.get_many([self._id], session).get(self._id)
-        whole = {id: (place, document) for id, place, document in self._steps.whole(some, session)}
-        wanted = {step for place, _ in whole.values() for step in place.after}
-        states = self._steps.states(self._id, wanted, session)
-        ended = {each.id for each in some if each.ended}
+        read = (each for each, what in some if each.ended or what is Verdict.FAIL or not each.whole)
+        documents = self._steps.whole(read, session)
+        # What they wait for never changes; but only in full can it be decided by.
+        known = [
+            (each, each.place if each.whole else documents[each.ids[0]][0])
+            for each, _ in some
+            if each.whole or each.ids[0] in documents
+        ]
+        states = self._steps.states(self._id, {step for _, place in known for step in place.after}, session)
         failed = [step for step, state in states.items() if state is StepState.FAILED]
         last = self._steps.last_jobs(self._id, failed, session) if failed else {}
-        writes, handled = _Writes(last={step: job["_id"] for step, job in last.items()}), 0
-        while handled < len(some) and writes.size <= _LARGEST:
-            each = some[handled]
-            handled += 1
-            if each.id in whole:
-                place, document = whole[each.id]
-                what = Verdict.FAIL if flow is None and each.id not in ended else verdict(place, states)
-                self._write(writes, document, place, what, states, flow, session, ended=each.id in ended)
+        writes = _Writes(states, documents, {step: job["_id"] for step, job in last.items()})
+        for each, place in known:
+            what = Verdict.FAIL if flow is None and not each.ended else verdict(place, states)
+            if each.ended or what is Verdict.FAIL:
+                self._move(writes, each, place, what, gone=flow is None, session=session)
+            elif what is Verdict.RELEASE and flow is not None and flow.paused is None:
+                if writes.size > _LARGEST:
+                    writes.left.append((each, what))
+                else:
+                    self._release(writes, each, place, session)
         self._store.flows.touch([self._id], self._now, session)
         self._store.transactions.archive(OutcomeBatch(archive=writes.archive), session)
         self._store.transactions.bring_back(writes.bring_back, session)
-        few = len(writes.release) <= FEW
-        if few:
-            self._steps.release(writes.release, session)
-        report = Released(0, len(writes.release), list(writes.reasons.items()), len(writes.bring_back))
-        return handled, report, [] if few else writes.release
+        holds = flow.holds if flow is not None else 0
+        self._steps.release(writes.release, holds, session)
+        released = sum(len(ids) for ids, _ in (*writes.release, *writes.free))
+        report = Released(0, released, list(writes.reasons.items()), len(writes.bring_back))
+        return _Decided(report, writes.free, holds, [*writes.left, *left])
 
-    def _write(
-        self,
-        writes: _Writes,
-        document: Document,
-        place: FlowStep,
-        what: Verdict,
-        states: dict[JobId, StepState],
-        flow: Flow | None,
-        session: InTransaction,
-        *,
-        ended: bool,
+    def _move(
+        self, writes: _Writes, each: Candidates, place: FlowStep, what: Verdict, *, gone: bool, session: InTransaction
     ) -> None:
-        id = document["_id"]
-        if ended:
-            if what is not Verdict.FAIL:
-                writes.bring_back[id] = encode_job(anew(archived_from(document), self._now, self._now))
-        elif what is Verdict.FAIL:
-            reason = "its flow is gone" if flow is None else _reason(culprits(place, states), place, writes.last)
-            writes.last[place.step] = id
+        """They go into the archive, or come back from it; those that are no longer there do not."""
+        if not writes.documents.keys() >= set(each.ids):
+            writes.documents |= self._steps.whole([each], session)
+        for id in each.ids:
+            if id not in writes.documents:
+                continue
+            own, document = writes.documents[id]
+            if each.ended:
+                if what is not Verdict.FAIL:
+                    writes.bring_back[id] = encode_job(anew(archived_from(document), self._now, self._now))
+                continue
+            reason = "its flow is gone" if gone else _reason(culprits(place, writes.states), place, writes.last)
+            writes.last[own.step] = id
             writes.fail(id, outcomes.not_released(document, Why.DEPENDENCY_FAILED, self._now, reason), reason)
-            states[place.step] = StepState.FAILED
-        elif what is Verdict.RELEASE and flow is not None and flow.paused is None:
-            self._release(writes, document, place, session)
+            writes.states[own.step] = StepState.FAILED
 
-    def _release(self, writes: _Writes, document: Document, place: FlowStep, session: InTransaction) -> None:
-        fields = released_fields(document, place, self._now)
+    def _release(self, writes: _Writes, some: Candidates, place: FlowStep, session: InTransaction) -> None:
+        fields = released_fields(some.job, place, self._now)
         if place.takes:
             if place.takes not in writes.results:
                 writes.results[place.takes] = self._steps.results(self._id, place.takes, session)
             results = writes.results[place.takes]
-            size = len(encode({"results": results, "job": document}))
+            size = some.size + len(encode({"results": results}))
             if size > LARGEST_JOB:
-                reason = (
-                    f"the results of other steps that are its arguments make {size:,} bytes; at most {LARGEST_JOB:,} "
-                    "can be stored. Keep the data elsewhere and return its key"
-                )
-                writes.fail(document["_id"], outcomes.not_released(document, Why.MALFORMED, self._now, reason), reason)
+                self._too_large(writes, some, size, session)
                 return
             fields["flow.results"] = results
-            writes.size += size
-        writes.release.append((document["_id"], fields))
+            fitting = max(1, (_LARGEST - writes.size) // size)
+            if fitting < len(some.ids):
+                some, rest = some.split(fitting)
+                writes.left.append((rest, Verdict.RELEASE))
+            writes.size += size * len(some.ids)
+        (writes.release if place.any else writes.free).append((some.ids, fields))
+
+    def _too_large(self, writes: _Writes, some: Candidates, size: int, session: InTransaction) -> None:
+        reason = (
+            f"the results of other steps that are its arguments make {size:,} bytes; at most {LARGEST_JOB:,} "
+            "can be stored. Keep the data elsewhere and return its key"
+        )
+        for id, (_, document) in self._steps.whole([some], session).items():
+            writes.fail(id, outcomes.not_released(document, Why.MALFORMED, self._now, reason), reason)
 
     def _conclude(self, session: InTransaction) -> Released:
         """The flow has ended, or it goes on again."""
@@ -286,20 +293,52 @@ class _Look:
         return Released(released=len(jobs), ended=[(flow, state)])
 
 
+_Promising: TypeAlias = tuple[Candidates, Verdict]
+
+
+def _first(promising: Sequence[_Promising], most: int) -> tuple[list[_Promising], list[_Promising]]:
+    """The first of them, so many steps at most but not none; and the rest."""
+    taken = steps = 0
+    for each, _ in promising:
+        steps += len(each.ids)
+        if taken and steps > most:
+            break
+        taken += 1
+    return list(promising[:taken]), list(promising[taken:])
+
+
+@dataclass
+class _Decided:
+    """What one transaction has decided."""
+
+    report: Released
+    free: list[Free]
+    """Steps that are to be released now."""
+    holds: int
+    """How often their flow had been paused."""
+    left: list[_Promising]
+    """Steps that did not fit."""
+
+
 @dataclass
 class _Writes:
     """What one transaction writes."""
 
+    states: dict[JobId, StepState]
+    documents: dict[JobId, tuple[FlowStep, Document]]
+    last: dict[JobId, JobId]
+    """The last job of each step that has failed: people recover that one."""
     archive: dict[JobId, bytes | Document] = field(default_factory=dict)
     reasons: dict[JobId, str] = field(default_factory=dict)
     release: list[Free] = field(default_factory=list)
+    free: list[Free] = field(default_factory=list)
+    """Released after it."""
     bring_back: dict[JobId, RawBSONDocument] = field(default_factory=dict)
     results: dict[tuple[JobId, ...], list[Document]] = field(default_factory=dict)
     """What was read of other steps, by the steps that it is of: most of those that are released together take the
     same."""
     size: int = 0
-    last: dict[JobId, JobId] = field(default_factory=dict)
-    """The last job of each step that has failed: people recover that one."""
+    left: list[_Promising] = field(default_factory=list)
 
     def fail(self, id: JobId, document: bytes, reason: str) -> None:
         self.archive[id] = document

@@ -156,8 +156,10 @@ def _after(raw: bytes, at: int) -> int:
 
 def job_document(job: Job) -> Document:
     """A waiting job as it is stored. What is empty or default is left out, except what the index needs."""
-    document: Document = {
-        "_id": job.id,
+    document: Document = {"_id": job.id}
+    if job.flow is not None:
+        document["flow"] = None  # the second field: it is looked for in each step that ends
+    document |= {
         "task": job.task,
         "args": job.args,
         "group": job.group,
@@ -390,6 +392,9 @@ def remember(document: Document, execution: Execution) -> Document:
     return fields
 
 
+_ONLY_BLOCKED = ("results", "held")
+
+
 def archived_document(document: Document, why: str, at: datetime, fields: Document) -> Document:
     """The job as it goes into the archive. What is for planning only, and who held it, stays behind.
 
@@ -399,7 +404,7 @@ def archived_document(document: Document, why: str, at: datetime, fields: Docume
     for name in ONLY_WAITING:
         archived.pop(name, None)
     if "flow" in archived and isinstance(archived["flow"], dict):  # the results it was given are with the other steps
-        archived["flow"] = {name: value for name, value in archived["flow"].items() if name != "results"}
+        archived["flow"] = {name: value for name, value in archived["flow"].items() if name not in _ONLY_BLOCKED}
     task, group = archived.pop("task", None), archived.pop("group", None)
     archived["archived_at"] = at
     archived |= _times(fields.get("last_execution"), document.get("scheduled_at"))

@@ -7,7 +7,7 @@ them has, and failed if none has.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from bson import ObjectId
@@ -17,14 +17,15 @@ from pymongo.collection import Collection
 
 from recruiter.domain.flow import FlowStep, StepState
 from recruiter.domain.job import JobId
-from recruiter.domain.names import ASIDE, BLOCKED_LANE, CANCELLED_LANE
+from recruiter.domain.names import BLOCKED_LANE, CANCELLED_LANE
 from recruiter.domain.state import Why
-from recruiter.store.codec import RAW, Document, decode_leniently, encode, flow_of
+from recruiter.store.codec import RAW, Document, decode_leniently, flow_of
 from recruiter.store.collections import archived, scheduled
 from recruiter.store.collections.archived import Archived
 from recruiter.store.collections.flows import Marker
 from recruiter.store.collections.scheduled import Scheduled
 from recruiter.store.errors import store_call
+from recruiter.store.fields import is_job_id
 
 _AT_ONCE = 1000
 """Steps that are asked for in one query."""
@@ -34,15 +35,26 @@ As long as one of them is pending, the others need not be read."""
 _FAILED_FOR_OTHERS: Document = {"why": Why.DEPENDENCY_FAILED.value, "recovered_as": None}
 
 
-_AFTER: Document = {"$ifNull": ["$flow.after", []]}
-_LITTLE: Document = {
-    "waits": {"$size": _AFTER},
+_AFTER: Document = {"$cond": [{"$isArray": "$flow.after"}, "$flow.after", []]}
+_WAITS: Document = {"$size": _AFTER}
+_OF_RUN = ("task", "group", "key", "suspect", "proc", "mem", "resources", "scheduled_at", "expires_in")
+"""What says where and when a step runs that is released."""
+_ALIKE: Document = {
     "flow": {
-        **{name: f"$flow.{name}" for name in ("id", "step", "on", "any")},
+        **{name: f"$flow.{name}" for name in ("id", "on", "any", "takes", "delay")},
         "after": {"$slice": [_AFTER, -TAIL]},
     },
+    "waits": _WAITS,
+    "alone": {"$cond": [{"$gt": [_WAITS, TAIL]}, "$_id", None]},
+    "job": {name: f"${name}" for name in _OF_RUN},
 }
-"""What is read of a step before it is known whether there is something to do."""
+"""Steps that have all this in common share one decision."""
+_LITTLE: Document = {
+    "_id": _ALIKE,
+    "ids": {"$push": "$_id"},
+    "steps": {"$push": {"$ifNull": ["$flow.step", None]}},
+    "size": {"$max": {"$bsonSize": "$$ROOT"}},
+}
 
 
 class Found(NamedTuple):
@@ -53,15 +65,28 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """A step that may have to be released, archived, or brought back."""
+class Candidates:
+    """Steps that may have to be released, archived, or brought back. They wait for the same, and differ in nothing
+    that decides where and when they run: thousands of parts of a fan-out are a few of these."""
 
-    id: JobId
+    ids: tuple[JobId, ...]
+    """Of their jobs."""
+    steps: tuple[JobId, ...]
     place: FlowStep
+    """Of one of them."""
+    job: Document
+    """What says where and when they run."""
+    size: int
+    """Bytes of the largest."""
     ended: bool = False
-    """It is in the archive, because a dependency failed."""
+    """They are in the archive, because a dependency failed."""
     whole: bool = True
-    """Whether `place.after` is all that it waits for, or only the last of it."""
+    """Whether `place.after` is all that they wait for, or only the last of it."""
+
+    def split(self, at: int) -> tuple[Candidates, Candidates]:
+        """So many of them, and the rest."""
+        first = replace(self, ids=self.ids[:at], steps=self.steps[:at])
+        return first, replace(self, ids=self.ids[at:], steps=self.steps[at:])
 
 
 class FlowSteps:
@@ -82,19 +107,18 @@ class FlowSteps:
         return list(found.values())
 
     @store_call
-    def look_at(self, found: Sequence[Found]) -> list[Candidate]:
+    def look_at(self, found: Sequence[Found]) -> list[Candidates]:
         """Those of them that are still such, each with at most the last of what it waits for."""
-        looked: dict[JobId, Candidate] = {}
+        looked: list[Candidates] = []
         for ended, collection, where in self._places:
             ids = [each.id for each in found if each.ended == ended]
             raw: Collection[Any] = collection.with_options(codec_options=RAW)
-            pipeline = [{"$match": {"_id": {"$in": ids}, **where}}, {"$project": _LITTLE}]
+            pipeline = [{"$match": {"_id": {"$in": ids}, **where}}, {"$group": _LITTLE}]
             for document in raw.aggregate(pipeline) if ids else ():
-                fields = decode_leniently(bytes(document.raw))[0]
-                place = flow_of(fields)
-                if place is not None:
-                    looked[fields["_id"]] = Candidate(fields["_id"], place, ended, whole=fields["waits"] <= TAIL)
-        return [looked[each.id] for each in found if each.id in looked]
+                some = _candidates(decode_leniently(bytes(document.raw))[0], ended)
+                if some is not None:
+                    looked.append(some)
+        return looked
 
     @property
     def _places(self) -> tuple[tuple[bool, Collection[Document], Document], ...]:
@@ -102,17 +126,18 @@ class FlowSteps:
 
     @store_call
     def whole(
-        self, candidates: Sequence[Candidate], session: ClientSession | None = None
-    ) -> list[tuple[JobId, FlowStep, Document]]:
-        """All that is stored of them now; those that are no longer candidates are left out."""
-        found: list[tuple[JobId, FlowStep, Document]] = []
+        self, candidates: Iterable[Candidates], session: ClientSession | None = None
+    ) -> dict[JobId, tuple[FlowStep, Document]]:
+        """All that is stored of them now, by the ids of the jobs; those that are no longer candidates are left out."""
+        found: dict[JobId, tuple[FlowStep, Document]] = {}
+        some = list(candidates)
         for ended, collection, where in self._places:
-            ids = [each.id for each in candidates if each.ended == ended]
+            ids = [id for each in some if each.ended == ended for id in each.ids]
             if ids:
                 for document in collection.find({"_id": {"$in": ids}, **where}, session=session):
                     place = flow_of(document)
                     if place is not None:
-                        found.append((document["_id"], place, document))
+                        found[document["_id"]] = place, document
         return found
 
     @store_call
@@ -124,6 +149,8 @@ class FlowSteps:
         # First those that wait: a step that ends between the two reads is found in one of them.
         states = dict.fromkeys(self.pending_among(flow, wanted, session), StepState.PENDING)
         rest = [step for step in wanted if step not in states]
+        if len(rest) > TAIL and self._have_all_succeeded(flow, rest, session):
+            return states | dict.fromkeys(rest, StepState.SUCCEEDED)
         fields = {"_id": 0, "flow.step": 1, "done": 1}
         for start in range(0, len(rest), _AT_ONCE):
             query = {"flow.id": flow, "flow.step": {"$in": rest[start : start + _AT_ONCE]}}
@@ -133,6 +160,12 @@ class FlowSteps:
                 if ended["done"] or states.get(step) is not StepState.SUCCEEDED:
                     states[step] = StepState.SUCCEEDED if ended["done"] else StepState.FAILED
         return states
+
+    def _have_all_succeeded(self, flow: ObjectId, steps: Sequence[JobId], session: ClientSession | None) -> bool:
+        """Counted by the server, from the index alone: mostly they have, and ten thousand need not be read. A step
+        succeeds once: after that it is not recovered."""
+        query = {"flow.id": flow, "flow.step": {"$in": list(steps)}, "done": True}
+        return self._archived.count_documents(query, hint=archived.BY_FLOW, session=session) == len(steps)
 
     @store_call
     def pending_among(self, flow: ObjectId, steps: Sequence[JobId], session: ClientSession | None = None) -> set[JobId]:
@@ -197,16 +230,15 @@ class FlowSteps:
         return last
 
     @store_call
-    def release(self, released: Sequence[tuple[JobId, Document]], session: ClientSession | None = None) -> None:
-        """Gives each of these blocked steps its new fields. Most of those that are released together get the same: one
-        write for all of them."""
-        alike: dict[bytes, tuple[Document, list[JobId]]] = {}
-        for id, fields in released:
-            alike.setdefault(encode(fields), (fields, []))[1].append(id)
+    def release(
+        self, released: Sequence[tuple[Sequence[JobId], Document]], holds: int, session: ClientSession | None = None
+    ) -> None:
+        """Gives these blocked steps their new fields: one write for all that get the same. Those that have been held
+        since then, because their flow was paused, are left as they are (`holds` is how often it had been paused)."""
+        here = {"lane": BLOCKED_LANE, "flow.held": {"$not": {"$gt": holds}}}
         # With the hint the server need not choose an index again for each of them.
         writes = [
-            UpdateMany({"_id": {"$in": ids}, "lane": BLOCKED_LANE}, {"$set": fields}, hint="_id_")
-            for fields, ids in alike.values()
+            UpdateMany({"_id": {"$in": list(ids)}, **here}, {"$set": fields}, hint="_id_") for ids, fields in released
         ]
         if writes:
             self._scheduled.bulk_write(writes, ordered=False, session=session)
@@ -219,10 +251,12 @@ class FlowSteps:
     # -- for people ----------------------------------------------------------------------------------------------
 
     @store_call
-    def hold(self, flow: ObjectId) -> int:
-        """Takes the waiting steps of a paused flow out of their lanes; returns how many."""
-        query = {"flow.id": flow, "lane": {"$gt": "", "$nin": list(ASIDE)}}
-        update = {"$set": {"lane": BLOCKED_LANE}}
+    def hold(self, flow: ObjectId, holds: int) -> int:
+        """Takes the waiting steps of a paused flow out of their lanes, and writes on all that have not ended that they
+        are held: a leader that decided before it, and was frozen since, cannot release them. Returns how many."""
+        not_held = {"flow.held": {"$not": {"$gte": holds}}}
+        query = {"flow.id": flow, "lane": {"$gt": "", "$ne": CANCELLED_LANE}, **not_held}
+        update = {"$set": {"lane": BLOCKED_LANE, "flow.held": holds}}
         return self._scheduled.update_many(query, update, hint=scheduled.BY_FLOW).modified_count
 
     @store_call
@@ -280,6 +314,17 @@ class FlowSteps:
 
 
 assert (scheduled.BY_FLOW, scheduled.BY_DEPENDENCY) == (archived.BY_FLOW, archived.BY_DEPENDENCY)
+
+
+def _candidates(row: Document, ended: bool) -> Candidates | None:
+    """The parser; None when somebody has spoiled them by hand."""
+    alike = row["_id"]
+    named = [(id, step) for id, step in zip(row["ids"], row["steps"], strict=True) if is_job_id(step)]
+    place = flow_of({"flow": {**alike["flow"], "step": named[0][1]}}) if named else None
+    if place is None:
+        return None
+    ids, steps = zip(*named, strict=True)
+    return Candidates(ids, steps, place, alike.get("job", {}), row["size"], ended, alike["waits"] <= TAIL)
 
 
 def _queries(marker: Marker) -> Iterator[tuple[Document, str]]:

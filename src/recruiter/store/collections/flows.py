@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import Any
 
 from bson import ObjectId
-from pymongo import ASCENDING, DESCENDING, IndexModel
+from pymongo import ASCENDING, DESCENDING, IndexModel, ReturnDocument
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 
@@ -73,6 +73,8 @@ class Flow:
     """Those of them that have been made: each runs once."""
     paused: Cancellation | None = None
     """Who paused it."""
+    holds: int = 0
+    """How often it has been paused."""
     cancel: Cancellation | None = None
     """Who cancelled it."""
     ended_at: datetime | None = None
@@ -198,8 +200,22 @@ class Flows:
             update["$set"]["ended"] = {"at": at, "state": state.value}
         self.collection.update_one({"_id": id}, update, session=session)
 
+    def pause(self, id: ObjectId, flag: Document, session: ClientSession) -> int | None:
+        """Inside a transaction: pauses; returns how often it has been paused now, None when there is no such flow."""
+        update = {"$set": {"paused": flag}, "$inc": {"holds": 1}}
+        after = self.collection.find_one_and_update(
+            {"_id": id, **_THERE}, update, {"holds": 1}, return_document=ReturnDocument.AFTER, session=session
+        )
+        return None if after is None else int(after["holds"])
+
+    @store_call
+    def look_again_unless(self, id: ObjectId, holds: int) -> None:
+        """After the steps of a paused flow have been held: if it was resumed before that, they must be looked at."""
+        if self.collection.find_one({"_id": id, "holds": holds, "paused": {"$exists": True}}, {"_id": 1}) is None:
+            self.markers.insert_one(marker_document(Marker(id, all=True)))
+
     def set_flag(self, id: ObjectId, fields: Document, unset: Sequence[str], session: ClientSession) -> bool:
-        """Inside a transaction: pauses, resumes, cancels; false when there is no such flow."""
+        """Inside a transaction: resumes, cancels; false when there is no such flow."""
         update: Document = {"$set": fields} if fields else {}
         if unset:
             update["$unset"] = dict.fromkeys(unset, "")
@@ -278,6 +294,7 @@ def _flow(document: Document) -> Flow:
         ends=tuple(fields.array(document, "ends", _end, ())),
         run=frozenset(On(on) for on in fields.texts(document, "run", ())),
         paused=cancellation_from(document.get("paused")),
+        holds=fields.whole(document, "holds", 0),
         cancel=cancellation_from(document.get("cancel")),
         ended_at=None if ended is None else fields.moment(ended, "at"),
         outcome=None if ended is None else FlowState(fields.text(ended, "state")),

@@ -82,9 +82,9 @@ INDEXES = [
     _in_turn("urn", BY_URN, _TEXT),
     _in_turn("tags", BY_TAG, {"$exists": True}),
     _in_turn("username", BY_OWNER, _TEXT),
-    # Steps of flows, and what each of them waits for.
+    # Steps of flows, and what each of them waits for: nothing, if it is a first one.
     _sparse(BY_FLOW, "flow.id", "flow.step"),
-    _sparse(BY_DEPENDENCY, "flow.id", "flow.after"),
+    _sparse(BY_DEPENDENCY, "flow.after"),
 ]
 
 _DATE = {"$gte": FIRST_MOMENT, "$lte": LAST_MOMENT}
