@@ -29,8 +29,8 @@ def application(target: str, store: Store) -> Iterator[None]:
     effects.recruiter.close()
 
 
-def start_worker(start: Starter, processes: int = 2) -> Process:
-    options = ("--processes", str(processes), "--considered-dead-after", "3s")
+def start_worker(start: Starter, processes: int = 2, *more: str) -> Process:
+    options = ("--processes", str(processes), "--considered-dead-after", "3s", *more)
     worker = start("start", "worker", "--bootstrap", EFFECTS, *options)
     worker.says("joined the roster")
     return worker
@@ -131,7 +131,7 @@ def test_a_frozen_worker_cannot_commit_what_others_have_done(
 
 def test_a_child_that_dies_after_its_commit_leaves_a_job_that_is_done(lead: Lead, start: Starter, store: Store) -> None:
     lead(**QUICKLY)
-    start_worker(start, 1)
+    worker = start_worker(start, 1, "--log-level", "debug")
 
     ended_job = effects.die_after_commit.enqueue("c").wait(timeout=30)
 
@@ -139,3 +139,5 @@ def test_a_child_that_dies_after_its_commit_leaves_a_job_that_is_done(lead: Lead
     assert (ended_job.done, ended_job.attempts) == (True, 1)
     assert counted(store) == 1
     assert store.scheduled.collection.count_documents({}) == 0
+    worker.says(f"job {ended_job.id}: die_after_commit done")
+    assert f"job {ended_job.id} crashed" not in worker.log

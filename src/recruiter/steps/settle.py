@@ -16,7 +16,7 @@ from typing import Any
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import id_told
 from recruiter.errors import DocumentRefused, InvalidJob, JobExists
-from recruiter.store.codec import encode, job_document
+from recruiter.store.codec import decode_leniently, encode, job_document
 from recruiter.store.collections.roster import Holding, Seen
 from recruiter.store.database import Store
 from recruiter.store.outcomes import Outcome, OutcomeBatch, Rescheduled, Settled, reduced, with_fields
@@ -86,17 +86,27 @@ def write_first(write: Write, id: JobId, forms: Iterable[Outcome | None], refuse
     raise refused
 
 
-def with_checkpoints(
+def as_children_left_them(
     store: Store, outcomes: Sequence[tuple[JobId, Outcome | None]], crashed: Collection[JobId]
 ) -> list[tuple[JobId, Outcome | None]]:
-    """The outcomes, with the checkpoints that are stored on crashed jobs which are to be archived: a child that died
-    has not told its worker of the last ones, and a recovered job goes on from there."""
-    ended = [id for id, outcome in outcomes if id in crashed and isinstance(outcome, bytes)]
+    """The outcomes, corrected by what only a child knew that died: a job may have ended in its own transaction just
+    before; and of one that is to be archived, a recovered job goes on from the last checkpoints that are stored."""
+    archived = store.archived.raw(crashed)
+    settled = {id: Settled(raw) for id, raw in archived.items() if not _has_crashed(raw)}
+    ended = [id for id, outcome in outcomes if id in crashed and isinstance(outcome, bytes) and id not in settled]
     kept = store.scheduled.checkpoints_of(ended) if ended else {}
-    return [
-        (id, with_fields(outcome, {"checkpoints": kept[id]}) if id in kept and isinstance(outcome, bytes) else outcome)
-        for id, outcome in outcomes
-    ]
+    corrected: list[tuple[JobId, Outcome | None]] = []
+    for id, outcome in outcomes:
+        if id in kept and isinstance(outcome, bytes):
+            outcome = with_fields(outcome, {"checkpoints": kept[id]})
+        corrected.append((id, settled.get(id, outcome)))
+    return corrected
+
+
+def _has_crashed(raw: bytes) -> bool:
+    """Whether it is the outcome of a crash that was written before, with an unknown outcome then."""
+    last = decode_leniently(raw)[0].get("last_execution")
+    return isinstance(last, dict) and bool(last.get("crashed"))
 
 
 def run_inline(store: Store, run: Callable[[bytes], Outcome], job: Job, *, own_id: bool = False) -> None:

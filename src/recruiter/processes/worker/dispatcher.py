@@ -23,6 +23,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
 from recruiter.clock import Clock
 from recruiter.domain.job import JobId
@@ -292,30 +293,38 @@ class Dispatcher:
         child.flushes = message["flushes"]
         self._pool.welcome(child, self.tasks, message["pid"], message["server"])
 
-    def _drain(self, child: ChildHandle) -> None:
-        """Of a child that is dead: everything it still had to say."""
+    def _drain(self, child: ChildHandle, *, told: bool) -> None:
+        """Of a child that is dead: everything it still had to say. Unless it is `told` already what became of its jobs,
+        that is told when they are settled."""
         with contextlib.suppress(OSError):
             self._hear(child)
             while not child.drained:
                 self._hear(child)
         started = child.started()
         if started:
-            self._held_jobs.child_died(child.pid, [run.job.id for run in started.values()])
+            how = child.how_it_ended()
+            ends = {run.job.id: None if told else partial(self._tell_death, run.job, how) for run in started.values()}
+            self._held_jobs.child_died(child.pid, ends)
 
     # -- the end of a child --------------------------------------------------------------------------------------
 
     def _died(self, child: ChildHandle) -> None:
         if child not in self._pool.handles:
             return
-        self._drain(child)
+        self._drain(child, told=False)
         started, how, now = list(child.started().values()), child.how_it_ended(), self._clock.now()
         self._end([(run.job.id, self.crash(run.job, now, how, self._moment(run.since))) for run in started])
         self._queued.extendleft(reversed(child.unstarted()))
         self._forget(child)
-        for run in started:
-            self._events.emit("job.crashed", **run.job.facts(self._held_jobs.worker), how=how)
         if not child.recycling:
             self._events.emit("child.died", pid=child.pid, how=how, jobs=[run.job.id for run in started])
+
+    def _tell_death(self, job: HeldJob, how: str, outcome: outcomes.Outcome | None) -> None:
+        """Of a job whose child died; when it had ended in its own transaction, it has not crashed."""
+        if isinstance(outcome, outcomes.Settled):
+            self._job_events.ended(job, outcome, self._held_jobs.worker)
+        else:
+            self._events.emit("job.crashed", **job.facts(self._held_jobs.worker), how=how)
 
     def crash(
         self, job: HeldJob, at: datetime, how: str, started_at: datetime | None = None
@@ -327,7 +336,7 @@ class Dispatcher:
     def _let_end(self, child: ChildHandle) -> None:
         """Of a child that was killed: waits for its end, and takes what it has answered."""
         child.process.join(timeout=5.0)
-        self._drain(child)
+        self._drain(child, told=True)
 
     def _forget(self, child: ChildHandle) -> None:
         """Last: whatever it had started or not has been seen to."""

@@ -43,10 +43,11 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from recruiter.domain.job import JobId
@@ -59,6 +60,9 @@ from recruiter.store.codec import Document, decode
 from recruiter.store.collections.roster import Assignment, Holding, Seen
 from recruiter.store.outcomes import Outcome, Settled
 
+TellEnd = Callable[[Outcome | None], None]
+"""Tells how a job has ended."""
+_NONE: Mapping[JobId, TellEnd | None] = MappingProxyType({})
 JobOutcome = tuple[JobId, Outcome | None]
 
 _CANCELLED = CANCELLED_LANE.encode()
@@ -201,7 +205,7 @@ class HeldJobs:
         self._settling = 0
         self._dead_children: list[int] = []
         """Processes that may have died in a transaction of their job."""
-        self._died_with: set[JobId] = set()
+        self._died_with: dict[JobId, TellEnd | None] = {}
         """The jobs that ran in them."""
         self._recall: Callable[[Collection[JobId]], None] = lambda _: None
         self._may_start: Callable[[HeldJob], bool] = lambda _: True
@@ -445,15 +449,17 @@ class HeldJobs:
 
     # -- the settler -------------------------------------------------------------------------------------------------
 
-    def child_died(self, pid: int, jobs: Iterable[JobId] = ()) -> None:
-        """Before the outcomes of its jobs: their settlement must not wait for what it has left locked."""
+    def child_died(self, pid: int, jobs: Mapping[JobId, TellEnd | None] = _NONE) -> None:
+        """Before the outcomes of its jobs: their settlement must not wait for what it has left locked, and only the
+        settler learns how they have ended."""
         with self._lock:
             self._dead_children.append(pid)
             self._died_with.update(jobs)
 
-    def died_with_children(self, ids: Iterable[JobId]) -> set[JobId]:
+    def died_with_children(self, ids: Iterable[JobId]) -> dict[JobId, TellEnd | None]:
         """Those of these jobs that ran in a child that died: it may have known more of them than this process."""
-        return self._died_with.intersection(ids) if self._died_with else set()
+        died_with = self._died_with
+        return {id: died_with[id] for id in ids if id in died_with} if died_with else {}
 
     def dead_children(self) -> list[int]:
         """Those that have died since this was last asked."""
@@ -483,7 +489,8 @@ class HeldJobs:
             for id in ids:
                 self._states.pop(id, None)
             self._unsure.difference_update(ids)
-            self._died_with.difference_update(ids)
+            for id in self._died_with.keys() & set(ids) if self._died_with else ():
+                del self._died_with[id]
             self.progress.forget(ids)
             self._settling = 0
             new = bool(self._to_fetch)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
+from recruiter.domain.job import JobId
 from recruiter.domain.planning.prefetch import Throughput
 from recruiter.errors import Superseded
 from recruiter.events import Events
 from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.worker.held_jobs import HeldJobs, JobOutcome
 from recruiter.processes.worker.registration import Registration
-from recruiter.steps.settle import settle, with_checkpoints
+from recruiter.steps.settle import as_children_left_them, settle
 from recruiter.store.collections.roster import Holding
 from recruiter.store.database import Store
 
@@ -52,7 +53,8 @@ class Settler:
         if not outcomes:
             return []
         try:
-            outcomes = self._after_deaths(held_jobs, outcomes)
+            died = held_jobs.died_with_children(id for id, _ in outcomes)
+            outcomes = self._after_deaths(held_jobs, outcomes, died)
             holding = self._write(held_jobs, outcomes)
         except BaseException as error:
             held_jobs.not_settled(outcomes)
@@ -61,12 +63,17 @@ class Settler:
             raise
         self._throughput.count(sum(1 for _, outcome in outcomes if outcome is not None), self._clock.monotonic())
         held_jobs.settled(outcomes, holding)
+        for id, outcome in outcomes if died else ():
+            if (tell := died.get(id)) is not None:
+                tell(outcome)
         self._on_settled()
         return outcomes
 
-    def _after_deaths(self, held_jobs: HeldJobs, outcomes: list[JobOutcome]) -> list[JobOutcome]:
-        """Frees what children have left locked that died in a transaction of their job; and adds to the outcomes of
-        their jobs the checkpoints that only the children knew."""
+    def _after_deaths(
+        self, held_jobs: HeldJobs, outcomes: list[JobOutcome], died: Collection[JobId]
+    ) -> list[JobOutcome]:
+        """Frees what children have left locked that died in a transaction of their job; and corrects the outcomes of
+        their jobs by what only the children knew: that the job has ended in its transaction, and its checkpoints."""
         dead = held_jobs.dead_children()
         try:
             sessions = self._store.roster.sessions_of(held_jobs.worker, dead) if dead else []
@@ -78,8 +85,7 @@ class Settler:
             for pid in dead:
                 held_jobs.child_died(pid)
             raise
-        crashed = held_jobs.died_with_children(id for id, _ in outcomes)
-        return with_checkpoints(self._store, outcomes, crashed) if crashed else outcomes
+        return as_children_left_them(self._store, outcomes, died) if died else outcomes
 
     def _step(self) -> float:
         try:

@@ -14,7 +14,7 @@ from pymongo.collection import Collection
 from recruiter.domain.job import ArchivedJob, JobId
 from recruiter.domain.state import State, Why
 from recruiter.domain.unreadable import Parsed, Unreadable
-from recruiter.store.codec import RAW, Document, archived_from, decode_leniently
+from recruiter.store.codec import RAW, Document, archived_from, decode_leniently, id_of
 from recruiter.store.errors import store_call
 from recruiter.store.fields import text
 from recruiter.store.reading import delete_these, parse_fields, parse_one, parsed, readable
@@ -107,6 +107,12 @@ class Archived:
         """As it is stored, job or not; for people to look at."""
         found = self._raw.find_one({"_id": id})
         return None if found is None else decode_leniently(bytes(found.raw))[0]
+
+    @store_call
+    def raw(self, ids: Iterable[JobId]) -> dict[JobId, bytes]:
+        """Those of these jobs that are here, as they are stored."""
+        found = (bytes(document.raw) for document in self._raw.find({"_id": {"$in": list(ids)}}))
+        return {id_of(raw): raw for raw in found}
 
     @store_call
     def get_many(self, ids: Iterable[JobId]) -> dict[JobId, ArchivedJob]:
