@@ -97,7 +97,7 @@ def release(
     report = Released()
     for part in releasing(store, lambda: now, term, holder):
         report.add(part)
-        if enough():
+        if not part.markers and enough():
             break
     return report
 
