@@ -1,0 +1,85 @@
+"""What flows, unique jobs and the like cost jobs that do not use them: a drain of plain jobs, with and without them.
+
+    python benchmarks/unused.py [--jobs N] [--times N]
+
+*Without* is the same code less what every job pays for: the indexes for steps of flows, the look for a flow in each job
+that ends, and the look for markers in each round. Both take turns on one private MongoDB; figures of the steady state
+as in `budget.py`. The rest is only there for jobs that ask for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+import budget  # noqa: E402
+from drain import Processes  # noqa: E402
+
+from recruiter.cli.main import run  # noqa: E402
+from recruiter.embedded import EmbeddedServer  # noqa: E402
+from recruiter.store.collections import archived, scheduled  # noqa: E402
+from recruiter.store.collections.flows import Flows  # noqa: E402
+from recruiter.store.collections.scheduled import Scheduled  # noqa: E402
+
+OF_FLOWS = {scheduled.BY_FLOW, scheduled.BY_DEPENDENCY}
+ALONE = "--process-without"
+INDEXES = {module: list(module.INDEXES) for module in (scheduled, archived)}
+
+
+def without() -> None:
+    """In this process."""
+    for module in INDEXES:
+        module.INDEXES[:] = [index for index in INDEXES[module] if index.document["name"] not in OF_FLOWS]
+    Flows.mark_ended = lambda *_: None  # type: ignore[assignment, method-assign]
+    Scheduled.lanes_to_plan = Scheduled.lanes  # type: ignore[method-assign]
+
+
+def with_all() -> None:
+    for module, indexes in INDEXES.items():
+        module.INDEXES[:] = indexes
+
+
+class Without(Processes):
+    def start(self, name: str, *arguments: str) -> None:
+        command = [sys.executable, __file__, ALONE, "start", name, "--bootstrap", str(HERE / "noop.py"), *arguments]
+        self.members[name] = subprocess.Popen(command, env=self._environment)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=40_000)
+    parser.add_argument("--times", type=int, default=3)
+    options = parser.parse_args()
+    figures: dict[str, list[budget.Figures]] = {"with": [], "without": []}
+    with EmbeddedServer() as server:
+        for number in range(2 * options.times):
+            kind = "with" if number % 2 == number // 2 % 2 else "without"  # each is the first of a pair in turn
+            if kind == "with":
+                with_all()
+                budget.Processes = Processes  # type: ignore[misc]
+            else:
+                without()
+                budget.Processes = Without  # type: ignore[misc]
+            figures[kind].append(budget.of_the_product(server.uri, server.pid or 0, options.jobs, 2))
+            print(f"  {kind:8} {figures[kind][-1]['drain /s']:8,.0f} /s", flush=True)
+    names = [name for name in figures["with"][0] if name.startswith(("drain", "CPU"))]
+    print(f"{options.jobs:,} plain jobs, {options.times} times each\n{'':28} {'with':>8} {'without':>8} {'ratio':>7}")
+    for name in names:
+        ours, bare = (statistics.median(each[name] for each in figures[kind]) for kind in ("with", "without"))
+        print(f"{name:28} {ours:8,.1f} {bare:8,.1f} {ours / bare:7.3f}")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == [ALONE]:
+        os.environ.setdefault("PYTHONPATH", str(HERE))
+        without()
+        run(sys.argv[2:])
+    else:
+        main()
