@@ -52,9 +52,10 @@ _CANCELLING = 0.5
 """Seconds that a round may spend on jobs that have been cancelled; others wait for theirs."""
 _RELEASING = 0.02
 """Seconds that a round may spend on the steps of flows, near enough: workers wait for the first that are released."""
-_REST = 4
-"""After a look at flows that led to nothing the next one waits this many times as long as it took: while thousands of
-steps end that one waits for, looking takes a fifth of the time at most."""
+_REST, _LONGEST_REST = 4, 0.05
+"""After a look at flows that led to nothing the next one waits this many times as long as it took, after the second in
+a row twice as much, and so on, up to so many seconds: while thousands of steps end that one waits for, looking takes
+little of the time."""
 _BETWEEN_LOOKS = 1.0
 """Seconds until a scheduler that is new or changed is noticed by a busy leader; an idle one hears of it at once."""
 _BETWEEN_PROMISES = 60.0
@@ -92,7 +93,7 @@ class Maintenance:
         self._wake = wake
         self._look_around_at = 0.0
         self._look = _Look(iter(()), -1)
-        self._release_at = 0.0
+        self._release_at, self._in_vain = 0.0, 0
         self._fold_at = 0.0
         self._rounds, self._assigned, self._count_at = Spread(), 0, 0.0
         self._unserved = LastingFacts[tuple[str, str]](_HOPELESS_GRACE)
@@ -182,8 +183,11 @@ class Maintenance:
                 continue
             look, self._look = self._look, _Look(iter(()), -1)
             if not look.report.anything:
-                self._release_at = self._clock.monotonic() + (_REST * look.took if look.report.markers else 0.0)
+                self._in_vain += bool(look.report.markers)
+                rest = min(_REST * look.took * self._in_vain, _LONGEST_REST) if look.report.markers else 0.0
+                self._release_at = self._clock.monotonic() + rest
                 return
+            self._in_vain = 0
             self._wake()
         self._wake()
 

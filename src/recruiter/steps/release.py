@@ -349,7 +349,9 @@ def released_fields(document: Document, place: FlowStep, now: datetime) -> Docum
     """What changes on a step that nothing holds back any more: it is an ordinary job from now on."""
     delay = timedelta(seconds=place.delay or 0)
     due = max(after(now, delay), document["scheduled_at"])
-    fields: Document = {"lane": lane_of(document), "scheduled_at": due, "postponed": due > now}
+    fields: Document = {"lane": lane_of(document), "scheduled_at": due}
+    if due > now or document.get("postponed"):
+        fields["postponed"] = due > now
     if document.get("expires_in") is not None:
         fields["expires_at"] = expiry(due, document["expires_in"])
     return fields

@@ -35,26 +35,28 @@ As long as one of them is pending, the others need not be read."""
 _FAILED_FOR_OTHERS: Document = {"why": Why.DEPENDENCY_FAILED.value, "recovered_as": None}
 
 
-_AFTER: Document = {"$cond": [{"$isArray": "$flow.after"}, "$flow.after", []]}
-_WAITS: Document = {"$size": _AFTER}
-_OF_RUN = ("task", "group", "key", "suspect", "proc", "mem", "resources", "scheduled_at", "expires_in")
+_VERY_MANY = {f"flow.after.{TAIL}": {"$exists": True}}
+_NOT_MANY = {f"flow.after.{TAIL}": {"$exists": False}}
+_OF_FLOW = ("id", "on", "after", "any", "takes", "delay")
+_OF_RUN = ("task", "group", "key", "suspect", "proc", "mem", "resources", "scheduled_at", "postponed", "expires_in")
 """What says where and when a step runs that is released."""
 _ALIKE: Document = {
-    "flow": {
-        **{name: f"$flow.{name}" for name in ("id", "on", "any", "takes", "delay")},
-        "after": {"$slice": [_AFTER, -TAIL]},
+    "_id": {
+        "flow": {name: f"$flow.{name}" for name in _OF_FLOW},
+        "job": {name: f"${name}" for name in _OF_RUN},
     },
-    "waits": _WAITS,
-    "alone": {"$cond": [{"$gt": [_WAITS, TAIL]}, "$_id", None]},
-    "job": {name: f"${name}" for name in _OF_RUN},
-}
-"""Steps that have all this in common share one decision."""
-_LITTLE: Document = {
-    "_id": _ALIKE,
     "ids": {"$push": "$_id"},
     "steps": {"$push": {"$ifNull": ["$flow.step", None]}},
     "size": {"$max": {"$bsonSize": "$$ROOT"}},
 }
+"""Steps that have all this in common share one decision."""
+_LAST: Document = {
+    **dict.fromkeys((*_OF_RUN, *(f"flow.{name}" for name in ("step", *_OF_FLOW))), 1),
+    "flow.after": {"$slice": -TAIL},
+    "flow.takes": {"$slice": 1},
+    "size": {"$bsonSize": "$$ROOT"},
+}
+"""Of one that waits for very many."""
 
 
 class Found(NamedTuple):
@@ -109,16 +111,21 @@ class FlowSteps:
     @store_call
     def look_at(self, found: Sequence[Found]) -> list[Candidates]:
         """Those of them that are still such, each with at most the last of what it waits for."""
-        looked: list[Candidates] = []
+        looked: list[Candidates | None] = []
         for ended, collection, where in self._places:
-            ids = [each.id for each in found if each.ended == ended]
+            these = {"_id": {"$in": [each.id for each in found if each.ended == ended]}, **where}
+            if not these["_id"]["$in"]:
+                continue
             raw: Collection[Any] = collection.with_options(codec_options=RAW)
-            pipeline = [{"$match": {"_id": {"$in": ids}, **where}}, {"$group": _LITTLE}]
-            for document in raw.aggregate(pipeline) if ids else ():
-                some = _candidates(decode_leniently(bytes(document.raw))[0], ended)
-                if some is not None:
-                    looked.append(some)
-        return looked
+            for document in raw.aggregate([{"$match": {**these, **_NOT_MANY}}, {"$group": _ALIKE}]):
+                row = decode_leniently(bytes(document.raw))[0]
+                of_all = row["_id"].get("flow", {}), row["_id"].get("job", {}), row["size"]
+                looked.append(_candidates(row["ids"], row["steps"], *of_all, ended=ended, whole=True))
+            for document in raw.find({**these, **_VERY_MANY}, _LAST):
+                row = decode_leniently(bytes(document.raw))[0]
+                steps = [row["flow"].get("step")]
+                looked.append(_candidates([row["_id"]], steps, row["flow"], row, row["size"], ended=ended, whole=False))
+        return [each for each in looked if each is not None]
 
     @property
     def _places(self) -> tuple[tuple[bool, Collection[Document], Document], ...]:
@@ -316,15 +323,16 @@ class FlowSteps:
 assert (scheduled.BY_FLOW, scheduled.BY_DEPENDENCY) == (archived.BY_FLOW, archived.BY_DEPENDENCY)
 
 
-def _candidates(row: Document, ended: bool) -> Candidates | None:
+def _candidates(
+    ids: Sequence[JobId], steps: Sequence[Any], flow: Document, job: Document, size: int, *, ended: bool, whole: bool
+) -> Candidates | None:
     """The parser; None when somebody has spoiled them by hand."""
-    alike = row["_id"]
-    named = [(id, step) for id, step in zip(row["ids"], row["steps"], strict=True) if is_job_id(step)]
-    place = flow_of({"flow": {**alike["flow"], "step": named[0][1]}}) if named else None
+    named = [(id, step) for id, step in zip(ids, steps, strict=True) if is_job_id(step)]
+    place = flow_of({"flow": {**flow, "step": named[0][1]}}) if named else None
     if place is None:
         return None
-    ids, steps = zip(*named, strict=True)
-    return Candidates(ids, steps, place, alike.get("job", {}), row["size"], ended, alike["waits"] <= TAIL)
+    known_ids, known_steps = zip(*named, strict=True)
+    return Candidates(known_ids, known_steps, place, job, size, ended, whole)
 
 
 def _queries(marker: Marker) -> Iterator[tuple[Document, str]]:
