@@ -88,7 +88,12 @@ def _wait(database: Database[Any], done: int) -> None:
 
 
 def of_the_product(
-    uri: str, mongod: int, jobs: int, children: int, around: Callable[[Store], None] = lambda _: None
+    uri: str,
+    mongod: int,
+    jobs: int,
+    children: int,
+    around: Callable[[Store], None] = lambda _: None,
+    started_by: type[Processes] = Processes,
 ) -> Figures:
     """In a database of its own; `around` puts other things into it, or changes the jobs, before they are drained."""
     target = uri.replace("/?", "/bench?")
@@ -99,7 +104,7 @@ def of_the_product(
     noop.noop.enqueue_many([(number, "x") for number in range(jobs)])
     around(store)
     before, others = store.archived.collection.estimated_document_count(), len(store.roster.read())
-    processes = Processes(target)
+    processes = started_by(target)
     try:
         processes.start("worker", "--processes", str(children))
         while len(store.roster.read()) == others:

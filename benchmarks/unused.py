@@ -37,7 +37,7 @@ def without() -> None:
     """In this process."""
     for module in INDEXES:
         module.INDEXES[:] = [index for index in INDEXES[module] if index.document["name"] not in OF_FLOWS]
-    Flows.mark_ended = lambda *_: None  # type: ignore[assignment, method-assign]
+    Flows.mark_ended = lambda *_: None  # type: ignore[method-assign]
     Scheduled.lanes_to_plan = Scheduled.lanes  # type: ignore[method-assign]
 
 
@@ -61,13 +61,10 @@ def main() -> None:
     with EmbeddedServer() as server:
         for number in range(2 * options.times):
             kind = "with" if number % 2 == number // 2 % 2 else "without"  # each is the first of a pair in turn
-            if kind == "with":
-                with_all()
-                budget.Processes = Processes  # type: ignore[misc]
-            else:
-                without()
-                budget.Processes = Without  # type: ignore[misc]
-            figures[kind].append(budget.of_the_product(server.uri, server.pid or 0, options.jobs, 2))
+            prepare, processes = (with_all, Processes) if kind == "with" else (without, Without)
+            prepare()
+            mongod = server.pid or 0
+            figures[kind].append(budget.of_the_product(server.uri, mongod, options.jobs, 2, started_by=processes))
             print(f"  {kind:8} {figures[kind][-1]['drain /s']:8,.0f} /s", flush=True)
     names = [name for name in figures["with"][0] if name.startswith(("drain", "CPU"))]
     print(f"{options.jobs:,} plain jobs, {options.times} times each\n{'':28} {'with':>8} {'without':>8} {'ratio':>7}")
