@@ -344,19 +344,19 @@ class Recruiter(Producer):
         return await finishing_first(lambda: self._run(task, wait, ending), ending.set)
 
     def _run(self, task: TaskLike, wait: DurationLike | None, stop: StopEvent | None = None) -> JobReport | None:
-        return self._calling.run(self._names_of(task), None if wait is None else to_seconds(wait), stop)
+        return self._inline.run(self._names_of(task), None if wait is None else to_seconds(wait), stop)
 
     def run_all(self, task: TaskLike) -> list[JobReport]:
         """Runs due jobs of this task here, one after another, until none is left; retries that are due at once too.
 
         Raises UnknownTask.
         """
-        return self._calling.run_all(self._names_of(task))
+        return self._inline.run_all(self._names_of(task))
 
     async def arun_all(self, task: TaskLike) -> list[JobReport]:
         """Like `run_all`, without blocking the event loop. Cancelling it stops it; the running job finishes first."""
         ending = Ending()
-        return await finishing_first(lambda: self._calling.run_all(self._names_of(task), ending), ending.set)
+        return await finishing_first(lambda: self._inline.run_all(self._names_of(task), ending), ending.set)
 
     def watch(self, *tasks: TaskLike, stop: StopEvent | None = None) -> None:
         """Runs due jobs of these tasks here as they come, until `stop` (a `threading.Event`) is set.
@@ -366,7 +366,7 @@ class Recruiter(Producer):
         """
         if not tasks:
             raise UnknownTask("watch needs at least one task")
-        self._calling.watch([name for task in tasks for name in self._names_of(task)], stop)
+        self._inline.watch([name for task in tasks for name in self._names_of(task)], stop)
 
     async def awatch(self, *tasks: TaskLike, stop: StopEvent | None = None) -> None:
         """Like `watch`, without blocking the event loop. Cancelling it stops it; the running job finishes first."""
@@ -380,7 +380,9 @@ class Recruiter(Producer):
         again stays waiting. With `due_only`, jobs that are not due yet stay waiting too. Raises NotAlone if a
         recruiter or a worker is running.
         """
-        return inline.Flush(self.store, self.events, self._crew, self._caller_settings).run(most, due_only)
+        return inline.Flush(self.store, self.events, self._inline_application, self._caller_settings).run(
+            most, due_only
+        )
 
     aflush_jobs_synchronously = async_face(flush_jobs_synchronously, runs_user_code=True)
 
@@ -440,13 +442,13 @@ class Recruiter(Producer):
         return [definition.name, *definition.aliases]
 
     @property
-    def _crew(self) -> InlineApplication:
+    def _inline_application(self) -> InlineApplication:
         return inline.InlineApplication(self.registry, self.policies, self.schedules, self._executor_of, self.payload)
 
     @cached_property
-    def _calling(self) -> Inline:
+    def _inline(self) -> Inline:
         self.store.prepare()
-        return inline.Inline(self.store, self.events, self._crew, self._caller_settings)
+        return inline.Inline(self.store, self.events, self._inline_application, self._caller_settings)
 
     @property
     def _caller_settings(self) -> Settings:

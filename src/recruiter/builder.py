@@ -259,7 +259,7 @@ class JobBuilder(HasOptions, Generic[R]):
             own = draft.task if draft.method == DEFAULT_METHOD else f"{draft.task}.{draft.method}"
         else:
             own = content_id(draft.task, draft.args, draft.method)
-        kind = wanted.manner if wanted.replaces else "unique"
+        kind = wanted.kind if wanted.replaces else "unique"
         return UniqueJob(replace(job, debounced=wanted.replaces), f"{kind}:{own}", wanted)
 
     def _met(self, answers: list[tuple[JobId, bool] | RecruiterError]) -> JobHandle[R]:

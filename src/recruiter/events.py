@@ -44,15 +44,15 @@ class Events:
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
-        self._confidants: list[Listener] = []
+        self._on_failure: list[Listener] = []
 
     def listen(self, listener: Listener) -> Listener:
         self._listeners.append(listener)
         return listener
 
-    def confide_in(self, listener: Listener) -> None:
-        """Tells this one of listeners that fail, and of nothing else; for `heard` it does not count."""
-        self._confidants.append(listener)
+    def on_listener_failure(self, listener: Listener) -> None:
+        """Calls this listener with the failures of other listeners, and with nothing else; `heard` does not count it."""
+        self._on_failure.append(listener)
 
     @property
     def heard(self) -> bool:
@@ -61,7 +61,7 @@ class Events:
 
     def emit(self, name: str, **fields: Any) -> None:
         event = Event(name, fields)
-        for listener in self._listeners if name != _FAILED else [*self._listeners, *self._confidants]:
+        for listener in self._listeners if name != _FAILED else [*self._listeners, *self._on_failure]:
             try:
                 listener(event)
             except BaseException as error:  # a listener that calls exit() too

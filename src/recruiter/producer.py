@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from recruiter.settings import TargetSettings
 
 PATIENCE = 30.0
-_ON_THIS_CONNECTION = ("store", "_enqueuer", "_executor", "_calling", "_configured_patience")
+_ON_THIS_CONNECTION = ("store", "_enqueuer", "_executor", "_inline", "_configured_patience")
 
 
 def _settings() -> type[TargetSettings]:

@@ -68,7 +68,7 @@ class Results:
                     )
             self._arrived.notify()
 
-    def enlist(self, id: JobId) -> Future[ArchivedJob]:
+    def add_waiter(self, id: JobId) -> Future[ArchivedJob]:
         """The job, once it has ended; or the error that kept it from being read."""
         future: Future[ArchivedJob] = Future()
         store = self._store()
@@ -91,7 +91,7 @@ class Results:
                     raise
                 self._thread.ensure()
 
-    def dismiss(self, id: JobId, future: Future[ArchivedJob]) -> None:
+    def remove_waiter(self, id: JobId, future: Future[ArchivedJob]) -> None:
         """The caller has stopped waiting."""
         with self._lock:
             waiting = self._waiting.get(id, [])
@@ -182,7 +182,7 @@ class JobHandle(Generic[R]):
         """Returns the job when it has ended, with or without success. Raises ResultTimeout when the time is over, and
         JobNotFound when there is no such job."""
         seconds = None if timeout is None else to_seconds(timeout)
-        future = self._results.enlist(self.id)
+        future = self._results.add_waiter(self.id)
         try:
             return self._results.answer(future, seconds)
         except TimeoutError:
@@ -190,12 +190,12 @@ class JobHandle(Generic[R]):
                 return future.result()
             raise self._too_late(seconds) from None
         finally:
-            self._results.dismiss(self.id, future)
+            self._results.remove_waiter(self.id, future)
 
     async def await_(self, timeout: DurationLike | None = None) -> ArchivedJob:
         """Like `wait`, without blocking the event loop, and without a thread for each caller."""
         seconds = None if timeout is None else to_seconds(timeout)
-        future = self._results.enlist(self.id)
+        future = self._results.add_waiter(self.id)
         try:
             return await asyncio.wait_for(asyncio.wrap_future(future), seconds)
         except TimeoutError:
@@ -203,7 +203,7 @@ class JobHandle(Generic[R]):
                 return future.result()
             raise self._too_late(seconds) from None
         finally:
-            self._results.dismiss(self.id, future)
+            self._results.remove_waiter(self.id, future)
 
     def result(self, timeout: DurationLike | None = None) -> R:
         """What the job returned; None if its result was too large to be kept. Raises JobFailed when it ended without a

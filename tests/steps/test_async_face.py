@@ -456,7 +456,7 @@ class TestWaiting:
                 raise TimeoutError
 
         class LateResults(Results):
-            def enlist(self, id: Any) -> Future[ArchivedJob]:  # noqa: ARG002
+            def add_waiter(self, id: Any) -> Future[ArchivedJob]:  # noqa: ARG002
                 return Late()
 
         archive(recruiter.store, "x")

@@ -88,7 +88,7 @@ def test_one_that_calls_exit_ends_nothing() -> None:
 
 def test_a_confidant_hears_of_failures_only_and_does_not_count() -> None:
     events, heard = Events(), list[Event]()
-    events.confide_in(heard.append)
+    events.on_listener_failure(heard.append)
     assert not events.heard
 
     def broken(event: Event) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recruiter.domain.uniqueness import KnownJob, Make, Manner, Met, Replace, Uniqueness, decide
+from recruiter.domain.uniqueness import KnownJob, Make, UniqueKind, Met, Replace, Uniqueness, decide
 from recruiter.errors import InvalidDuration, InvalidJob, InvalidName
 
 T0 = datetime(2030, 1, 1, tzinfo=UTC)
@@ -22,20 +22,20 @@ def after(seconds: float) -> datetime:
 
 
 @pytest.mark.parametrize(
-    ("manner", "known", "decision"),
+    ("kind", "known", "decision"),
     [
-        (Manner.ENDED, None, Make()),
-        (Manner.ENDED, WAITS, Met("first")),
-        (Manner.ENDED, RUNS, Met("first")),
-        (Manner.ENDED, GONE, Make()),
-        (Manner.STARTED, None, Make()),
-        (Manner.STARTED, WAITS, Met("first")),
-        (Manner.STARTED, RUNS, Make()),
-        (Manner.STARTED, GONE, Make()),
+        (UniqueKind.ENDED, None, Make()),
+        (UniqueKind.ENDED, WAITS, Met("first")),
+        (UniqueKind.ENDED, RUNS, Met("first")),
+        (UniqueKind.ENDED, GONE, Make()),
+        (UniqueKind.STARTED, None, Make()),
+        (UniqueKind.STARTED, WAITS, Met("first")),
+        (UniqueKind.STARTED, RUNS, Make()),
+        (UniqueKind.STARTED, GONE, Make()),
     ],
 )
-def test_unique_by_its_state(manner: Manner, known: KnownJob | None, decision: Any) -> None:
-    assert decide(Uniqueness(manner), known, after(5)) == decision
+def test_unique_by_its_state(kind: UniqueKind, known: KnownJob | None, decision: Any) -> None:
+    assert decide(Uniqueness(kind), known, after(5)) == decision
 
 
 @pytest.mark.parametrize("known", [WAITS, RUNS, GONE])

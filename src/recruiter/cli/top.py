@@ -150,7 +150,7 @@ class Screen:
 
     def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
         wide = options.max_width >= _WIDE
-        kinds = sorted({*self.analytics.queues, *self.analytics.flows}, key=self._business, reverse=True)
+        kinds = sorted({*self.analytics.queues, *self.analytics.flows}, key=self._load, reverse=True)
         workers, running = self.overview.workers, self.overview.running
         shown = _shares(self.height, [len(kinds), len(workers), len(running), *filter(None, [len(self.failed)])])
         yield from self._head()
@@ -244,7 +244,7 @@ class Screen:
             table.add_row(Text(one_line(str(job.id))), ago, *map(Text, map(one_line, (job.task, error))))
         return table
 
-    def _business(self, kind: tuple[str, str]) -> tuple[float, ...]:
+    def _load(self, kind: tuple[str, str]) -> tuple[float, ...]:
         queue, flow = self.analytics.queues.get(kind), self.analytics.flows.get(kind)
         return (flow.throughput.value if flow else 0.0, queue.queued + queue.running if queue else 0)
 

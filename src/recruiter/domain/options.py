@@ -21,7 +21,7 @@ from recruiter.domain.names import DEFAULT_GROUP, check_name, check_priority, ch
 from recruiter.domain.planning.needs import NOTHING, AmountLike, Needs
 from recruiter.domain.retry.decision import RetryPolicy, check_max_crashes, checked_names
 from recruiter.domain.text import shown
-from recruiter.domain.uniqueness import Manner, Uniqueness, Until
+from recruiter.domain.uniqueness import UniqueKind, Uniqueness, Until
 from recruiter.errors import InvalidDuration, InvalidJob
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -215,7 +215,7 @@ def _check_unique(value: Any) -> Uniqueness | None:
     if isinstance(value, Uniqueness):
         return value
     if value is None or isinstance(value, bool):
-        return Uniqueness(Manner.ENDED) if value else None
+        return Uniqueness(UniqueKind.ENDED) if value else None
     return Uniqueness.until(value)
 
 

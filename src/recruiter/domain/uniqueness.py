@@ -31,7 +31,7 @@ Until: TypeAlias = Literal["started", "ended"] | DurationLike
 """Until when a job is unique."""
 
 
-class Manner(StrEnum):
+class UniqueKind(StrEnum):
     ENDED = "ended"
     STARTED = "started"
     PERIOD = "period"
@@ -43,7 +43,7 @@ class Manner(StrEnum):
 class Uniqueness:
     """What a job of the same key means for this one."""
 
-    manner: Manner
+    kind: UniqueKind
     key: str | None = None
     """A key of the user's own; None for the task with its arguments (debounce and throttle: for the task alone)."""
     seconds: float = 0.0
@@ -57,10 +57,10 @@ class Uniqueness:
         allowed = f'a job is unique until "started", "ended" or for a duration such as "1 hour", not {shown(until)}'
         if isinstance(until, bool):
             raise InvalidJob(allowed)
-        if until in (Manner.STARTED, Manner.ENDED):
-            return cls(Manner(str(until)), _checked_key(key))
+        if until in (UniqueKind.STARTED, UniqueKind.ENDED):
+            return cls(UniqueKind(str(until)), _checked_key(key))
         try:
-            return cls(Manner.PERIOD, _checked_key(key), _seconds("until", until))
+            return cls(UniqueKind.PERIOD, _checked_key(key), _seconds("until", until))
         except InvalidDuration as error:
             raise InvalidDuration(f"{allowed}: {error}") from None
 
@@ -69,21 +69,21 @@ class Uniqueness:
         seconds, most = _seconds("a debounce", delay), None if at_most is None else _seconds("at_most", at_most)
         if most is not None and most < seconds:
             raise InvalidDuration("at_most must not be shorter than the debounce itself")
-        return cls(Manner.DEBOUNCE, _checked_key(key), seconds, most)
+        return cls(UniqueKind.DEBOUNCE, _checked_key(key), seconds, most)
 
     @classmethod
     def throttle(cls, period: DurationLike, key: object) -> Uniqueness:
-        return cls(Manner.THROTTLE, _checked_key(key), _seconds("a throttle", period))
+        return cls(UniqueKind.THROTTLE, _checked_key(key), _seconds("a throttle", period))
 
     @property
     def replaces(self) -> bool:
         """Whether the arguments of the last job win."""
-        return self.manner in (Manner.DEBOUNCE, Manner.THROTTLE)
+        return self.kind in (UniqueKind.DEBOUNCE, UniqueKind.THROTTLE)
 
     @property
     def needs_untouched(self) -> bool:
         """Whether it matters that the other job has started."""
-        return self.replaces or self.manner is Manner.STARTED
+        return self.replaces or self.kind is UniqueKind.STARTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,21 +128,21 @@ Decision: TypeAlias = Met | Replace | Make
 def decide(wanted: Uniqueness, known: KnownJob | None, now: datetime) -> Decision:
     """What becomes of a job of this key that is made now."""
     wait = timedelta(seconds=wanted.seconds)
-    match wanted.manner:
-        case Manner.ENDED:
+    match wanted.kind:
+        case UniqueKind.ENDED:
             return Met(known.id) if known is not None and known.exists else Make()
-        case Manner.STARTED:
+        case UniqueKind.STARTED:
             return Met(known.id) if known is not None and known.untouched else Make()
-        case Manner.PERIOD:
+        case UniqueKind.PERIOD:
             return Met(known.id) if known is not None and now < after(known.created_at, wait) else Make()
-        case Manner.DEBOUNCE:
+        case UniqueKind.DEBOUNCE:
             if known is None or not known.untouched:
                 return Make(after(now, wait))
             at = after(now, wait)
             if wanted.at_most is not None:
                 at = min(at, after(known.created_at, timedelta(seconds=wanted.at_most)))
             return Replace(known.id, max(at, known.scheduled_at))
-        case Manner.THROTTLE:
+        case UniqueKind.THROTTLE:
             if known is None:
                 return Make(now)
             if known.untouched:

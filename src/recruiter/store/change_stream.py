@@ -144,10 +144,10 @@ class ChangeWaiter:
             except PyMongoError as error:
                 self._drop(kill=False)  # it is gone with its server, or with what the error is about
                 if not self._stale:
-                    self._bear(error)
+                    self._stream_failed(error)
         self._drop()
 
-    def _bear(self, error: PyMongoError) -> None:
+    def _stream_failed(self, error: PyMongoError) -> None:
         """The stream is lost or cannot be opened. The owner polls until there is a new one. This is reported only if it
         lasts, because every process reports by itself that MongoDB does not answer."""
         meaning, now = meaning_of(error), time.monotonic()

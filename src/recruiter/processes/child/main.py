@@ -68,7 +68,7 @@ def child_main(
     gc.freeze()  # what was loaded stays: the collector need not walk through it again and again
     listener_errors = ListenerErrors(clock)
     for owner in application.owners:
-        owner.events.confide_in(listener_errors.hear)
+        owner.events.on_listener_failure(listener_errors.hear)
     control = CancelListener(control_pipe.fileno(), claims, clock, by_signal=concurrency == 1)
     pipe.write_all(out, pipe.frame(pipe.HELLO, 0, encode(_introduction(application))))
     if concurrency == 1:
