@@ -51,7 +51,7 @@ class Events:
         return listener
 
     def on_listener_failure(self, listener: Listener) -> None:
-        """Calls this listener with the failures of other listeners, and with nothing else; `heard` does not count it."""
+        """Calls this listener when another one has failed, and for nothing else; `heard` does not count it."""
         self._on_failure.append(listener)
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recruiter.domain.uniqueness import KnownJob, Make, UniqueKind, Met, Replace, Uniqueness, decide
+from recruiter.domain.uniqueness import KnownJob, Make, Met, Replace, UniqueKind, Uniqueness, decide
 from recruiter.errors import InvalidDuration, InvalidJob, InvalidName
 
 T0 = datetime(2030, 1, 1, tzinfo=UTC)
