@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -40,6 +42,18 @@ LONGEST_FIRST = ("chaos", "processes", "acceptance", "web", "mutants", "simulato
 """Folders whose tests take seconds. The others take milliseconds, and fill the time until the last long one is done."""
 
 
+MEMORY = Path("/dev/shm")
+ROOM = 8 * 2**30
+
+
+def pytest_configure() -> None:
+    """Where there is room, everything temporary is in memory. A write that must last waits for the disk, and MongoDB
+    does hardly anything else here; what a test sees of it is the same."""
+    if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM:
+        os.environ["TMPDIR"] = str(MEMORY)
+        tempfile.tempdir = None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {name: place for place, name in enumerate(LONGEST_FIRST)}
     tests = Path(__file__).parent
@@ -47,15 +61,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def eventually(fact: Callable[[], T], within: float = PATIENCE) -> T:
-    """Waits until the fact is true, and returns it. Fails with the last answer when the time is over."""
-    deadline = time.monotonic() + within
+    """Waits until the fact is true, and returns it. Fails with the last answer when the time is over. It asks ever less
+    often, and so waits a tenth too long at most: asking takes time from the processes that it waits for."""
+    began = time.monotonic()
     while True:
         answer = fact()
         if answer:
             return answer
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > within:
             pytest.fail(f"not within {within:g} s; last answer: {answer!r}")
-        time.sleep(0.01)
+        time.sleep(min(max(waited / 10, 0.01), 0.1))
 
 
 @pytest.fixture
@@ -99,10 +115,11 @@ def target(request: pytest.FixtureRequest, server: EmbeddedServer, databases: Da
 
 
 @pytest.fixture
-def store(target: str) -> Iterator[Store]:
+def store(target: str, databases: Databases) -> Iterator[Store]:
     with closing(Store(Target.parse(target))) as store:
         store.check()
-        store.prepare()
+        if target != databases.in_use:
+            store.prepare()
         yield store
 
 
@@ -128,8 +145,8 @@ class Process:
         self.log_file = log
         log.touch()
         self.popen: subprocess.Popen[bytes] | Forked
-        if script is None and not cold:
-            self.popen = warm().fork(arguments, environment, log)
+        if not cold and (script is None or script.endswith("calls.py")):
+            self.popen = warm().fork([*filter(None, [script]), *arguments], environment, log)
         else:
             program = [script] if script is not None else ["-m", "recruiter.cli.main"]
             with log.open("wb") as output:
@@ -168,6 +185,15 @@ class Process:
             for child in guard.children()
             if _is_copy(child, server)
         ]
+
+    def member(self, name: str) -> psutil.Process:
+        """One of the processes of a fleet: a new one has its arguments, a warm one only the name."""
+        (found,) = [
+            each
+            for each in psutil.Process(self.pid).children()
+            if each.name() == name or each.cmdline()[-2:] == ["start", name]
+        ]
+        return found
 
     def signal(self, number: signal.Signals) -> None:
         self.popen.send_signal(number)

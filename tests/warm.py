@@ -1,5 +1,5 @@
-"""A warm start: `recruiter ARGUMENTS…`, or `python -m MODULE ARGUMENTS…`, in a process that is forked from one which
-has imported everything already.
+"""A warm start: `recruiter ARGUMENTS…`, `python -m MODULE ARGUMENTS…` or `python FILE ARGUMENTS…`, in a process that is
+forked from one which has imported everything already.
 
 Importing takes longer than most tests, and the suite starts hundreds of processes. Each one here has its own
 environment, directory, output and exit code, as if a shell had started it; that a shell can start it is shown by the
@@ -8,15 +8,16 @@ tests that say `cold=True`.
     test ──request──▶ server (this file, run as a program) ──fork──▶ the command
          ◀── pid, and later the exit code ──
 
-Children of a worker come from Python's fork server, a new interpreter that imports everything once more. So a worker
-from here has forked its fork server before it does anything else, when nothing distinguishes it from a new one
-but what is imported. It takes the place of the first that the worker starts; another one after it is new.
+Processes that such a process starts itself would import everything once more. So it forks them before it does anything
+else, when nothing distinguishes them from new ones but what is imported, and they wait until they are wanted: the fork
+server of a worker, which its children come from, and the members of a fleet. Those that are wanted later are new ones.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import fcntl
 import functools
 import gc
@@ -31,9 +32,10 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing import util
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -46,6 +48,7 @@ import recruiter.processes.inline.flush
 import recruiter.processes.inline.worker
 from recruiter.cli.main import COMMANDS
 from recruiter.domain.arguments.typed import load_pydantic
+from recruiter.processes import fleet
 
 
 class Forked:
@@ -225,6 +228,72 @@ def _be_fork_server(connection: socket.socket) -> None:
         leave(end.code)
 
 
+class Member:
+    """A member of a fleet that has been forked already; what `Fleet` needs of `subprocess.Popen`."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        return self._wait(os.WNOHANG)
+
+    def wait(self) -> int | None:
+        return self._wait(0)
+
+    def terminate(self) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGTERM)
+
+    def _wait(self, options: int) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, options)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+
+def have_members(count: int) -> None:
+    """Forks so many members of this fleet, which wait until it starts them; after them it starts new ones."""
+    waiting: list[tuple[int, socket.socket]] = []
+    for _ in range(count):
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        pid = os.fork()
+        if not pid:
+            for connection in (ours, *(other for _, other in waiting)):
+                connection.close()
+            _be_member(theirs)
+        theirs.close()
+        waiting.append((pid, ours))
+
+    def start(command: list[str], *, env: Mapping[str, str], process_group: int) -> Member | subprocess.Popen[bytes]:
+        if not waiting:
+            return subprocess.Popen(command, env=env, process_group=process_group)
+        pid, connection = waiting.pop(0)
+        os.setpgid(pid, process_group)
+        with connection:
+            connection.send(json.dumps({"arguments": command[3:], "environment": dict(env)}).encode())
+        return Member(pid)
+
+    fleet.subprocess = SimpleNamespace(Popen=start)  # type: ignore[assignment, attr-defined]
+
+
+def _be_member(connection: socket.socket) -> None:
+    with connection:
+        data = connection.recv(1 << 20)
+    if not data:
+        os._exit(0)  # the fleet has ended without this one
+    given = json.loads(data)
+    os.environ.clear()
+    os.environ.update(given["environment"])
+    sys.argv = ["recruiter", *given["arguments"]]
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, sys.argv[-1].encode(), 0, 0, 0)
+    run()
+
+
+_PR_SET_NAME = 15
+"""So that a test finds a member by its name, as it finds a new one by its arguments."""
+
+
 def _ended() -> list[tuple[int, int]]:
     ended: list[tuple[int, int]] = []
     while True:
@@ -265,21 +334,32 @@ def leave(code: object) -> None:
     os._exit(code if isinstance(code, int) else code is not None)
 
 
+def run() -> None:
+    """What the arguments say, to its end."""
+    if sys.argv[1:3] == ["start", "worker"]:
+        have_fork_server()
+    elif sys.argv[1:3] == ["start", "all"] or sys.argv[1:2] == ["dev"]:
+        have_members(3)
+    try:
+        if sys.argv[1:2] == ["-m"]:
+            name = sys.argv.pop(2)
+            del sys.argv[1]
+            runpy.run_module(name, run_name="__main__")
+        elif sys.argv[1:] and sys.argv[1].endswith(".py"):
+            del sys.argv[0]
+            sys.path[0] = str(Path(sys.argv[0]).parent)
+            runpy.run_path(sys.argv[0], run_name="__main__")
+        else:
+            recruiter.cli.main.main()
+        leave(0)
+    except SystemExit as end:
+        leave(end.code)
+
+
 if __name__ == "__main__":
     close_at_once()
     load_pydantic()
     for place, _ in COMMANDS.values():
         importlib.import_module(f"recruiter.cli.{place.partition(':')[0]}")
     become(serve(socket.socket(fileno=int(sys.argv[1]))))
-    if sys.argv[1:3] == ["start", "worker"]:
-        have_fork_server()
-    try:
-        if sys.argv[1:2] == ["-m"]:
-            name = sys.argv.pop(2)
-            del sys.argv[1]
-            runpy.run_module(name, run_name="__main__")
-        else:
-            recruiter.cli.main.main()
-        leave(0)
-    except SystemExit as end:
-        leave(end.code)
+    run()

@@ -1,4 +1,5 @@
-"""Builds the documentation site: `python docs/_site/build.py [SITE [DOCS]]`, into build/site unless told otherwise.
+"""Builds the documentation site: `python docs/_site/build.py [--check] [SITE [DOCS]]`, into build/site unless told
+otherwise. With `--check` it only looks for what is wrong, which takes a third of the time.
 
 A warning is an error: a link or an anchor that leads nowhere, a page that nobody can reach, Markdown that is none, a
 public name without a docstring.
@@ -15,7 +16,7 @@ from stage import DOCS, ROOT, stage
 SITE = ROOT / "build" / "site"
 
 
-def build(site: Path = SITE, docs: Path = DOCS) -> int:
+def build(site: Path = SITE, docs: Path = DOCS, builder: str = "html") -> int:
     """0 when all is well."""
     pages = site.parent / f"{site.name}-pages"
     complaints = stage(docs, pages)
@@ -23,12 +24,15 @@ def build(site: Path = SITE, docs: Path = DOCS) -> int:
         print(f"WARNING: {complaint}", file=sys.stderr)
     anew, quiet, strict = ["-E", "-a"], ["-q"], ["-W", "--keep-going"]
     settings, doctrees = ["-c", str(Path(__file__).parent)], ["-d", str(pages / ".doctrees")]
-    failed = main([*anew, *quiet, *strict, *settings, *doctrees, "-b", "html", str(pages), str(site)])
+    failed = main([*anew, *quiet, *strict, *settings, *doctrees, "-b", builder, str(pages), str(site)])
     return failed or bool(complaints)
 
 
 if __name__ == "__main__":
-    given = [Path(argument) for argument in sys.argv[1:]]
-    failed = build(*given)
-    print("there are warnings" if failed else f"open {(*given, SITE)[0] / 'index.html'}", file=sys.stderr)
+    only_check = "--check" in sys.argv
+    places = [Path(argument) for argument in sys.argv[1:] if argument != "--check"]
+    site, docs = (*places, *(SITE, DOCS)[len(places) :])
+    failed = build(site, docs, "dummy" if only_check else "html")
+    well = "all is well" if only_check else f"open {site / 'index.html'}"
+    print("there are warnings" if failed else well, file=sys.stderr)
     sys.exit(failed)

@@ -156,9 +156,8 @@ def test_a_producer_a_fleet_and_one_who_looks(prepared: GuardedServer, tmp_path:
             assert not tells_a_password(said)
 
         # when the leader and the worker are killed, then others bury them, sessions and all
-        members = {child.cmdline()[-1]: child for child in process.descendants() if "start" in child.cmdline()}
-        members["worker"].kill()
-        members["recruiter"].kill()
+        for killed in [process.member("worker"), process.member("recruiter")]:
+            killed.kill()
         process.wait(40)
         again = Process(["start", "all", "--bootstrap", jobs.__file__], environment, tmp_path / "log2", None)
         try:

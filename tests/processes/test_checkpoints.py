@@ -29,7 +29,7 @@ def test_each_finished_step_is_done_once_however_often_the_job_is_killed(
     # given jobs of three steps whose process is killed after each step with a good chance
     lead()
     start("start", "worker", "--bootstrap", EFFECTS, "--processes", "2").says("joined the roster")
-    names = [f"order-{number}" for number in range(20)]
+    names = [f"order-{number}" for number in range(12)]
 
     sent = effects.three_steps.enqueue_many([(str(tmp_path), name) for name in names])
 
@@ -38,7 +38,7 @@ def test_each_finished_step_is_done_once_however_often_the_job_is_killed(
         assert job.result(timeout=90) == f"charge:{name} pack:{name} ship:{name}"
         assert (tmp_path / name).read_text().split() == ["charge", "pack", "ship"]
     crashes = sum(document.get("crashes", 0) for document in store.archived.collection.find({}))
-    assert crashes > 10, "nothing was shown"
+    assert crashes > 5, "nothing was shown"
 
 
 def test_a_waiting_job_occupies_no_slot_and_a_signal_brings_it_back(lead: Lead, start: Starter) -> None:

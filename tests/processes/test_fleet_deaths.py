@@ -5,19 +5,13 @@ from __future__ import annotations
 import json
 import signal
 
-import psutil
 import pytest
 
 from recruiter.store.database import Store
 from tests.applications import jobs
-from tests.conftest import Process, Starter, eventually
+from tests.conftest import Starter, eventually
 
 JOBS = jobs.__file__
-
-
-def member(fleet: Process, name: str) -> psutil.Process:
-    (found,) = [each for each in psutil.Process(fleet.pid).children() if each.cmdline()[-2:] == ["start", name]]
-    return found
 
 
 @pytest.mark.parametrize("name", ["worker", "cleaner"])
@@ -26,7 +20,7 @@ def test_who_was_killed_and_how(start: Starter, store: Store, name: str) -> None
     fleet = start("start", "all", "--bootstrap", JOBS, RECRUITER_LOG_FORMAT="json", RECRUITER_LOG_LEVEL="info")
     eventually(lambda: store.roster.read() and store.leases.read() and store.processes.entries())
     eventually(lambda: jobs.add.enqueue(1, 2).result(timeout=60) == 3)
-    killed = member(fleet, name)
+    killed = fleet.member(name)
 
     # when one of it is killed from outside
     killed.send_signal(signal.SIGKILL)

@@ -110,7 +110,7 @@ def test_a_fleet_is_ready_when_all_of_it_is(start: Starter, store: Store, system
 
     # alive only as long as all are
     systemd.hears("WATCHDOG=1")
-    (cleaner,) = [child for child in fleet.descendants() if "cleaner" in child.cmdline()]
+    cleaner = fleet.member("cleaner")
     cleaner.suspend()
     _falls_silent(systemd)
     cleaner.resume()

@@ -30,8 +30,8 @@ def test_nothing_starts_a_heartbeat_after_a_pause(start: Starter, lead: Lead, st
     # given a worker that has been quick, and so holds many of the slow jobs that came then
     lead()
     start("start", "worker", "--bootstrap", jobs.__file__).says("joined the roster")
-    jobs.add.enqueue_many([(number, 1) for number in range(4000)])
-    eventually(lambda: store.archived.collection.estimated_document_count() > 2000, within=60)
+    jobs.add.enqueue_many([(number, 1) for number in range(2000)])
+    eventually(lambda: store.archived.collection.estimated_document_count() > 1000, within=60)
     now = store.clock.now()
     naps: dict[str, Any] = {"task": "nap", "args": [0.2], "group": "mail", "created_at": now, "scheduled_at": now}
     insert(store, *(a_job(**naps) for _ in range(300)))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -16,6 +15,7 @@ from recruiter import Recruiter
 from recruiter.web import dashboard
 from recruiter.web.server import served
 from tests.applications import showcase
+from tests.warm import warm
 
 APPLICATION = Path(__file__).parents[1] / "applications" / "showcase.py"
 RETRY_FOR = 30.0
@@ -48,15 +48,12 @@ def fleet(uri: str, folder: Path, processes: int, application: Path) -> Iterator
     """A recruiter, a worker and a cleaner on this database, as a user would start them."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("RECRUITER_")}
     environment |= {"RECRUITER_TARGET": uri, "RECRUITER_LOG_LEVEL": "warning"}
-    command = [sys.executable, "-m", "recruiter.cli.main", "start", "all", "--bootstrap", str(application)]
-    with (folder / "fleet.log").open("wb") as log:
-        started = subprocess.Popen(
-            [*command, "--processes", str(processes), "--grace", "1s"], env=environment, stdout=log, stderr=log
-        )
+    command = ["start", "all", "--bootstrap", str(application), "--processes", str(processes), "--grace", "1s"]
+    started = warm().fork(command, environment, folder / "fleet.log")
     try:
         yield
     finally:
-        started.terminate()
+        started.send_signal(signal.SIGTERM)
         started.wait(30)
 
 
