@@ -237,6 +237,10 @@ SENTENCES: dict[str, tuple[int, str]] = {
     "job.snoozed": (logging.INFO, "job {job} runs again {next:@%H:%M:%S}: {reason}"),
     "job.noted": (logging.WARNING, "job {job}: {note}; its outcome stays as it was"),
     "job.interrupted": (logging.WARNING, "job {job} was interrupted: {why}"),
+    "job.suspected": (
+        logging.WARNING,
+        "job {job} was interrupted: a job of its process held up the others, it is not known which; it runs alone now",
+    ),
     "job.misplaced": (logging.WARNING, "job {job} has a task that this worker does not know; it was handed back"),
     "job.reduced": (logging.ERROR, "the outcome of job {job} could not be stored as it was: {error}"),
     "job.superseded": (
