@@ -338,8 +338,10 @@ def run() -> None:
     """What the arguments say, to its end."""
     if sys.argv[1:3] == ["start", "worker"]:
         have_fork_server()
-    elif sys.argv[1:3] == ["start", "all"] or sys.argv[1:2] == ["dev"]:
+    elif sys.argv[1:3] == ["start", "all"]:
         have_members(3)
+    elif sys.argv[1:2] == ["dev"]:
+        have_members(6)  # it may be reloaded once
     try:
         if sys.argv[1:2] == ["-m"]:
             name = sys.argv.pop(2)

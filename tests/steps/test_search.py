@@ -50,6 +50,14 @@ HARDSHIPS: dict[str, dict[str, int]] = {
 }
 
 
+EACH_WITH_TWO = [
+    pytest.param(words, list(HARDSHIPS)[(number + more) % len(HARDSHIPS)], id=f"{words}-{more}")
+    for number, words in enumerate(EACH_WORD)
+    for more in range(2)
+]
+"""Every word with two of the hardships in turn; all of them together are for the examples that chance makes."""
+
+
 @pytest.fixture(params=HARDSHIPS)
 def hardship(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """With so few jobs nothing would be asked twice; so the limits are lower."""
@@ -78,7 +86,7 @@ def same(found: list[JobId], expected: set[JobId]) -> None:
     assert set(found) == expected
 
 
-@pytest.mark.parametrize("words", EACH_WORD, ids=str)
+@pytest.mark.parametrize(("words", "hardship"), EACH_WITH_TWO, indirect=["hardship"])
 def test_what_a_filter_means_is_found(crowd: Store, hardship: str, words: dict[str, Any]) -> None:
     del hardship
     filter = JobFilter(**words)
