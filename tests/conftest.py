@@ -177,14 +177,14 @@ class Process:
     def children(self) -> list[int]:
         """The pids of a worker's children: each has a guard, and those are the fork server's. That one is the worker's
         own, like Python's resource tracker."""
-        return [
-            child.pid
-            for server in psutil.Process(self.pid).children()
-            if "resource_tracker" not in " ".join(server.cmdline())
-            for guard in server.children()
-            for child in guard.children()
-            if _is_copy(child, server)
-        ]
+        found: list[int] = []
+        for server in psutil.Process(self.pid).children():
+            if "resource_tracker" in " ".join(server.cmdline()):
+                continue
+            for guard in server.children():
+                with suppress(psutil.NoSuchProcess):  # it has just ended, and its child with it
+                    found += [child.pid for child in guard.children() if _is_copy(child, server)]
+        return found
 
     def member(self, name: str) -> psutil.Process:
         """One of the processes of a fleet: a new one has its arguments, a warm one only the name."""

@@ -38,7 +38,7 @@ def chromium() -> str | None:
 def browser() -> Iterator[Browser]:
     program = chromium()
     if program is None:
-        pytest.skip("no chromium on this machine: apt-get install chromium")
+        pytest.skip("no chromium on this machine: apt-get install chromium-headless-shell")
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=program, args=list(FLAGS))
         yield started
