@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -58,6 +59,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {name: place for place, name in enumerate(LONGEST_FIRST)}
     tests = Path(__file__).parent
     items.sort(key=lambda item: places.get(item.path.relative_to(tests).parts[0], len(places)))
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and all that they import stay until the end: nobody need look for garbage among them."""
+    gc.collect()
+    gc.freeze()
 
 
 def eventually(fact: Callable[[], T], within: float = PATIENCE) -> T:
