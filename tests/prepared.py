@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from typing import Any
 
 import pytest
 from bson import ObjectId
@@ -61,11 +62,14 @@ def empty(store: Store) -> None:
     ours = store.collections()
     for name in set(store.database.list_collection_names()) - set(ours):
         store.database.drop_collection(name)
-    some = {name: [{"$limit": 1}, {"$project": {"_id": 0, "collection": {"$literal": name}}}] for name in ours}
-    first, *others = some
-    union = [{"$unionWith": {"coll": name, "pipeline": some[name]}} for name in others]
-    for found in list(store.database.get_collection(first).aggregate([*some[first], *union])):
+    first, *others = ours
+    union = [{"$unionWith": {"coll": name, "pipeline": _one_of(name)}} for name in others]
+    for found in list(store.database.get_collection(first).aggregate([*_one_of(first), *union])):
         store.database.get_collection(found["collection"]).delete_many({})
+
+
+def _one_of(collection: str) -> list[dict[str, Any]]:
+    return [{"$limit": 1}, {"$project": {"_id": 0, "collection": {"$literal": collection}}}]
 
 
 @pytest.fixture(scope="session")
