@@ -213,8 +213,10 @@ class Executor:
 
     def owner(self, task: str) -> RegistryOwner | None:
         """The application that this task is of; workables are the first one's."""
-        having = (owner for owner in self._owners if owner.registry.has(task))
-        return next(having, self._owners[0] if self._owners else None)
+        for owner in self._owners:
+            if owner.registry.has(task):
+                return owner
+        return self._owners[0] if self._owners else None
 
     def progress(self, document: Mapping[str, Any], on_progress: OnProgress) -> AttemptProgress:
         return AttemptProgress(progress_from(document), self._clock.now, on_progress)
@@ -242,7 +244,7 @@ class Executor:
         if _committed(attempt) is not None:
             return (yield from self._settled(attempt, calls[-1], None, result))
         ended_at = self._clock.now()
-        notes = yield from self._succeeded(document, calls[-1], result, (ended_at - started_at).total_seconds())
+        notes = yield from self._succeeded(attempt, calls[-1], result, ended_at)
         execution = Execution(started_at, ended_at, self.worker, notes=notes)
         return outcomes.succeeded(_with_progress(document), execution, ended_at, stored)
 
@@ -257,12 +259,13 @@ class Executor:
                 with interruptible, _OneProcess():
                     args = _arguments(document, self._payload(document))
                     try:
-                        calls.append(task.call(args, document.get("method") or DEFAULT_METHOD))
+                        call = task.call(args, document.get("method") or DEFAULT_METHOD)
                     except InvalidArguments as error:
                         raise _without_results(document, error) from None
-                    if len(calls) == 1:
-                        self._tell(calls[-1], "job.started", document)
-                    result = calls[-1].run()
+                    calls.append(call)
+                    if len(calls) == 1 and (call.listener is not None or self._heard()):
+                        self._tell(call, "job.started", document)
+                    result = call.run()
                 if isinstance(result, CoroutineType):
                     result = yield interruptible.awaiting(_in_one_process(result))
                 if (run := attempt.run) is not None and run.not_committed is not None and run.committed is None:
@@ -284,7 +287,7 @@ class Executor:
             yield asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _succeeded(self, document: Document, call: Call, result: Any, seconds: float) -> Awaiting:
+    def _succeeded(self, attempt: Attempt, call: Call, result: Any, ended_at: datetime) -> Awaiting:
         """Calls what is to be called after a success; returns what went wrong in it."""
         finalizers = call.finalizers
         notes: tuple[str, ...] = ()
@@ -292,9 +295,11 @@ class Executor:
             notes = yield from _all(
                 ("after_success", finalizers.after_success, result), ("finalize", finalizers.finalize, None)
             )
-        _ended(AttemptEnd("succeeded"))
+        if attempt.following is not None:
+            attempt.following.ended(AttemptEnd("succeeded"))
         if call.listener is not None or self._heard():
-            self._tell(call, "job.ended", document, done=True, seconds=seconds)
+            seconds = (ended_at - attempt.started_at).total_seconds()
+            self._tell(call, "job.ended", attempt.document, done=True, seconds=seconds)
         return notes
 
     def _settled(self, attempt: Attempt, call: Call | None, error: BaseException | None, returned: Any) -> Awaiting:
@@ -303,8 +308,7 @@ class Executor:
         assert raw is not None
         notes: tuple[str, ...] = ()
         if call is not None:
-            seconds = (self._clock.now() - attempt.started_at).total_seconds()
-            notes = yield from self._succeeded(attempt.document, call, attempt.result, seconds)
+            notes = yield from self._succeeded(attempt, call, attempt.result, self._clock.now())
         if error is not None and not (isinstance(error, JobEnded) and attempt.run.answer_was_lost):
             notes += (f"raised {exception_names(type(error))[0]} after its transaction: {said_by(error)}",)
         elif returned is not None and attempt.stored_result is None:

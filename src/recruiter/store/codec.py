@@ -65,6 +65,7 @@ RAW: CodecOptions[RawBSONDocument] = CodecOptions(
 )
 """For documents that are parsed one by one (reading.py): a cursor that decodes stops at the first that it cannot."""
 _LENGTH = struct.Struct("<i")
+_STAYS_BEHIND = frozenset(ONLY_WAITING)
 
 
 def encode(document: Mapping[str, Any]) -> bytes:
@@ -401,8 +402,8 @@ def archived_document(document: Document, why: str, at: datetime, fields: Docume
     It ends with what is counted of it, always in this order: statistics.py reads that without decoding the rest.
     """
     archived = {**document, **fields}
-    for name in ONLY_WAITING:
-        archived.pop(name, None)
+    for name in _STAYS_BEHIND.intersection(archived):
+        del archived[name]
     if "flow" in archived and isinstance(archived["flow"], dict):  # the results it was given are with the other steps
         archived["flow"] = {name: value for name, value in archived["flow"].items() if name not in _ONLY_BLOCKED}
     task, group = archived.pop("task", None), archived.pop("group", None)

@@ -48,6 +48,7 @@ READ_AT_ONCE = 1 << 16
 """Bytes: as many as a pipe holds."""
 _BUFFERS_A_WRITE = 512
 _TIME = struct.Struct("<dd")
+_JOB_HEAD = struct.Struct("<BIIdd")
 
 
 def frame(kind: int, number: int, payload: bytes) -> bytes:
@@ -65,7 +66,8 @@ class Time(NamedTuple):
 
 def job_frame(number: int, time: Time, raw: bytes) -> bytes:
     """A job to run, and what time it is."""
-    return _HEAD.pack(JOB, number, _TIME.size + len(raw)) + _TIME.pack(*time) + raw
+    lead, at = time
+    return _JOB_HEAD.pack(JOB, number, _TIME.size + len(raw), lead, at) + raw
 
 
 def job_of(payload: bytes) -> bytes:
@@ -91,7 +93,7 @@ class Outgoing:
 
     def __init__(self, end: int) -> None:
         self._end = end
-        self._frames: deque[tuple[int, memoryview]] = deque()
+        self._frames: deque[tuple[int, bytes | memoryview]] = deque()
         self._head_is_cut = False
         """The first one is half sent; it must be completed, or what follows cannot be read."""
 
@@ -99,7 +101,7 @@ class Outgoing:
         return bool(self._frames)
 
     def add(self, number: int, frame: bytes) -> None:
-        self._frames.append((number, memoryview(frame)))
+        self._frames.append((number, frame))
 
     def flush(self) -> None:
         """Writes as much as the pipe takes; the rest when it takes more."""
@@ -126,12 +128,14 @@ class Outgoing:
         self._head_is_cut = False
 
     def _sent(self, written: int) -> None:
+        self._head_is_cut = self._head_is_cut and not written
         while written:
             number, head = self._frames.popleft()
-            self._head_is_cut = written < len(head)
-            if self._head_is_cut:
-                self._frames.appendleft((number, head[written:]))
-            written -= min(written, len(head))
+            if written < len(head):
+                self._frames.appendleft((number, memoryview(head)[written:]))
+                self._head_is_cut = True
+                return
+            written -= len(head)
 
 
 class Frames:

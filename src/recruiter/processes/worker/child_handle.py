@@ -201,11 +201,12 @@ class ChildHandle:
         if not self._sent:
             self.answered_at = time.at
         self._lead = time.lead
+        take, claim, add = self._numbers.take, self.claims.open, self._jobs.add  # looked up once for hundreds of jobs
         for job in jobs:
-            number = self._numbers.take()
-            self.claims.open(number)
+            number = take()
+            claim(number)
             self._sent[number] = job
-            self._jobs.add(number, pipe.job_frame(number, time, job.raw))
+            add(number, pipe.job_frame(number, time, job.raw))
         self._jobs.flush()
 
     def tell_time(self, time: pipe.Time) -> None:
