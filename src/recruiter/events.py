@@ -2,8 +2,8 @@
 
 Process events: `process.started`, `process.failed`, `process.stopping`, `fleet.member_ended`,
 `leader.elected`, `leader.stept_back`, `recruiter.standing_by`,
-`cleaner.at_work`, `worker.joined`, `worker.no_application`, `worker.left`, `worker.lost`, `worker.retired`,
-`worker.unreadable`,
+`cleaner.at_work`, `worker.joined`, `worker.no_application`, `worker.finishing`, `worker.left`, `worker.lost`,
+`worker.retired`, `worker.unreadable`,
 `child.started`, `child.died`, `child.broken`, `child.recycled`, `store.unreachable`, `store.silent`, `store.back`,
 `session.ended`, `session.not_ended`, `change_stream.failed`, `change_stream.back`, `loop.failed`, `lane.unserved`,
 `lane.never_fits`, `archive.cleaned`, `hook.failed`, `listener.failed`, `instrument.failed`,

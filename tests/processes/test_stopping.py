@@ -42,6 +42,7 @@ def test_running_jobs_finish_and_prefetched_ones_are_handed_back(
     # when it is asked to stop, it takes no more and lets go of what has not started
     worker.signal(number)
     eventually(lambda: store.roster.held() == {run["job"] for e in store.roster.entries() for run in e.running})
+    worker.says("finishes 2 running jobs")
     assert worker.popen.poll() is None
 
     # and when the running jobs end, it leaves

@@ -278,7 +278,7 @@ class TestJobs:
         ward.worker(slots=1)
         (held, *_) = ward.jobs(5)
         ward.store.roster.assign({"w1": [held]}, 1)
-        ward.finds(OK, "5 jobs wait or run, and nothing blocks them")
+        ward.finds(OK, "5 jobs wait or run; nothing blocks the queue")
 
     def test_that_wait_while_a_suspect_runs_alone(self, ward: Ward) -> None:
         ward.worker(slots=3)
@@ -288,7 +288,7 @@ class TestJobs:
         ward.finds(
             NOTE, "2 jobs of task add", f"{suspect}, which may have killed its worker", "runs alone on", "job cancel"
         )
-        ward.says_nothing_of("nothing blocks them")
+        ward.says_nothing_of("nothing blocks the queue")
 
     def test_of_a_paused_group(self, ward: Ward) -> None:
         ward.jobs(3, group="mail")
@@ -299,7 +299,7 @@ class TestJobs:
         ward.says_nothing_of("cannot run")
 
     def test_when_all_starts_are_blocked(self, ward: Ward) -> None:
-        """Given jobs that wait, then it is a problem, and nobody says that nothing blocks them."""
+        """Given jobs that wait, then it is a problem, and nobody says that nothing blocks the queue."""
         ward.store.limits.pause("fleet", Pause(ward.now, None, None))
         ward.finds(NOTE, "all starts are blocked, and 0 jobs wait", "somebody", "recruiter group resume --all")
         ward.jobs(3)

@@ -156,6 +156,30 @@ class TestFailure:
         assert "result.a[0]" in job["last_execution"]["message"]
 
 
+class TestTrace:
+    def test_it_begins_with_the_code_of_the_job(self, bench: Bench) -> None:
+        def fail() -> None:
+            raise ValueError("no good")
+
+        trace = bench.archived(fail)["last_execution"]["trace"].splitlines()
+
+        assert trace[0] == "Traceback (most recent call last):"
+        assert __file__ in trace[1]
+        assert trace[-1] == "ValueError: no good"
+
+    def test_of_a_coroutine_too(self, bench: Bench) -> None:
+        async def fail() -> None:
+            raise ValueError("no good")
+
+        assert "execute.py" not in bench.archived(fail)["last_execution"]["trace"].replace(__file__, "")
+
+    def test_of_a_failure_before_its_code_all_is_kept(self, bench: Bench) -> None:
+        trace = bench.archived(lambda number: number)["last_execution"]["trace"]
+
+        assert "execute.py" in trace
+        assert "InvalidArguments" in trace
+
+
 class TestHostileErrors:
     def test_a_huge_message_and_trace_are_cut_and_say_so(self, bench: Bench) -> None:
         execution = bench.archived(raising(ValueError("x" * 10_000_000)))["last_execution"]

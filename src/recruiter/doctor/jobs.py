@@ -40,7 +40,7 @@ def _lanes(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Fin
         yield problem("jobs", more, "recruiter group list shows the groups")
     if not told and not rules.paused:
         jobs = _counted(waiting.values(), "job waits or runs", "jobs wait or run")
-        yield ok("jobs", f"{jobs}, and nothing blocks them")
+        yield ok("jobs", f"{jobs}; nothing blocks the queue")
     yield from _pauses(rules, waiting)
 
 

@@ -189,6 +189,10 @@ SENTENCES: dict[str, tuple[int, str]] = {
         logging.WARNING,
         "no application was named, so this worker knows only the ready-made tasks; name yours with --bootstrap",
     ),
+    "worker.finishing": (
+        logging.INFO,
+        "finishes {running:#running job}, for at most {grace}, and then stops; a second signal ends everything at once",
+    ),
     "worker.left": (logging.INFO, "worker {worker} left the roster"),
     "worker.lost": (
         logging.WARNING,

@@ -18,6 +18,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, S
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from types import CoroutineType
 from typing import Any
 
@@ -73,6 +74,9 @@ _MOST_CONFLICTS = 10
 conflicts, the retry policy and people should know. An outage of MongoDB is one of them, however long it lasts: the job
 goes back when MongoDB answers again."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.5
+
+_AROUND_JOBS = (str(Path(__file__).parent.parent), str(Path(asyncio.__file__).parent))
+"""The code that calls user code."""
 
 Awaiting = Generator[Coroutine[Any, Any, Any], Any, Any]
 """A computation that hands out coroutines, and is given what they returned or raised."""
@@ -638,4 +642,8 @@ def _throwable(error: BaseException) -> BaseException:
 
 
 def _trace(error: BaseException) -> str:
-    return "".join(traceback.format_exception(error))
+    """From the first line of the user's own code on: how a worker calls it is the same for every job."""
+    first = error.__traceback__
+    while first is not None and first.tb_frame.f_code.co_filename.startswith(_AROUND_JOBS):
+        first = first.tb_next
+    return "".join(traceback.format_exception(type(error), error, first or error.__traceback__))

@@ -10,6 +10,7 @@ import gc
 import sys
 
 from recruiter.clock import SteadyClock
+from recruiter.domain.duration import humanize
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.events import Events
 from recruiter.processes.loop import Stop
@@ -99,6 +100,9 @@ class WorkerProcess:
         self._dispatcher.ask_to_stop()
         deadline = self._clock.monotonic() + self._settings.grace.total_seconds()
         self._give_back(self._dispatcher.pause())
+        if running := self._dispatcher.running():
+            grace = humanize(self._settings.grace)
+            self._events.emit("worker.finishing", worker=self._core.held_jobs.worker, running=len(running), grace=grace)
         while not self._dispatcher.idle and self._clock.monotonic() < deadline and not self._registration.lost:
             # What the leader assigned before it saw that this worker is leaving.
             self._core.held_jobs.hand_back(self._core.held_jobs.not_begun())
