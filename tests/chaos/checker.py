@@ -24,6 +24,8 @@ _SETTLED_WITHIN = 5.0
 supervisor, or was frozen, starts nothing more."""
 _LEADS_AGAIN = 10.0
 """Seconds until MongoDB is of use again after a fault of its own, on a slow machine."""
+_MANY = 20
+"""From so many faults of processes on, chance does not keep them from the children."""
 _HELD_BEFORE = 15
 """Jobs that all workers together may have been given and not started yet."""
 
@@ -98,7 +100,7 @@ def check(evidence: Evidence) -> list[Violation]:
     rules = (
         *(_nothing_lost, _one_record_each, _right_results, _runs_explained, _crashes_explained, _at_most_once),
         *(_losses_explained, _limit_held, _rate_held, _one_of_a_key, _flows_whole, _flows_in_order, _effects_once),
-        *(_each_occurrence_once, _nothing_left, _no_mistakes),
+        *(_each_occurrence_once, _nothing_left, _no_mistakes, _faults_came),
     )
     return [violation for rule in rules for violation in rule(evidence)]
 
@@ -314,6 +316,13 @@ def _nothing_left(evidence: Evidence) -> Iterator[Violation]:
 def _no_mistakes(evidence: Evidence) -> Iterator[Violation]:
     for line in evidence.mistakes:
         yield Violation("no mistakes", line)
+
+
+def _faults_came(evidence: Evidence) -> Iterator[Violation]:
+    """Most faults of processes are meant for the children. A run that finds none to kill shows nothing."""
+    hit = Counter(fault.kind for fault in evidence.faults if not fault.hits_everybody)
+    if hit.total() >= _MANY and hit["child killed"] < hit.total() / 4:
+        yield Violation("faults came", f"of {hit.total()} faults of processes {hit['child killed']} hit a child")
 
 
 # -- what the rules share --------------------------------------------------------------------------------------------

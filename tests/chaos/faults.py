@@ -34,13 +34,13 @@ class Fault:
     kind: str
     at: float
     pids: list[int] = field(default_factory=list)
-    """Who was hit; empty where it was MongoDB, which hits everybody."""
+    """Which processes were hit; empty where it was MongoDB, which hits everybody."""
     until: float = 0.0
     """When the cause was taken away; 0 as long as it is there."""
 
     @property
     def hits_everybody(self) -> bool:
-        return not self.pids
+        return self.kind.startswith(("primary", "MongoDB"))
 
     @property
     def is_polite(self) -> bool:
@@ -237,7 +237,8 @@ class Faults:
                     break
 
     def _kill(self, kind: str, pids: list[int], number: int = signal.SIGKILL) -> None:
-        self._note(kind, pids)
+        if pids:
+            self._note(kind, pids)
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)

@@ -62,10 +62,9 @@ class Member:
         return [self.pid]
 
     def children(self) -> list[int]:
-        """The processes that run jobs: they are the fork server's."""
+        """The processes that run jobs: they are the fork server's, and nothing else below a worker has any."""
         with suppress(psutil.Error):
-            servers = [p for p in psutil.Process(self.pid).children() if "forkserver" in " ".join(p.cmdline())]
-            return [child.pid for server in servers for child in server.children()]
+            return [child.pid for server in psutil.Process(self.pid).children() for child in server.children()]
         return []
 
 

@@ -170,6 +170,11 @@ def test_a_flawless_run_has_no_violations() -> None:
         ),
         pytest.param("nothing left", {"roster": [{"_id": WORKER}]}, id="a worker left on the roster"),
         pytest.param("nothing left", {"orphans": ["12 sleep"]}, id="a process left behind"),
+        pytest.param(
+            "faults came",
+            {"faults": [Fault("worker killed", 30.0 + n, [ELSEWHERE], 30.0 + n) for n in range(40)]},
+            id="a run that found no child to kill",
+        ),
         pytest.param("no mistakes", {"mistakes": ["worker-0.log: a mistake"]}, id="a mistake in a log"),
     ],
 )

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from recruiter.embedded import EmbeddedServer
@@ -13,6 +14,7 @@ from recruiter.store.connection import Target
 from recruiter.store.database import Store
 from tests.applications import jobs
 from tests.conftest import Starter, eventually
+from tests.processes.conftest import Lead
 
 JOBS = jobs.__file__
 AWAY = 8.0
@@ -66,3 +68,26 @@ def test_everything_resumes_after_a_while_without_mongodb(
     assert "was retired" not in recruiter.log + cleaner.log
     assert len(store.roster.entries()) == 1
     store.close()
+
+
+def test_a_worker_that_cannot_reach_mongodb_ends_what_it_runs(
+    lead: Lead, start: Starter, own_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    # given a worker with a job that takes long
+    lead(2.0, 5.0)
+    worker = start("start", "worker", "--bootstrap", JOBS, **QUICK)
+    long = jobs.record.enqueue(str(tmp_path), "long", 600.0)
+    eventually(lambda: (tmp_path / "long").exists())
+    (pid,) = (int(line.split()[1]) for line in (tmp_path / "long").read_text().splitlines())
+
+    # when it has not been heard of for so long that the job may have been given to others
+    own_server.stop()
+
+    # then the job is ended, although MongoDB is still away
+    eventually(lambda: not psutil.pid_exists(pid), within=30)
+    worker.says("others may run its jobs by now")
+    assert worker.popen.poll() is None
+    # and it runs again when MongoDB is there again
+    assert own_server.start()
+    eventually(lambda: (tmp_path / "long").read_text().count("started") == 2, within=60)
+    assert long.status().state != "failed"

@@ -224,19 +224,24 @@ _OPERATORS: dict[str, Callable[[Sequence[Any], Any], bool]] = {
 
 
 def evaluate(expression: Any, document: Document) -> Any:
-    if isinstance(expression, str) and expression.startswith("$"):
+    kind = type(expression)
+    if kind is str:
+        if expression[:1] != "$":
+            return expression
         if expression == "$$ROOT":
             return document
-        found = lookup(document, expression[1:])
+        found = document.get(expression[1:], MISSING) if "." not in expression else lookup(document, expression[1:])
         return None if found is MISSING else found
-    if isinstance(expression, list):
+    if kind is list:
         return [evaluate(each, document) for each in expression]
-    if isinstance(expression, Mapping) and len(expression) == 1:
-        ((operator, operand),) = expression.items()
-        if operator.startswith("$"):
-            return _evaluate(operator, operand, document)
-    if isinstance(expression, Mapping):
+    if kind is dict:
+        if len(expression) == 1:
+            ((operator, operand),) = expression.items()
+            if operator[:1] == "$":
+                return _evaluate(operator, operand, document)
         return {name: evaluate(each, document) for name, each in expression.items()}
+    if isinstance(expression, Mapping):
+        raise NotImplementedError(f"an expression of type {kind.__name__}")
     return expression
 
 
@@ -273,10 +278,11 @@ def project(document: Document, fields: Mapping[str, Any] | None) -> Document:
     if fields.get("_id", 1) and "_id" in document:
         shown["_id"] = document["_id"]
     for name, wanted in fields.items():
+        plain = type(wanted) is int or type(wanted) is bool
         if name == "_id":
-            if not isinstance(wanted, int):
+            if not plain:
                 shown["_id"] = evaluate(wanted, document)
-        elif isinstance(wanted, bool | int):
+        elif plain:
             if not wanted or "." in name:
                 raise NotImplementedError(f"projection {fields}")
             if name in document:
@@ -288,8 +294,9 @@ def project(document: Document, fields: Mapping[str, Any] | None) -> Document:
 
 def in_order(documents: Iterable[Document], order: Sequence[tuple[str, int]]) -> list[Document]:
     ordered = list(documents)
-    for path, direction in reversed(order):
-        ordered.sort(key=lambda document: sort_key(lookup(document, path)), reverse=direction < 0)
+    if len(ordered) > 1:
+        for path, direction in reversed(order):
+            ordered.sort(key=lambda document: sort_key(lookup(document, path)), reverse=direction < 0)
     return ordered
 
 
@@ -301,11 +308,12 @@ def updated(document: Document, update: Mapping[str, Any], now: datetime) -> Doc
     new = dict(document)
     for operator, changes in update.items():
         for path, operand in changes.items():
-            *way, name = path.split(".")
-            place = new
-            for step in way:
-                place[step] = dict(place.get(step, {}))
-                place = place[step]
+            place, name = new, path
+            if "." in path:
+                *way, name = path.split(".")
+                for step in way:
+                    place[step] = dict(place.get(step, {}))
+                    place = place[step]
             _change(place, name, operator, operand, now)
     return new
 
@@ -323,7 +331,7 @@ def _change(place: Document, name: str, operator: str, operand: Any, now: dateti
             if old is MISSING or sort_key(value(operand)) > sort_key(old):
                 place[name] = value(operand)
         case "$push":
-            items = operand["$each"] if isinstance(operand, Mapping) and "$each" in operand else [operand]
+            items = operand["$each"] if type(operand) is dict and "$each" in operand else [operand]
             place[name] = [*([] if old is MISSING else old), *value(list(items))]
         case "$pull":
             if old is not MISSING:

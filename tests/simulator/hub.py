@@ -50,7 +50,7 @@ class Hub:
         """Lets the others go on until so much time has passed."""
         thread = getcurrent()
         threads: Threads | None = getattr(thread, "threads", None)
-        at = self.now + max(seconds, 0.0)
+        at = self.now + seconds if seconds > 0.0 else self.now
         first = not self._queue or at < self._queue[0][0]
         if first and at <= self._until and (threads is None or threads.frozen_until <= at):
             self.now = at  # nobody else is due before: it goes on by itself
@@ -93,6 +93,7 @@ class Threads:
         self.alive: list[greenlet] = []
         self.frozen_until = 0.0
         self.dead = False
+        self.on_death: Callable[[], None] = lambda: None
 
     def start(self, function: Callable[[], None]) -> greenlet:
         def run() -> None:
@@ -106,7 +107,9 @@ class Threads:
 
     def die(self) -> None:
         """Every thread is unwound; none of them can call anything any more. Returns, unless one of them calls it."""
-        self.dead = True
+        if not self.dead:
+            self.dead = True
+            self.on_death()
         for thread in self.alive:
             if thread and thread is not getcurrent():
                 thread.parent = getcurrent()

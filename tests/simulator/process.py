@@ -53,6 +53,7 @@ class Process:
         self.hits: list[tuple[float, str]] = []
         self.clock = HostClock(hub, epoch, wrong_by)
         self._weather = weather
+        self._server = server
         told = None if tell is None else lambda what: tell(f"{name} {what}")
         self.network = ProcessNetwork(hub, self.threads, weather, lambda what: self.hits.append((hub.now, what)), told)
         client: Any = Client(server, self.network, lambda: UUID(int=hub.random.getrandbits(128), version=4))
@@ -66,6 +67,10 @@ class Process:
     def calm(self) -> bool:
         """Whether nothing goes wrong any more: then nobody needs to look as often as while something may be met."""
         return self._weather() is CALM
+
+    def document(self, collection: str, key: Any) -> object:
+        """As it is now: what is kept is never changed in place."""
+        return self._server.collections.get(collection, {}).get(key)
 
     @property
     def dead(self) -> bool:

@@ -7,7 +7,7 @@ lock; here it raises `Locked`, and its caller tries again (client.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -39,6 +39,8 @@ class Transaction:
         self.over = False
 
     def see(self, name: str) -> dict[Key, Document]:
+        if not self.writes:
+            return self.snapshot.get(name, {})
         seen = dict(self.snapshot.get(name, {}))
         for (collection, key), document in self.writes.items():
             if collection == name:
@@ -99,14 +101,16 @@ class Server:
             raise _failure("the transaction was ended", NO_SUCH_TRANSACTION, transient=True)
 
     def _expire(self) -> None:
-        for transaction in list(self._open.values()):
-            if self._monotonic() - transaction.began > _LONGEST_TRANSACTION:
+        if self._open:
+            longest = self._monotonic() - _LONGEST_TRANSACTION
+            for transaction in [each for each in self._open.values() if each.began < longest]:
                 self._close(transaction)
 
     def _close(self, transaction: Transaction) -> None:
         transaction.over = True
         self._open.pop(transaction.session, None)
-        self._locks = {place: holder for place, holder in self._locks.items() if holder is not transaction}
+        for place in transaction.writes:
+            self._locks.pop(place, None)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -115,19 +119,15 @@ class Server:
             self.require(transaction)
         return [document for _, document in self._find(name, query, transaction)]
 
-    def _find(
-        self, name: str, query: Mapping[str, Any], transaction: Transaction | None
-    ) -> Iterator[tuple[Key, Document]]:
+    def _find(self, name: str, query: Mapping[str, Any], transaction: Transaction | None) -> list[tuple[Key, Document]]:
         there = self.collections.get(name, {}) if transaction is None else transaction.see(name)
         wanted = query.get("_id")
-        if isinstance(wanted, str | int):  # by far the most frequent question
+        if type(wanted) is str or type(wanted) is int:  # by far the most frequent question
             document = there.get(wanted)
-            found = [(wanted, document)] if document is not None else []
-        else:
-            found = list(there.items())
-        for key, document in found:
-            if documents.matches(document, query):
-                yield key, document
+            if document is None:
+                return []
+            return [(wanted, document)] if len(query) == 1 or documents.matches(document, query) else []
+        return [(key, document) for key, document in there.items() if documents.matches(document, query)]
 
     def encoded(self, document: Document) -> bytes:
         known = self._encoded.get(id(document))
@@ -170,7 +170,7 @@ class Server:
         upsert: bool = False,
     ) -> tuple[int, int, Document | None, Document | None]:
         """How many matched, how many changed, and the first one before and after."""
-        found = list(self._matching(name, query, transaction, many))
+        found = self._matching(name, query, transaction, many)
         if not found and upsert:
             new = documents.updated(documents.upserted(query), update, self.now())
             self._insert(name, new, transaction)
@@ -185,7 +185,7 @@ class Server:
         return len(found), changed, before, after
 
     def replace(self, name: str, query: Mapping[str, Any], new: Mapping[str, Any]) -> int:
-        found = list(self._matching(name, query, None, many=False))
+        found = self._matching(name, query, None, many=False)
         for key, old in found:
             self._write(name, key, documents.stored({"_id": old["_id"], **new}), None)
         return len(found)
@@ -193,7 +193,7 @@ class Server:
     def delete(
         self, name: str, query: Mapping[str, Any], transaction: Transaction | None = None, *, many: bool = False
     ) -> list[Document]:
-        found = list(self._matching(name, query, transaction, many))
+        found = self._matching(name, query, transaction, many)
         for key, _ in found:
             self._write(name, key, None, transaction)
         return [document for _, document in found]
@@ -203,7 +203,7 @@ class Server:
     ) -> list[tuple[Key, Document]]:
         if transaction is not None:
             self.require(transaction)
-        found = list(self._find(name, query, transaction))
+        found = self._find(name, query, transaction)
         return found if many else found[:1]
 
     def _wait_for(self, name: str, key: Key) -> None:

@@ -46,6 +46,7 @@ class Worker:
         self._registrations += 1
         self._held = HeldJobs(f"{self._process.name}.{self._registrations}")
         self._joined = False
+        self._told: object = None
         self._beaten_at = self._hub.now
         self._queue: deque[HeldJob] = deque()
         self._running: dict[JobId, tuple[HeldJob, SimulatedRun]] = {}
@@ -93,7 +94,7 @@ class Worker:
         if beat.holding.assigned:
             self._pass_on_flags(held, beat.holding)
             self._mark_progress(held)
-        return 1.6 * HEARTBEAT if self._process.calm else HEARTBEAT
+        return 2.4 * HEARTBEAT if self._process.calm else HEARTBEAT
 
     def _prefetch(self) -> int:
         """Whatever it is, the plan must be right; and two leaders should not always plan the same."""
@@ -147,12 +148,19 @@ class Worker:
                 raise
             held.fetched(ids, found)
             return 0.0
-        if len(self._running) < self._slots:
+        if len(self._running) < self._slots and self._has_news(held):
             seen, roster = held.seen, self._store.roster
             holding = roster.holding(held.worker) if seen is None else roster.news(held.worker, seen)
             if holding is not None and held.hear(holding):
                 return 0.0
-        return 1.5 if self._process.calm else 0.6
+        return 0.6
+
+    def _has_news(self, held: HeldJobs) -> bool:
+        """Whether it asks for its list. Once nothing goes wrong any more it is told when the list has changed."""
+        if not self._process.calm:
+            return True
+        before, self._told = self._told, self._process.document("roster", held.worker)
+        return before is not self._told
 
     def _mark(self, held: HeldJobs, jobs: list[HeldJob]) -> None:
         try:

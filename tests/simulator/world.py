@@ -86,6 +86,7 @@ class World:
             self._failed = self._failed or violation
         finally:
             for process in self._processes:
+                process.threads.on_death = lambda: None
                 process.threads.die()
             self.hub.close()
         return Result(
@@ -118,14 +119,20 @@ class World:
             self.ledger.check_the_end(URN)
 
     def _slow_down(self) -> None:
-        """Where the leaders deposed each other, one that does not takes their place: they would look at the lease all
-        the time, and what they could meet there they have met before."""
+        """One recruiter is enough from now on: the others would look at the lease all the time, and have met what they
+        could meet there. One that is frozen stays, and wakes up when another leads. Where the leaders deposed
+        each other, one that does not takes their place."""
+        recruiters = [each for each in self._processes if each.name.startswith("recruiter") and not each.dead]
         if self._lease < 1:
-            self._lease = 2.0
-            recruiters = [process for process in self._processes if process.name.startswith("recruiter")]
-            for process in recruiters:
+            self._lease, stay = 2.0, set[str]()
+        else:
+            awake = [process.name for process in recruiters if process.threads.frozen_until <= self.hub.now]
+            stay = {*awake[:1], *(process.name for process in recruiters if process.name not in awake)}
+        for process in recruiters:
+            if process.name not in stay:
                 process.threads.die()
-            self._unwanted = {process.name.partition(".")[0] for process in recruiters[1:]}
+        kept = stay or {process.name for process in recruiters[:1]} or {"recruiter-0."}
+        self._unwanted = {f"recruiter-{n}" for n in range(3)} - {name.partition(".")[0] for name in kept}
 
     def _start_worker(self, process: Process) -> None:
         Worker(process, self.ledger, self.hub.random.randint(1, 3), restless=self._lease < 1).start()
@@ -182,15 +189,15 @@ class World:
         process = self._process(f"{name}.{generation}")
         start(process)
 
-        def watch() -> None:
-            while not process.dead:
-                self.hub.sleep(0.5)
-            self.ledger.note(f"{process.name} is dead: {process.hits[-1:]}")
-            self.hub.sleep(0.1 if self._calm else self.hub.random.choice((0.1, 1.0, 4.0)))
+        def succeed() -> None:
             if name not in self._unwanted:
                 self._keep(name, start, generation + 1)
 
-        self.hub.start(watch)
+        def died() -> None:
+            self.ledger.note(f"{process.name} is dead: {process.hits[-1:]}")
+            self.hub.start(succeed, after=0.3 if self._calm else self.hub.random.choice((0.3, 1.2, 4.2)))
+
+        process.threads.on_death = died
 
     def _step_clocks(self) -> None:
         """The primary moves to a host whose clock is wrong. (A process does not notice steps of its own host's.)"""
