@@ -22,6 +22,8 @@ from tests.chaos.ledger import Ledger
 
 _DEADLY = (signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, 40)
 """What kills a child: by far most often the kernel, also its own code; and a signal without a name."""
+AT_LAST = "child killed at last"
+"""The fault after all others, when everything was quiet again."""
 _STORM = 30.0
 """Seconds of a storm of MongoDB, and between two of them."""
 _TRIES = 5
@@ -81,7 +83,7 @@ class Faults:
             self._kill("child killed", [self._chance.choice(children)], self._chance.choice(_DEADLY))
 
     def kill_children_of(self, worker: Member) -> None:
-        self._kill("child killed", worker.children())
+        self._kill(AT_LAST, worker.children())
 
     def kill_worker(self) -> None:
         for worker in self._worker():

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.chaos.checker import Evidence, Hits, Violation, surplus_runs
-from tests.chaos.faults import Fault
+from tests.chaos.faults import AT_LAST, Fault
 from tests.chaos.recovery import Recovery, recoveries
 
 _COLOURS = {"child": "#8a8a8a", "worker": "#c77700", "leader": "#7a3db8", "producer": "#2f7ed8", "cleaner": "#5a5a5a"}
@@ -36,6 +36,7 @@ def markdown(facts: Facts, evidence: Evidence, violations: Sequence[Violation], 
         f"| jobs acknowledged | {len(evidence.acknowledged):,} |",
         f"| jobs whose enqueue had no answer | {len(evidence.asked) - len(evidence.acknowledged):,} |",
         f"| executions | {len(evidence.runs):,} |",
+        f"| … begun before the last fault | {_amid_faults(evidence):,} |",
         f"| … beyond the recorded attempts | {sum(surplus for _, _, surplus in surplus_runs(evidence)):,} |",
         f"| … that no fault could have cost their record | {_beyond_doubt(evidence):,} |",
         f"| jobs ended | {len(evidence.archived):,} |",
@@ -50,6 +51,12 @@ def markdown(facts: Facts, evidence: Evidence, violations: Sequence[Violation], 
     lines += ["", "## Violations", ""]
     lines += [f"- **{violation.rule}**: {violation.what}" for violation in violations[:200]] or ["None."]
     return "\n".join(lines) + "\n"
+
+
+def _amid_faults(evidence: Evidence) -> int:
+    """The others ran when everything was quiet again, and show only that nothing was left behind."""
+    last = max((fault.at for fault in evidence.faults if fault.kind != AT_LAST), default=0.0)
+    return sum(run.start < last for run in evidence.runs)
 
 
 def _beyond_doubt(evidence: Evidence) -> int:

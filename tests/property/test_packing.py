@@ -156,7 +156,8 @@ def worlds(draw: st.DrawFn) -> World:
         groups = draw(st.sampled_from([None, None, frozenset({"g"})]))
         tasks = draw(st.sampled_from([frozenset(TASKS), frozenset(TASKS), frozenset({"t"}), frozenset({"u", "v"})]))
         slots, buffered = draw(st.integers(1, 5)), draw(st.sampled_from([0, 0, 1, 3, 9]))
-        places.append(Place(f"w{number}", draw(st.sampled_from(hosts)), groups, tasks, slots, buffered))
+        prefetch = draw(st.sampled_from([0, 0, 0, 2, 9]))
+        places.append(Place(f"w{number}", draw(st.sampled_from(hosts)), groups, tasks, slots, buffered, prefetch))
     held = []
     for number, lane in enumerate(draw(st.lists(some_lanes, max_size=6))):
         at = draw(st.integers(0, len(places) - 1))
@@ -195,7 +196,8 @@ def check_who_got_what(world: World, packing: Packing, candidates: list[Candidat
     assert max(Counter(given).values(), default=1) == 1, "each job once"
     for place in world.places:
         hand = packing.hands.get(place.worker, [])
-        assert len(hand) <= place.free_slots
+        assert len(hand) <= place.free_slots + place.spare
+        assert sum(not may_wait_in_a_buffer(lanes[id], world) for id in hand) <= place.free_slots
         assert all(place.serves(lanes[id]) for id in hand)
         if any(lanes[id].alone for id in hand):
             assert len(hand) == 1
@@ -270,6 +272,11 @@ def check_buffers(after: World, packing: Packing, candidates: list[Candidate]) -
             assert after.alone(worker)
             continue
         assert after.alone(worker) or not any(places[worker].serves(lane) for lane in before_it)
+
+
+def may_wait_in_a_buffer(lane: Lane, world: World) -> bool:
+    rates = any(limit.rate for limit in world.limits if limit.bucket(lane) is not None and limit.kind != "resource")
+    return not lane.needs and not lane.alone and not rates and (lane.key is not None or metered(lane, world))
 
 
 def metered(lane: Lane, world: World) -> bool:

@@ -201,7 +201,8 @@ class Collection:
         def read(order: Sequence[tuple[str, int]], most: int) -> list[Document]:
             found = self._call("find", lambda t: self._server.find(self.name, query or {}, t), session)
             ordered = documents.in_order(found, order)
-            return [documents.project(document, projection) for document in (ordered[:most] if most else ordered)]
+            shown = ordered[:most] if most else ordered
+            return [self._server.projected(each, projection) for each in shown] if projection else shown
 
         return Cursor(read, self._form, self._server.encoded, sort or (), limit)
 
@@ -307,7 +308,7 @@ class Collection:
         def act(transaction: Transaction | None) -> Any:
             _, _, before, after = self._server.update(self.name, query, update, transaction, upsert=upsert)
             found = before if return_document == ReturnDocument.BEFORE else after
-            return None if found is None else self._form(documents.project(found, projection))
+            return None if found is None else self._form(self._server.projected(found, projection))
 
         return self._call("find_one_and_update", act, session, writes=True)
 

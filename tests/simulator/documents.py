@@ -43,6 +43,7 @@ _RANKS: dict[type, int] = {
 }
 _KEPT = frozenset({type(None), bool, float, str, bytes, ObjectId, UUID, Int64})
 """What MongoDB gives back as it was. An int is not among them: a large one comes back as an Int64."""
+_SMALL = range(-(2**31), 2**31)
 _TYPES = {"int": int, "long": int, "double": float, "string": str, "date": datetime, "array": list, "object": dict}
 
 
@@ -57,7 +58,7 @@ def stored(document: Mapping[str, Any]) -> Document:
 def value(something: Any) -> Any:
     """The value as MongoDB would keep it. What is kept is never changed in place, so that it need not be copied."""
     kind = type(something)
-    if kind in _KEPT:
+    if kind in _KEPT or (kind is int and something in _SMALL):
         return something
     if kind is dict:
         return {name: value(each) for name, each in something.items()}

@@ -62,6 +62,8 @@ class Server:
         self._open: dict[Any, Transaction] = {}
         self._encoded: dict[int, tuple[Document, bytes]] = {}
         """Documents that were read, by identity: what is kept is never changed in place."""
+        self._projected: dict[tuple[int, int], tuple[Document, Mapping[str, Any], Document]] = {}
+        """The same for the parts of them that were asked for."""
         self.on_write: Callable[[Sequence[tuple[str, Key]]], None] = lambda _: None
         """Called after every write that others can see, with the documents it changed."""
 
@@ -128,6 +130,16 @@ class Server:
                 return []
             return [(wanted, document)] if len(query) == 1 or documents.matches(document, query) else []
         return [(key, document) for key, document in there.items() if documents.matches(document, query)]
+
+    def projected(self, document: Document, fields: Mapping[str, Any] | None) -> Document:
+        """This part of a document: the same one each time, as long as neither has changed."""
+        if not fields:
+            return document
+        known = self._projected.get((id(document), id(fields)))
+        if known is None:
+            known = document, fields, documents.project(document, fields)
+            self._projected[id(document), id(fields)] = known
+        return known[2]
 
     def encoded(self, document: Document) -> bytes:
         known = self._encoded.get(id(document))

@@ -142,10 +142,14 @@ class ProcessNetwork:
             raise _broken(False)
 
     def _perhaps_fail(self, weather: Weather, what: str) -> None:
-        if self._hub.chance(weather.crash):
+        freeze = weather.freeze * (_WORSE if what in _WORST else 1)
+        if not weather.crash and not freeze:
+            return
+        luck = self._hub.random.random()
+        if luck < weather.crash:
             self._hit(f"killed at {what}")
             self._threads.die()
-        if self._hub.chance(weather.freeze * (_WORSE if what in _WORST else 1)):
+        elif luck < weather.crash + freeze:
             self._hit(f"frozen at {what}")
             self._threads.freeze(self._hub.random.uniform(0.1, weather.longest_freeze))
             self._hub.sleep(0.0)

@@ -1,4 +1,4 @@
-"""A job under a limit cannot be prefetched: it waits until a slot is free. What that costs the jobs that are."""
+"""A job with a limit, of which one may run, among ordinary ones that are prefetched: no worker runs dry for it."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def test_it_takes_no_work_from_the_others(store: Store, every: int) -> None:
 
     fleet.work()
 
-    print(every, fleet.idle, len(fleet.ended), fleet.ended.count("v"))
-    assert fleet.idle <= 0
+    assert fleet.idle == 0
+    assert fleet.ended.count("v") >= min(4, 400 // every)
 
 
 def test_even_if_all_of_them_come_first(store: Store) -> None:
@@ -71,5 +71,4 @@ def test_even_if_all_of_them_come_first(store: Store) -> None:
 
     fleet.work()
 
-    print("first", fleet.idle, len(fleet.ended), fleet.ended.count("v"))
-    assert fleet.idle <= 0
+    assert fleet.idle == 0

@@ -31,7 +31,8 @@ def jobs(count: int, lane: str = "g/t", first: int = 1) -> list[Candidate]:
 
 def place(worker: str = "w", host: str | None = None, *, slots: int = 4, holds: int = 0, **serves: Any) -> Place:
     tasks = serves.pop("tasks", {"t", "u", "v"})
-    return Place(worker, host or f"host of {worker}", serves.pop("groups", None), frozenset(tasks), slots, holds)
+    groups, prefetch = serves.pop("groups", None), serves.pop("prefetch", 0)
+    return Place(worker, host or f"host of {worker}", groups, frozenset(tasks), slots, holds, prefetch)
 
 
 def held(id: JobId, lane: str, worker: str = "w", host: str | None = None) -> AssignedJob:
@@ -413,8 +414,10 @@ class TestAlone:
 
     def test_a_worker_that_is_full_anyway_is_only_full(self) -> None:
         packing = plan(jobs(3), [place(slots=1, holds=1)], holding=[held(90, "g/t///alone")])
+        just_given = plan([job(1, "g/t///alone"), *jobs(3, first=2)], [place(slots=1)])
 
         assert why(packing) == SlotsBusy(1)
+        assert why(just_given) == SlotsBusy(1)
 
     def test_a_worker_is_emptied_for_it(self) -> None:
         places = [place("a", holds=3), place("b", holds=2), place("c", holds=3)]
@@ -488,6 +491,44 @@ class TestBuffers:
         assert plan(jobs(1), places, limits=limits).reserved == {1: Spot("b", "host of b")}
         assert plan(jobs(9), places, limits=limits).drained == {"a", "b", "c"}
         assert plan(jobs(9), places, limits=[Limit("task:t", 0)]).drained == frozenset(), "at its limit anyway"
+
+    def test_one_with_a_limit_waits_in_the_largest_buffer(self) -> None:
+        """It has its turn there in a moment, and no worker has to be emptied for it."""
+        places = [place("a", slots=2, holds=20, prefetch=30), place("b", slots=2, holds=9, prefetch=10)]
+
+        packing = plan(jobs(4), places, limits=[Limit("task:t", 3)])
+
+        assert packing.hands == {"a": [1, 2, 3]}
+        assert (packing.kept, packing.drained, packing.reserved) == ({}, frozenset(), {})
+        assert why(packing) == AtLimit("task:t", 3, (1, 2, 3), 3)
+
+    def test_a_free_slot_comes_first(self) -> None:
+        places = [place("a", slots=2, holds=2, prefetch=30), place("b", slots=2, holds=1)]
+
+        assert plan(jobs(2), places, limits=[Limit("task:t", 3)]).hands == {"b": [1], "a": [2]}
+
+    @pytest.mark.parametrize(
+        ("lane", "limit"),
+        [
+            pytest.param("g/t", Limit("task:t", rate=Rate(5, 60.0)), id="a rate: it has to start when it is counted"),
+            pytest.param("g/t/proc=1", Limit("task:t", 3), id="it needs something"),
+            pytest.param("g/t///alone", Limit("task:t", 3), id="it runs alone"),
+        ],
+    )
+    def test_some_cannot_wait_there(self, lane: str, limit: Limit) -> None:
+        packing = plan([job(1, lane)], [place(holds=9, prefetch=30)], "proc=8", limits=[limit])
+
+        assert packing.hands == {}
+        assert packing.drained == {"w"}
+
+    def test_nor_where_a_slot_is_kept(self) -> None:
+        """Given a worker that is emptied for one that needs something, then nothing comes into its buffer."""
+        first = job(1, "g/u/proc=1")
+
+        packing = plan([first, *jobs(2, first=2)], [place(holds=9, prefetch=30)], "proc=8", limits=[Limit("task:t", 3)])
+
+        assert packing.hands == {}
+        assert packing.drained == {"w"}
 
     def test_nothing_is_kept_for_those_that_can(self) -> None:
         packing = plan(jobs(9), [place(holds=20)], limits=[Limit("task:u", 1)])

@@ -3,7 +3,7 @@
 Most lanes are free: their jobs may run wherever a worker serves them. One query finds the next of all of them, and they
 are dealt like cards (domain/planning/assign.py). Lanes are *metered* whose jobs need something of their host, or are
 under a limit, or must run alone: these are planned one by one (domain/planning/pack.py), together with the free ones
-that compete for the same slots; the buffers of the workers are then filled from the free lanes alone.
+that compete for the same slots; the buffers of the workers are then filled from the free lanes.
 
 Where tenants share a group (domain/planning/fair.py), each round also asks for the next jobs of each owner, and puts
 the group's jobs into turns. Without such a group, nothing more is asked.
@@ -271,10 +271,12 @@ class _Planning:
         """The next jobs of each lane, as many as could start now, and one if none could: it may have to reserve. A lane
         at its limit is not looked at at all. The free ones are, where they compete with these for the same slots."""
         slots = sum(place.free_slots for place in places)
+        spare = sum(place.spare for place in places)
         rooms = {}
         for text in self.metered:
             lane = Lane.parse(text)
-            room = min(self._meter.room(lane), max(slots, 1), MOST_OF_A_LANE)
+            most = slots + spare if self._meter.prefetchable(lane) else slots
+            room = min(self._meter.room(lane), max(most, 1), MOST_OF_A_LANE)
             if room > 0 and any(place.serves(lane) for place in places):
                 rooms[text] = room
         if not rooms:
@@ -363,7 +365,7 @@ def _largest(said: Iterable[Needs]) -> Needs:
 
 
 def _place(worker: Registration) -> Place:
-    return Place(worker.id, worker.host, worker.groups, worker.tasks, worker.slots, worker.holds)
+    return Place(worker.id, worker.host, worker.groups, worker.tasks, worker.slots, worker.holds, worker.prefetch)
 
 
 def _after(worker: Registration, packing: Packing) -> Registration:

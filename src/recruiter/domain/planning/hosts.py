@@ -23,10 +23,17 @@ class Place:
     slots: int
     holds: int
     """How many jobs are assigned to it, whatever their lanes, with those in its buffer."""
+    prefetch: int = 0
+    """How many its buffer takes."""
 
     @property
     def free_slots(self) -> int:
         return max(0, self.slots - self.holds)
+
+    @property
+    def spare(self) -> int:
+        """How many more its buffer takes."""
+        return max(0, self.prefetch - max(0, self.holds - self.slots))
 
     def serves(self, lane: Lane) -> bool:
         if not lane.group:
@@ -92,6 +99,8 @@ class WorkerRoom:
     queued: bool = False
     """A job that can be prefetched waits for one of its slots."""
     drained: bool = False
+    spare: int = 0
+    """How many more its buffer takes."""
     share: float = 0.0
     """How much of it can be given: free slots that are not kept, of all slots."""
 
@@ -136,6 +145,7 @@ class Serving:
 
 
 _share = attrgetter("share")
+_spare = attrgetter("spare")
 
 
 def within(amounts: Amounts, room: Mapping[str, int]) -> bool:
@@ -167,6 +177,12 @@ def freest(rooms: Iterable[WorkerRoom]) -> WorkerRoom | None:
     """The one with the largest share of its slots to give."""
     room = max(rooms, key=_share)
     return room if room.share > 0 else None
+
+
+def roomiest(rooms: Iterable[WorkerRoom]) -> WorkerRoom | None:
+    """The one whose buffer takes most. Where a slot is kept for a job, what comes through the buffer would take it."""
+    open_rooms = (room for room in rooms if room.spare > 0 and not room.kept and not room.drained and not room.alone)
+    return max(open_rooms, key=_spare, default=None)
 
 
 def smallest_empty(rooms: Iterable[WorkerRoom]) -> WorkerRoom | None:

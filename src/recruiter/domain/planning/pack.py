@@ -53,13 +53,16 @@ worker at a time in the whole fleet, so that a flood of suspects does not stop t
 
 ## Buffers
 
-Only free slots are dealt here. Workers also prefetch jobs that need nothing and that nothing limits, and a buffer that
-is always full would never leave a free slot to the others. So a plan names the workers that are to be given nothing
-beyond it (`drained`): those that run something alone, and those where a job waits for nothing but a slot. There
-the buffer empties, which takes a moment, and then the slot is free. It is not done
+A job that finds no free slot may wait in the buffer of a worker, where it has its turn in a moment, if it needs nothing
+and no rate is to be kept: it counts against its limits from then on. So jobs with a limit flow like any others as long
+as the limit has room.
+
+The others take free slots only, and a buffer that is always full would never leave one to them. So a plan names the
+workers that are to be given nothing beyond it (`drained`): those that run something alone, and those where a job waits
+for nothing but a slot. There the buffer empties, which takes a moment, and then the slot is free. It is not done
 
 - for a job that comes after one that can be prefetched: that one goes first, by way of the buffer. Else one job with a
-  limit behind thousands of ordinary ones would take the buffer from all of them;
+  rate behind thousands of ordinary ones would take the buffer from all of them;
 - for a job that lacks more than its slot: what it lacks may take an hour. Until then its slot is kept (`kept`) from
   whatever is not in a buffer.
 """
@@ -85,6 +88,7 @@ from recruiter.domain.planning.hosts import (
     freest,
     hosts_of,
     largest_of,
+    roomiest,
     smallest_empty,
     within,
 )
@@ -215,7 +219,7 @@ class _Plan:
         self._remembered = reserved
         self._hosts = hosts_of({place.host for place in places}, capacities)
         self._rooms = [
-            WorkerRoom(place, self._hosts[place.host], number, place.free_slots, place.holds)
+            WorkerRoom(place, self._hosts[place.host], number, place.free_slots, place.holds, spare=place.spare)
             for number, place in enumerate(places)
         ]
         self._largest = largest_of(host.capacity for host in self._hosts.values())
@@ -263,6 +267,10 @@ class _Plan:
             if room is not None:
                 self._give(candidate, kind, room)
                 return
+            room = None if kind.crowded else self._find_buffer(lane, kind)
+            if room is not None:
+                self._buffer(candidate, room)
+                return
             kind.crowded = True
             if self._reserve(candidate, kind):
                 self._note(lane, self._shortage, len(self._reserved) - 1)  # the next one may reserve too
@@ -306,6 +314,18 @@ class _Plan:
                     del serving.open[host.name]
         self._most = largest_of(host.usable for host in self._by_hole)
         return None
+
+    def _find_buffer(self, lane: Lane, kind: _Kind) -> WorkerRoom | None:
+        """The room to give it where it waits for its turn. What nothing limits is dealt when the plan is made."""
+        if lane.key is None and not self._meter.meters(lane):
+            return None
+        return roomiest(kind.serving.rooms) if self._meter.prefetchable(lane) else None
+
+    def _buffer(self, candidate: Candidate, room: WorkerRoom) -> None:
+        self._hands.setdefault(room.place.worker, []).append(candidate.id)
+        self._meter.start(candidate.lane, candidate.id)
+        room.spare -= 1
+        room.holds += 1
 
     def _give(self, candidate: Candidate, kind: _Kind, room: WorkerRoom) -> None:
         self._hands.setdefault(room.place.worker, []).append(candidate.id)
@@ -389,7 +409,7 @@ class _Plan:
         if room is None and lane.alone:
             return WaitsAlone(self._emptied.worker if self._emptied and self._emptied.lane == lane else None)
         if room is None:
-            shut = next((room for room in roomy if room.alone and room.place.free_slots > 0), None)
+            shut = next((room for room in roomy if room.alone and room.holds < room.place.slots), None)
             if shut is not None and shut.alone_with is not None:
                 return JobAlone(shut.alone_with, shut.place.worker)
             return SlotsBusy(len(kind.serving.rooms))
