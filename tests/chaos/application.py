@@ -41,7 +41,7 @@ def _ended(n: int) -> int:
 @recruiter.task
 def plain(n: int) -> int:
     """Takes up to some milliseconds: faults must meet jobs that run."""
-    return _ended(_run(n, n % 4 * 0.002))
+    return _ended(_run(n, n % 8 * 0.002))
 
 
 @recruiter.task(retry=RetryManyTimes(100, 0.1))

@@ -24,8 +24,8 @@ _SETTLED_WITHIN = 5.0
 supervisor, or was frozen, starts nothing more."""
 _LEADS_AGAIN = 10.0
 """Seconds until MongoDB is of use again after a fault of its own, on a slow machine."""
-_MANY = 20
-"""From so many faults of processes on, chance does not keep them from the children."""
+_MANY, _VERY_MANY = 20, 300
+"""From so many faults of processes on, chance does not keep them from the children; nor from those that run a job."""
 _HELD_BEFORE = 15
 """Jobs that all workers together may have been given and not started yet."""
 
@@ -319,10 +319,14 @@ def _no_mistakes(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _faults_came(evidence: Evidence) -> Iterator[Violation]:
-    """Most faults of processes are meant for the children. A run that finds none to kill shows nothing."""
+    """Most faults of processes are meant for the children, and some of these run a job. A run in which they do not meet
+    any shows nothing."""
     hit = Counter(fault.kind for fault in evidence.faults if not fault.hits_everybody)
     if hit.total() >= _MANY and hit["child killed"] < hit.total() / 4:
         yield Violation("faults came", f"of {hit.total()} faults of processes {hit['child killed']} hit a child")
+    killed = {pid for fault in evidence.faults if fault.kind == "child killed" for pid in fault.pids}
+    if hit["child killed"] >= _VERY_MANY and not any(run.end is None and run.pid in killed for run in evidence.runs):
+        yield Violation("faults came", f"{hit['child killed']} children were killed, and none of them ran a job")
 
 
 # -- what the rules share --------------------------------------------------------------------------------------------

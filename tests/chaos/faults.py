@@ -7,7 +7,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,7 +17,7 @@ from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
 from recruiter.embedded import EmbeddedReplicaSet
-from tests.chaos.fleet import Fleet, Member
+from tests.chaos.fleet import Child, Fleet, Member
 from tests.chaos.ledger import Ledger
 
 _DEADLY = (signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, 40)
@@ -77,13 +77,16 @@ class Faults:
     # -- processes -----------------------------------------------------------------------------------------------
 
     def kill_child(self) -> None:
-        worker = self._chance.choice(self._fleet.workers)
-        children = worker.children()
-        if children:
-            self._kill("child killed", [self._chance.choice(children)], self._chance.choice(_DEADLY))
+        for child in self._child():
+            self._kill("child killed", [child.pid], self._chance.choice(_DEADLY), also=[child.guard])
+
+    def kill_guard(self) -> None:
+        for child in self._child():
+            self._kill("guard killed", [child.guard], also=[child.pid])
 
     def kill_children_of(self, worker: Member) -> None:
-        self._kill(AT_LAST, worker.children())
+        children = worker.children()
+        self._kill(AT_LAST, [child.pid for child in children], also=[child.guard for child in children])
 
     def kill_worker(self) -> None:
         for worker in self._worker():
@@ -212,7 +215,13 @@ class Faults:
 
     def _process_faults(self) -> list[tuple[Callable[[], None], int]]:
         return [
-            *((self.kill_child, 60), (self.kill_worker, 6), (self.kill_leader, 6), (self.freeze_worker, 4)),
+            *(
+                (self.kill_child, 55),
+                (self.kill_guard, 5),
+                (self.kill_worker, 6),
+                (self.kill_leader, 6),
+                (self.freeze_worker, 4),
+            ),
             *((self.freeze_leader, 3), (self.restart_worker, 3), (self.restart_leader, 3)),
             *((self.kill_producer, 3), (self.kill_cleaner, 1), (self.restart_all_workers, 1)),
             *((self.kill_inline, 3), (self.freeze_inline, 1)),
@@ -238,9 +247,10 @@ class Faults:
                 if len(self.faults) > before:  # who is to be hit may not be there
                     break
 
-    def _kill(self, kind: str, pids: list[int], number: int = signal.SIGKILL) -> None:
+    def _kill(self, kind: str, pids: list[int], number: int = signal.SIGKILL, *, also: Sequence[int] = ()) -> None:
+        """With `also`: who dies with them."""
         if pids:
-            self._note(kind, pids)
+            self._note(kind, [*pids, *also])
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
@@ -265,6 +275,10 @@ class Faults:
             self._frozen.discard(pid)
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
+
+    def _child(self) -> list[Child]:
+        children = self._chance.choice(self._fleet.workers).children()
+        return [self._chance.choice(children)] if children else []
 
     def _worker(self) -> list[Member]:
         """One that is at work, nearly always: otherwise nothing would ever come up on a slow machine, and nothing be

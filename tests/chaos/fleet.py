@@ -9,6 +9,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
@@ -61,11 +62,22 @@ class Member:
             return [self.pid, *(child.pid for child in psutil.Process(self.pid).children(recursive=True))]
         return [self.pid]
 
-    def children(self) -> list[int]:
-        """The processes that run jobs: they are the fork server's, and nothing else below a worker has any."""
+    def children(self) -> list[Child]:
+        """The processes that run jobs, each with its guard: supervisor ── fork server ── guard ── child."""
+        below: dict[int, list[int]] = {}
         with suppress(psutil.Error):
-            return [child.pid for server in psutil.Process(self.pid).children() for child in server.children()]
-        return []
+            for process in psutil.Process(self.pid).children(recursive=True):
+                with suppress(psutil.Error):
+                    below.setdefault(process.ppid(), []).append(process.pid)
+        guards = [guard for server in below.get(self.pid, ()) for guard in below.get(server, ())]
+        return [Child(pid, guard) for guard in guards for pid in below.get(guard, ())]
+
+
+class Child(NamedTuple):
+    """A process that runs jobs, and the one from which it was forked and which dies with it."""
+
+    pid: int
+    guard: int
 
 
 class Producer(Member):

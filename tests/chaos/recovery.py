@@ -16,10 +16,19 @@ from dataclasses import dataclass, field
 from tests.chaos.checker import Evidence, Run
 from tests.chaos.faults import Fault
 
-_WATCHED = {"child": 2.0, "producer": 2.0, "cleaner": 2.0, "inline": 2.0, "worker": 4.0, "rolling": 4.0, "leader": 6.0}
+_WATCHED = {
+    "child": 2.0,
+    "guard": 2.0,
+    "producer": 2.0,
+    "cleaner": 2.0,
+    "inline": 2.0,
+    "worker": 4.0,
+    "rolling": 4.0,
+    "leader": 6.0,
+}
 """Seconds after a fault in which a pause of the fleet may come of it, by the first word of its kind."""
 _WATCHED_DATABASE = 12.0
-_WEIGHTS = ("child", "producer", "cleaner", "inline", "worker", "rolling", "leader", "primary", "MongoDB")
+_WEIGHTS = ("child", "guard", "producer", "cleaner", "inline", "worker", "rolling", "leader", "primary", "MongoDB")
 
 
 @dataclass

@@ -36,7 +36,7 @@ def markdown(facts: Facts, evidence: Evidence, violations: Sequence[Violation], 
         f"| jobs acknowledged | {len(evidence.acknowledged):,} |",
         f"| jobs whose enqueue had no answer | {len(evidence.asked) - len(evidence.acknowledged):,} |",
         f"| executions | {len(evidence.runs):,} |",
-        f"| … begun before the last fault | {_amid_faults(evidence):,} |",
+        f"| … begun before the last fault (the others when it was quiet again) | {_amid_faults(evidence):,} |",
         f"| … beyond the recorded attempts | {sum(surplus for _, _, surplus in surplus_runs(evidence)):,} |",
         f"| … that no fault could have cost their record | {_beyond_doubt(evidence):,} |",
         f"| jobs ended | {len(evidence.archived):,} |",
@@ -68,6 +68,7 @@ def _beyond_doubt(evidence: Evidence) -> int:
 def _how_soon(found: Mapping[str, Recovery], counts: Mapping[str, int]) -> list[str]:
     lines = [
         "## How soon work went on",
+        "",
         "*The fleet*: the longest time after the fault in which no job started anywhere; only of faults that began",
         "while no heavier fault was acting. *Its own jobs*: from the fault until a job that it interrupted started",
         "again; MongoDB may have been away meanwhile.",

@@ -175,6 +175,11 @@ def test_a_flawless_run_has_no_violations() -> None:
             {"faults": [Fault("worker killed", 30.0 + n, [ELSEWHERE], 30.0 + n) for n in range(40)]},
             id="a run that found no child to kill",
         ),
+        pytest.param(
+            "faults came",
+            {"faults": [Fault("child killed", 30.0 + n, [ELSEWHERE], 30.0 + n) for n in range(400)]},
+            id="a run that killed something else instead",
+        ),
         pytest.param("no mistakes", {"mistakes": ["worker-0.log: a mistake"]}, id="a mistake in a log"),
     ],
 )
