@@ -6,6 +6,7 @@ python -m tests.chaos.run --jobs 20000 --seconds 120 --seed 7 [--out docs]
 from __future__ import annotations
 
 import argparse
+import json
 import resource
 import shutil
 import signal
@@ -227,6 +228,7 @@ def main() -> int:
     parser.add_argument("--pause", type=float, default=0.35, help="seconds between two faults of processes, on average")
     parser.add_argument("--database-pause", type=float, default=6.0, help="the same for faults of MongoDB")
     parser.add_argument("--beside", type=int, default=0, help="at the end run so many more beside slow ones")
+    parser.add_argument("--keep", action="store_true", help="leave the ledgers, and what became of each job")
     parser.add_argument("--out", type=Path, help="where to write proof/ and pictures/, e.g. docs")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
@@ -258,7 +260,9 @@ def main() -> int:
             (given.out / path).write_text(content)
     print(text)
     print(f"read and checked in {time.monotonic() - ended:.0f} s, {_megabytes():,} MB")
-    if not violations:
+    if given.keep:
+        (folder / "archived.jsonl").write_text("".join(f"{json.dumps(d, default=str)}\n" for d in evidence.archived))
+    elif not violations:
         shutil.rmtree(folder)
     return 1 if violations else 0
 

@@ -26,7 +26,7 @@ class Mutant:
     def apply(self, root: Path) -> None:
         """Changes the copy of the source that is in this folder."""
         path = root / "src" / "recruiter" / self.file
-        text = path.read_text()
+        text = path.read_text() if path.exists() else ""
         found = text.count(self.old)
         if found != 1:
             raise LookupError(
@@ -125,7 +125,7 @@ MUTANTS = (
     Mutant(
         "archiving_keeps_the_floor",
         "what the leader has archived may be inserted again, and is then no new job",
-        "steps/assign_new.py",
+        "steps/assign.py",
         "    return max(store.roster.answered_at, store.transactions.answered_at)\n",
         "    return store.roster.answered_at\n",
         "tests/property/test_arrivals_protocol.py::test_archiving_a_cancelled_job_moves_the_floor",
@@ -414,7 +414,7 @@ MUTANTS = (
     Mutant(
         "released_early",
         "a step starts when all steps that it waits for have ended",
-        "domain/flow/step.py",
+        "domain/flow.py",
         "    if any(state is StepState.PENDING for state in found.values()):\n",
         "    if found and all(state is StepState.PENDING for state in found.values()):\n",
         "tests/steps/test_flows.py::TestReleasing::test_a_step_starts_when_the_last_has_ended",
@@ -422,7 +422,7 @@ MUTANTS = (
     Mutant(
         "failures_stop",
         "a step does not start if one that it waits for has failed",
-        "domain/flow/step.py",
+        "domain/flow.py",
         "    if any(state in _BAD for each, state in found.items() if each not in step.any):\n",
         "    if any(state is StepState.GONE for each, state in found.items() if each not in step.any):\n",
         "tests/steps/test_flows.py::TestReleasing::test_a_failure_archives_what_depends_on_it",
@@ -430,7 +430,7 @@ MUTANTS = (
     Mutant(
         "ends_repeated",
         "a step that waits for the end of its flow runs once, also if the flow goes on and ends again",
-        "domain/flow/step.py",
+        "domain/flow.py",
         "    return [on for on in wanted if on not in run]\n",
         "    return wanted\n",
         "tests/steps/test_flows.py::TestTheEnd::test_failure_then_recovery_runs_each_once",
@@ -439,24 +439,26 @@ MUTANTS = (
         "markers_removed_unlooked",
         "a marker stays until the leader has looked where it says",
         "steps/release.py",
-        "[marker.id for marker in found if marker.flow in looked]",
-        "[marker.id for marker in found]",
+        "        yield from _Look(store, now, term, holder, flow).at(marker)\n"
+        "        store.flows.remove_markers([each.id for each in found if each.flow == flow])\n",
+        "        store.flows.remove_markers([each.id for each in found if each.flow == flow])\n"
+        "        yield from _Look(store, now, term, holder, flow).at(marker)\n",
         "tests/steps/test_flows.py::TestReleasing::test_what_is_left_of_a_look_that_took_long_enough_is_done_by_the_next",
     ),
     Mutant(
-        "released_whatever",
-        "a step is released only as long as it is blocked",
+        "released_although_held",
+        "a step that was held since the leader has decided is not released",
         "store/flow_steps.py",
-        """UpdateMany({"_id": {"$in": ids}, "lane": BLOCKED_LANE}, """,
-        """UpdateMany({"_id": {"$in": ids}}, """,
+        """{"lane": BLOCKED_LANE, "flow.held": {"$not": {"$gt": holds}}}""",
+        """{"lane": BLOCKED_LANE}""",
         "tests/steps/test_flow_rules.py::test_a_story_ends_well",
     ),
     Mutant(
-        "paused_meanwhile",
-        "steps that are released after their transaction are held if their flow was paused meanwhile",
-        "steps/release.py",
-        "                    self._hold_if_paused()\n",
-        "                    pass\n",
+        "held_for_good",
+        "steps that were held late, after their flow was resumed, are looked at again",
+        "store/collections/flows.py",
+        "            self.markers.insert_one(marker_document(Marker(id, all=True)))\n",
+        "            pass\n",
         "tests/steps/test_flow_rules.py::test_a_story_ends_well",
     ),
     # -- effects exactly once

@@ -521,6 +521,12 @@ class TestBuffers:
         assert packing.hands == {}
         assert packing.drained == {"w"}
 
+    def test_nor_does_it_overtake_those_that_are_prefetched(self) -> None:
+        places, limits = [place(holds=9, prefetch=30)], [Limit("task:u", 1)]
+
+        assert plan([*jobs(1), job(5, "g/u")], places, limits=limits).hands == {}
+        assert plan([job(5, "g/u"), *jobs(1, first=6)], places, limits=limits).hands == {"w": [5]}
+
     def test_nor_where_a_slot_is_kept(self) -> None:
         """Given a worker that is emptied for one that needs something, then nothing comes into its buffer."""
         first = job(1, "g/u/proc=1")

@@ -109,6 +109,11 @@ class WorkerRoom:
         """Whether a job could run alone here."""
         return self.holds == 0 and self.free > 0 and self.kept == 0
 
+    @property
+    def open(self) -> bool:
+        """Whether a job may wait in its buffer."""
+        return self.spare > 0 and not (self.queued or self.kept or self.drained or self.alone)
+
     def measure(self) -> None:
         self.share = max(0, self.free - self.kept) / self.place.slots if self.place.slots > 0 else 0.0
 
@@ -180,9 +185,9 @@ def freest(rooms: Iterable[WorkerRoom]) -> WorkerRoom | None:
 
 
 def roomiest(rooms: Iterable[WorkerRoom]) -> WorkerRoom | None:
-    """The one whose buffer takes most. Where a slot is kept for a job, what comes through the buffer would take it."""
-    open_rooms = (room for room in rooms if room.spare > 0 and not room.kept and not room.drained and not room.alone)
-    return max(open_rooms, key=_spare, default=None)
+    """The one whose buffer takes most, where nothing comes first: neither a job that is prefetched as ever, nor one for
+    which a slot is kept."""
+    return max((room for room in rooms if room.open), key=_spare, default=None)
 
 
 def smallest_empty(rooms: Iterable[WorkerRoom]) -> WorkerRoom | None:

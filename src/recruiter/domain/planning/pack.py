@@ -55,7 +55,7 @@ worker at a time in the whole fleet, so that a flood of suspects does not stop t
 
 A job that finds no free slot may wait in the buffer of a worker, where it has its turn in a moment, if it needs nothing
 and no rate is to be kept: it counts against its limits from then on. So jobs with a limit flow like any others as long
-as the limit has room.
+as the limit has room, and in their order: not before one that can be prefetched and comes first.
 
 The others take free slots only, and a buffer that is always full would never leave one to them. So a plan names the
 workers that are to be given nothing beyond it (`drained`): those that run something alone, and those where a job waits
