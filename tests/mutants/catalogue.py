@@ -40,6 +40,15 @@ _TRANSACTIONS, _ROSTER, _LEAD = "store/transactions.py", "store/collections/rost
 _SCHEDULED, _HELD = "store/collections/scheduled.py", "processes/worker/held_jobs.py"
 
 MUTANTS = (
+    # -- producing
+    Mutant(
+        "writes_unrepeated",
+        "an enqueue that meets a failover is repeated on the new primary",
+        "store/connection.py",
+        "        retryWrites=True,\n",
+        "        retryWrites=False,\n",
+        "tests/processes/test_producing_in_a_failover.py::test_a_step_down_under_load_costs_time_and_no_job",
+    ),
     # -- leading
     Mutant(
         "no_term_raise",
