@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, get_args, ove
 
 from recruiter.async_face import Ending, StopEvent, async_face, finishing_first
 from recruiter.builder import JobBuilder, JobDraft, WorkableJob
-from recruiter.controls import Controls
 from recruiter.current import CurrentJob
 from recruiter.domain.arguments.values import to_bson
 from recruiter.domain.duration import DurationLike, MomentLike, resolved, to_moment, to_seconds, to_timedelta
@@ -20,7 +19,6 @@ from recruiter.domain.planning.limits import Ceiling
 from recruiter.domain.policy_registry import schedule_policy
 from recruiter.domain.schedule.occurrences import WINDOW, Late, SchedulePolicy
 from recruiter.domain.schedule.scheduler import Scheduler
-from recruiter.domain.statistics import Analytics
 from recruiter.domain.text import shown
 from recruiter.errors import (
     InvalidArguments,
@@ -30,30 +28,45 @@ from recruiter.errors import (
     UnknownTask,
 )
 from recruiter.events import Listener
-from recruiter.first_use import cached_property
-from recruiter.flow import Flow, FlowHandle, Flows, TaskOrJob, chain, fan_out
+from recruiter.first_use import ImportedOnUse, cached_property
 from recruiter.instruments import Instrument
-from recruiter.jobs import Jobs
 from recruiter.many import Call
 from recruiter.processes import inline
 from recruiter.producer import Producer
 from recruiter.registry import BECAME_MASTER, STEPT_BACK, TaskDefinition
 from recruiter.repeatable import RepeatableJob, SchedulerHandle
 from recruiter.results import JobHandle
-from recruiter.steps.cancel import cancel
-from recruiter.steps.remove import remove
-from recruiter.store.database import TargetLike
 from recruiter.store.in_session import Session
 from recruiter.store.payload import PayloadCodec
 from recruiter.task import AsRepeated, AsTask, Task
-from recruiter.views.analytics import By, analyse, count
-from recruiter.views.explain import explain
-from recruiter.views.find import find, meant
 from recruiter.workable import Workable, stored, tags_of
 
 if TYPE_CHECKING:
+    import recruiter.controls as _controls
+    import recruiter.flow as _flow
+    import recruiter.jobs as _jobs
+    import recruiter.steps.cancel as _cancel
+    import recruiter.steps.remove as _remove
+    import recruiter.views.analytics as _analytics
+    import recruiter.views.explain as _explain
+    import recruiter.views.find as _find
+    from recruiter.controls import Controls
+    from recruiter.domain.statistics import Analytics
+    from recruiter.flow import Flow, FlowHandle, Flows, TaskOrJob
+    from recruiter.jobs import Jobs
     from recruiter.processes.inline import Inline, InlineApplication
     from recruiter.settings import Settings
+    from recruiter.store.database import TargetLike
+    from recruiter.views.analytics import By
+else:  # an application that only makes jobs starts without them
+    _controls = ImportedOnUse("recruiter.controls")
+    _flow = ImportedOnUse("recruiter.flow")
+    _jobs = ImportedOnUse("recruiter.jobs")
+    _cancel = ImportedOnUse("recruiter.steps.cancel")
+    _remove = ImportedOnUse("recruiter.steps.remove")
+    _analytics = ImportedOnUse("recruiter.views.analytics")
+    _explain = ImportedOnUse("recruiter.views.explain")
+    _find = ImportedOnUse("recruiter.views.find")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -185,7 +198,7 @@ class Recruiter(Producer):
 
     def find(self, id: JobId) -> Job:
         """The job; an ArchivedJob when it has ended. The id may be given as text. Raises JobNotFound."""
-        found = find(self.store, meant(self.store, id))
+        found = _find.find(self.store, _find.meant(self.store, id))
         if found is None:
             raise JobNotFound(f"there is no job {id_told(id)}")
         return found
@@ -199,19 +212,19 @@ class Recruiter(Producer):
         Raises JobNotFound when it has ended, or never was.
         """
         check_remark(by, reason)
-        cancel(self.store, self.clock, meant(self.store, id), by, reason)
+        _cancel.cancel(self.store, self.clock, _find.meant(self.store, id), by, reason)
 
     acancel = async_face(cancel)
 
     def remove(self, id: JobId) -> None:
         """Removes an ended job for good. Raises JobNotFound if it waits, runs or does not exist."""
-        remove(self.store, meant(self.store, id))
+        _remove.remove(self.store, _find.meant(self.store, id))
 
     aremove = async_face(remove)
 
     def explain(self, id: JobId) -> str:
         """Why this job is not running, in words; or where it runs, or how it ended. Raises JobNotFound."""
-        return explain(self.store, meant(self.store, id), self.clock.now())
+        return _explain.explain(self.store, _find.meant(self.store, id), self.clock.now())
 
     aexplain = async_face(explain)
 
@@ -234,38 +247,38 @@ class Recruiter(Producer):
                 check_name(kind, name)
         now = self.clock.now()
         then = now if at is None else resolved(to_moment("at", at), now)
-        return analyse(self.store, then, to_timedelta(within), group=group, task=task)
+        return _analytics.analyse(self.store, then, to_timedelta(within), group=group, task=task)
 
     aanalytics = async_face(analytics)
 
     def counts(self, by: By, *, within: DurationLike = "1 hour") -> dict[str, dict[str, int]]:
         """Counts waiting, running and recently ended jobs by state, for each group, task, owner or tag."""
-        if by not in get_args(By):
-            raise InvalidJob(f"jobs are counted by {', '.join(get_args(By))}, not by {shown(by)}")
-        return count(self.store, by, self.clock.now(), to_timedelta(within))
+        if by not in get_args(_analytics.By):
+            raise InvalidJob(f"jobs are counted by {', '.join(get_args(_analytics.By))}, not by {shown(by)}")
+        return _analytics.count(self.store, by, self.clock.now(), to_timedelta(within))
 
     acounts = async_face(counts)
 
     @cached_property
     def jobs(self) -> Jobs:
         """Lists, counts, cancels, recovers and removes jobs by a filter."""
-        return Jobs(lambda: self.store, lambda: self.after_send())
+        return _jobs.Jobs(lambda: self.store, lambda: self.after_send())
 
     @cached_property
     def controls(self) -> Controls:
         """Sets limits, pauses groups, drains workers."""
-        return Controls(lambda: self.store)
+        return _controls.Controls(lambda: self.store)
 
     # -- jobs that wait for others -------------------------------------------------------------------------------
 
     def flow(self, name: str, *, owner: str | None = None) -> Flow:
         """A new flow: jobs that wait for others, stored together by `flow.start()`. Raises InvalidName."""
-        return Flow(self, name, owner)
+        return _flow.Flow(self, name, owner)
 
     def chain(self, first: TaskOrJob[Any], *others: TaskOrJob[Any], name: str = "chain") -> Flow:
         """A flow of steps one after the other: `recruiter.chain(fetch.job(url), shrink, upload).start()`. Each task
         takes the result of the step before it as its argument; a job only waits for that step."""
-        return chain(self, name, first, *others)
+        return _flow.chain(self, name, first, *others)
 
     def fan_out(
         self,
@@ -277,12 +290,12 @@ class Recruiter(Producer):
     ) -> Flow:
         """A flow of steps side by side, one for each call: `recruiter.fan_out(resize, [(url, 64), (url, 128)],
         then=merge).start()`. The task `then` takes the list of their results; a job only waits for them."""
-        return fan_out(self, name, task, calls, then)
+        return _flow.fan_out(self, name, task, calls, then)
 
     @cached_property
     def flows(self) -> Flows:
         """Flows that were started, to be found and listed."""
-        return Flows(self)
+        return _flow.Flows(self)
 
     # -- jobs that repeat ----------------------------------------------------------------------------------------
 

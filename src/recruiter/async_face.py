@@ -1,7 +1,8 @@
 """The async face: every call that talks to MongoDB also exists with an `a` in front, for event loops.
 
-There is one implementation. The async call runs it in a thread, so the loop is not blocked; callers that enqueue at the
-same time still share one write. Cancelling the awaiting task stops waiting; it does not stop the call.
+There is one implementation. The async call runs it in a thread, so the loop is not blocked. Only `aenqueue`, of which
+there may be very many at once, needs no thread of its own: the thread that writes for all callers answers the coroutine
+(`steps/enqueue.py`). Cancelling the awaiting task stops waiting; it does not stop a call that has begun.
 
 Calls that only talk to MongoDB share a pool of threads. A call that runs user code gets a thread of its own: user code
 may take long, and may itself await an async call, so it must not occupy the threads that other calls wait for.
@@ -36,6 +37,11 @@ def in_a_thread(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> asyn
         _threads = ThreadPoolExecutor(64, thread_name_prefix="recruiter")
     context = contextvars.copy_context()
     return asyncio.get_running_loop().run_in_executor(_threads, partial(context.run, call, *args, **kwargs))
+
+
+def calls_run_user_code() -> bool:
+    """Whether it is open, in any thread."""
+    return bool(_runs_user_code)
 
 
 @contextmanager

@@ -26,8 +26,8 @@ from recruiter.results import JobHandle
 from recruiter.store.codec import new_id
 from recruiter.store.collections.creations import content_id
 from recruiter.store.connection import answered_within
+from recruiter.store.fields import check_id
 from recruiter.store.in_session import Creation, InSession, Session, Steps, UniqueJob, aperform, is_async, perform
-from recruiter.views.find import check_id
 
 R = TypeVar("R")
 W = TypeVar("W")
@@ -169,6 +169,10 @@ class JobBuilder(HasOptions, Generic[R]):
         self, *, session: Session | None = None, server_timeout: DurationLike | None = None
     ) -> JobHandle[R]:
         """Like `enqueue`, without blocking the event loop. The session may be of an AsyncMongoClient."""
+        draft, plain = self._draft, self._draft.id is None and self._draft.options.unique is None
+        if session is None and plain and self._sender.sends_from_loops:
+            with answered_within(server_timeout), self._producing():
+                return await self._sender.asend(self._in_the_background().made(), draft.returns)
         if session is None or not is_async(session):
             return await in_a_thread(self.enqueue, session=session, server_timeout=server_timeout)
         with answered_within(server_timeout), self._producing():

@@ -17,7 +17,8 @@ from recruiter.steps.recover import checked_moment, recover_some
 from recruiter.steps.remove import remove_some
 from recruiter.store.codec import Document
 from recruiter.store.database import Store
-from recruiter.views.find import check_id, identify
+from recruiter.store.fields import check_id
+from recruiter.views.find import identify
 from recruiter.views.search import FULL, ID, SHORT, Form, count, recognize, search
 
 T = TypeVar("T")

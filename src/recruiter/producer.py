@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from bson.raw_bson import RawBSONDocument
 
-from recruiter.async_face import in_a_thread
+from recruiter.async_face import calls_run_user_code, in_a_thread
 from recruiter.clock import SystemClock
 from recruiter.domain.duration import DurationLike, to_seconds
 from recruiter.domain.job import Job, JobId
@@ -19,26 +19,32 @@ from recruiter.domain.names import id_told
 from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
 from recruiter.errors import JobExists, RecruiterError, StoreUnreachable
 from recruiter.events import Event
-from recruiter.first_use import cached_property
+from recruiter.first_use import ImportedOnUse, cached_property
 from recruiter.instruments import Instruments
 from recruiter.interruption import shielded
 from recruiter.log import log_events
 from recruiter.registry import Registry, RegistryOwner
 from recruiter.results import JobHandle, Results
 from recruiter.steps.enqueue import Enqueuer
-from recruiter.steps.execute import HERE, Executor
-from recruiter.steps.recover import checked_moment, job_anew, recover
-from recruiter.steps.settle import run_inline
-from recruiter.steps.signal import checked_signal, not_signalled, signal
-from recruiter.store.codec import checked_size, decode
+from recruiter.store.codec import checked_size, decode, encode_job
 from recruiter.store.connection import Target, seconds_left
-from recruiter.store.database import Store, TargetLike, opened, target_of
+from recruiter.store.fields import check_id
 from recruiter.store.in_session import Creation, Session, UniqueJob, aperform, enqueue_unique, is_async, perform
 from recruiter.store.payload import SIGNALS, Payload, PayloadCodec
-from recruiter.views.find import check_id, meant
 
 if TYPE_CHECKING:
     from recruiter.settings import TargetSettings
+    from recruiter.steps import execute, recover, settle, signal
+    from recruiter.store import database
+    from recruiter.store.database import Store, TargetLike
+    from recruiter.views import find
+else:  # with the first job: what an application waits for when it starts is short
+    execute = ImportedOnUse("recruiter.steps.execute")
+    recover = ImportedOnUse("recruiter.steps.recover")
+    settle = ImportedOnUse("recruiter.steps.settle")
+    signal = ImportedOnUse("recruiter.steps.signal")
+    database = ImportedOnUse("recruiter.store.database")
+    find = ImportedOnUse("recruiter.views.find")
 
 PATIENCE = 30.0
 _ON_THIS_CONNECTION = ("store", "_enqueuer", "_executor", "_inline", "_configured_patience")
@@ -74,6 +80,13 @@ class JobSender(Protocol):
     def send(self, job: Job, returns: Any = Any) -> JobHandle[Any]: ...
 
     def send_encoded(self, id: JobId, task: str, job: RawBSONDocument, returns: Any = Any) -> JobHandle[Any]: ...
+
+    @property
+    def sends_from_loops(self) -> bool: ...
+
+    async def asend(self, job: Job, returns: Any = Any) -> JobHandle[Any]: ...
+
+    async def asend_encoded(self, id: JobId, task: str, job: RawBSONDocument, returns: Any = Any) -> JobHandle[Any]: ...
 
     def send_many(self, jobs: Sequence[RawBSONDocument]) -> dict[int, RecruiterError]: ...
 
@@ -120,7 +133,7 @@ class Producer(RegistryOwner):
         """Where it keeps its jobs; prints without the password. Raises InvalidTarget if it cannot be understood."""
         if self._target is None:
             given = self._target_given
-            self._target, _ = target_of(_settings()().target if given is None else given)
+            self._target, _ = database.target_of(_settings()().target if given is None else given)
         return self._target
 
     @property
@@ -160,12 +173,12 @@ class Producer(RegistryOwner):
         the job has ended or does not exist, InvalidName, UnsupportedValue, JobTooLarge and InvalidSession.
         """
         name, stored = self._checked_signal(name, data)
-        job = meant(self.store, id)
+        job = find.meant(self.store, id)
         if session is None:
-            signal(self.store, job, name, stored)
+            signal.signal(self.store, job, name, stored)
             self.after_send()
         elif not perform(self.store, session, lambda here: here.signal(job, name, stored, self.clock.now())):
-            raise not_signalled(self.store, job, name)
+            raise signal.not_signalled(self.store, job, name)
 
     async def asignal(self, id: JobId, name: str, data: Any = None, *, session: Session | None = None) -> None:
         """Like `signal`, without blocking the event loop. The session may be of an AsyncMongoClient."""
@@ -173,12 +186,12 @@ class Producer(RegistryOwner):
             await in_a_thread(self.signal, id, name, data, session=session)
             return
         name, stored = self._checked_signal(name, data)
-        job = await in_a_thread(meant, self.store, id)
+        job = await in_a_thread(find.meant, self.store, id)
         if not await aperform(self.store, session, lambda here: here.signal(job, name, stored, self.clock.now())):
-            raise await in_a_thread(not_signalled, self.store, job, name)
+            raise await in_a_thread(signal.not_signalled, self.store, job, name)
 
     def _checked_signal(self, name: str, data: Any) -> tuple[str, Any]:
-        text, stored = checked_signal(name, data)
+        text, stored = signal.checked_signal(name, data)
         return text, self.payload.seal(SIGNALS, stored)
 
     def recover(
@@ -195,7 +208,7 @@ class Producer(RegistryOwner):
             if session is not None:
                 perform(self.store, session, lambda here: here.recover(job))
                 return self.handle(job.id)
-            recover(self.store, job)
+            recover.recover(self.store, job)
         self.after_send()
         return self.handle(job.id)
 
@@ -212,8 +225,8 @@ class Producer(RegistryOwner):
         return self.handle(job.id)
 
     def _anew(self, id: JobId, schedule_at: datetime | None) -> Job:
-        at = checked_moment(schedule_at)
-        return job_anew(self.store, meant(self.store, id), self.clock.now(), at)
+        at = recover.checked_moment(schedule_at)
+        return recover.job_anew(self.store, find.meant(self.store, id), self.clock.now(), at)
 
     # -- for extensions ------------------------------------------------------------------------------------------
 
@@ -232,6 +245,23 @@ class Producer(RegistryOwner):
         """Like `send`, of a job that is encoded already."""
         left = seconds_left()
         self._enqueuer.encoded(id, task, job, self._patience if left is None else left)
+        self.after_send()
+        return self.handle(id, returns)
+
+    @property
+    def sends_from_loops(self) -> bool:
+        """Whether a coroutine may make and send a job without a thread: the connection is there, and no user code runs
+        on the way that may take long."""
+        return "store" in self.__dict__ and not self.payload.has_codec and not calls_run_user_code()
+
+    async def asend(self, job: Job, returns: Any = Any) -> JobHandle[Any]:
+        """Like `send`, for an event loop, where `sends_from_loops`."""
+        return await self.asend_encoded(job.id, job.task, encode_job(job), returns)
+
+    async def asend_encoded(self, id: JobId, task: str, job: RawBSONDocument, returns: Any = Any) -> JobHandle[Any]:
+        """Like `send_encoded`, for an event loop, where `sends_from_loops`."""
+        left = seconds_left()
+        await self._enqueuer.aencoded(id, task, job, self._patience if left is None else left)
         self.after_send()
         return self.handle(id, returns)
 
@@ -275,7 +305,7 @@ class Producer(RegistryOwner):
             raise JobExists(
                 f"a job with id {id_told(job.id)} exists already; it was left as it is, and this one did not run"
             )
-        run_inline(self.store, self._executor.run, job, own_id=check_id)
+        settle.run_inline(self.store, self._executor.run, job, own_id=check_id)
         return self.handle(job.id, returns)
 
     @cached_property
@@ -287,9 +317,10 @@ class Producer(RegistryOwner):
             raise StoreUnreachable(f"MongoDB at {self.target} has not answered within the time of this call")
         try:
             if "store" not in self.__dict__:
-                client = None if self._pointed or self._target_given is None else target_of(self._target_given)[1]
+                given = None if self._pointed else self._target_given
+                client = None if given is None else database.target_of(given)[1]
                 patience = self._patience or PATIENCE
-                self.__dict__["store"] = opened(
+                self.__dict__["store"] = database.opened(
                     self.target, client, patience, prepares=self.prepares, silent=self._tell_silence
                 )
             store: Store = self.__dict__["store"]
@@ -319,17 +350,17 @@ class Producer(RegistryOwner):
         return Enqueuer(self.store, self._tell_silence)
 
     @cached_property
-    def _executor(self) -> Executor:
-        return self._executor_of(HERE)
+    def _executor(self) -> execute.Executor:
+        return self._executor_of(execute.HERE)
 
-    def _executor_of(self, worker: str) -> Executor:
-        return Executor(self.registry, self.policies, self.clock, worker, owners=(self,))
+    def _executor_of(self, worker: str) -> execute.Executor:
+        return execute.Executor(self.registry, self.policies, self.clock, worker, owners=(self,))
 
     def _forget_connection(self) -> None:
         enqueuer: Enqueuer | None = self.__dict__.get("_enqueuer")
         if enqueuer is not None:
             enqueuer.close()
-        executor: Executor | None = self.__dict__.get("_executor")
+        executor: execute.Executor | None = self.__dict__.get("_executor")
         if executor is not None:
             executor.close()
         for name in _ON_THIS_CONNECTION:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Protocol, Self, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack
 
 from recruiter.async_face import async_face, in_a_thread
 from recruiter.domain.duration import DurationLike, humanize, to_timedelta
@@ -21,10 +21,15 @@ from recruiter.domain.options import GivenJobOptions, HasOptions, TaskOptions
 from recruiter.domain.schedule.occurrences import WINDOW, Late, SchedulePolicy, next_occurrence
 from recruiter.domain.schedule.scheduler import Overlap, Scheduler
 from recruiter.errors import InvalidSchedule
+from recruiter.first_use import ImportedOnUse
 from recruiter.producer import JobSender
 from recruiter.results import JobHandle
-from recruiter.steps import schedule
 from recruiter.store.in_session import Session, aperform, is_async, perform
+
+if TYPE_CHECKING:
+    from recruiter.steps import schedule
+else:
+    schedule = ImportedOnUse("recruiter.steps.schedule")
 
 
 class Template(Protocol):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from recruiter.domain.arguments.typed import decode_result
 from recruiter.domain.duration import DurationLike, to_seconds
@@ -17,10 +17,12 @@ from recruiter.domain.names import id_told
 from recruiter.domain.search.conditions import ids_written
 from recruiter.errors import JobFailed, JobNotFound, PayloadSealed, ResultTimeout, StoreError, StoreUnreachable
 from recruiter.service_thread import ServiceThread
-from recruiter.store.collections.archived import Archived
-from recruiter.store.collections.scheduled import Scheduled
-from recruiter.store.database import Store
 from recruiter.store.payload import PLAIN, Payload
+
+if TYPE_CHECKING:
+    from recruiter.store.collections.archived import Archived
+    from recruiter.store.collections.scheduled import Scheduled
+    from recruiter.store.database import Store
 
 R = TypeVar("R")
 

@@ -6,6 +6,9 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import update_wrapper
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
+from bson import ObjectId
+from bson.raw_bson import RawBSONDocument
+
 from recruiter.builder import JobBuilder, JobDraft
 from recruiter.domain.names import check_aliases, check_name
 from recruiter.domain.options import TaskOptions
@@ -52,17 +55,16 @@ class Task(Generic[P, C, R]):
         UnsupportedValue, JobTooLarge; nothing is stored then.
         """
         session = self._session_of(kwargs)
-        options = self._definition.options
-        if session is not None or options.expires is not None or options.unique is not None or self._sender.instruments:
+        if session is not None or not self._has_a_template:
             return self.job(*args, **kwargs).enqueue(session=session)
-        id, arguments = new_id(), self._sender.payload.seal_arguments(self.name, self._definition.bind(args, kwargs))
-        document = self._encoder.encode(id, arguments, self._sender.clock.now())
-        return self._sender.send_encoded(id, self.name, document, self._definition.signature.returns)
+        return self._sender.send_encoded(*self._encoded(args, kwargs))
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Like `enqueue`, without blocking the event loop. The session may be of an AsyncMongoClient."""
         session = self._session_of(kwargs)
-        return await self.job(*args, **kwargs).aenqueue(session=session)
+        if session is not None or not self._has_a_template or not self._sender.sends_from_loops:
+            return await self.job(*args, **kwargs).aenqueue(session=session)
+        return await self._sender.asend_encoded(*self._encoded(args, kwargs))
 
     def create(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Runs it in the background, once and never again: the same arguments make the same job, and `created` says
@@ -164,6 +166,18 @@ class Task(Generic[P, C, R]):
         """A decorator: call this last after each attempt, with the exception or None."""
         self._definition.finalizers.finalize.append(function)
         return function
+
+    @property
+    def _has_a_template(self) -> bool:
+        """Whether its jobs differ by nothing but their ids, arguments and times."""
+        options = self._definition.options
+        return options.expires is None and options.unique is None and not self._sender.instruments
+
+    def _encoded(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ObjectId, str, RawBSONDocument, Any]:
+        """A new job of this call, as the sender takes it."""
+        id, arguments = new_id(), self._sender.payload.seal_arguments(self.name, self._definition.bind(args, kwargs))
+        document = self._encoder.encode(id, arguments, self._sender.clock.now())
+        return id, self.name, document, self._definition.signature.returns
 
     @cached_property
     def _encoder(self) -> JobEncoder:

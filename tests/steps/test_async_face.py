@@ -55,6 +55,7 @@ SILENT: dict[type, set[str]] = {
         *("flow", "chain", "fan_out"),
         # What the builder delegates to; its own last words have async forms.
         *("send", "send_encoded", "send_many", "send_once", "send_unused", "send_unique", "run_here"),
+        *("asend", "asend_encoded"),
     },
     Task: {"job", "after_success", "after_failure", "after_last_failure", "finalize", "repeat", "repeat_with_policy"},
     JobBuilder: {*_SAYING, "build", "as_step"},

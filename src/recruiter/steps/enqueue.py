@@ -1,20 +1,30 @@
 """Enqueue: the first step of a job's life.
 
-A caller that is alone writes by itself, which is quickest. *Batch while busy*: for callers that come meanwhile one
-thread writes. It never waits to fill a batch: it takes whatever has gathered while the last write was on its way, and
-each caller returns when its own job is durable.
+A caller that is alone writes by itself, which is quickest. *Batch while busy*: for callers that come meanwhile, and for
+coroutines, one thread writes. It takes whatever has gathered while the last write was on its way, and each caller goes
+on when its own job is durable.
+
+    thread      alone: writes by itself      else: leaves a call, waits for its lock      ─┐
+    coroutine   leaves a call, awaits its future; no thread waits for it                  ─┤
+                                                                                           ▼
+    writing thread    any call? ──▶ gather ──▶ one insert ──▶ answer: locks, and each event loop once
 
 The thread belongs to no caller. A job never writes by itself, because it may be interrupted: it leaves alone, and the
-write goes on for the others. What callers and the thread share is a queue and a lock for each caller, both of which are
-atomic in Python: an exception that arrives between any two instructions leaves them whole.
+write goes on for the others. What callers and the thread share is a deque, a queue of wake-ups and a lock for each
+caller, all of which are atomic in Python: an exception that arrives between any two instructions leaves them whole.
 """
 
 from __future__ import annotations
 
+import asyncio
+import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
 
 from bson.raw_bson import RawBSONDocument
 
@@ -25,12 +35,15 @@ from recruiter.interruption import may_be_interrupted
 from recruiter.service_thread import ServiceThread
 from recruiter.store.codec import LARGEST_JOB, encode_job
 from recruiter.store.connection import answered_within
-from recruiter.store.database import Store
+
+if TYPE_CHECKING:
+    from recruiter.store.database import Store
 
 LARGEST_BATCH = 1000
 _IDLE = 10.0
 """Seconds without work after which the writing thread ends; the next caller starts another."""
 _A_MOMENT = 0.0005
+_NOBODY = sys.maxsize
 SILENCE = 1.0
 """Seconds without an answer after which somebody is told."""
 
@@ -38,12 +51,16 @@ SILENCE = 1.0
 class _Call:
     """One caller, and what became of its job."""
 
-    __slots__ = ("document", "done", "error", "given_up")
+    __slots__ = ("document", "done", "error", "future", "given_up")
 
-    def __init__(self, document: RawBSONDocument) -> None:
+    def __init__(self, document: RawBSONDocument, future: asyncio.Future[None] | None = None) -> None:
         self.document = document
+        self.future = future
+        """What a coroutine awaits; None for a thread."""
         self.done = threading.Lock()
-        self.done.acquire()  # released by the writing thread
+        """What a thread waits for. The writing thread releases it."""
+        if future is None:
+            self.done.acquire()
         self.error: BaseException | str | None = None
         self.given_up = False
 
@@ -56,13 +73,17 @@ class Enqueuer:
         self._patience = store.patience
         """Seconds in which the driver repeats a write through any number of new primaries; without a time, once."""
         self._silent = silent
-        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
-        self._thread = ServiceThread(self._write, lambda: not self._calls.empty())
+        self._calls: deque[_Call] = deque()
+        """Left by callers, taken by the writing thread."""
+        self._wanted = _NOBODY
+        """How many calls must be there to wake the writing thread."""
+        self._wakes: SimpleQueue[None] = SimpleQueue()
+        self._thread = ServiceThread(self._write, lambda: bool(self._calls))
         self._closed = False
         self._alone = threading.Lock()
         """Held by the caller that writes by itself. If an interruption leaves it locked, the thread writes for all."""
         self._busy = False
-        """Whether the thread writes."""
+        """Whether the thread writes, or has done so until a moment ago."""
         self._awaited: tuple[JobId, float] | None = None
         """The job that a caller writes by itself, and since when."""
 
@@ -73,13 +94,31 @@ class Enqueuer:
 
     def encoded(self, id: JobId, task: str, document: RawBSONDocument, within: float | None = None) -> None:
         """The same, of a job that is encoded already."""
-        if self._busy or not self._calls.empty() or may_be_interrupted() or not self._alone.acquire(blocking=False):
+        if self._busy or self._calls or may_be_interrupted() or not self._alone.acquire(blocking=False):
             refused = self._hand_over(id, document, within)
         else:
             try:
                 refused = self._write_alone(id, document, within)
             finally:
                 self._alone.release()
+        if refused is not None:
+            raise refusal(id, task, refused)
+
+    async def aencoded(self, id: JobId, task: str, document: RawBSONDocument, within: float | None = None) -> None:
+        """The same for a coroutine. If its task is cancelled before the job is on its way, the job is not stored."""
+        loop = asyncio.get_running_loop()
+        answered = loop.create_future()
+        call = _Call(document, answered)
+        self._leave(call)
+        watch = _Watch(self, call, id, within)
+        try:
+            await answered
+        except BaseException:
+            call.given_up = True
+            raise
+        finally:
+            watch.end()
+        refused = _outcome(call, id)
         if refused is not None:
             raise refusal(id, task, refused)
 
@@ -101,17 +140,12 @@ class Enqueuer:
     def _hand_over(self, id: JobId, document: RawBSONDocument, within: float | None) -> str | None:
         call = _Call(document)
         try:
-            self._calls.put(call)
-            self._thread.ensure()
+            self._leave(call)
             self._wait(call, id, within)
         except BaseException:
             call.given_up = True  # if it is not on its way yet, it stays
             raise
-        if isinstance(call.error, StoreUnreachable):
-            raise unknown(id, str(call.error)) from call.error
-        if isinstance(call.error, BaseException):
-            raise _own(call.error) from call.error
-        return call.error
+        return _outcome(call, id)
 
     def many(self, jobs: Sequence[RawBSONDocument]) -> dict[int, RecruiterError]:
         """Stores all encoded jobs that can be stored; returns the errors of the others, by place.
@@ -137,9 +171,18 @@ class Enqueuer:
     def close(self) -> None:
         """The writing thread ends when it has written what it was given."""
         self._closed = True
-        self._calls.put(None)  # wakes it
+        self._wakes.put(None)
 
     # -- the caller ----------------------------------------------------------------------------------------------
+
+    def _leave(self, call: _Call) -> None:
+        # The thread first says how many calls it wants and then looks for them; a caller first leaves its call and then
+        # looks how many are wanted. So one of the two sees the other.
+        self._calls.append(call)
+        if len(self._calls) >= self._wanted:
+            self._wanted = _NOBODY  # one of them wakes it
+            self._wakes.put(None)
+        self._thread.ensure()
 
     def _wait(self, call: _Call, id: JobId, within: float | None) -> None:
         began, told = time.monotonic(), False
@@ -154,19 +197,28 @@ class Enqueuer:
             self._thread.ensure()
             if waited >= SILENCE and not told:
                 told = True
-                self._silent(f"job {id_told(id)} is not stored yet")
+                self.tell_silence(id)
+
+    def tell_silence(self, id: JobId) -> None:
+        self._silent(f"job {id_told(id)} is not stored yet")
+
+    def ensure(self) -> None:
+        """Somebody writes."""
+        self._thread.ensure()
 
     # -- the writing thread --------------------------------------------------------------------------------------
 
     def _write(self) -> None:
         answered = 0
-        while (batch := self._next_batch(answered)) is not None:
-            self._busy, answered = True, len(batch)
-            try:
+        try:
+            while self._any_call():
+                self._gather(answered)
+                batch = self._taken()
+                self._busy, answered = True, len(batch)
                 for place, documents in by_size([call.document for call in batch]):
                     self._store(batch[place : place + len(documents)], documents)
-            finally:
-                self._busy = False
+        finally:
+            self._busy = False
 
     def _store(self, calls: list[_Call], documents: list[RawBSONDocument]) -> None:
         try:
@@ -178,42 +230,111 @@ class Enqueuer:
             for call in calls:
                 call.error = error
         finally:
-            for call in calls:
-                call.done.release()
+            _answer(calls)
 
-    def _next_batch(self, answered: int) -> list[_Call] | None:
-        """All that has gathered; None when nobody comes for a while. Callers that have just been answered, so many, may
-        be on their way with their next job: a caller that comes within a moment after the one before is taken along."""
-        batch: list[_Call] = []
-        try:
-            call = self._first_call()
-            while True:
-                if call is not None and not call.given_up:
-                    batch.append(call)
-                if len(batch) == LARGEST_BATCH:
-                    return batch
-                if not self._calls.empty() or not answered:
-                    call = self._calls.get_nowait()
-                else:
-                    answered -= 1
-                    call = self._calls.get(timeout=_A_MOMENT)
-        except Empty:
-            return batch or None
-
-    def _first_call(self) -> _Call | None:
-        """Waits for it, and meanwhile looks after the caller that writes by itself. Raises Empty."""
+    def _any_call(self) -> bool:
+        """Waits for one, and meanwhile looks after the caller that writes by itself. False when nobody comes for a
+        while, and when it is closed."""
         until, told = time.monotonic() + _IDLE, None
-        while not self._closed:
-            try:
-                return self._calls.get(timeout=SILENCE / 2)
-            except Empty:
-                awaited = self._awaited
-                if awaited is not None and awaited is not told and time.monotonic() - awaited[1] >= SILENCE:
-                    told = awaited
-                    self._silent(f"job {awaited[0]!r} is not stored yet")
-                if awaited is None and time.monotonic() >= until:
-                    raise
-        return self._calls.get(timeout=0)
+        while True:
+            self._wanted = 1
+            if self._calls:
+                return True
+            if self._closed:
+                return False
+            if self._woken(_A_MOMENT if self._busy else SILENCE / 2):
+                continue
+            self._busy = False  # whoever is alone now writes by itself
+            awaited = self._awaited
+            if awaited is not None and awaited is not told and time.monotonic() - awaited[1] >= SILENCE:
+                told = awaited
+                self.tell_silence(awaited[0])
+            if awaited is None and time.monotonic() >= until:
+                return False
+
+    def _gather(self, answered: int) -> None:
+        """Callers that have been answered together, so many, are on their way with their next jobs. They are waited for
+        as long as one comes within a moment after the other; the last one wakes the thread."""
+        gathered = 0
+        while gathered < len(self._calls) < answered:
+            gathered = len(self._calls)
+            self._wanted = answered
+            if len(self._calls) < answered:
+                self._woken(_A_MOMENT)
+        self._wanted = _NOBODY
+
+    def _woken(self, within: float) -> bool:
+        try:
+            self._wakes.get(timeout=within)
+        except Empty:
+            return False
+        return True
+
+    def _taken(self) -> list[_Call]:
+        calls = [self._calls.popleft() for _ in range(min(len(self._calls), LARGEST_BATCH))]
+        return [call for call in calls if not call.given_up]
+
+
+class _Watch:
+    """Looks after a coroutine that awaits its answer: the time it has, and the silence of MongoDB."""
+
+    __slots__ = ("_began", "_call", "_enqueuer", "_id", "_loop", "_timer", "_told", "_within")
+
+    def __init__(self, enqueuer: Enqueuer, call: _Call, id: JobId, within: float | None) -> None:
+        self._enqueuer, self._call, self._id, self._within = enqueuer, call, id, within
+        self._loop = asyncio.get_running_loop()
+        self._began, self._told = self._loop.time(), False
+        self._set(0.0)
+
+    def end(self) -> None:
+        self._timer.cancel()
+
+    def _set(self, waited: float) -> None:
+        left = SILENCE if self._within is None else min(SILENCE, self._within - waited)
+        self._timer = self._loop.call_later(max(0.0, left), self._look)
+
+    def _look(self) -> None:
+        future = self._call.future
+        assert future is not None
+        if future.done():
+            return
+        waited = self._loop.time() - self._began
+        if self._within is not None and waited >= self._within:
+            future.set_exception(unknown(self._id, _not_within(self._within)))
+            return
+        self._enqueuer.ensure()
+        if waited >= SILENCE and not self._told:
+            self._told = True
+            self._enqueuer.tell_silence(self._id)
+        self._set(waited)
+
+
+def _answer(calls: list[_Call]) -> None:
+    """Wakes each thread, and each event loop once."""
+    loops: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+    for call in calls:
+        if call.future is None:
+            call.done.release()
+        else:
+            loops.setdefault(call.future.get_loop(), []).append(call.future)
+    for loop, futures in loops.items():
+        with suppress(RuntimeError):  # it is closed: nobody awaits them any more
+            loop.call_soon_threadsafe(_wake, futures)
+
+
+def _wake(futures: list[asyncio.Future[None]]) -> None:
+    for future in futures:
+        if not future.done():  # cancelled, or its time is over
+            future.set_result(None)
+
+
+def _outcome(call: _Call, id: JobId) -> str | None:
+    """Why MongoDB refused it, if it did. Raises what has happened to its write."""
+    if isinstance(call.error, StoreUnreachable):
+        raise unknown(id, str(call.error)) from call.error
+    if isinstance(call.error, BaseException):
+        raise _own(call.error) from call.error
+    return call.error
 
 
 def _given_up(

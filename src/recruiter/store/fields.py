@@ -15,8 +15,8 @@ from bson import ObjectId
 from bson.code import Code
 
 from recruiter.domain.job import JobId
-from recruiter.domain.text import shown
-from recruiter.errors import UnreadableDocument
+from recruiter.domain.text import is_unicode, shown
+from recruiter.errors import InvalidJob, UnreadableDocument
 
 T = TypeVar("T")
 
@@ -43,6 +43,16 @@ def is_job_id(value: object) -> TypeGuard[JobId]:
     if isinstance(value, int):
         return not isinstance(value, bool) and -(2**63) <= value < 2**63
     return isinstance(value, ObjectId | UUID)
+
+
+def check_id(id: object) -> JobId:
+    """The id itself. Raises InvalidJob for what can be none."""
+    if not is_job_id(id) or (isinstance(id, str) and not is_unicode(id)):
+        raise InvalidJob(
+            "a job id is an ObjectId, a text of up to 1,000 characters, an integer of 64 bits or a UUID, "
+            f"not {shown(id)}"
+        )
+    return id
 
 
 def text(document: Mapping[str, Any], name: str, default: Any = _REQUIRED, longest: int = LONGEST_TEXT) -> Any:

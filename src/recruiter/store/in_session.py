@@ -36,16 +36,23 @@ from recruiter.errors import (
     RecruiterError,
     StoreError,
 )
+from recruiter.first_use import ImportedOnUse
 from recruiter.interruption import shielded
 from recruiter.store.codec import LARGEST_JOB, OPTIONS, Document, encode_job
-from recruiter.store.collections import archived, creations, flows, roster, scheduled, unique_keys
-from recruiter.store.collections.flows import Flow, Marker, flow_record, marker_document
+from recruiter.store.collections import creations
 from recruiter.store.errors import store_call, translate
 from recruiter.store.fields import is_job_id
 from recruiter.store.sessions import DURABLE, run_transaction
 
 if TYPE_CHECKING:
+    from recruiter.store.collections import archived, flows, roster, scheduled, unique_keys
     from recruiter.store.database import Store
+else:  # with the first job
+    archived = ImportedOnUse("recruiter.store.collections.archived")
+    flows = ImportedOnUse("recruiter.store.collections.flows")
+    roster = ImportedOnUse("recruiter.store.collections.roster")
+    scheduled = ImportedOnUse("recruiter.store.collections.scheduled")
+    unique_keys = ImportedOnUse("recruiter.store.collections.unique_keys")
 
 T = TypeVar("T")
 
@@ -311,17 +318,17 @@ class InSession:
     def _go_on(self, place: FlowStep) -> Steps[None]:
         """As `Flows.go_on` does."""
         step = frozenset([place.step])
-        marker = marker_document(Marker(place.flow, ended=step, added=step))
+        marker = flows.marker_document(flows.Marker(place.flow, ended=step, added=step))
         yield from self._insert(flows.MARKERS, [marker])
         cancelled = {"_id": place.flow, "cancel": {"$exists": True}}
         collection = self._collection(flows.NAME)
         yield lambda: collection.update_many(cancelled, {"$unset": {"cancel": ""}}, session=self._session)
 
-    def start_flow(self, flow: Flow, jobs: Sequence[Job], *, own_ids: bool) -> Steps[None]:
+    def start_flow(self, flow: flows.Flow, jobs: Sequence[Job], *, own_ids: bool) -> Steps[None]:
         """Stores a flow and all its steps. Raises JobExists if a step has an id that is taken."""
         self._needs_a_transaction("a flow")
         documents = yield from self._checked_steps(jobs, own_ids)
-        yield from self._insert(flows.NAME, [flow_record(flow)])
+        yield from self._insert(flows.NAME, [flows.flow_record(flow)])
         yield from self._insert(scheduled.NAME, documents)
 
     def add_steps(self, flow: ObjectId, jobs: Sequence[Job], *, own_ids: bool) -> Steps[None]:
@@ -331,8 +338,8 @@ class InSession:
         if not found or found[0].get("forgotten"):
             raise FlowNotFound(f"there is no flow {flow!r}: it was forgotten, or never was")
         yield from self._insert(scheduled.NAME, (yield from self._checked_steps(jobs, own_ids)))
-        marker = Marker(flow, added=frozenset(job.id for job in jobs))
-        yield from self._insert(flows.MARKERS, [marker_document(marker)])
+        marker = flows.Marker(flow, added=frozenset(job.id for job in jobs))
+        yield from self._insert(flows.MARKERS, [flows.marker_document(marker)])
 
     def _checked_steps(self, jobs: Sequence[Job], own_ids: bool) -> Steps[list[Any]]:
         """Their documents. What is wrong with one is raised before anything is written: a caller that goes on with its

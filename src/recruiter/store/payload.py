@@ -51,6 +51,11 @@ class Payload:
         self._codec = codec
         self._clear: Collection[str] = _names(clear)
 
+    @property
+    def has_codec(self) -> bool:
+        """Whether it calls code of the application."""
+        return self._codec is not None
+
     def seal_arguments(self, task: str, args: Mapping[str, Any] | Sequence[Any], *, step: bool = False) -> Any:
         """The arguments as they are stored. Every new job comes through here. Raises InvalidArguments if a result of a
         step is among them, unless the job is a `step` of a flow: nobody would put the value in its place."""

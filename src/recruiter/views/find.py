@@ -14,12 +14,12 @@ from datetime import datetime
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import ASIDE, group_and_task, id_told
 from recruiter.domain.search.conditions import ids_written
-from recruiter.domain.text import is_unicode, shown
+from recruiter.domain.text import shown
 from recruiter.errors import InvalidJob, JobNotFound, UnreadableDocument
 from recruiter.store.codec import job_from
 from recruiter.store.collections.inbox import job_elsewhere
 from recruiter.store.database import Store
-from recruiter.store.fields import is_job_id
+from recruiter.store.fields import check_id
 from recruiter.store.search.summaries import locked_at
 
 
@@ -48,16 +48,6 @@ def meant(store: Store, id: JobId) -> JobId:
     if len(ids) == 1 or store.scheduled.exists(id) or store.archived.which_exist([id]):
         return id
     return identify(store, str(id))
-
-
-def check_id(id: object) -> JobId:
-    """The id itself. Raises InvalidJob for what can be none."""
-    if not is_job_id(id) or (isinstance(id, str) and not is_unicode(id)):
-        raise InvalidJob(
-            "a job id is an ObjectId, a text of up to 1,000 characters, an integer of 64 bits or a UUID, "
-            f"not {shown(id)}"
-        )
-    return id
 
 
 def identify(store: Store, text: str) -> JobId:
