@@ -1,12 +1,12 @@
-"""What a coroutine pays for `aenqueue`: threads, as it is, beside an AsyncMongoClient that stores the same documents.
+"""What a coroutine pays for `aenqueue`, beside threads that call `enqueue`, and an AsyncMongoClient that stores the same
+documents.
 
     python benchmarks/async_face.py --jobs 2000
 
 For 1, 32 and 256 coroutines that enqueue one job after another: jobs a second, processor time a job, the median and the
-99th percentile of one call, and the longest time for which the event loop was held up. The client of `async` writes one
-document a call, as `aenqueue` would in the simplest form; `async, together` shares a write among the calls that have
-gathered while the last one was on its way, as the threads of `aenqueue` do. `writing thread` hands the document to the
-thread that writes for all callers of `enqueue`, and that answers the coroutine: no thread waits for a call.
+99th percentile of one call, and the longest time for which the event loop was held up. `threads` runs `enqueue` in the
+threads of the async face, as calls other than `aenqueue` do. The client of `async` writes one document a call; `async,
+together` shares a write among the calls that have gathered while the last one was on its way, as `aenqueue` does.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any
 from pymongo import AsyncMongoClient, WriteConcern
 
 from recruiter import Recruiter
+from recruiter.async_face import in_a_thread
 from recruiter.embedded import EmbeddedServer
-from recruiter.steps.enqueue import _Call
 from recruiter.store.codec import decode, encode_job
 
 Enqueue = Callable[[int], Awaitable[Any]]
@@ -48,28 +48,6 @@ class Together:
                     future.set_result(None)
             self._writing = False
         await done
-
-
-class Answer:
-    """In the place of the lock that a thread waits for: wakes a coroutine."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[None] = self._loop.create_future()
-
-    def release(self) -> None:
-        self._loop.call_soon_threadsafe(self.future.set_result, None)
-
-
-async def by_the_writing_thread(recruiter: Recruiter, number: int) -> None:
-    enqueuer = recruiter._enqueuer
-    call = _Call(encode_job(recruiter.job("noop", {"number": number}).build()))
-    answer = Answer()
-    call.done = answer  # type: ignore[assignment]
-    enqueuer._calls.put(call)
-    enqueuer._thread.ensure()
-    await answer.future
-    assert call.error is None, call.error
 
 
 async def lag(stop: asyncio.Event) -> float:
@@ -117,8 +95,8 @@ async def compare(recruiter: Recruiter, target: str, jobs: int) -> None:
             return dict(decode(bytes(encode_job(recruiter.job("noop", {"number": number}).build()).raw)))
 
         ways: dict[str, Enqueue] = {
-            "threads (aenqueue)": lambda number: recruiter.job("noop", {"number": number}).aenqueue(),
-            "writing thread": lambda number: by_the_writing_thread(recruiter, number),
+            "threads": lambda number: in_a_thread(recruiter.job("noop", {"number": number}).enqueue),
+            "aenqueue": lambda number: recruiter.job("noop", {"number": number}).aenqueue(),
             "async": lambda number: collection.insert_one(document(number)),
             "async, together": lambda number: together.store(document(number)),
         }
