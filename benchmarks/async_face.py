@@ -1,5 +1,4 @@
-"""What a coroutine pays for `aenqueue`, beside threads that call `enqueue`, and an AsyncMongoClient that stores the same
-documents.
+"""What a coroutine pays for `aenqueue`; beside it threads that call `enqueue`, and an AsyncMongoClient.
 
     python benchmarks/async_face.py --jobs 2000
 
