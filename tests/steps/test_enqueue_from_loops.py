@@ -235,7 +235,7 @@ def test_cancelled_on_its_way_it_is_stored_and_others_go_on(store: Store, held: 
 
     asyncio.run(leave())
     held.go_on()
-    asyncio.run(asyncio.wait_for(put(enqueuer, "next"), 20))  # type: ignore[arg-type]
+    asyncio.run(asyncio.wait_for(put(enqueuer, "next"), 20))
 
     assert store.scheduled.which_exist(["gone", "next"]) == {"gone", "next"}
 
@@ -275,7 +275,7 @@ def test_the_code_of_a_codec_does_not_run_in_the_loop(target: str) -> None:
     with Recruiter(target, codec=Codec()) as recruiter:
         task = recruiter.task(note)
         assert recruiter.store is not None
-        asyncio.run(task.aenqueue("x"))  # type: ignore[arg-type]
+        asyncio.run(task.aenqueue("x"))
 
     assert sealed_in
     assert threading.current_thread() not in sealed_in
@@ -291,7 +291,7 @@ def test_the_first_use_connects_in_a_thread(target: str, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(database, "opened", noting)
     with Recruiter(target) as recruiter:
-        asyncio.run(recruiter.task(note).aenqueue("x"))  # type: ignore[arg-type]
+        asyncio.run(recruiter.task(note).aenqueue("x"))
 
     assert opened_in
     assert threading.current_thread() not in opened_in
