@@ -15,7 +15,7 @@ from enum import EnumMeta
 from types import ModuleType
 from typing import Any, is_typeddict
 
-from source import class_source, module_source
+from source import class_source, imported_names, module_source
 
 import recruiter
 from recruiter import RetryPolicy, SchedulePolicy
@@ -161,9 +161,16 @@ def _answers(public: Public) -> Iterator[type]:
 def classes_in(annotation: str, where: type) -> Iterator[type]:
     """The classes of ours that an annotation in this class mentions."""
     for name in _IDENTIFIER.findall(annotation):
-        found = getattr(sys.modules[where.__module__], name, None)
+        found = _meant(sys.modules[where.__module__], name)
         if inspect.isclass(found) and found.__module__.startswith("recruiter."):
             yield found
+
+
+def _meant(module: ModuleType, name: str) -> Any:
+    """What a name in an annotation stands for, also if the module imports it for type checkers only."""
+    if hasattr(module, name) or name not in imported_names(module):
+        return getattr(module, name, None)
+    return getattr(importlib.import_module(imported_names(module)[name]), name)
 
 
 def alias(public: Public) -> tuple[str, str]:

@@ -51,6 +51,13 @@ def class_source(cls: type) -> ClassSource:
 
 
 @lru_cache
+def imported_names(module: ModuleType) -> dict[str, str]:
+    """Where a module imports its names from, those for type checkers too."""
+    imports = (node for node in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(node, ast.ImportFrom))
+    return {alias.name: node.module for node in imports for alias in node.names if node.module is not None}
+
+
+@lru_cache
 def module_source(module: ModuleType) -> dict[str, tuple[str, str]]:
     """What is assigned in a module and has a docstring: its source and that docstring, by name."""
     text = inspect.getsource(module)
