@@ -78,9 +78,11 @@ def test_a_changed_file_is_reloaded_and_what_runs_finishes(
     assert recruiter.find(running.id).attempts == 1
 
     # when it changes into what cannot be loaded, then the old code goes on
-    application.write_text("import nothing_of_this_name")
+    application.write_text("one = 1\nimport nothing_of_this_name")
     process.says("the application cannot be loaded; the old code goes on")
     process.says("No module named 'nothing_of_this_name'")
+    process.says('paint.py", line 2')  # where it is in the user's own code, and nothing of ours
+    assert "load_application" not in process.log
     assert result_of(recruiter, "color") == "blue"
     process.signal(signal.SIGINT)
     assert process.wait() == 0

@@ -51,8 +51,14 @@ _SUFFIX = ".template"
 _NAME = "PROJECT"
 """In the templates of `recruiter init`, which are in `project/`."""
 _EXTRAS = ("reload,web", "embedded")
-_LOAD = "import sys; from recruiter.application import load_application; load_application(sys.argv[1])"
-_LAST_LINES = 12
+_LOAD = """
+import sys
+from recruiter.application import account, load_application
+try:
+    load_application(sys.argv[1])
+except BaseException as error:
+    sys.exit(account(error))
+"""
 
 
 def dev(
@@ -241,11 +247,11 @@ class Reloader:
 
 
 def _error_of(bootstrap: str) -> str | None:
-    """Loads the application in a process of its own; the end of the traceback if that fails."""
+    """Loads the application in a process of its own; what is wrong with it if that fails."""
     ended = subprocess.run(
         [sys.executable, "-c", _LOAD, bootstrap], capture_output=True, text=True, check=False, process_group=0
     )
-    return None if ended.returncode == 0 else "\n".join(ended.stderr.splitlines()[-_LAST_LINES:])
+    return None if ended.returncode == 0 else ended.stderr.rstrip()
 
 
 # -- shell -------------------------------------------------------------------------------------------------------------

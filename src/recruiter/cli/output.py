@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 from rich.cells import cell_len
@@ -36,6 +36,12 @@ from recruiter.errors import (
     SettingsError,
     StoreError,
 )
+from recruiter.first_use import ImportedOnUse
+
+if TYPE_CHECKING:
+    from recruiter import application
+else:
+    application = ImportedOnUse("recruiter.application")
 
 Output = Annotated[
     Literal["table", "json", "jsonl"], Parameter(help="A table, one JSON document, or one JSON document per line.")
@@ -167,8 +173,9 @@ def _plain(value: Any) -> Any:
 
 
 def print_error(error: RecruiterError) -> None:
-    """On standard error, without secrets."""
-    say(mask(f"recruiter: {error}"), stderr=True)
+    """On standard error, without secrets. An application that cannot be loaded is shown the place in its own code."""
+    told = application.account(error) if isinstance(error, ApplicationError) else str(error)
+    say(mask(f"recruiter: {told}"), stderr=True)
 
 
 def exit_code(error: RecruiterError) -> int:
