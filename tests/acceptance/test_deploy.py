@@ -27,7 +27,8 @@ from tests.acceptance.docs.pages import page
 from tests.acceptance.test_command_line import run
 from tests.conftest import Starter, eventually
 
-DEPLOY = Path(__file__).parents[2] / "examples" / "deploy"
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "examples" / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "docker" / "compose.yaml").read_text())
 PROCESSES = ("recruiter", "worker", "cleaner")
@@ -62,6 +63,41 @@ def test_what_the_page_names_is_there() -> None:
     named = re.findall(r"examples/deploy/[\w./*-]+\w", page("how-to/deploying.md").text)
     assert len(named) >= 5
     assert [place for place in named if not list(DEPLOY.parents[1].glob(place))] == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "file"),
+    [
+        ("vendor.github-workflows", ROOT / ".github" / "workflows" / "check.yml"),
+        ("vendor.compose-spec", DEPLOY / "docker" / "compose.yaml"),
+        ("vendor.compose-spec", ROOT / "src" / "recruiter" / "cli" / "project" / "compose.yaml.template"),
+    ],
+    ids=["the workflow", "compose", "compose of a new project"],
+)
+def test_a_file_fits_the_schema_of_its_tool(schema: str, file: Path) -> None:
+    pytest.importorskip("check_jsonschema")
+    check = [
+        sys.executable,
+        "-m",
+        "check_jsonschema",
+        "--force-filetype",
+        "yaml",
+        "--builtin-schema",
+        schema,
+        str(file),
+    ]
+    checked = subprocess.run(check, capture_output=True, text=True, check=False)
+
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_the_workflow_does_what_make_check_does() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "check.yml").read_text())
+    said = [step["run"].split()[:2] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
+
+    assert said == [["make", goal] for goal in ("check", "dist", "sbom", "versions")]
+    supported = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
+    assert workflow["jobs"]["check"]["strategy"]["matrix"]["python"] == supported
 
 
 class TestSystemd:
@@ -209,6 +245,11 @@ class TestKubernetes:
             assert probe[:3] == ["health", "--role", role]
             assert ("--live" in probe) == (kind == "livenessProbe")
             assert container[kind]["timeoutSeconds"] > 5
+
+    def test_its_objects_fit_the_schemas_of_kubernetes(self) -> None:
+        kubernetes = pytest.importorskip("kubernetes_validate")
+        for each in yaml.safe_load_all((DEPLOY / "kubernetes" / "recruiter.yaml").read_text()):
+            kubernetes.validate(each, kubernetes.latest_version(), strict=True)
 
     def test_their_target_is_an_address(self) -> None:
         text = (DEPLOY / "kubernetes" / "recruiter.yaml").read_text()
