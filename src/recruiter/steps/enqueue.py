@@ -180,7 +180,6 @@ class Enqueuer:
         # looks how many are wanted. So one of the two sees the other.
         self._calls.append(call)
         if len(self._calls) >= self._wanted:
-            self._wanted = _NOBODY  # one of them wakes it
             self._wakes.put(None)
         self._thread.ensure()
 
@@ -268,6 +267,9 @@ class Enqueuer:
             self._wakes.get(timeout=within)
         except Empty:
             return False
+        self._wanted = _NOBODY
+        while not self._wakes.empty():  # of several who wake it one is enough
+            self._wakes.get_nowait()
         return True
 
     def _taken(self) -> list[_Call]:
