@@ -113,7 +113,7 @@ def test_a_second_ctrl_c_ends_everything_at_once(
     eventually(Path(f"{gate}.begun").exists)
     family = process.descendants()
     process.signal(signal.SIGINT)
-    process.says("asked to stop")
+    process.says("jobs that run finish first; Ctrl-C again ends everything at once")
     asked = time.monotonic()
     eventually(lambda: time.monotonic() - asked > 0.6)  # further signals within half a second mean the same stop
 

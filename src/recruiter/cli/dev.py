@@ -96,6 +96,7 @@ def dev(
         Another folder to watch; may be repeated.
     """
     stop = Stop()
+    stop.when_asked(lambda: _say("stopping: jobs that run finish first; Ctrl-C again ends everything at once"))
     stop.listen_to_signals()
     file = file or settings_from().bootstrap
     watched = _Watched(reload and file is not None, watch or [], folder)
