@@ -243,7 +243,7 @@ class Enqueuer:
                 return False
             if self._woken(_A_MOMENT if self._busy else SILENCE / 2):
                 continue
-            self._busy = False  # whoever is alone now writes by itself
+            self._busy = False  # a caller that is alone now writes by itself
             awaited = self._awaited
             if awaited is not None and awaited is not told and time.monotonic() - awaited[1] >= SILENCE:
                 told = awaited
