@@ -40,11 +40,12 @@ class Databases:
         else:
             store = self._resting.popleft()
             empty(store)
+        made = catalog(store)
         self.in_use = store.target.uri
         yield store.target.uri
         self.in_use = None
         store.client.admin.command("killAllSessions", [])  # processes that were killed in a transaction hold locks
-        if store.differences():
+        if catalog(store) != made:
             store.drop()  # the test changed indexes or validators
             store.close()
         else:
@@ -54,6 +55,13 @@ class Databases:
         for store in self._resting:
             store.drop()
             store.close()
+
+
+def catalog(store: Store) -> list[dict[str, Any]]:
+    """The collections of Recruiter with their options and indexes, in one answer of the server."""
+    ours = {"db": store.target.database, "name": {"$in": store.collections()}}
+    said = {"$project": {"name": True, "md.options": True, "md.indexes.spec": True}}
+    return list(store.client.admin.aggregate([{"$listCatalog": {}}, {"$match": ours}, {"$sort": {"name": 1}}, said]))
 
 
 def empty(store: Store) -> None:
