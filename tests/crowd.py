@@ -152,13 +152,20 @@ def _ended(chance: random.Random, number: int) -> Document:
 # -- the plain way ---------------------------------------------------------------------------------------------------
 
 
-def meant_by(store: Store, filter: JobFilter, now: datetime) -> set[JobId]:
-    """The ids of all jobs that a filter means, by looking at each of them."""
-    holds = store.roster.holds()
-    return {
-        *(d["_id"] for d in store.scheduled.collection.find() if _waits_so(filter, d, holds.get(d["_id"]), now)),
-        *(d["_id"] for d in store.archived.collection.find() if _ended_so(filter, d, now)),
-    }
+class Everything:
+    """All documents of a store that nobody writes to any more."""
+
+    def __init__(self, store: Store) -> None:
+        self._holds = store.roster.holds()
+        self._waiting = list(store.scheduled.collection.find())
+        self._ended = list(store.archived.collection.find())
+
+    def meant_by(self, filter: JobFilter, now: datetime) -> set[JobId]:
+        """The ids of all jobs that a filter means, by looking at each of them."""
+        return {
+            *(d["_id"] for d in self._waiting if _waits_so(filter, d, self._holds.get(d["_id"]), now)),
+            *(d["_id"] for d in self._ended if _ended_so(filter, d, now)),
+        }
 
 
 def _waits_so(filter: JobFilter, document: Document, hold: Hold | None, now: datetime) -> bool:

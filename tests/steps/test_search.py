@@ -21,7 +21,7 @@ from recruiter.store.codec import encode
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
 from recruiter.views.search import FULL, ID, SHORT, Form, count, search
-from tests.crowd import EACH_WORD, ERRORS, MINUTE, fill, meant_by
+from tests.crowd import EACH_WORD, ERRORS, MINUTE, Everything, fill
 from tests.samples import NOW
 
 
@@ -35,6 +35,11 @@ def crowd(server: EmbeddedServer) -> Iterator[Store]:
     yield store
     store.client.drop_database(name)
     store.close()
+
+
+@pytest.fixture(scope="module")
+def everything(crowd: Store) -> Everything:
+    return Everything(crowd)
 
 
 HARDSHIPS: dict[str, dict[str, int]] = {
@@ -87,13 +92,15 @@ def same(found: list[JobId], expected: set[JobId]) -> None:
 
 
 @pytest.mark.parametrize(("words", "hardship"), EACH_WITH_TWO, indirect=["hardship"])
-def test_what_a_filter_means_is_found(crowd: Store, hardship: str, words: dict[str, Any]) -> None:
+def test_what_a_filter_means_is_found(
+    crowd: Store, everything: Everything, hardship: str, words: dict[str, Any]
+) -> None:
     del hardship
     filter = JobFilter(**words)
 
     found = all_pages(crowd, filter, 40)
 
-    same(found, meant_by(crowd, filter, NOW))
+    same(found, everything.meant_by(filter, NOW))
     assert count(crowd, filter, NOW, None) == (len(found), True)
 
 
@@ -119,16 +126,18 @@ _words = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(words=_words, limit=st.integers(5, 60))
-def test_words_together_mean_what_each_means(crowd: Store, hardship: str, words: dict[str, Any], limit: int) -> None:
+def test_words_together_mean_what_each_means(
+    crowd: Store, everything: Everything, hardship: str, words: dict[str, Any], limit: int
+) -> None:
     del hardship
     try:
         filter = JobFilter(**words)
     except InvalidFilter:
         return
 
-    same(all_pages(crowd, filter, limit), meant_by(crowd, filter, NOW))
+    same(all_pages(crowd, filter, limit), everything.meant_by(filter, NOW))
 
 
 class TestOrder:
