@@ -225,6 +225,18 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
+class Depth:
+    """How many jobs waited and ran at a moment, as somebody saw it then."""
+
+    at: datetime
+    due: int
+    running: int
+    slots: int
+    groups: Mapping[str, int] = field(default_factory=dict)
+    """Jobs that had not ended, by group; the largest groups only."""
+
+
+@dataclass(frozen=True, slots=True)
 class Analytics:
     """How things are, and what has ended from `since` to `until`."""
 

@@ -4,20 +4,33 @@ workers when no recruiter leads."""
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 
+from recruiter.domain.planning.assign import Registration
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.events import Events
 from recruiter.processes.loop import Loop, Presence, Stop
 from recruiter.processes.systemd import ServiceManager
 from recruiter.settings import Settings
-from recruiter.steps.clean import BATCH, clean, clean_counts, clean_unique_keys, count_waiting, forget_flows
+from recruiter.steps.clean import (
+    BATCH,
+    clean,
+    clean_counts,
+    clean_unique_keys,
+    count_waiting,
+    forget_flows,
+    sample_waiting,
+)
 from recruiter.steps.rescue import Rescue
 from recruiter.store.database import Store
 
 _REST_BETWEEN_BATCHES = 0.05
 _A_DAY = 86400.0
+_SAMPLED_EVERY = 60.0
+_IDLE_SAMPLED_EVERY = 600.0
+"""Seconds. That nothing waits is no news every minute."""
 _LATE = timedelta(hours=1)
 """How late an outcome may be written."""
 
@@ -47,6 +60,7 @@ class CleanerProcess:
         self._at_work = False
         self._clean_at = 0.0
         self._removed = 0
+        self._sample_at = self._sample_anyway_at = 0.0
 
     def run(self) -> None:
         try:
@@ -76,6 +90,16 @@ class CleanerProcess:
             self._gone_before = now - settings.clean_after - _LATE
         return removed
 
+    def _sample(self, roster: Sequence[Registration]) -> None:
+        monotonic = self._store.clock.monotonic()
+        if monotonic < self._sample_at:
+            return
+        self._sample_at = monotonic + _SAMPLED_EVERY
+        anyway = monotonic >= self._sample_anyway_at
+        busy = sample_waiting(self._store, roster, always=anyway)
+        if busy or anyway:  # the first sample after the last job is stored, so that the line comes down
+            self._sample_anyway_at = monotonic + (0.0 if busy else _IDLE_SAMPLED_EVERY)
+
     def _clean(self) -> float:
         clock = self._store.clock
         count_waiting(self._store)
@@ -84,6 +108,7 @@ class CleanerProcess:
             self._events.emit(
                 "worker.retired" if retired.unreadable is None else "worker.unreadable", **asdict(retired)
             )
+        self._sample(roster)
         if clock.monotonic() >= self._clean_at:
             removed = self._remove_old()
             if removed < BATCH:

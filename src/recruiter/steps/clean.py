@@ -5,11 +5,15 @@ Jobs are removed in batches, so that other users of the database are not held up
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
 from bson import ObjectId
 
+from recruiter.domain.planning.assign import Registration
+from recruiter.domain.statistics import Depth
 from recruiter.store.database import Store
 from recruiter.store.transactions import InTransaction
 
@@ -100,3 +104,20 @@ def count_waiting(store: Store) -> bool:
     # The next count may be late; readers should not have to count meanwhile.
     store.queues.keep(piles, at=now, next_at=now + rest, until=now + took + 3 * rest)
     return True
+
+
+def sample_waiting(store: Store, roster: Sequence[Registration], *, always: bool) -> bool:
+    """Stores how many jobs wait and run now, for charts; returns whether there are any. If there are none, that is
+    stored only with `always`."""
+    if not always and not store.queues.about():
+        return False
+    now = store.clock.now()
+    groups: Counter[str] = Counter()
+    due = 0
+    for (group, _), pile in store.queues.waiting(now).of.items():
+        groups[group] += pile.due + pile.postponed
+        due += pile.due
+    held = sum(worker.holds for worker in roster)
+    slots = sum(worker.slots for worker in roster)
+    store.queues.sample(Depth(now, max(0, due - held), held, slots, groups))
+    return bool(groups)

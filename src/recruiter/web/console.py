@@ -99,7 +99,8 @@ class Console:
         for page in PAGES.values():
             place = "/" if page.name == "overview" else f"/{page.name}"
             router.add_api_route(place, self._page(page, viewer), methods=["GET", "HEAD"])
-            router.add_api_route(f"/live/{page.name}", self._live(page))
+            if page.name != "help":
+                router.add_api_route(f"/live/{page.name}", self._live(page))
         router.add_api_route("/counts", self._counts)
         router.add_api_route("/metrics", self._metrics)
         router.add_api_route("/find", self._find)
@@ -111,12 +112,12 @@ class Console:
 
     def _page(self, page: Page, viewer: Callable[..., Any]) -> Callable[..., Response]:
         def show(request: Request, who: Annotated[str, Depends(viewer)]) -> Response:
-            content = self._content(page, _pairs(request), _base(request))
-            return self._framed(request, content, page.title, page.name, who)
+            content, command = self._content(page, _pairs(request), _base(request))
+            return self._framed(request, content, page.title, page.name, who, command=command)
 
         return show
 
-    def _content(self, page: Page, pairs: Pairs, base: str) -> str:
+    def _content(self, page: Page, pairs: Pairs, base: str) -> tuple[str, str]:
         return rendered(self._made, page, self._reader, pairs, actions=self._doer.allowed, base=base)
 
     def _framed(
@@ -145,7 +146,7 @@ class Console:
 
             def read() -> str:
                 self._reader.look_for_problems()
-                return self._content(page, pairs, base)
+                return self._content(page, pairs, base)[0]
 
             news = self._hub.watch(name, read, page.period)
             first = await anext(news)  # refuses here, where there is still a status to say so with

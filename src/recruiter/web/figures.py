@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo
 
 from recruiter.domain.text import printable
 from recruiter.web.views import Amount
 
-_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d+)?(?: UTC|\+00:00)")
+_MOMENT = re.compile(
+    r"(?P<moment>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d+)?(?: UTC|\+00:00)|\bjob (?P<job>[0-9a-f]{24})\b"
+)
 
 
 _GIB = 2**30
@@ -85,18 +87,35 @@ def exact(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def parts_of(text: str) -> list[str | datetime]:
-    """A sentence of ours in parts, with the times in it as times."""
-    parts: list[str | datetime] = []
+@dataclass(frozen=True, slots=True)
+class JobRef:
+    """A job that a sentence names."""
+
+    id: str
+
+
+def parts_of(text: str) -> list[str | datetime | JobRef]:
+    """A sentence of ours in parts, with the times in it as times, and the jobs as links."""
+    parts: list[str | datetime | JobRef] = []
     end = 0
     for found in _MOMENT.finditer(text):
-        try:
-            moment = datetime.strptime(found[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
-        except ValueError:
-            continue
-        parts += [text[end : found.start()], moment]
+        part: datetime | JobRef
+        if found["job"]:
+            part = JobRef(found["job"])
+        else:
+            try:
+                part = datetime.strptime(found["moment"], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
+            except ValueError:
+                continue
+        parts += [text[end : found.start()], part]
         end = found.end()
     return [*parts, text[end:]]
+
+
+def todo(text: str) -> tuple[str, str]:
+    """What to do, and the command that does it if that is how the text ends."""
+    told, found, command = text.rpartition(": recruiter ")
+    return (f"{told}:", f"recruiter {command}") if found else (text, "")
 
 
 def harmless(value: object) -> object:
@@ -106,12 +125,17 @@ def harmless(value: object) -> object:
     return printable(value) if type(value) is str else value
 
 
+def zone_of(name: str | None) -> tzinfo:
+    """UTC for one that is not known."""
+    try:
+        return ZoneInfo(name) if name else UTC
+    except (KeyError, ValueError, OSError):
+        return UTC
+
+
 def in_zone(moment: datetime, zone: str) -> str:
     """The clock on the wall there: 06:00."""
-    try:
-        return f"{moment.astimezone(ZoneInfo(zone)):%H:%M}"
-    except (KeyError, ValueError, OSError):
-        return exact(moment)
+    return f"{moment.astimezone(zone_of(zone)):%H:%M}"
 
 
 _FRAME = re.compile(r'\s*File "(?P<file>[^"]*)", line \d+')

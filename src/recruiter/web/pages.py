@@ -6,9 +6,9 @@ import gzip
 import hashlib
 import json
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from importlib.resources import files
 from typing import Any
@@ -22,7 +22,8 @@ from recruiter.errors import InvalidFilter
 from recruiter.web import figures, timeline, views, words
 from recruiter.web.actions import ON_JOBS
 from recruiter.web.reader import RANGES, ROWS, Reader
-from recruiter.web.sentences import jobs, plural
+from recruiter.web.sentences import jobs, of_jobs, plural
+from recruiter.web.terms import SECTIONS, TERMS
 
 _TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _FILES = (
@@ -97,7 +98,11 @@ def _one(pairs: Pairs, name: str, default: str = "") -> str:
 
 def _overview(reader: Reader, pairs: Pairs) -> dict[str, Any]:
     within = _one(pairs, "within", "1h")
-    return {"seen": reader.overview(within), "ranges": list(RANGES), "command": "recruiter top"}
+    return {
+        "seen": reader.overview(within),
+        "ranges": list(RANGES),
+        "command": f"recruiter analytics --within {within}",
+    }
 
 
 def _jobs(reader: Reader, pairs: Pairs) -> dict[str, Any]:
@@ -119,7 +124,9 @@ def _jobs(reader: Reader, pairs: Pairs) -> dict[str, Any]:
         "words": said,
         "chips": words.chips(said),
         "typed": words.as_typed(said),
-        "told_filter": "" if filter.is_empty else str(filter),
+        "told_filter": (told := "" if filter.is_empty else str(filter)),
+        "sentence_of": of_jobs(found, told, further=bool(_one(pairs, "after"))),
+        "limit": "" if limit == str(ROWS) else limit,
         "after": _one(pairs, "after"),
         "opened": reader.job(opened) if opened else None,
         "state_tab": said["state"][0] if len(said.get("state", [])) == 1 else None,
@@ -155,6 +162,7 @@ def _job(reader: Reader, pairs: Pairs) -> dict[str, Any]:
         raise InvalidFilter(f"a job has {', '.join(JOB_TABS)}, not {tab[:50]!r}")
     return {
         "job": job,
+        "here": f"job?{urlencode(pairs)}",
         "tab": tab,
         "tabs": JOB_TABS,
         "bars": timeline.drawn(job.timeline),
@@ -190,19 +198,24 @@ def _flow(reader: Reader, pairs: Pairs) -> dict[str, Any]:
     return {"seen": reader.flow(id), "command": shlex.join(["recruiter", "flow", "show", id])}
 
 
+def _help(_reader: Reader, _pairs: Pairs) -> dict[str, Any]:
+    return {"sections": SECTIONS, "words": words.NAMES, "command": "recruiter --help"}
+
+
 _ALL = (
     Page("overview", "Overview", _overview),
     Page("jobs", "Jobs", _jobs),
-    Page("schedules", "Schedules", _of(Reader.schedules, "recruiter scheduler list"), period=5.0),
     Page("flows", "Flows", _of(Reader.flows, "recruiter flow list")),
+    Page("schedules", "Schedules", _of(Reader.schedules, "recruiter scheduler list"), period=5.0),
     Page("workers", "Workers", _of(Reader.fleet, "recruiter worker list"), period=1.0),
     Page("groups", "Groups", _groups),
     Page("problems", "Problems", _of(Reader.problems, "recruiter doctor"), period=5.0),
     Page("job", "Job", _job, period=1.0),
     Page("flow", "Flow", _flow, period=2.0),
+    Page("help", "Help", _help),
 )
 PAGES = {page.name: page for page in _ALL}
-NAVIGATION = [page.name for page in _ALL if page.name not in ("job", "flow")]
+NAVIGATION = [page.name for page in _ALL if page.name not in ("job", "flow", "help")]
 
 
 def environment(assets: Assets) -> Environment:
@@ -225,6 +238,7 @@ def environment(assets: Assets) -> Environment:
         "exact": figures.exact,
         "parts_of": figures.parts_of,
         "pieces": figures.pieces,
+        "todo": figures.todo,
         "mark": _mark,
         "shown": _shown,
         "jobs": jobs,
@@ -244,8 +258,11 @@ def environment(assets: Assets) -> Environment:
         "signs": STATES,
         "navigation": NAVIGATION,
         "is_moment": lambda value: isinstance(value, datetime),
+        "is_job": lambda value: isinstance(value, figures.JobRef),
         "sparkline": sparkline,
         "hour_ticks": hour_ticks,
+        "hour_marks": hour_marks,
+        "terms": TERMS,
         "bar": lambda used, allowed: min(100.0, 100.0 * used / allowed) if allowed else 100.0,
     }
     return made
@@ -261,26 +278,48 @@ def _shown(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
 
 
-def sparkline(values: list[float], width: float = 120.0, height: float = 24.0) -> str:
-    """The points of a line, the highest at the top."""
-    if len(values) < 2:
+def sparkline(values: Sequence[float | None], width: float = 120.0, height: float = 24.0) -> str:
+    """A line as the path of an SVG, the highest value at the top; where a value is not known, a gap."""
+    known = [value for value in values if value is not None]
+    if len(values) < 2 or not known:
         return ""
-    most = max(values) or 1.0
+    most = max(known) or 1.0
     step = width / (len(values) - 1)
-    return " ".join(
-        f"{place * step:.1f},{height - 1 - value / most * (height - 2):.1f}" for place, value in enumerate(values)
-    )
+    parts: list[str] = []
+    for place, value in enumerate(values):
+        if value is None:
+            continue
+        gap = place == 0 or values[place - 1] is None
+        parts.append(f"{'M' if gap else 'L'}{place * step:.1f},{height - 1 - value / most * (height - 2):.1f}")
+        if gap and (place + 1 == len(values) or values[place + 1] is None):
+            parts.append("h.1")  # a point
+    return "".join(parts)
 
 
-def hour_ticks(now: datetime, moments: list[datetime], width: float = 1000.0) -> list[float]:
-    """Where moments of the next 24 hours are on a ribbon."""
-    places = ((moment - now).total_seconds() / 86400 * width for moment in moments)
-    return sorted({round(place, 1) for place in places if 0 <= place <= width})
+_DAY = 86400
 
 
-def rendered(made: Environment, page: Page, reader: Reader, pairs: Pairs, **frame: Any) -> str:
-    """The part of a page that is live."""
+def hour_ticks(now: datetime, moments: list[datetime]) -> list[float]:
+    """Where moments of the next 24 hours are on a ribbon, in percent. It moves once a minute."""
+    now = now.replace(second=0, microsecond=0)
+    places = ((moment - now).total_seconds() / _DAY * 100 for moment in moments)
+    return sorted({round(place, 2) for place in places if 0 <= place <= 100})
+
+
+def hour_marks(now: datetime, zone: str | None = None) -> list[tuple[float, str]]:
+    """Every sixth hour of the next 24 on the clock of this zone: where it is in percent, and its name. There is none at
+    the very ends, where it would not fit."""
+    there = now.astimezone(figures.zone_of(zone))
+    first = there.replace(minute=0, second=0, microsecond=0, hour=there.hour - there.hour % 6)
+    moments = [first + timedelta(hours=6 * number) for number in range(1, 5)]
+    marks = [(place, moment) for moment in moments for place in hour_ticks(now, [moment.astimezone(UTC)])]
+    return [(place, f"{moment:%H:%M}") for place, moment in marks if 4 <= place <= 96]
+
+
+def rendered(made: Environment, page: Page, reader: Reader, pairs: Pairs, **frame: Any) -> tuple[str, str]:
+    """The part of a page that is live, and the command that shows the same."""
     context: Mapping[str, Any] = page.load(reader, pairs)
     live = urlencode([(key, value) for key, value in pairs if key != "theme"])
     template = made.get_template(page.template)
-    return template.render(**context, page=page, live=f"live/{page.name}?{live}", pairs=pairs, **frame)
+    html = template.render(**context, page=page, live=f"live/{page.name}?{live}", pairs=pairs, **frame)
+    return html, context["command"]

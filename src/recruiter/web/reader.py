@@ -22,8 +22,9 @@ from recruiter.domain.observation import SILENT
 from recruiter.domain.planning.why_waiting import Circumstances
 from recruiter.domain.schedule.scheduler import Scheduler
 from recruiter.domain.search.filter import ENDED, JobFilter, JobSummary, filter_from_words
-from recruiter.domain.statistics import Analytics, Queue, add_up, window
+from recruiter.domain.statistics import Analytics, Depth, Queue, add_up, window
 from recruiter.domain.text import mask
+from recruiter.domain.trace_context import trace_id_of
 from recruiter.errors import InvalidFilter, RecruiterError, StoreError, UnreadableDocument
 from recruiter.store.collections.actions import ActionEntry
 from recruiter.store.collections.limits import Rules
@@ -203,6 +204,11 @@ class Reader:
             log_cut=job.log_cut,
             recovered_from=None if job.recovered_from is None else str(job.recovered_from),
             recovered_as=None if ended is None or ended.recovered_as is None else str(ended.recovered_as),
+            flow=None if job.flow is None else str(job.flow.flow),
+            signal=None if job.waits_for is None else job.waits_for.signal,
+            done=[views.Checkpoint(each.name, each.at, each.problem) for each in job.checkpoints],
+            expires_at=job.expires_at,
+            trace=trace_id_of(job.trace_context),
             timeline=timeline.parts(job, now),
             document=plain(self._document(job)),
         )
@@ -266,6 +272,7 @@ class Reader:
         del exact
         waiting = self._waiting(told.queues, rules, now)
         slots = sum(entry.registration.slots for entry in entries if now - entry.seen_at <= SILENT)
+        trend = self._trend(told)
         seen = views.Overview(
             at=now,
             within=within,
@@ -288,8 +295,16 @@ class Reader:
             errors=errors,
             leader=self.leader(),
             paused=shapes.pauses(rules),
+            due_trend=[None if each is None else each.due for each in trend],
+            running_trend=[None if each is None else each.running for each in trend],
         )
         return replace(seen, sentence=sentences.of_overview(seen))
+
+    def _trend(self, told: Analytics) -> list[Depth | None]:
+        """How much waited and ran, step by step."""
+        hours = told.step > timedelta(minutes=1)
+        depths = self._store.queues.depths(told.since - told.step, told.until, hours=hours)
+        return shapes.trend(depths, list(told.series), told.step)
 
     def _pace(self, told: Analytics, now: datetime) -> float:
         """Jobs a second over the last minute or two."""
@@ -340,13 +355,21 @@ class Reader:
         names |= self._groups.get("groups", lambda: known_names(self._store)[0])
         names |= {name.removeprefix("group:") for name in rules.paused if name.startswith("group:")}
         waiting = self._waiting(told.queues, rules, now)
-        groups = [self._group(name, told, waiting, rules) for name in sorted(names)]
+        before = self._before(now)
+        groups = [self._group(name, told, waiting, rules, before) for name in sorted(names)]
         limits = self._limits(rules, now)
         pause = rules.paused.get("fleet")
         blocked = None if pause is None else shapes.pause_view(pause, "all starts")
         return views.Groups(now, sentences.of_groups(blocked, groups, limits), blocked, groups, limits)
 
-    def _group(self, name: str, told: Analytics, waiting: Sequence[views.Waiting], rules: Rules) -> views.Group:
+    def _before(self, now: datetime) -> Depth | None:
+        """What was seen about five minutes ago."""
+        depths = self._store.queues.depths(now - timedelta(minutes=7), now - timedelta(minutes=3))
+        return min(depths, key=lambda each: abs(now - each.at - timedelta(minutes=5)), default=None)
+
+    def _group(
+        self, name: str, told: Analytics, waiting: Sequence[views.Waiting], rules: Rules, before: Depth | None
+    ) -> views.Group:
         queues = [queue for (group, _), queue in told.queues.items() if group == name]
         queue = sum(queues, Queue(0, 0, 0, 0))
         flow = told.groups.get(name)
@@ -358,7 +381,15 @@ class Reader:
             queued=queue.queued,
             postponed=queue.postponed,
             running=queue.running,
-            per_minute=flow.throughput.value if flow else 0.0,
+            per_minute=(out := flow.throughput.value if flow else 0.0),
+            arrivals=None
+            if before is None
+            else shapes.arrivals(
+                out,
+                queue.queued + queue.postponed + queue.running,
+                before.groups.get(name, 0),
+                max(1.0, (told.until - before.at).total_seconds() / 60),
+            ),
             failed=shapes.failed(flow.ended) if flow else 0,
             latency_p95=flow.latency.p95 if flow else None,
             next_due=first.scheduled_at if first else None,
@@ -433,7 +464,7 @@ class Reader:
         row, steps = shapes.flow_row(handle.report()), [shapes.flow_step(step) for step in handle.steps()]
         first = sorted(steps, key=lambda step: step.state not in ("failed", "lost", "running"))[:_STEPS_SHOWN]
         more, now = len(steps) - len(first), self._store.clock.now()
-        return FlowView(now, sentences.of_flow(row), row, drawn(steps), first, more)
+        return FlowView(now, sentences.of_flow(row, steps), row, drawn(steps), first, more)
 
     def problems(self, patience: float = 1.0) -> views.Problems:
         """What the doctor finds, what was set aside, and what people did lately. If the doctor has not finished after

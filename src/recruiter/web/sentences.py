@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from recruiter.domain.schedule.scheduler import Pause
 from recruiter.web.figures import count, duration
-from recruiter.web.flows import FlowRow
+from recruiter.web.flows import FlowRow, FlowStepRow
 from recruiter.web.views import (
     Group,
+    JobList,
+    JobRow,
     Leader,
     Level,
     LimitUse,
@@ -25,6 +28,7 @@ NO_LEADER = "No recruiter leads, so no job is given to a worker. Start one: recr
 EXAMINING = Sentence(Level.OK, "The doctor is looking. With very many jobs that takes some seconds.")
 _MANY_FAIL = 0.2
 _FEW = 5
+_NAMED = 3
 _LATE = 60.0
 
 
@@ -153,10 +157,50 @@ def _not_ended(number: int) -> str:
     return f"{count(number)} {'has' if number == 1 else 'have'} not ended"
 
 
-def of_flow(flow: FlowRow) -> Sentence:
+def of_flow(flow: FlowRow, steps: Sequence[FlowStepRow] = ()) -> Sentence:
     told = ", ".join(f"{count(steps)} {state}" for state, steps in flow.counts.items())
-    text = f"{plural(flow.steps, 'step')}: {told}.{f' It is {flow.note}.' if flow.note else ''}"
+    text = f"{plural(flow.steps, 'step')}: {told}.{f' It is {flow.note}.' if flow.note else ''}{_at_work(flow, steps)}"
     return Sentence(Level.NOTE if flow.note or flow.state == "failed" else Level.OK, text)
+
+
+def _at_work(flow: FlowRow, steps: Sequence[FlowStepRow]) -> str:
+    """What the flow waits for, or which step ended it."""
+    failed = [step for step in steps if step.state in ("failed", "lost") and step.error != "dependency-failed"]
+    if failed:
+        more = f", and {count(len(failed) - 1)} more" if len(failed) > 1 else ""
+        return f" {failed[0].task} failed{f' with {failed[0].error}' if failed[0].error else ''}{more}."
+    running = sorted({step.task for step in steps if step.state == "running"})
+    if flow.ended_at is None and running:
+        return f" It waits for {', '.join(running[:_NAMED])}{' and others' if len(running) > _NAMED else ''}."
+    return ""
+
+
+def of_jobs(found: JobList, filter: str, *, further: bool) -> Sentence:
+    """What the list has in common."""
+    told = f"Jobs: {filter}" if filter else "All jobs: running ones first, then waiting ones, then ended ones"
+    if not found.jobs:
+        return Sentence(Level.OK, f"No {'more ' if further else ''}jobs{f': {filter}' if filter else ''}.")
+    return Sentence(Level.OK, f"{told}{', further on' if further else ''}. {_of_rows(found.jobs)}.")
+
+
+def _of_rows(rows: Sequence[JobRow]) -> str:
+    states = Counter(row.state for row in rows)
+    errors = Counter(row.error for row in rows if row.error and row.state in ("failed", "lost"))
+    here = f"Of the {count(len(rows))} on this page"
+    if errors:
+        error, times = errors.most_common(1)[0]
+        return f"{here}, {count(times)} failed with {error}"
+    if len(states) > 1:
+        return f"{here}, " + ", ".join(f"{count(number)} {state}" for state, number in states.items())
+    state, first = rows[0].state, rows[0]
+    if state == "running" and first.started_at is not None:
+        since = min(row.started_at for row in rows if row.started_at)
+        return f"The longest on this page has run since {since:%Y-%m-%d %H:%M:%S} UTC"
+    if state == "waiting" and first.scheduled_at is not None:
+        return f"The first of them has been due since {first.scheduled_at:%Y-%m-%d %H:%M:%S} UTC"
+    if first.ended_at is not None:
+        return f"The first of them ended at {first.ended_at:%Y-%m-%d %H:%M:%S} UTC"
+    return f"{count(len(rows))} on this page"
 
 
 def of_problems(findings: Sequence[Problem]) -> Sentence:

@@ -15,7 +15,7 @@ from recruiter.domain.planning.why_waiting import Circumstances
 from recruiter.domain.schedule.scheduler import Pause, Scheduler
 from recruiter.domain.search.filter import Count, JobSummary
 from recruiter.domain.state import State
-from recruiter.domain.statistics import Analytics, Flow, Times
+from recruiter.domain.statistics import Analytics, Depth, Flow, Times
 from recruiter.domain.text import mask
 from recruiter.views.flows import FlowReport, StepReport
 from recruiter.web import sentences, views
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from recruiter.views.resources import LimitUse
 
 _TREND = 24
+_SEEN_AT_LEAST = timedelta(minutes=11)
+"""The cleaner looks at an idle fleet every ten minutes."""
 _HOLDERS = 5
 
 
@@ -103,6 +105,24 @@ def point(at: datetime, flow: Flow, told: Analytics) -> views.Point:
     return views.Point(
         at, max(1.0, seconds), dict(flow.ended), percentiles(flow.latency), percentiles(flow.execution_time)
     )
+
+
+def trend(depths: Sequence[Depth], steps: Sequence[datetime], step: timedelta) -> list[Depth | None]:
+    """What was seen last by the end of each step. An idle fleet is looked at seldom, so that may be a while ago."""
+    patience = max(step, _SEEN_AT_LEAST)
+    found: list[Depth | None] = []
+    place = 0
+    for begin in steps:
+        while place < len(depths) and depths[place].at < begin + step:
+            place += 1
+        last = depths[place - 1] if place else None
+        found.append(last if last is not None and begin + step - last.at <= patience + step else None)
+    return found
+
+
+def arrivals(out: float, jobs: int, then: int, minutes: float) -> float:
+    """Jobs made a minute: what went out of a group, and by how much it has grown."""
+    return max(0.0, out + (jobs - then) / minutes)
 
 
 def failed(ended: Mapping[str, int]) -> int:

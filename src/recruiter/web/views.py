@@ -121,6 +121,13 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
+class Checkpoint:
+    name: str
+    at: datetime
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class JobView:
     """Everything about a job."""
 
@@ -163,6 +170,15 @@ class JobView:
     log_cut: int
     recovered_from: str | None
     recovered_as: str | None
+    flow: str | None
+    """The flow that it is a step of."""
+    signal: str | None
+    """The signal that it waits for."""
+    done: list[Checkpoint]
+    """What it has done for good, and does not do again when it is tried again."""
+    expires_at: datetime | None
+    trace: str | None
+    """The id of the trace in which it was made."""
     timeline: list[Part]
     document: dict[str, Any]
     """All that is stored, as JSON."""
@@ -295,6 +311,9 @@ class Overview:
     errors: list[LoudError]
     leader: Leader | None
     paused: list[PauseView]
+    due_trend: list[int | None]
+    """How many jobs were due at each step of `series`; null where nobody has looked."""
+    running_trend: list[int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +323,9 @@ class Group:
     postponed: int
     running: int
     per_minute: float
+    """Jobs that ended, a minute, in the last five."""
+    arrivals: float | None
+    """Likewise jobs that were made: about; null where nobody looked five minutes ago."""
     failed: int
     latency_p95: float | None
     next_due: datetime | None

@@ -4,6 +4,10 @@ When very many jobs wait, the cleaner counts them now and then and keeps the ans
 (`steps/count_waiting.py`), so that an open screen, or ten of them, do not keep the database busy.
 
     statistics:  _id: {queues: "waiting"}, at, next_at, until, kinds: [{group, task, due, postponed, suspects}]
+                 _id: {depth: hour}, due, running, slots,
+                      minutes: {"05": {due, running, slots, groups: [{group, jobs}]}}
+
+The second is what the cleaner saw each minute, for charts; beside the minutes are the most of the hour.
 """
 
 from __future__ import annotations
@@ -14,18 +18,22 @@ from itertools import groupby
 from typing import Any
 
 from pymongo.collection import Collection
+from pymongo.errors import WriteError
 
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import ASIDE
-from recruiter.domain.statistics import Kind, Pile
+from recruiter.domain.statistics import Depth, Kind, Pile, hour_of
 from recruiter.domain.unreadable import Unreadable
 from recruiter.store import fields as field
 from recruiter.store.codec import RAW, Document
 from recruiter.store.collections.scheduled import DUE, Scheduled
 from recruiter.store.collections.statistics import NAME
 from recruiter.store.errors import store_call
-from recruiter.store.reading import parse_one
+from recruiter.store.reading import parse_one, parsed
 
+DEPTH = "depth"
+GROUPS_SAMPLED = 50
+_MINUTES = 60
 _KEPT = {"_id": {"queues": "waiting"}}
 
 
@@ -90,6 +98,50 @@ class Queues:
             return None
         of = {kind: pile for kind, pile in kept.of.items() if group in (None, kind[0]) and task in (None, kind[1])}
         return replace(kept, of=of)
+
+    @store_call
+    def sample(self, depth: Depth) -> None:
+        """For charts. Two cleaners that sample the same minute see nearly the same."""
+        most = {"due": depth.due, "running": depth.running, "slots": depth.slots}
+        largest = sorted(depth.groups.items(), key=lambda item: -item[1])[:GROUPS_SAMPLED]
+        minute = {**most, "groups": [{"group": group, "jobs": jobs} for group, jobs in largest]}
+        update = {"$max": most, "$set": {f"minutes.{depth.at:%M}": minute}}
+        hour = {"_id": {DEPTH: hour_of(depth.at)}}
+        try:
+            self._statistics.update_one(hour, update, upsert=True)
+        except WriteError:  # somebody has written there: the hour begins anew
+            self._statistics.delete_one(hour)
+
+    @store_call
+    def depths(self, since: datetime, until: datetime, *, hours: bool = False) -> list[Depth]:
+        """What was sampled in this time, the oldest first: by the minute, or the most of each hour."""
+        raw: Collection[Any] = self._statistics.with_options(codec_options=RAW)
+        span = {"_id": {"$gte": {DEPTH: hour_of(since)}, "$lt": {DEPTH: until}}}
+        found = parsed(NAME, raw.find(span, {"minutes": 0} if hours else None, hint="_id_").sort("_id", 1), _depths)
+        return [each for several in found for each in several if hours or since <= each.at < until]
+
+
+def _depths(document: Document) -> list[Depth]:
+    """The parser: the hour, if its minutes were not asked for."""
+    hour = field.moment(field.mapping(document, "_id"), DEPTH)
+    if "minutes" not in document:
+        return [_depth(hour, document)]
+    minutes = field.mapping(document, "minutes")
+    return [
+        _depth(hour.replace(minute=int(minute)), field.mapping(minutes, minute))
+        for minute in sorted(minutes)
+        if minute.isdecimal() and int(minute) < _MINUTES
+    ]
+
+
+def _depth(at: datetime, document: Document) -> Depth:
+    groups = dict(field.array(document, "groups", _jobs_of_group)) if "groups" in document else {}
+    return Depth(at, *(field.whole(document, name) for name in ("due", "running", "slots")), groups)
+
+
+def _jobs_of_group(place: str, value: Any) -> tuple[str, int]:
+    each = field.mapping({place: value}, place)
+    return field.text(each, "group"), field.whole(each, "jobs")
 
 
 def _piles(document: Document) -> Piles:

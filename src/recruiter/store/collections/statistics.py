@@ -9,7 +9,7 @@ the leader adds them up when a minute is over (`fold`): into one of the minute, 
     _id: {total: true, group, task}             all that was ever folded, for counters that only grow
     _id: {rounds: "leader"}                     how long the rounds of leaders took, and how many jobs they assigned
 
-Beside them is one document of what waits (`queues.py`).
+Beside them are documents of what waits and waited (`queues.py`).
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class Statistics:
     @store_call
     def unreadable(self, limit: int) -> list[Unreadable]:
         """Up to so many; it reads all of the collection, which is a month of counts."""
-        query = {"_id.queues": {"$exists": False}, "_id.rounds": {"$exists": False}}
+        query = {f"_id.{other}": {"$exists": False} for other in ("queues", "rounds", "depth")}
         all_ = (parse_one(NAME, bytes(document.raw), _counted) for document in self._raw.find(query))
         return list(islice((each for each in all_ if isinstance(each, Unreadable)), limit))
 
@@ -176,7 +176,7 @@ class Statistics:
     def remove_older(self, than: datetime, batch: int) -> int:
         """Removes up to a batch of the oldest counts; returns how many."""
         old: list[RawBSONDocument] = []
-        for span in ("at", "hour"):
+        for span in ("at", "hour", "depth"):
             found = self._raw.find(_span(span, _EPOCH, than), {"_id": 1}, hint="_id_").sort("_id", 1)
             old += found.limit(batch - len(old)) if len(old) < batch else []
         if len(old) < batch:

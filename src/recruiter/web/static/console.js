@@ -36,7 +36,23 @@
       element.dataset.told = "1";
     }
   }
-  const tick = (root) => root.querySelectorAll("time[data-rel]").forEach(tell);
+
+  // The ruler above the ribbons of the schedules: 00:00, 06:00, 12:00 and 18:00 on the viewer's own clock.
+  function hours(ruler) {
+    const now = new Date(ruler.dataset.hours), marks = [...ruler.children];
+    marks.forEach((mark, number) => {
+      const moment = new Date(now);
+      moment.setHours(now.getHours() - (now.getHours() % 6) + 6 * (number + 1), 0, 0, 0);
+      const place = (moment - now) / 864000;
+      mark.setAttribute("x", `${place}%`);
+      mark.textContent = place < 4 || place > 96 ? "" : clock.format(moment).slice(0, 5);
+    });
+  }
+  const tick = (root) => {
+    root.querySelectorAll("time[data-rel]").forEach(tell);
+    root.querySelectorAll("[data-hours]").forEach(hours);
+    root.querySelectorAll("[data-zone]").forEach((ribbon) => { const same = ribbon.dataset.zone === zone; if (ribbon.hasAttribute("hidden") !== same) ribbon.toggleAttribute("hidden", same); });
+  };
 
   // -- liveness ----------------------------------------------------------------------------------------------------
   let stream = null, lostSince = null, held = null, hidden = null;
@@ -96,7 +112,7 @@
         if (old.hasAttribute("data-keep") || old.matches("input, select, textarea")) return false;
         return !(old.matches("time") && fresh.matches && fresh.matches("time") && old.dateTime === fresh.dateTime);
       },
-      beforeAttributeUpdated: (name, node) => !((name === "open" && node.matches("details")) || name === "data-told"),
+      beforeAttributeUpdated: (name, node) => !((name === "open" && node.matches("details")) || name === "data-told" || (name === "hidden" && node.matches(".hours, .copy"))),
       afterNodeMorphed: (old) => { if (old.nodeType === 1 && old.matches("time")) { delete old.dataset.told; tell(old); } },
     } });
     // A link that has become another one must do what it says now.
@@ -148,11 +164,27 @@
   function reveal() {
     document.querySelectorAll("button.copy[hidden]").forEach((button) => { button.hidden = !navigator.clipboard; });
     if ($("all")) $("all").hidden = false;
+    choose();
+  }
+
+  // What is done to chosen jobs needs chosen jobs.
+  function choose() {
+    const chosen = document.querySelectorAll("#rows input:checked").length;
+    document.querySelectorAll("[data-needs-choice]").forEach((button) => { button.disabled = !chosen; });
+    if ($("how-many")) $("how-many").textContent = chosen ? `${chosen} chosen` : "";
   }
 
   // Whoever closes the panel is where they were before it opened. The page may have changed meanwhile.
   let opener = null;
+  const waits = (event, is) => { const target = event.detail.target; if (target?.matches("#panel, #content")) target.classList.toggle("loading", is); };
+  document.addEventListener("htmx:afterRequest", (event) => waits(event, false));
+  for (const failure of ["htmx:sendError", "htmx:responseError", "htmx:timeout"]) document.addEventListener(failure, (event) => {
+    if (!event.detail.target?.matches("#panel, #content")) return;
+    $("lost").textContent = "The console did not answer. Look whether anything was done before you try again.";
+    $("lost").hidden = false;
+  });
   document.addEventListener("htmx:beforeRequest", (event) => {
+    waits(event, true);
     const from = event.detail.elt;
     if (event.detail.target?.id === "panel" && !from.closest("#panel")) opener = from;
   });
@@ -182,10 +214,13 @@
     }
   });
   document.addEventListener("change", (event) => {
+    if (event.target.matches("#all, .pick input")) setTimeout(choose);
     if (event.target.id === "all") document.querySelectorAll("#rows input[type=checkbox]").forEach((box) => { box.checked = event.target.checked; });
   });
   document.addEventListener("keydown", (event) => {
-    if (event.key === "/" && !event.target.closest("input, textarea")) { event.preventDefault(); document.querySelector(".search input").focus(); }
+    const typing = event.target.closest("input, textarea") || event.ctrlKey || event.metaKey || event.altKey;
+    if (event.key === "/" && !typing) { event.preventDefault(); document.querySelector(".search input").focus(); }
+    if (event.key === "p" && !typing && !$("live").hidden) $("live").click();
     if (event.key === "Escape" && $("panel") && $("panel").firstElementChild) shut();
   });
 
