@@ -18,6 +18,7 @@ from recruiter.metrics import RecruiterCollector
 from recruiter.steps.clean import COUNTS_KEPT, clean_counts
 from recruiter.store import outcomes
 from recruiter.store.codec import job_document
+from recruiter.store.collections import scheduled
 from recruiter.store.database import Store
 from recruiter.store.outcomes import OutcomeBatch
 from tests.samples import a_job, give, hold, insert, on_the_roster
@@ -149,9 +150,11 @@ class TestCounters:
 
 
 class TestTheOldestDueJob:
+    @pytest.mark.parametrize("short", [0, 10**9], ids=["lane by lane", "in one walk"])
     def test_it_is_found_whatever_its_priority_and_lane_and_not_among_those_that_run(
-        self, store: Store, recruiter: Recruiter
+        self, store: Store, recruiter: Recruiter, monkeypatch: pytest.MonkeyPatch, short: int
     ) -> None:
+        monkeypatch.setattr(scheduled, "_KEYS_A_LANE", short)
         now = datetime.now(UTC)
         minutes = {9: 30, 0: 60, -3: 90, 5: 10}
         for priority, age in minutes.items():

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+from recruiter.domain.statistics import Depth
+from recruiter.web import dashboard
+from recruiter.web.server import served
 from tests.applications import showcase
 from tests.conftest import eventually
 from tests.web.world import World
@@ -22,6 +27,7 @@ PAGES = {
     "workers": "workers",
     "groups": "groups",
     "problems": "problems",
+    "help": "help",
 }
 SECONDS = 1000
 pytestmark = pytest.mark.timeout(180)
@@ -78,6 +84,36 @@ class TestPages:
         expect(page.get_by_role("link", name="showcase.CardRefused")).to_be_visible()
         expect(page.locator(".figures")).to_contain_text("failed")
 
+    def test_each_of_the_four_figures_has_its_line_and_its_meaning(
+        self, watched: Watched, shop: World, filled: dict[str, str]
+    ) -> None:
+        del filled
+        now = shop.recruiter.store.clock.now()
+        for minutes in range(12):
+            shop.recruiter.store.queues.sample(Depth(now - timedelta(minutes=minutes), 40 + minutes, 1, 3))
+        page = watched.open("?within=15m")
+        expect(page.locator(".figure .spark path")).to_have_count(4)
+        due = page.locator(".figure .term").first
+        expect(due).to_have_attribute("title", re.compile("no worker holds"))
+        due.click()
+        expect(page).to_have_url(re.compile("help#due$"))
+        expect(page.locator("#due")).to_be_in_viewport()
+
+    def test_on_a_phone_the_menu_folds(self, browser: Browser, shop: World) -> None:
+        page = browser.new_page(viewport={"width": 375, "height": 800})
+        page.goto(f"{shop.url}workers")
+        menu, schedules = page.locator(".fold"), page.locator("header nav").get_by_role("link", name="Schedules")
+        expect(menu).to_contain_text("Workers")
+        expect(schedules).to_be_hidden()
+        menu.click()
+        schedules.click()
+        expect(page).to_have_url(re.compile("schedules$"))
+        expect(page.locator("header nav")).to_be_hidden()
+        page.set_viewport_size({"width": 1440, "height": 900})
+        expect(menu).to_be_hidden()
+        expect(schedules).to_be_visible()
+        page.close()
+
     def test_an_error_leads_to_its_jobs(self, watched: Watched, filled: dict[str, str]) -> None:
         del filled
         page = watched.open("")
@@ -89,6 +125,10 @@ class TestPages:
         page = watched.open(f"job?id={filled['running']}")
         expect(page.locator("#sentence")).to_contain_text("running for")
         expect(page.locator(".log")).to_contain_text("reads of mouse-7")
+        page.locator("#find").fill("chunk 3 of")
+        page.locator("#find").press("Enter")
+        expect(page.locator(".log li")).to_have_count(1)
+        page.go_back()
         at_its_end = "list => list.scrollTop + list.clientHeight >= list.scrollHeight - 24"
         eventually(lambda: page.locator(".log").evaluate(at_its_end))  # its newest line can be seen
         expect(page.locator(".timeline rect")).not_to_have_count(0)
@@ -106,6 +146,11 @@ class TestPages:
         rows(page).first.locator(".task a").click()
         expect(page.locator(".attempt")).to_contain_text("CardRefused")
         expect(page.locator(".trace")).to_contain_text("showcase.py")
+        expect(page.locator(".trace details")).to_contain_text("of libraries")
+        page.locator(".tabs").get_by_role("link", name="arguments").click()
+        page.locator(".timeline a").last.click()  # a part of its life leads to what happened then
+        expect(page).to_have_url(re.compile("#attempt-1$"))
+        expect(page.locator("#attempt-1")).to_be_in_viewport()
 
     def test_workers_show_their_slots(self, watched: Watched, filled: dict[str, str]) -> None:
         del filled
@@ -282,6 +327,17 @@ class TestLive:
         page.locator("#live").click()
         expect(page.locator("#sentence .state")).to_contain_text("succeeded")
 
+    def test_a_stream_that_is_lost_is_said_and_since_when(self, browser: Browser, shop: World) -> None:
+        context = browser.new_context()
+        page = context.new_page()
+        with served(dashboard(shop.recruiter)) as address:
+            page.goto(f"{address}workers")
+            page.wait_for_function("document.getElementById('live-text').textContent === 'live'")
+            expect(page.locator("#lost")).to_be_hidden()
+        expect(page.locator("#lost")).to_contain_text(re.compile(r"What you see is from \d\d:\d\d:\d\d"))
+        expect(page.locator("#live-text")).to_have_text("lost")
+        context.close()
+
 
 class TestActions:
     def test_pause_a_group_with_a_reason_and_take_it_back(self, watched: Watched, shop: World) -> None:
@@ -317,6 +373,7 @@ class TestActions:
         del filled
         before = shop.recruiter.jobs.count(task="charge").number
         page = watched.open("jobs?state=failed&task=charge")
+        expect(page.get_by_role("button", name="Recover chosen")).to_be_disabled()
         for number in (0, 1):
             rows(page).nth(number).locator("input").check()
         page.get_by_role("button", name="Recover chosen").click()
@@ -414,10 +471,34 @@ def test_a_job_whose_every_text_is_an_attack_is_shown_as_text(watched: Watched, 
     page.locator(".ask input[name=reason]").fill(ATTACK.replace("\x1b", ""))
     page.locator(".ask button").click()
     expect(page.locator(".done")).to_contain_text("once more")
-    watched.open("problems")
-    watched.open("")
-    assert page.evaluate("window.hacked") is None
+    flow = shop.recruiter.flow(ATTACK.replace("\x1b", "")[:150], owner=ATTACK)
+    flow.add(showcase.resize, ATTACK, 1)
+    flow_id = flow.start().id
+    shop.recruiter.controls.pause_group("quiet", by=ATTACK.replace("\x1b", ""), reason=ATTACK)
+    for place, told in {
+        "problems": "table:has-text('<script>')",
+        "flows": "a:has-text('<script>')",
+        f"flow?id={flow_id}": "h1:has-text('<script>')",
+        "groups": "tr:has-text('<script>')",
+        "": "main",
+    }.items():
+        page = watched.open(place)
+        expect(page.locator(told).first).to_be_visible()
+        assert page.evaluate("window.hacked") is None
+        assert page.evaluate("document.querySelectorAll('#main script, #main img, #main iframe').length") == 0
+    shop.recruiter.controls.resume_group("quiet")
     assert shop.recruiter.find(id).task == "attack"
+
+
+def filled_flow(shop: World) -> str:
+    """One with a stack of steps that have ended."""
+    flow = shop.recruiter.flow("catalogue")
+    first = flow.add(showcase.resize, "cover.jpg", 1)
+    for number in range(8):
+        flow.add(showcase.resize, "cover.jpg", number, after=first)
+    handle = flow.start()
+    shop.until(lambda: all(step.state == "succeeded" for step in handle.steps()))
+    return str(handle.id)
 
 
 SCHEMES: dict[Any, str] = {
@@ -442,6 +523,7 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(
         "opened": f"jobs?state=failed&limit=3&open={failed}",
         "question": f"confirm?verb=remove&id={failed}",
         "missing": "job?id=nowhere",
+        "flow": f"flow?id={filled_flow(shop)}",
     }
     found: dict[str, Any] = {}
     for name, place in places.items():

@@ -6,17 +6,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
 
 import httpx
 import pytest
 
 from recruiter import FlowHandle, Recruiter
+from recruiter.doctor.findings import Finding, Level
+from recruiter.domain.statistics import Depth
 from recruiter.domain.text import mask
 from recruiter.errors import SettingsError
-from recruiter.web import figures
+from recruiter.web import figures, reader
 from recruiter.web.access import BasicAuth
 from recruiter.web.actions import NAMED, ON_JOBS
 from recruiter.web.pages import JOB_TABS, PAGES
+from recruiter.web.terms import TERMS
 from tests.flows import Stage
 from tests.web.conftest import Consoles
 
@@ -96,6 +101,84 @@ def test_every_page_is_shown_in_every_state(console: Consoles, recruiter: Recrui
         {"job", "flow"} if state == "empty" else set()
     )
     assert [place for place in places if _status(client, place) != 200] == []
+
+
+def test_every_figure_leads_to_what_it_means(console: Consoles, recruiter: Recruiter) -> None:
+    """Given pages full of figures, then each says what it means on hover, and the link leads to a definition."""
+    paused(recruiter)
+    client = console(actions=True)
+    defined = set(re.findall(r'<div id="([^"]+)"><dt>', client.get("help").text))
+
+    asked: dict[str, str] = {}
+    for place in [*_lists(), *_jobs(recruiter), *_flows(recruiter)]:
+        for link in re.findall(r'<a class="term"[^>]*>', client.get(place).text):
+            asked |= dict(re.findall(r'href="help#([^"]+)" title="([^"]+)"', link))
+            assert "title=" in link, place
+
+    assert set(asked) <= defined == set(TERMS)
+    shown_elsewhere = {"pace", "about", "silent", "kept-idle", "clock"}
+    assert set(TERMS) - set(asked) <= shown_elsewhere
+    assert all(len(meaning) > 20 for meaning in asked.values())
+
+
+@pytest.mark.parametrize("key", TERMS)
+def test_a_definition_names_a_page_and_a_command_that_exist(key: str) -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    commands = (docs / "reference" / "cli.md").read_text()
+
+    assert (docs / TERMS[key].docs).is_file()
+    assert " ".join(TERMS[key].command.split()[:3]).partition(" --")[0] in commands
+
+
+def test_no_problems_is_a_friendly_page(console: Consoles, monkeypatch: pytest.MonkeyPatch) -> None:
+    fine = [Finding(Level.OK, "server", "it answers", ""), Finding(Level.NOTE, "server", "one member", "use three")]
+    monkeypatch.setattr(reader, "examine", lambda _store: fine)
+
+    page = console().get("problems").text
+
+    assert "Nothing needs you." in page
+    assert "1 check passed" in page
+    assert "one member" in page
+
+
+def test_one_problem_is_not(console: Consoles, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad = [Finding(Level.PROBLEM, "jobs", "none runs", "Start one: recruiter start worker")]
+    monkeypatch.setattr(reader, "examine", lambda _store: bad)
+
+    page = console().get("problems").text
+
+    assert "Nothing needs you." not in page
+    assert "<code>recruiter start worker</code>" in page
+
+
+def test_where_a_job_belongs_is_shown(console: Consoles, recruiter: Recruiter) -> None:
+    flow = two_steps(recruiter)
+    (job, *_) = recruiter.jobs.list()
+
+    page = console().get("job", params={"id": str(job.id)}).text
+
+    assert f'href="flow?id={flow.id}"' in page
+
+
+def test_a_page_of_another_size_keeps_its_size(console: Consoles, recruiter: Recruiter) -> None:
+    two_steps(recruiter)
+
+    page = console().get("jobs?limit=1").text
+
+    assert re.search(r'rel="next" href="jobs\?after=[^"]*limit=1"', page)
+    assert re.search(r'class="opens mono" href="jobs\?limit=1[^"]*open=', page)
+
+
+def test_how_much_comes_in_is_worked_out(console: Consoles, recruiter: Recruiter) -> None:
+    """Given a group that had no jobs five minutes ago and has one now, then a fifth of a job came a minute."""
+    two_steps(recruiter)
+    store = recruiter.store
+    unknown = console().get("groups").text
+    store.queues.sample(Depth(store.clock.now() - timedelta(minutes=5), 0, 0, 4))
+    known = console().get("groups").text
+
+    assert 'data-label="in">–' in unknown
+    assert re.search(r'data-label="in">≈ <span class="n" title="0\.20', known)
 
 
 def test_head_answers_like_get_without_a_body(console: Consoles) -> None:

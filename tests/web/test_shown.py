@@ -14,10 +14,14 @@ from hypothesis import strategies as st
 
 from recruiter import Recruiter, current_job
 from recruiter.domain.job import ArchivedJob, Execution, Job
-from recruiter.web import figures, timeline
+from recruiter.domain.statistics import Depth
+from recruiter.web import figures, shapes, timeline
 from recruiter.web.access import HIDDEN, Redaction
+from recruiter.web.flows import FlowRow, FlowStepRow
+from recruiter.web.pages import hour_marks, sparkline
+from recruiter.web.sentences import of_flow, of_jobs
 from recruiter.web.timeline import Part
-from recruiter.web.views import Amount
+from recruiter.web.views import Amount, JobList, JobRow
 from tests.web.conftest import Consoles
 
 NOW = datetime(2026, 11, 17, 3, 0, tzinfo=UTC)
@@ -95,6 +99,17 @@ class TestFigures:
         parts = figures.parts_of("paused by ada since 2026-11-17 03:00:00 UTC (down), not 2026-99-99 03:00:00 UTC")
         assert parts == ["paused by ada since ", NOW, " (down), not 2026-99-99 03:00:00 UTC"]
 
+    def test_a_job_in_a_sentence_is_found(self) -> None:
+        parts = figures.parts_of("held by job 6afc49f92e2ef8085d3e1d7f, not by job 7")
+        assert parts == ["held by ", figures.JobRef("6afc49f92e2ef8085d3e1d7f"), ", not by job 7"]
+
+    def test_the_command_at_the_end_of_an_advice_is_found(self) -> None:
+        assert figures.todo("Let them start: recruiter group resume mail") == (
+            "Let them start:",
+            "recruiter group resume mail",
+        )
+        assert figures.todo("Upgrade to 6.0.27 or newer") == ("Upgrade to 6.0.27 or newer", "")
+
     def test_control_characters_and_those_that_turn_writing_round_are_spelled_out(self) -> None:
         assert figures.harmless("a\x1b[31m\u202eb\x00\n\tc") == "a\\x1b[31m\\u202eb\\x00\n\tc"
 
@@ -150,6 +165,80 @@ class TestTimeline:
         bars = timeline.drawn(parts)
         assert all(bar.width >= 3.9 for bar in bars)
         assert bars[-1].x + bars[-1].width <= 1001
+
+
+class TestLines:
+    STEPS = tuple(NOW + timedelta(minutes=number) for number in range(5))
+
+    def depth(self, minute: int, due: int) -> Depth:
+        return Depth(NOW + timedelta(minutes=minute), due, 0, 4)
+
+    def test_each_step_has_what_was_seen_last(self) -> None:
+        trend = shapes.trend([self.depth(1, 7), self.depth(3, 9)], self.STEPS, timedelta(minutes=1))
+        assert [each and each.due for each in trend] == [None, 7, 7, 9, 9]
+
+    def test_what_was_seen_long_ago_is_a_gap(self) -> None:
+        trend = shapes.trend([self.depth(-30, 7)], self.STEPS, timedelta(minutes=1))
+        assert trend == [None] * 5
+
+    def test_a_gap_is_drawn_as_a_gap_and_a_lone_value_as_a_point(self) -> None:
+        assert sparkline([1, 2, None, 3], width=30, height=24) == "M0.0,15.7L10.0,8.3M30.0,1.0h.1"
+        assert sparkline([None, None]) == sparkline([5]) == ""
+
+    def test_arrivals_are_what_left_and_what_has_gathered(self) -> None:
+        assert shapes.arrivals(out=60.0, jobs=150, then=100, minutes=5.0) == 70.0
+        assert shapes.arrivals(out=0.0, jobs=0, then=50, minutes=5.0) == 0.0
+
+    def test_the_hours_of_a_ribbon_are_those_of_its_zone(self) -> None:
+        """At 03:00 UTC it is 04:00 in Rome, in winter."""
+        assert [name for _, name in hour_marks(NOW)] == ["06:00", "12:00", "18:00", "00:00"]
+        rome = hour_marks(NOW, "Europe/Rome")
+        assert rome[0] == (8.33, "06:00")
+        assert hour_marks(NOW, "Nowhere/Land") == hour_marks(NOW)
+
+
+def a_row(state: str, **more: Any) -> JobRow:
+    fields: dict[str, Any] = dict.fromkeys(JobRow.__dataclass_fields__)
+    return JobRow(**(fields | {"state": state, "task": "send"} | more))
+
+
+class TestWhatAListHasInCommon:
+    def told(self, *rows: JobRow, filter: str = "state failed", further: bool = False) -> str:
+        return of_jobs(JobList(NOW, list(rows), None, 0), filter, further=further).text
+
+    def test_the_error_that_most_of_it_failed_with(self) -> None:
+        rows = [a_row("failed", error=error) for error in ("OSError", "KeyError", "OSError")]
+        assert self.told(*rows) == "Jobs: state failed. Of the 3 on this page, 2 failed with OSError."
+
+    def test_its_states(self) -> None:
+        told = self.told(a_row("running"), a_row("waiting"), a_row("waiting"), filter="", further=True)
+        assert told.endswith("ended ones, further on. Of the 3 on this page, 1 running, 2 waiting.")
+
+    def test_since_when_the_first_is_due_or_the_longest_runs(self) -> None:
+        assert "due since 2026-11-17 03:00:00 UTC" in self.told(a_row("waiting", scheduled_at=NOW))
+        runs = [a_row("running", started_at=NOW + timedelta(hours=1)), a_row("running", started_at=NOW)]
+        assert "has run since 2026-11-17 03:00:00 UTC" in self.told(*runs)
+        assert "ended at 2026-11-17 03:00:00 UTC" in self.told(a_row("succeeded", ended_at=NOW))
+
+    def test_there_is_nothing(self) -> None:
+        assert self.told() == "No jobs: state failed."
+        assert self.told(filter="", further=True) == "No more jobs."
+
+
+class TestWhatAFlowWaitsFor:
+    def told(self, *steps: tuple[str, str, str | None], ended: bool = False) -> str:
+        rows = [FlowStepRow("s", "j", task, state, [], [], None, error, None, None) for task, state, error in steps]
+        end = NOW if ended else None
+        flow = FlowRow("f", "spring", None, "failed" if ended else "running", 9, 0.5, {"blocked": 9}, None, NOW, end)
+        return of_flow(flow, rows).text
+
+    def test_what_runs(self) -> None:
+        told = self.told(("print", "running", None), ("mail", "running", None), ("mail", "blocked", None))
+        assert told == "9 steps: 9 blocked. It waits for mail, print."
+
+    def test_what_failed(self) -> None:
+        told = self.told(("mail", "failed", "dependency-failed"), ("print", "failed", "OSError"), ended=True)
+        assert told == "9 steps: 9 blocked. print failed with OSError."
 
 
 class TestTraces:

@@ -22,7 +22,7 @@ from recruiter.domain.observation import SILENT
 from recruiter.domain.planning.why_waiting import Circumstances
 from recruiter.domain.schedule.scheduler import Scheduler
 from recruiter.domain.search.filter import ENDED, JobFilter, JobSummary, filter_from_words
-from recruiter.domain.statistics import Analytics, Depth, Queue, add_up, window
+from recruiter.domain.statistics import Analytics, Depth, Queue, window
 from recruiter.domain.text import mask
 from recruiter.domain.trace_context import trace_id_of
 from recruiter.errors import InvalidFilter, RecruiterError, StoreError, UnreadableDocument
@@ -40,6 +40,8 @@ from recruiter.web.words import Words
 
 RANGES = {"5m": "5 minutes", "15m": "15 minutes", "1h": "1 hour", "6h": "6 hours", "24h": "24 hours", "7d": "7 days"}
 """How far back the overview looks."""
+_LONG = ("6h", "24h", "7d")
+"""Those that are told by the hour."""
 ROWS = 50
 COUNTED = 10_000
 """Tabs count so far, and no further."""
@@ -66,6 +68,7 @@ class Reader:
         self._findings: Kept[list[Finding]] = Kept(15.0)
         self._errors: Kept[tuple[list[views.LoudError], bool]] = Kept(5.0)
         self._counts: Kept[dict[str, Amount]] = Kept(5.0)
+        self._history: Kept[Analytics] = Kept(10.0)
         self._groups: Kept[set[str]] = Kept(60.0)
         self._mongodb: Kept[str] = Kept(300.0)
         self._leader: Kept[tuple[views.Leader | None]] = Kept(2.0)
@@ -266,11 +269,12 @@ class Reader:
         """How things are, and how they went within a time."""
         if within not in RANGES:
             raise InvalidFilter(f"the overview is of {', '.join(RANGES)}, not of {within!r}")
-        told = self._recruiter.analytics(within=RANGES[within])
+        told = self._told(within)
+        lately = told if within not in _LONG else self._recruiter.analytics(within="1 minute")
         entries, rules, now = self._store.roster.entries(), self._store.limits.read(), self._store.clock.now()
         errors, exact = self._errors.get(within, lambda: self._loud(told.since, told.until))
         del exact
-        waiting = self._waiting(told.queues, rules, now)
+        waiting = self._waiting(lately.queues, rules, now)
         slots = sum(entry.registration.slots for entry in entries if now - entry.seen_at <= SILENT)
         trend = self._trend(told)
         seen = views.Overview(
@@ -279,13 +283,13 @@ class Reader:
             since=told.since,
             until=told.until,
             sentence=views.Sentence(Level.OK, ""),
-            queued=told.jobs.queued,
-            postponed=told.jobs.postponed,
-            running=told.jobs.running,
+            queued=lately.jobs.queued,
+            postponed=lately.jobs.postponed,
+            running=lately.jobs.running,
             slots=slots,
             workers=sum(1 for entry in entries if now - entry.seen_at <= SILENT),
-            counted_at=told.counted_at,
-            per_second=self._pace(told, now),
+            counted_at=lately.counted_at,
+            per_second=self._pace(lately, now),
             ended=dict(told.ended),
             latency=shapes.percentiles(told.latency),
             duration=shapes.percentiles(told.execution_time),
@@ -300,6 +304,12 @@ class Reader:
         )
         return replace(seen, sentence=sentences.of_overview(seen))
 
+    def _told(self, within: str) -> Analytics:
+        """A long time takes some tenths of a second to read, and hardly changes: it is kept for a while."""
+        if within not in _LONG:
+            return self._recruiter.analytics(within=RANGES[within])
+        return self._history.get(within, lambda: self._recruiter.analytics(within=RANGES[within]))
+
     def _trend(self, told: Analytics) -> list[Depth | None]:
         """How much waited and ran, step by step."""
         hours = told.step > timedelta(minutes=1)
@@ -307,14 +317,10 @@ class Reader:
         return shapes.trend(depths, list(told.series), told.step)
 
     def _pace(self, told: Analytics, now: datetime) -> float:
-        """Jobs a second over the last minute or two."""
+        """Jobs a second over the last minute or two, of a time that is told by the minute."""
         since, until = window(now, timedelta(minutes=1), now)
-        lately = [flow for at, flow in told.series.items() if at >= since]
-        if told.step <= timedelta(minutes=1) and lately:
-            return sum(sum(flow.ended.values()) for flow in lately) / max(1.0, (until - since).total_seconds())
-        return add_up(
-            self._store.statistics.read(since, until, None, None), {}, now, since, until
-        ).throughput.value_per_second
+        ended = sum(sum(flow.ended.values()) for at, flow in told.series.items() if at >= since)
+        return ended / max(1.0, (until - since).total_seconds())
 
     def _waiting(self, queues: Mapping[tuple[str, str], Queue], rules: Rules, now: datetime) -> list[views.Waiting]:
         """What waits, by group and task, with the reason; the longest first."""
