@@ -2,12 +2,13 @@
 
     python docs/_site/pictures.py [--folder docs/pictures]
 
-Needs chromium, and what the tests need. About a minute.
+Needs chromium, and what the tests need. About five minutes.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import shutil
 import sys
 import tempfile
@@ -22,7 +23,6 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from recruiter.embedded import EmbeddedServer  # noqa: E402
-from tests.applications import showcase  # noqa: E402
 from tests.web.conftest import FLAGS, chromium  # noqa: E402
 from tests.web.world import APPLICATION, World, fill, world  # noqa: E402
 
@@ -40,6 +40,7 @@ def places(shop: World, ids: dict[str, str]) -> Iterator[tuple[str, str, tuple[i
         "jobs": f"jobs?state=failed&limit=14&open={failed}",
         "job-running": f"job?id={ids['running']}",
         "job-failed": f"job?id={failed}",
+        "job-retried": f"job?id={ids['retried']}",
         "flows": "flows",
         "flow": f"flow?id={ids['flow']}",
         "schedules": "schedules",
@@ -49,6 +50,7 @@ def places(shop: World, ids: dict[str, str]) -> Iterator[tuple[str, str, tuple[i
     }.items():
         yield name, place, WIDE
     yield "phone-overview", "?within=15m", PHONE
+    yield "phone-flow", f"flow?id={ids['flow']}", PHONE
     yield "phone-jobs", "jobs?state=failed", PHONE
     yield "phone-job", f"job?id={failed}", PHONE
 
@@ -66,7 +68,7 @@ def a_busy_quarter(shop: World) -> None:
         time.sleep(1)
 
 
-def some_flows(shop: World) -> str:
+def some_flows(shop: World, showcase: Any) -> str:
     """One that has ended, one that failed, one that runs; the id of the last."""
     recruiter, gate = shop.recruiter, shop.folder / "reached"
     gate.write_text("0.45")
@@ -92,7 +94,12 @@ def take(browser: Browser, shop: World, ids: dict[str, str], folder: Path) -> No
         for name, place, (width, height) in places(shop, ids):
             size = {"width": width, "height": height}
             scale = 2 if width < 500 else 1
-            context = browser.new_context(viewport=size, color_scheme=scheme, device_scale_factor=scale)  # type: ignore[arg-type]
+            context = browser.new_context(
+                viewport=size,  # type: ignore[arg-type]
+                color_scheme=scheme,  # type: ignore[arg-type]
+                device_scale_factor=scale,
+                timezone_id="Europe/London",  # a schedule of the showcase has another zone
+            )
             page = context.new_page()
             page.goto(shop.url + place)
             page.wait_for_timeout(SETTLED)
@@ -110,16 +117,21 @@ def main() -> None:
     with EmbeddedServer() as server, tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         # Tracebacks say where the application is: not where this checkout is.
         application = Path(shutil.copy(APPLICATION, Path(folder, "shop.py")))
+        sys.path.insert(0, folder)
+        showcase = importlib.import_module("shop")
         uri = server.uri.replace("/?", "/shop?")
         browser = playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
-        with world(uri, Path(folder), processes=4, application=application, **CONSOLE) as shop:
+        everything = world(
+            uri, Path(folder), processes=4, application=application, recruiter=showcase.recruiter, **CONSOLE
+        )
+        with everything as shop:
             if not given.quick:
                 a_busy_quarter(shop)
             ids = fill(shop, 60)
             for urn in ("report:daily", "stock:sync", "invoices:remind"):
                 for _ in range(4):
                     shop.recruiter.scheduler(urn).run_now()
-            ids["flow"] = some_flows(shop)
+            ids["flow"] = some_flows(shop, showcase)
             take(browser, shop, ids, given.folder)
         browser.close()
 

@@ -59,10 +59,15 @@ def fleet(uri: str, folder: Path, processes: int, application: Path) -> Iterator
 
 @contextmanager
 def world(
-    uri: str, folder: Path, *, processes: int = 2, application: Path = APPLICATION, **console: Any
+    uri: str,
+    folder: Path,
+    *,
+    processes: int = 2,
+    application: Path = APPLICATION,
+    recruiter: Recruiter = showcase.recruiter,
+    **console: Any,
 ) -> Iterator[World]:
     """All of it; the worker is there when this begins."""
-    recruiter = showcase.recruiter
     recruiter.point_at(uri)
     recruiter.store.prepare()
     with closing(recruiter), fleet(uri, folder, processes, application), served(dashboard(recruiter, **console)) as url:
