@@ -24,8 +24,8 @@ from recruiter.domain.schedule.scheduler import Scheduler
 from recruiter.domain.search.filter import ENDED, JobFilter, JobSummary, filter_from_words
 from recruiter.domain.statistics import Analytics, Depth, Queue, window
 from recruiter.domain.text import mask
-from recruiter.domain.trace_context import trace_id_of
 from recruiter.errors import InvalidFilter, RecruiterError, StoreError, UnreadableDocument
+from recruiter.instruments import trace_id_of
 from recruiter.store.collections.actions import ActionEntry
 from recruiter.store.collections.limits import Rules
 from recruiter.store.database import Store
