@@ -664,6 +664,16 @@ class Scheduled:
         return dict(parsed(NAME, rows, lambda row: (text(row, "_id"), row["jobs"])))
 
     @store_call
+    def waiting_by_lane(self, at: datetime) -> Parsed[tuple[str, int, int]]:
+        """Each lane that has jobs, how many, and how many of them are not due by then. Walks the index."""
+        later = {"$sum": {"$cond": [{"$gt": ["$scheduled_at", at]}, 1, 0]}}
+        counts = {"_id": "$lane", "jobs": {"$sum": 1}, "later": later}
+        rows = self._raw.aggregate(
+            [{"$match": _HAS_LANE}, {"$group": counts}, {"$set": {"_id": _SHORT_LANE}}], hint=DUE
+        )
+        return parsed(NAME, rows, lambda row: (text(row, "_id", longest=LONGEST_LANE), row["jobs"], row["later"]))
+
+    @store_call
     def neither_job_nor_foreign(self, limit: int, within: float) -> list[Unreadable]:
         """Documents whose lane is neither null nor text: no process ever reads them. For reports only, it reads all of
         the collection; raises StoreUnreachable if that takes longer than so many seconds."""
