@@ -96,7 +96,7 @@ def take(browser: Browser, shop: World, ids: dict[str, str], folder: Path) -> No
             scale = 2 if width < 500 else 1
             context = browser.new_context(
                 viewport=size,  # type: ignore[arg-type]
-                color_scheme=scheme,  # type: ignore[arg-type]
+                color_scheme=scheme,
                 device_scale_factor=scale,
                 timezone_id="Europe/London",  # a schedule of the showcase has another zone
             )

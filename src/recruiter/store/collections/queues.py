@@ -127,7 +127,8 @@ def _depths(document: Document) -> list[Depth]:
 
 def _depth(at: datetime, document: Document) -> Depth:
     groups = dict(field.array(document, "groups", _jobs_of_group)) if "groups" in document else {}
-    return Depth(at, *(field.whole(document, name) for name in ("due", "running", "slots")), groups)
+    due, running, slots = (field.whole(document, name) for name in ("due", "running", "slots"))
+    return Depth(at, due, running, slots, groups)
 
 
 def _jobs_of_group(place: str, value: Any) -> tuple[str, int]:
