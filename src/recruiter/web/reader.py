@@ -40,8 +40,8 @@ from recruiter.web.words import Words
 
 RANGES = {"5m": "5 minutes", "15m": "15 minutes", "1h": "1 hour", "6h": "6 hours", "24h": "24 hours", "7d": "7 days"}
 """How far back the overview looks."""
-_LONG = ("6h", "24h", "7d")
-"""Those that are told by the hour."""
+_LONG = ("1h", "6h", "24h", "7d")
+"""Those that take some tenths of a second to read where there are many tasks."""
 ROWS = 50
 COUNTED = 10_000
 """Tabs count so far, and no further."""
@@ -68,7 +68,7 @@ class Reader:
         self._findings: Kept[list[Finding]] = Kept(15.0)
         self._errors: Kept[tuple[list[views.LoudError], bool]] = Kept(5.0)
         self._counts: Kept[dict[str, Amount]] = Kept(5.0)
-        self._history: Kept[Analytics] = Kept(10.0)
+        self._history: Kept[Analytics] = Kept(3.0)
         self._groups: Kept[set[str]] = Kept(60.0)
         self._mongodb: Kept[str] = Kept(300.0)
         self._leader: Kept[tuple[views.Leader | None]] = Kept(2.0)
@@ -305,7 +305,7 @@ class Reader:
         return replace(seen, sentence=sentences.of_overview(seen))
 
     def _told(self, within: str) -> Analytics:
-        """A long time takes some tenths of a second to read, and hardly changes: it is kept for a while."""
+        """A long time hardly changes: it is kept for a while."""
         if within not in _LONG:
             return self._recruiter.analytics(within=RANGES[within])
         return self._history.get(within, lambda: self._recruiter.analytics(within=RANGES[within]))
