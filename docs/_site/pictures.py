@@ -34,7 +34,8 @@ SETTLED = 3_500
 
 def places(shop: World, ids: dict[str, str]) -> Iterator[tuple[str, str, tuple[int, int]]]:
     """Name, address and size of each picture."""
-    failed = shop.recruiter.jobs.list(state="failed", task="charge", limit=1, minimal=True).jobs[0].id
+    late = shop.recruiter.jobs.list(state="failed", error="TimeoutError", limit=1, minimal=True)
+    failed = late.jobs[0].id
     for name, place in {
         "overview": "?within=15m",
         "jobs": f"jobs?state=failed&limit=14&open={failed}",

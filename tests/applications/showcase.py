@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from concurrent.futures import Future
 from pathlib import Path
 
 from recruiter import Recruiter, RetryManyTimes, current_job
@@ -41,7 +42,11 @@ def charge(order: int, amount: float, card_token: str = "") -> str:
     if order % 9 == 4:
         raise CardRefused(f"order {order}: the bank refused {amount:.2f} EUR")
     if order % 31 == 7:
-        raise TimeoutError(f"order {order}: the bank did not answer")
+        answer: Future[str] = Future()
+        try:
+            return answer.result(timeout=0.001)  # the trace goes through the library
+        except TimeoutError as late:
+            raise TimeoutError(f"order {order}: the bank did not answer") from late
     return f"receipt-{order}"
 
 

@@ -146,11 +146,17 @@ class TestPages:
         rows(page).first.locator(".task a").click()
         expect(page.locator(".attempt")).to_contain_text("CardRefused")
         expect(page.locator(".trace")).to_contain_text("showcase.py")
-        expect(page.locator(".trace details")).to_contain_text("of libraries")
         page.locator(".tabs").get_by_role("link", name="arguments").click()
         page.locator(".timeline a").last.click()  # a part of its life leads to what happened then
         expect(page).to_have_url(re.compile("#attempt-1$"))
         expect(page.locator("#attempt-1")).to_be_in_viewport()
+        page = watched.open("jobs?state=failed&error=TimeoutError&task=charge")
+        rows(page).first.locator(".task a").click()
+        folded = page.locator(".trace details")
+        expect(folded).to_contain_text("frame")
+        expect(folded.locator("pre")).to_be_hidden()
+        folded.locator("summary").click()
+        expect(folded.locator("pre")).to_contain_text("futures")
 
     def test_workers_show_their_slots(self, watched: Watched, filled: dict[str, str]) -> None:
         del filled
