@@ -39,7 +39,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import psutil
-from pymongo.periodic_executor import PeriodicExecutor
 from pymongo.synchronous import monitor
 
 import recruiter.cli.main
@@ -49,6 +48,11 @@ import recruiter.processes.inline.worker
 from recruiter.cli.main import COMMANDS
 from recruiter.domain.arguments.typed import load_pydantic
 from recruiter.processes import fleet
+
+try:
+    from pymongo.periodic_executor import PeriodicExecutor
+except ImportError:  # pymongo 4.9
+    from pymongo.synchronous.periodic_executor import PeriodicExecutor  # type: ignore[import-not-found, no-redef]
 
 
 class Forked:
