@@ -191,9 +191,7 @@ class _Look:
             return True
         if each.whole or what is Verdict.FAIL:
             return False
-        # It waits for very many, and the last of them have ended: is another one pending?
-        whole = self._steps.whole([each]).values()
-        return any(self._steps.pending_among(self._id, place.after) for place, _ in whole)
+        return self._steps.waits_for_another(each)  # the last of very many have ended
 
     # -- in the transaction --------------------------------------------------------------------------------------
 
@@ -201,27 +199,18 @@ class _Look:
         """Writes what follows for as many as fit."""
         some, left = _first(promising, STEPS_AT_ONCE)
         flow = self._store.flows.get_many([self._id], session).get(self._id)
-        read = (each for each, what in some if each.ended or what is Verdict.FAIL or not each.whole)
-        documents = self._steps.whole(read, session)
-        # What they wait for never changes; but only in full can it be decided by.
-        known = [
-            (each, each.place if each.whole else documents[each.ids[0]][0])
-            for each, _ in some
-            if each.whole or each.ids[0] in documents
-        ]
-        states = self._steps.states(self._id, {step for _, place in known for step in place.after}, session)
-        failed = [step for step, state in states.items() if state is StepState.FAILED]
-        last = self._steps.last_jobs(self._id, failed, session) if failed else {}
-        writes = _Writes(states, documents, {step: job["_id"] for step, job in last.items()})
-        for each, place in known:
-            what = Verdict.FAIL if flow is None and not each.ended else verdict(place, states)
+        ready, places, writes = self._read(some, session)
+        for each, _ in some:
+            first = each.ids[0]
+            if (place := ready.get(first) or places.get(first)) is None:
+                continue  # it is not there any more
+            what = Verdict.RELEASE if first in ready else verdict(place, writes.states)
+            if flow is None and not each.ended:
+                what = Verdict.FAIL
             if each.ended or what is Verdict.FAIL:
                 self._move(writes, each, place, what, gone=flow is None, session=session)
             elif what is Verdict.RELEASE and flow is not None and flow.paused is None:
-                if writes.size > _LARGEST:
-                    writes.left.append((each, what))
-                else:
-                    self._release(writes, each, place, session)
+                self._release(writes, each, place, session)
         self._store.flows.touch([self._id], self._now, session)
         self._store.transactions.archive(OutcomeBatch(archive=writes.archive), session)
         self._store.transactions.bring_back(writes.bring_back, session)
@@ -230,6 +219,25 @@ class _Look:
         released = sum(len(ids) for ids, _ in (*writes.release, *writes.free))
         report = Released(0, released, list(writes.reasons.items()), len(writes.bring_back))
         return _Decided(report, writes.free, holds, [*writes.left, *left])
+
+    def _read(
+        self, some: Sequence[_Promising], session: InTransaction
+    ) -> tuple[dict[JobId, FlowStep], dict[JobId, FlowStep], _Writes]:
+        """By the first id of each, the places of those that wait for very many, all of which have succeeded; the places
+        of the others, if they are still there; and what is stored of them and of what they wait for. What a step waits
+        for never changes, but only in full can it be decided by."""
+        many = (each for each, what in some if not each.whole and what is Verdict.RELEASE)
+        ready = {each.ids[0]: place for each in many if (place := self._steps.place_after_success(each, session))}
+        read = (each for each, what in some if each.ended or what is Verdict.FAIL or not each.whole)
+        documents = self._steps.whole((each for each in read if each.ids[0] not in ready), session)
+        places = {id: place for id, (place, _) in documents.items()}
+        places |= {each.ids[0]: each.place for each, _ in some if each.whole}
+        firsts = (each.ids[0] for each, _ in some)
+        wanted = {step for first in firsts if first in places for step in places[first].after}
+        states = self._steps.states(self._id, wanted, session)
+        failed = [step for step, state in states.items() if state is StepState.FAILED]
+        last = self._steps.last_jobs(self._id, failed, session) if failed else {}
+        return ready, places, _Writes(states, documents, {step: job["_id"] for step, job in last.items()})
 
     def _move(
         self, writes: _Writes, each: Candidates, place: FlowStep, what: Verdict, *, gone: bool, session: InTransaction
@@ -252,6 +260,9 @@ class _Look:
 
     def _release(self, writes: _Writes, some: Candidates, place: FlowStep, session: InTransaction) -> None:
         fields = released_fields(some.job, place, self._now)
+        if writes.size > _LARGEST:
+            writes.left.append((some, Verdict.RELEASE))
+            return
         if place.takes:
             if place.takes not in writes.results:
                 writes.results[place.takes] = self._steps.results(self._id, place.takes, session)

@@ -156,8 +156,6 @@ class FlowSteps:
         # First those that wait: a step that ends between the two reads is found in one of them.
         states = dict.fromkeys(self.pending_among(flow, wanted, session), StepState.PENDING)
         rest = [step for step in wanted if step not in states]
-        if len(rest) > TAIL and self._have_all_succeeded(flow, rest, session):
-            return states | dict.fromkeys(rest, StepState.SUCCEEDED)
         fields = {"_id": 0, "flow.step": 1, "done": 1}
         for start in range(0, len(rest), _AT_ONCE):
             query = {"flow.id": flow, "flow.step": {"$in": rest[start : start + _AT_ONCE]}}
@@ -168,11 +166,29 @@ class FlowSteps:
                     states[step] = StepState.SUCCEEDED if ended["done"] else StepState.FAILED
         return states
 
-    def _have_all_succeeded(self, flow: ObjectId, steps: Sequence[JobId], session: ClientSession | None) -> bool:
-        """Counted by the server, from the index alone: mostly they have, and ten thousand need not be read. A step
-        succeeds once: after that it is not recovered."""
-        query = {"flow.id": flow, "flow.step": {"$in": list(steps)}, "done": True}
-        return self._archived.count_documents(query, hint=archived.BY_FLOW, session=session) == len(steps)
+    @store_call
+    def place_after_success(self, each: Candidates, session: ClientSession) -> FlowStep | None:
+        """The whole place of a step that waits for very many, if all of these have succeeded. The server counts them,
+        from the index alone, so that ten thousand need not be read. A step succeeds once: after that it is not
+        recovered."""
+        step = self._scheduled.find_one({"_id": each.ids[0], "lane": BLOCKED_LANE}, {"flow": 1}, session=session)
+        flow = {} if step is None else step["flow"]
+        after, takes = flow.get("after"), flow.get("takes", [])
+        if not isinstance(after, list) or not isinstance(takes, list):
+            return None
+        query = {"flow.id": each.place.flow, "flow.step": {"$in": after}, "done": True}
+        if self._archived.count_documents(query, hint=archived.BY_FLOW, session=session) < len(after):
+            return None
+        return replace(each.place, after=tuple(after), takes=tuple(takes))
+
+    @store_call
+    def waits_for_another(self, each: Candidates) -> bool:
+        """Whether something is pending that a step waits for which waits for very many."""
+        left = self._pending({"flow.id": each.place.flow}, None, limit=_AT_ONCE)
+        if len(left) < _AT_ONCE:
+            return self._scheduled.find_one({"_id": each.ids[0], "flow.after": {"$in": left}}, {"_id": 1}) is not None
+        whole = self.whole([each]).values()
+        return any(self.pending_among(each.place.flow, place.after) for place, _ in whole)
 
     @store_call
     def pending_among(self, flow: ObjectId, steps: Sequence[JobId], session: ClientSession | None = None) -> set[JobId]:

@@ -201,24 +201,37 @@ def flow_document(step: FlowStep) -> dict[str, Any]:
     return document
 
 
+_ON = (None, *On)
+
+
 def flow_from(document: Mapping[str, Any]) -> FlowStep | None:
     """The parser; None of a job that is no step. Raises UnreadableDocument."""
     stored = field.mapping(document, "flow", None)
     if stored is None:
         return None
-    id, on = stored.get("id"), field.text(stored, "on", None)
-    if not isinstance(id, ObjectId) or on not in (None, *On):
+    id, on = stored.get("id"), stored.get("on")
+    if not isinstance(id, ObjectId) or on not in _ON:
         raise UnreadableDocument(f"flow is {shown(stored, 60)}; it must be the place of a step in its flow")
     return FlowStep(
         id,
         field.job_id("flow.step", stored.get("step")),
-        tuple(field.array(stored, "after", field.job_id, ())),
-        frozenset(field.array(stored, "any", field.job_id, ())),
-        tuple(field.array(stored, "takes", field.job_id, ())),
+        _steps(stored, "after"),
+        frozenset(_steps(stored, "any")),
+        _steps(stored, "takes"),
         On(on) if on is not None else None,
         added if isinstance(added := stored.get("added"), ObjectId) else None,
         field.number(stored, "delay", None, least=0),
     )
+
+
+def _steps(stored: Mapping[str, Any], name: str) -> tuple[JobId, ...]:
+    """Mostly ids of our own: every step that runs is read, and a step may wait for ten thousand."""
+    steps = stored.get(name)
+    if steps is None:
+        return ()
+    if type(steps) is list and all(type(step) is ObjectId for step in steps):
+        return tuple(steps)
+    return tuple(field.array(stored, name, field.job_id, ()))
 
 
 def read_fields(document: Mapping[str, Any]) -> Fields:
