@@ -212,10 +212,13 @@ def flow_from(document: Mapping[str, Any]) -> FlowStep | None:
     id, on = stored.get("id"), stored.get("on")
     if not isinstance(id, ObjectId) or on not in _ON:
         raise UnreadableDocument(f"flow is {shown(stored, 60)}; it must be the place of a step in its flow")
+    step, after = field.job_id("flow.step", stored.get("step")), _steps(stored, "after")
+    if len(stored) == 2 + ("after" in stored):
+        return FlowStep(id, step, after)  # most are no more than that, and every step that runs is read
     return FlowStep(
         id,
-        field.job_id("flow.step", stored.get("step")),
-        _steps(stored, "after"),
+        step,
+        after,
         frozenset(_steps(stored, "any")),
         _steps(stored, "takes"),
         On(on) if on is not None else None,
@@ -225,7 +228,7 @@ def flow_from(document: Mapping[str, Any]) -> FlowStep | None:
 
 
 def _steps(stored: Mapping[str, Any], name: str) -> tuple[JobId, ...]:
-    """Mostly ids of our own: every step that runs is read, and a step may wait for ten thousand."""
+    """Mostly ids of our own; a step may wait for ten thousand."""
     steps = stored.get(name)
     if steps is None:
         return ()
