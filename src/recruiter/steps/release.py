@@ -61,7 +61,9 @@ Free: TypeAlias = tuple[tuple[JobId, ...], Document]
 
 MARKERS_AT_ONCE = 500
 STEPS_AT_ONCE = 500
-"""Steps that are decided in one transaction."""
+"""Steps that are moved in one transaction, or released in one write."""
+_LOOKED_AT = 4
+"""So many times as many are looked at, and decided, together."""
 _LARGEST = 2 * LARGEST_JOB
 """Bytes of results that one transaction copies at most, near enough."""
 
@@ -136,14 +138,19 @@ class _Look:
         if flow is not None:
             self._repeat_what_was_asked(flow, marker)
         found = self._steps.candidates(marker)
-        for start in range(0, len(found), STEPS_AT_ONCE):
-            promising = self._promising(found[start : start + STEPS_AT_ONCE], flow)
+        for start in range(0, len(found), _LOOKED_AT * STEPS_AT_ONCE):
+            promising = self._promising(found[start : start + _LOOKED_AT * STEPS_AT_ONCE], flow)
             while promising:
                 self._now = self._clock()
                 decided = self._lead(partial(self._decide, promising))
-                self._steps.release(decided.free, decided.holds)
+                if decided.report.anything:
+                    yield decided.report
+                for ids, fields in decided.free:
+                    for first in range(0, len(ids), STEPS_AT_ONCE):
+                        some = ids[first : first + STEPS_AT_ONCE]
+                        self._steps.release([(some, fields)], decided.holds)
+                        yield Released(released=len(some))
                 promising = decided.left
-                yield decided.report
         if flow is not None and self._steps.goes_on(self._id) == flow.state.ended:
             yield self._lead(self._conclude)
 
@@ -216,7 +223,7 @@ class _Look:
         self._store.transactions.bring_back(writes.bring_back, session)
         holds = flow.holds if flow is not None else 0
         self._steps.release(writes.release, holds, session)
-        released = sum(len(ids) for ids, _ in (*writes.release, *writes.free))
+        released = sum(len(ids) for ids, _ in writes.release)
         report = Released(0, released, list(writes.reasons.items()), len(writes.bring_back))
         return _Decided(report, writes.free, holds, [*writes.left, *left])
 
@@ -308,14 +315,17 @@ _Promising: TypeAlias = tuple[Candidates, Verdict]
 
 
 def _first(promising: Sequence[_Promising], most: int) -> tuple[list[_Promising], list[_Promising]]:
-    """The first of them, so many steps at most but not none; and the rest."""
-    taken = steps = 0
-    for each, _ in promising:
-        steps += len(each.ids)
-        if taken and steps > most:
-            break
-        taken += 1
-    return list(promising[:taken]), list(promising[taken:])
+    """Those that are decided in one transaction, and the rest: at most so many that are moved in it."""
+    some: list[_Promising] = []
+    for number, (each, what) in enumerate(promising):
+        moved = len(each.ids) if each.ended or what is Verdict.FAIL else 0
+        if moved > most:
+            first, rest = each.split(most)
+            fitting = [(first, what)] if most else []
+            return [*some, *fitting], [(rest if most else each, what), *promising[number + 1 :]]
+        some.append((each, what))
+        most -= moved
+    return some, []
 
 
 @dataclass
