@@ -145,11 +145,9 @@ class _Look:
                 decided = self._lead(partial(self._decide, promising))
                 if decided.report.anything:
                     yield decided.report
-                for ids, fields in decided.free:
-                    for first in range(0, len(ids), STEPS_AT_ONCE):
-                        some = ids[first : first + STEPS_AT_ONCE]
-                        self._steps.release([(some, fields)], decided.holds)
-                        yield Released(released=len(some))
+                for some in _in_parts(decided.free, STEPS_AT_ONCE):
+                    self._steps.release(some, decided.holds)
+                    yield Released(released=sum(len(ids) for ids, _ in some))
                 promising = decided.left
         if flow is not None and self._steps.goes_on(self._id) == flow.state.ended:
             yield self._lead(self._conclude)
@@ -326,6 +324,22 @@ def _first(promising: Sequence[_Promising], most: int) -> tuple[list[_Promising]
         some.append((each, what))
         most -= moved
     return some, []
+
+
+def _in_parts(free: Sequence[Free], most: int) -> Iterator[list[Free]]:
+    """So many steps at a time."""
+    part: list[Free] = []
+    room = most
+    for ids, fields in free:
+        for first in (0, *range(room, len(ids), most)):
+            some = ids[first : first + room]
+            part.append((some, fields))
+            room -= len(some)
+            if not room:
+                yield part
+                part, room = [], most
+    if part:
+        yield part
 
 
 @dataclass
