@@ -15,9 +15,9 @@ from recruiter.domain.job import JobId
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.steps import release as step
 from recruiter.steps.clean import clean
-from recruiter.store import in_session, transactions
+from recruiter.store import transactions
 from recruiter.store.codec import Document
-from recruiter.store.collections import archived
+from recruiter.store.collections import archived, flows
 from recruiter.store.collections.flows import Flows, Marker
 from recruiter.store.flow_steps import Candidates, FlowSteps, Found
 from recruiter.store.transactions import Transactions
@@ -253,7 +253,7 @@ def without_markers_of_what_the_leader_archives(patch: pytest.MonkeyPatch) -> No
 
 
 def without_markers_of_additions(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(in_session, "Marker", lambda *given, **_: Marker(*given))
+    patch.setattr(flows, "Marker", lambda *given, **_: Marker(*given))
 
 
 def without_markers_of_recoveries(patch: pytest.MonkeyPatch) -> None:
