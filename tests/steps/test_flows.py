@@ -910,6 +910,20 @@ class TestControl:
 
         assert stage.ready() == [again.id]
 
+    def test_a_step_that_is_recovered_and_cancelled_alone_leaves_a_flow_that_failed(self, stage: Stage) -> None:
+        """Given a cancelled flow, when one step is recovered and cancelled before the leader looks, then the flow, which
+        nobody cancels any more, has failed."""
+        (a, _, _), handle = self.flow_of(stage)
+        handle.cancel()
+        stage.settle_down()
+
+        again = stage.recruiter.recover(a)
+        stage.recruiter.cancel(again.id)
+        stage.archive_cancelled()
+        stage.settle_down()
+
+        assert handle.report().state is FlowState.FAILED
+
     def test_pausing(self, stage: Stage) -> None:
         """Given a flow with a step that waits and one that runs, when it is paused, then the first does not start, the
         other ends, and nothing follows; until it is resumed."""

@@ -19,7 +19,6 @@ from recruiter.store.database import Store
 from recruiter.store.transactions import InTransaction
 
 _AT_ONCE = 500
-_FLAGS = ("paused", "cancel")
 
 
 def pause_flow(store: Store, flow: ObjectId, now: datetime, by: str | None, reason: str | None) -> None:
@@ -68,7 +67,7 @@ def retry_flow(store: Store, flow: ObjectId, now: datetime, *, lost: bool) -> in
                 "retry it when it has ended (wait)"
             )
 
-    _ask(store, flow, {}, _FLAGS, check)
+    _ask(store, flow, {}, ("paused",), check, go_on=True)
     recovered = 0
     while failed := store.flow_steps.failed(flow, _AT_ONCE, lost=lost):
         ended = store.archived.get_many(failed).values()
@@ -84,10 +83,20 @@ Check = Callable[[Flow, bool], None]
 """Called with the flow, and whether one of its steps waits or runs. Raises what speaks against it."""
 
 
-def _ask(store: Store, flow: ObjectId, fields: Document, unset: Sequence[str] = (), check: Check | None = None) -> None:
+def _ask(
+    store: Store,
+    flow: ObjectId,
+    fields: Document,
+    unset: Sequence[str] = (),
+    check: Check | None = None,
+    *,
+    go_on: bool = False,
+) -> None:
     def write(session: InTransaction) -> bool:
         if check is not None and (found := store.flows.get_many([flow], session).get(flow)) is not None:
             check(found, store.flow_steps.goes_on(flow, session))
+        if go_on:
+            store.flows.go_on_after_cancel([flow], session)
         there = store.flows.set_flag(flow, fields, unset, session)
         if there:
             store.flows.leave([Marker(flow, all=True)], session)

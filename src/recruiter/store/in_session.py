@@ -320,9 +320,9 @@ class InSession:
         step = frozenset([place.step])
         marker = flows.marker_document(flows.Marker(place.flow, ended=step, added=step))
         yield from self._insert(flows.MARKERS, [marker])
-        cancelled = {"_id": place.flow, "cancel": {"$exists": True}}
+        cancelled = {"_id": place.flow, **flows.CANCELLED}
         collection = self._collection(flows.NAME)
-        yield lambda: collection.update_many(cancelled, {"$unset": {"cancel": ""}}, session=self._session)
+        yield lambda: collection.update_many(cancelled, flows.GO_ON, session=self._session)
 
     def start_flow(self, flow: flows.Flow, jobs: Sequence[Job], *, own_ids: bool) -> Steps[None]:
         """Stores a flow and all its steps. Raises JobExists if a step has an id that is taken."""

@@ -57,6 +57,9 @@ VALIDATOR: Document = {
 }
 MARKERS_VALIDATOR: Document = {"$jsonSchema": {"properties": {"flow": {"bsonType": "objectId"}}}}
 _THERE: Document = {"forgotten": None}
+CANCELLED: Document = {"cancel": {"$exists": True}}
+GO_ON: Document = {"$unset": {"cancel": "", "ended": ""}}
+"""For a flow that was cancelled. It may have ended; the leader decides how it ends now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +120,17 @@ class Flows:
 
     def go_on(self, steps: Iterable[FlowStep], session: ClientSession) -> None:
         """Inside the transaction that recovers these: leaves markers for them and for what depends on them. A flow that
-        was cancelled is so no more: somebody wants it to go on."""
+        was cancelled is so no more: somebody wants it to go on, and it ends anew."""
         by_flow: dict[ObjectId, frozenset[JobId]] = {}
         for place in steps:
             by_flow[place.flow] = by_flow.get(place.flow, frozenset()) | {place.step}
         if by_flow:
             self.leave([Marker(flow, ended=some, added=some) for flow, some in by_flow.items()], session)
-            cancelled = {"_id": {"$in": list(by_flow)}, "cancel": {"$exists": True}}
-            self.collection.update_many(cancelled, {"$unset": {"cancel": ""}}, session=session)
+            self.go_on_after_cancel(by_flow, session)
+
+    def go_on_after_cancel(self, ids: Iterable[ObjectId], session: ClientSession) -> None:
+        """Inside a transaction: those of these that were cancelled are so no more."""
+        self.collection.update_many({"_id": {"$in": list(ids)}, **CANCELLED}, GO_ON, session=session)
 
     def leave(self, markers: Sequence[Marker], session: ClientSession) -> None:
         if markers:
