@@ -911,8 +911,8 @@ class TestControl:
         assert stage.ready() == [again.id]
 
     def test_a_step_that_is_recovered_and_cancelled_alone_leaves_a_flow_that_failed(self, stage: Stage) -> None:
-        """Given a cancelled flow, when one step is recovered and cancelled before the leader looks, then the flow, which
-        nobody cancels any more, has failed."""
+        """Given a cancelled flow, when one step is recovered and cancelled before the leader looks, then the flow has
+        failed: nobody cancels it any more."""
         (a, _, _), handle = self.flow_of(stage)
         handle.cancel()
         stage.settle_down()
