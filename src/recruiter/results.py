@@ -16,7 +16,7 @@ from recruiter.domain.job import ArchivedJob, JobId
 from recruiter.domain.names import id_told
 from recruiter.domain.search.conditions import ids_written
 from recruiter.errors import JobFailed, JobNotFound, PayloadSealed, ResultTimeout, StoreError, StoreUnreachable
-from recruiter.service_thread import ServiceThread
+from recruiter.interruption import ServiceThread
 from recruiter.store.payload import PLAIN, Payload
 
 if TYPE_CHECKING:

@@ -31,8 +31,7 @@ from bson.raw_bson import RawBSONDocument
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import id_told
 from recruiter.errors import InvalidJob, JobExists, RecruiterError, StoreUnreachable
-from recruiter.interruption import may_be_interrupted
-from recruiter.service_thread import ServiceThread
+from recruiter.interruption import ServiceThread, may_be_interrupted
 from recruiter.store.codec import LARGEST_JOB, encode_job
 from recruiter.store.connection import answered_within
 
