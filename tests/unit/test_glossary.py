@@ -1,4 +1,4 @@
-"""The glossary has every word that a module or a public class is named by."""
+"""The glossary has every word that a module or a public class is named by; ARCHITECTURE.md is true to the tree."""
 
 from __future__ import annotations
 
@@ -45,3 +45,15 @@ def test_every_noun_is_in_the_glossary(words: object) -> None:
     known = glossary()
 
     assert sorted(word for word in words() if not is_explained(word, known)) == [], "add it to docs/glossary.md"
+
+
+def test_the_architecture_names_files_and_folders_that_exist() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    named = set(re.findall(r"`([\w/]+(?:\.py|/))`", text)) | set(
+        re.findall(r"\b(\w+\.py)\b", text.split("## The tree")[1])
+    )
+    files = [f"/{place.relative_to(ROOT)}" for place in (*SOURCE.rglob("*"), *(ROOT / "tests").rglob("*.py"))]
+
+    missing = [name for name in named if not any(file.endswith(f"/{name.rstrip('/')}") for file in files)]
+
+    assert sorted(missing) == [], "ARCHITECTURE.md names what is not there"

@@ -1,7 +1,7 @@
 """How many jobs wait, by group and task: counted in one walk through the due index, a microsecond or two for each.
 
 When very many jobs wait, the cleaner counts them now and then and keeps the answer for every reader
-(`steps/count_waiting.py`), so that an open screen, or ten of them, do not keep the database busy.
+(`steps/clean.py`), so that an open screen, or ten of them, do not keep the database busy.
 
     statistics:  _id: {queues: "waiting"}, at, next_at, until, kinds: [{group, task, due, postponed, suspects}]
                  _id: {depth: hour}, due, running, slots,
