@@ -2,12 +2,12 @@
 
 RecruiterError
 ├── InvalidJob                     a job that must not be stored
-│   ├── InvalidName                a task, group, tag or urn that cannot be one
+│   ├── InvalidName                the name of a task, group, tag or urn is invalid
 │   ├── InvalidArguments           arguments that do not fit the task's signature
 │   ├── UnsupportedValue           a value that cannot travel through BSON
 │   ├── InvalidDuration            not a number, a timedelta or a text such as "5 minutes"
 │   ├── InvalidSchedule            a cron expression, time zone or schedule policy that cannot be used
-│   ├── InvalidFlow                a flow that cannot be: a cycle, an unknown step, nothing in it
+│   ├── InvalidFlow                a flow with a cycle, an unknown step, or no step
 │   ├── JobTooLarge                larger than a MongoDB document may be
 │   ├── JobExists                  a job with this id is already there
 │   └── InvalidSession             a session that cannot carry this job
@@ -15,7 +15,7 @@ RecruiterError
 ├── UnreadableDocument             a document in MongoDB that is not what its collection holds
 ├── InvalidFilter                  a filter for jobs, or the place to go on from, that cannot be used
 ├── UnknownTask                    no task of this name is registered here
-├── TaskExists                     two different functions want one name
+├── TaskExists                     two different functions have the same name
 ├── JobNotFound                    no job with this id
 ├── FlowNotFound                   no flow with this id
 ├── SchedulerNotFound              no scheduler with this urn
@@ -30,7 +30,7 @@ RecruiterError
 ├── CommandFailed                  a program was not allowed, could not be started, or ended badly
 ├── NoCurrentJob                   current_job was asked outside of a job
 ├── ApplicationError               the bootstrap file or module cannot be loaded
-├── SettingsError                  an option, variable or file says something impossible
+├── SettingsError                  an option, variable or the settings file is invalid
 ├── StoreError                     MongoDB cannot be used
 │   ├── StoreUnreachable           no server answers, or what was asked was interrupted: it passes, try again
 │   ├── DocumentRefused            the server or the driver cannot store this document
@@ -41,7 +41,7 @@ RecruiterError
 ├── EmbeddedError                  the private MongoDB
 │   ├── NoServerBinary             no mongod anywhere on this machine
 │   └── ServerDidNotStart          mongod was started and did not come up
-├── NotAlone                       wanted to work alone on a database where others work
+├── NotAlone                       a flush on a database where other processes work
 ├── ReadOnly                       the web console was asked to act, and is read-only
 ├── TooManyViewers                 the web console serves as many live pages and large actions as it can
 ├── JobEnded                       a job that has ended in its own transaction wants to go on
