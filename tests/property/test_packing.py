@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
@@ -292,13 +292,28 @@ def check_reasons(after: World, packing: Packing, candidates: list[Candidate]) -
         assert str(reason)
         assert is_true(reason, lane, after), (reason, lane)
         # Work is conserved: but for what is kept for others, there is no place left for it.
-        placed = bool(after.plan([first]).hands)
+        placed = after.plan([first]).hands
         if isinstance(reason, KeptFor):
             assert reason.job in packing.reserved
             assert order[reason.job] < order[first.id]
             assert placed or kept_within_a_limit(reason, lane, lanes[reason.job], after), (reason, lane)
         else:
-            assert not placed, (reason, lane)
+            before_it = [each for each in candidates[: order[first.id]] if each.id not in given]
+            assert not placed or left_to_others(placed, before_it, packing, after), (reason, lane)
+
+
+def left_to_others(
+    placed: Mapping[str, Sequence[JobId]], before_it: list[Candidate], packing: Packing, world: World
+) -> bool:
+    """Whether the buffer that has room for it is left to jobs that come first: to those that are prefetched as ever, or
+    to one for which a slot is kept there."""
+    kept = {packing.reserved[each.id].worker for each in before_it if each.id in packing.reserved} | {*packing.drained}
+    prefetched = [each.lane for each in before_it if each.lane.key is None and not metered(each.lane, world)]
+    return all(
+        place.worker in kept or any(place.serves(lane) for lane in prefetched)
+        for place in world.places
+        if placed.get(place.worker)
+    )
 
 
 def kept_within_a_limit(reason: KeptFor, lane: Lane, keeper: Lane, world: World) -> bool:
