@@ -13,6 +13,7 @@ from recruiter.domain.job import Execution, Job
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.retry.decision import MAX_CRASHES, Retry
 from recruiter.domain.retry.policies import DoNotDoItAgain, RetryManyTimes
+from recruiter.steps.assign import assign
 from recruiter.steps.rescue import Rescue, Retired
 from recruiter.store import outcomes
 from recruiter.store.codec import encode, job_document
@@ -226,13 +227,14 @@ class TestSuspects:
     ) -> None:
         poison, innocent = a_job(), a_job()
         insert(store, poison, innocent)
-        on_the_roster(store, "w1")
-        store.roster.assign({"w1": [poison.id, innocent.id]}, 1)
 
-        # when its worker dies, and nobody knows what it ran
-        watch.for_seconds(DEAD_AFTER + 3)
-        suspects = [store.scheduled.get(each.id) for each in (poison, innocent)]
-        assert [(each.suspect, each.attempts) for each in suspects if each] == [(True, 0), (True, 0)]
+        # when its worker dies, and then another one, and nobody knows what they ran
+        for worker, suspect in (("w0", False), ("w1", True)):
+            on_the_roster(store, worker)
+            store.roster.assign({worker: [poison.id, innocent.id]}, 1)
+            watch.for_seconds(DEAD_AFTER + 3)
+            both = [store.scheduled.get(each.id) for each in (poison, innocent)]
+            assert [(each.suspect, each.attempts) for each in both if each] == [(suspect, 0)] * 2
 
         # and the next ones, which have only the poison
         for worker, crashes in (("w2", 1), ("w3", 2), ("w4", 3)):
@@ -248,6 +250,21 @@ class TestSuspects:
         assert ended is not None
         assert ended.why == "crashed-too-many-times"
         assert document(store, innocent.id)["attempts"] == 0
+
+    def test_a_buffer_of_a_dead_worker_need_not_run_one_by_one(self, store: Store, watch: Watch) -> None:
+        """Given a worker with many quick jobs, when it dies, then another one is given all of them at once."""
+        jobs = [a_job() for _ in range(40)]
+        insert(store, *jobs)
+        on_the_roster(store, "w1", slots=2, prefetch=100)
+        assign(store, 1, watch.clock.now())
+        assert len(store.roster.held()) == 40
+        watch.for_seconds(DEAD_AFTER + 3)
+        assert store.roster.held() == set()
+
+        on_the_roster(store, "w2", slots=2, prefetch=100)
+        assign(store, 1, watch.clock.now())
+
+        assert store.roster.held() == {job.id for job in jobs}
 
     def test_one_that_fails_by_itself_is_cleared(self) -> None:
         policies = PolicyRegistry()

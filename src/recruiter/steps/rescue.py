@@ -3,14 +3,17 @@
     at most once, and marked as started        lost: it must not run twice
     certainly ran, and nothing beside it       a crashed attempt like any other: counted, and its policy decides
     certainly ran, with others                 back to its place, nothing counted; a *suspect*
-    may have been started                      likewise
+    may have been started                      free, and that is noted; the second time a *suspect*
     certainly not started                      free, as it was
 
 When a whole worker dies, it is mostly the machine's doing: it was reclaimed, it was switched off. So that counts
-against a job only if nothing else ran there. But one of several may be the cause, and a job may have been started, and
-have killed its worker, before the next heartbeat could tell: so these are *suspects*. They run alone from now on, on a
-worker that holds nothing else. If that one dies too, there is no doubt any more; if the job ends, well or not, it is
-cleared.
+against a job only if nothing else ran there. But one of several may be the cause: so these are *suspects*. They run
+alone from now on, on a worker that holds nothing else. If that one dies too, there is no doubt any more; if the job
+ends, well or not, it is cleared.
+
+A job may also have been started, and have killed its worker, before the next heartbeat could tell. That may be any of
+those in its buffer: hundreds, where jobs are quick. If all of them had to run alone, one after the other, the death of
+a worker would hold them up for minutes. So the first time it is only noted, and the second time it is a suspect too.
 """
 
 from __future__ import annotations
@@ -144,7 +147,7 @@ class Rescue:
 
     def _outcome(self, job: Document, traces: _Traces) -> outcomes.Outcome | None:
         if not traces.ran(job):
-            return _suspected(job) if traces.slots_were_free else None
+            return _may_have_run(job) if traces.slots_were_free else None
         now, started_at = self._clock.now(), traces.started_at(job)
         message = f"worker {traces.entry.worker} fell silent and was retired"
         facts: dict[str, Any] = {"worker": traces.entry.worker, "started_at": started_at, "at": now, "message": message}
@@ -192,8 +195,8 @@ class _Traces:
         return self.entry.assigned == (job["_id"],)
 
 
-def _suspected(job: Document) -> outcomes.Outcome | None:
+def _may_have_run(job: Document) -> outcomes.Outcome | None:
     try:
-        return outcomes.suspected(job)
+        return outcomes.suspected(job) if "suspect" in job else outcomes.beside_a_death(job)
     except Exception:
         return None  # it cannot be read: the next attempt will say so

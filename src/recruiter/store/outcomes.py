@@ -267,6 +267,11 @@ def suspected(document: Document) -> Rescheduled:
     return Rescheduled(document["_id"], document["attempts"], fields)
 
 
+def beside_a_death(document: Document) -> Rescheduled:
+    """A job that may have been started when its worker died, for the first time: it waits again, and this is noted."""
+    return Rescheduled(document["_id"], document["attempts"], {"suspect": False})
+
+
 def not_started(document: Document) -> Rescheduled:
     """A job that was marked as started but did not start: it waits again, unchanged."""
     return Rescheduled(document["_id"], document["attempts"], {}, ("started_by", "started_at"))
