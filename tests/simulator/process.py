@@ -11,6 +11,7 @@ from recruiter.clock import SystemClock
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
 from tests.simulator.client import Client
+from tests.simulator.documents import Document
 from tests.simulator.hub import Hub, Threads, Turn
 from tests.simulator.server import Server
 from tests.simulator.weather import CALM, ProcessNetwork, Weather
@@ -68,9 +69,9 @@ class Process:
         """Whether nothing goes wrong any more: then nobody needs to look as often as while something may be met."""
         return self._weather() is CALM
 
-    def document(self, collection: str, key: Any) -> object:
-        """As it is now: what is kept is never changed in place."""
-        return self._server.collections.get(collection, {}).get(key)
+    def stored(self, collection: str, key: Any) -> Document:
+        """What is there now; it is never changed in place."""
+        return self._server.collections.get(collection, {}).get(key, {})
 
     @property
     def dead(self) -> bool:

@@ -159,7 +159,7 @@ class Worker:
         """Whether it asks for its list. Once nothing goes wrong any more it is told when the list has changed."""
         if not self._process.calm:
             return True
-        before, self._told = self._told, self._process.document("roster", held.worker)
+        before, self._told = self._told, self._process.stored("roster", held.worker).get("assigned")
         return before is not self._told
 
     def _mark(self, held: HeldJobs, jobs: list[HeldJob]) -> None:
