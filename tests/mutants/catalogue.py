@@ -426,7 +426,7 @@ MUTANTS = (
         "domain/flow.py",
         "    if any(state is StepState.PENDING for state in found.values()):\n",
         "    if found and all(state is StepState.PENDING for state in found.values()):\n",
-        "tests/steps/test_flows.py::TestReleasing::test_a_step_starts_when_the_last_has_ended",
+        "tests/unit/test_flow_graph.py",
     ),
     Mutant(
         "failures_stop",

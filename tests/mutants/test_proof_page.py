@@ -1,0 +1,38 @@
+"""The page about the proof names checks: each of them exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.mutants.catalogue import MUTANTS
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/explanation/proof.md").read_text()
+
+
+def test_every_test_that_it_names_is_there() -> None:
+    missing = []
+    for line in PAGE.splitlines():
+        file = ""
+        for name in re.findall(r"`(tests/[\w/]+\.py|test_\w+)(?:\[[^`]*\])?`", line):
+            if name.startswith("tests/"):
+                file = name
+                found = (ROOT / name).exists()
+            else:
+                found = f"def {name}(" in (ROOT / file).read_text() if file else _anywhere(name)
+            if not found:
+                missing.append(f"{file} {name}")
+    assert missing == []
+
+
+def _anywhere(name: str) -> bool:
+    return any(f"def {name}(" in path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+
+
+def test_it_has_every_mutant_and_no_other() -> None:
+    table = re.findall(r"^\| `(\w+)` \| [^|]+ \| [^|]+ \| (?:yes)? *\|$", PAGE, re.MULTILINE)
+    mentioned = set(re.findall(r"mutants? ((?:`\w+`(?:, )?)+)", PAGE))
+
+    assert sorted(table) == sorted(mutant.name for mutant in MUTANTS)
+    assert {name for names in mentioned for name in re.findall(r"\w+", names)} <= set(table)
