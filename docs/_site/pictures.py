@@ -90,9 +90,11 @@ def some_flows(shop: World, showcase: Any) -> str:
     return str(handle.id)
 
 
-def take(browser: Browser, shop: World, ids: dict[str, str], folder: Path) -> None:
+def take(browser: Browser, shop: World, ids: dict[str, str], folder: Path, only: list[str]) -> None:
     for scheme in ("light", "dark"):
         for name, place, (width, height) in places(shop, ids):
+            if only and name not in only:
+                continue
             size = {"width": width, "height": height}
             scale = 2 if width < 500 else 1
             context = browser.new_context(
@@ -113,6 +115,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, default=ROOT / "docs" / "pictures")
     parser.add_argument("--quick", action="store_true", help="without a few minutes of traffic before")
+    parser.add_argument("--only", nargs="*", default=[], help="these pictures: overview, flow, phone-job, …")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     with EmbeddedServer() as server, tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
@@ -133,7 +136,7 @@ def main() -> None:
                 for _ in range(4):
                     shop.recruiter.scheduler(urn).run_now()
             ids["flow"] = some_flows(shop, showcase)
-            take(browser, shop, ids, given.folder)
+            take(browser, shop, ids, given.folder, given.only)
         browser.close()
 
 
