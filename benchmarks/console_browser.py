@@ -64,7 +64,7 @@ def in_use(session: CDPSession) -> tuple[float, dict[str, Any]]:
 
 
 def watched(browser: Browser, url: str, updates: int) -> None:
-    context = browser.new_context()
+    context = browser.new_context(bypass_csp=True)  # its own policy would not let it be asked
     page = context.new_page()
     session = context.new_cdp_session(page)
     page.goto(url)

@@ -338,7 +338,7 @@ class TestLive:
         page = context.new_page()
         with served(dashboard(shop.recruiter)) as address:
             page.goto(f"{address}workers")
-            page.wait_for_function("document.getElementById('live-text').textContent === 'live'")
+            expect(page.locator("#live-text")).to_have_text("live")
             expect(page.locator("#lost")).to_be_hidden()
         expect(page.locator("#lost")).to_contain_text(re.compile(r"What you see is from \d\d:\d\d:\d\d"))
         expect(page.locator("#live-text")).to_have_text("lost")
