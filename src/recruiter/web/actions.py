@@ -1,6 +1,6 @@
 """What can be done here: each action says what it will do and to how many, does it, and says what came of it.
 
-All of them go through `Doer.do`, which refuses where actions are not allowed, and writes down who did what before it is
+All of them go through `ActionRunner.do`, which refuses where actions are not allowed, and writes down who did what before it is
 done.
 """
 
@@ -23,8 +23,8 @@ _LONGEST_REASON = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What somebody wants to be done."""
+class ActionRequest:
+    """An action that a user asks for."""
 
     verb: str
     """One of `VERBS`."""
@@ -58,7 +58,7 @@ class _Named:
     thing: str
     button: str
     effect: str
-    run: Callable[[Recruiter, Wish, str], Outcome]
+    run: Callable[[Recruiter, ActionRequest, str], Outcome]
     grave: bool = False
 
 
@@ -70,23 +70,23 @@ class _OnJobs:
     done: str
     effect: str
     among: Callable[[JobFilter], JobFilter]
-    one: Callable[[Recruiter, Wish, str, str], Outcome]
-    many: Callable[[Recruiter, Wish, JobFilter, str, Progress], int]
+    one: Callable[[Recruiter, ActionRequest, str, str], Outcome]
+    many: Callable[[Recruiter, ActionRequest, JobFilter, str, Progress], int]
     grave: bool = False
 
 
-def _cancel_one(recruiter: Recruiter, wish: Wish, id: str, by: str) -> Outcome:
-    recruiter.cancel(recruiter.jobs.id_of(id), by=by, reason=wish.reason)
+def _cancel_one(recruiter: Recruiter, request: ActionRequest, id: str, by: str) -> Outcome:
+    recruiter.cancel(recruiter.jobs.id_of(id), by=by, reason=request.reason)
     return Outcome("The job is being cancelled; the page shows when it has ended.")
 
 
-def _recover_one(recruiter: Recruiter, _: Wish, id: str, by: str) -> Outcome:
+def _recover_one(recruiter: Recruiter, _: ActionRequest, id: str, by: str) -> Outcome:
     del by
     made = recruiter.recover(recruiter.jobs.id_of(id))
     return Outcome("The job runs once more, as a new one.", link=str(made.id))
 
 
-def _remove_one(recruiter: Recruiter, _: Wish, id: str, by: str) -> Outcome:
+def _remove_one(recruiter: Recruiter, _: ActionRequest, id: str, by: str) -> Outcome:
     del by
     recruiter.remove(recruiter.jobs.id_of(id))
     return Outcome("The job is removed.")
@@ -99,8 +99,8 @@ ON_JOBS = {
         "Waiting jobs never run; running jobs are asked to stop, and are ended if they do not.",
         JobFilter.to_cancel,
         _cancel_one,
-        lambda recruiter, wish, filter, by, progress: recruiter.jobs.cancel(
-            filter, by=by, reason=wish.reason, progress=progress
+        lambda recruiter, request, filter, by, progress: recruiter.jobs.cancel(
+            filter, by=by, reason=request.reason, progress=progress
         ),
     ),
     "recover": _OnJobs(
@@ -123,89 +123,91 @@ ON_JOBS = {
 }
 
 
-def _pause_group(recruiter: Recruiter, wish: Wish, by: str) -> Outcome:
-    recruiter.controls.pause_group(wish.name, by=by, reason=wish.reason)
-    return Outcome(f"Group {wish.name} is paused.", undo="resume-group")
+def _pause_group(recruiter: Recruiter, request: ActionRequest, by: str) -> Outcome:
+    recruiter.controls.pause_group(request.name, by=by, reason=request.reason)
+    return Outcome(f"Group {request.name} is paused.", undo="resume-group")
 
 
-def _resume_group(recruiter: Recruiter, wish: Wish, _: str) -> Outcome:
-    was = recruiter.controls.resume_group(wish.name)
+def _resume_group(recruiter: Recruiter, request: ActionRequest, _: str) -> Outcome:
+    was = recruiter.controls.resume_group(request.name)
     return Outcome(
-        f"Group {wish.name} is resumed." if was else f"Group {wish.name} was not paused.", undo="pause-group"
+        f"Group {request.name} is resumed." if was else f"Group {request.name} was not paused.", undo="pause-group"
     )
 
 
-def _block(recruiter: Recruiter, wish: Wish, by: str) -> Outcome:
-    recruiter.controls.block_starts(by=by, reason=wish.reason)
+def _block(recruiter: Recruiter, request: ActionRequest, by: str) -> Outcome:
+    recruiter.controls.block_starts(by=by, reason=request.reason)
     return Outcome("No job starts anywhere from now on.", undo="allow-starts")
 
 
-def _allow(recruiter: Recruiter, _: Wish, by: str) -> Outcome:
+def _allow(recruiter: Recruiter, _: ActionRequest, by: str) -> Outcome:
     del by
     recruiter.controls.allow_starts()
     return Outcome("Jobs start again.", undo="block-starts")
 
 
-def _keep_idle(recruiter: Recruiter, wish: Wish, by: str) -> Outcome:
-    recruiter.controls.keep_idle(wish.name, by=by, reason=wish.reason)
-    return Outcome(f"{wish.name} is given no more jobs.", undo="let-work")
+def _keep_idle(recruiter: Recruiter, request: ActionRequest, by: str) -> Outcome:
+    recruiter.controls.keep_idle(request.name, by=by, reason=request.reason)
+    return Outcome(f"{request.name} is given no more jobs.", undo="let-work")
 
 
-def _let_work(recruiter: Recruiter, wish: Wish, _: str) -> Outcome:
-    recruiter.controls.let_work(wish.name)
-    return Outcome(f"{wish.name} is given jobs again.", undo="keep-idle")
+def _let_work(recruiter: Recruiter, request: ActionRequest, _: str) -> Outcome:
+    recruiter.controls.let_work(request.name)
+    return Outcome(f"{request.name} is given jobs again.", undo="keep-idle")
 
 
-def _pause_schedule(recruiter: Recruiter, wish: Wish, by: str) -> Outcome:
-    recruiter.scheduler(wish.name).pause(by=by, reason=wish.reason)
-    return Outcome(f"{wish.name} is paused.", undo="resume-schedule")
+def _pause_schedule(recruiter: Recruiter, request: ActionRequest, by: str) -> Outcome:
+    recruiter.scheduler(request.name).pause(by=by, reason=request.reason)
+    return Outcome(f"{request.name} is paused.", undo="resume-schedule")
 
 
-def _resume_schedule(recruiter: Recruiter, wish: Wish, _: str) -> Outcome:
-    recruiter.scheduler(wish.name).resume()
-    return Outcome(f"{wish.name} goes on.", undo="pause-schedule")
+def _resume_schedule(recruiter: Recruiter, request: ActionRequest, _: str) -> Outcome:
+    recruiter.scheduler(request.name).resume()
+    return Outcome(f"{request.name} goes on.", undo="pause-schedule")
 
 
-def _run_schedule(recruiter: Recruiter, wish: Wish, _: str) -> Outcome:
-    made = recruiter.scheduler(wish.name).run_now()
-    return Outcome(f"A job like those of {wish.name} will run as soon as a worker is free.", link=str(made.id))
+def _run_schedule(recruiter: Recruiter, request: ActionRequest, _: str) -> Outcome:
+    made = recruiter.scheduler(request.name).run_now()
+    return Outcome(f"A job like those of {request.name} will run as soon as a worker is free.", link=str(made.id))
 
 
-def _pause_flow(recruiter: Recruiter, wish: Wish, by: str) -> Outcome:
-    recruiter.flows.find(wish.name).pause(by=by, reason=wish.reason)
+def _pause_flow(recruiter: Recruiter, request: ActionRequest, by: str) -> Outcome:
+    recruiter.flows.find(request.name).pause(by=by, reason=request.reason)
     return Outcome("The flow is paused: its running steps go on, and no other starts.")
 
 
-def _resume_flow(recruiter: Recruiter, wish: Wish, _: str) -> Outcome:
-    recruiter.flows.find(wish.name).resume()
+def _resume_flow(recruiter: Recruiter, request: ActionRequest, _: str) -> Outcome:
+    recruiter.flows.find(request.name).resume()
     return Outcome("The flow goes on.")
 
 
-def _cancel_flow(recruiter: Recruiter, wish: Wish, by: str) -> Outcome:
-    cancelled = recruiter.flows.find(wish.name).cancel(by=by, reason=wish.reason)
+def _cancel_flow(recruiter: Recruiter, request: ActionRequest, by: str) -> Outcome:
+    cancelled = recruiter.flows.find(request.name).cancel(by=by, reason=request.reason)
     return Outcome(f"{plural(cancelled, 'step')} being cancelled.")
 
 
-def _retry_flow(recruiter: Recruiter, wish: Wish, _: str) -> Outcome:
-    flow = recruiter.flows.find(wish.name)
+def _retry_flow(recruiter: Recruiter, request: ActionRequest, _: str) -> Outcome:
+    flow = recruiter.flows.find(request.name)
     lost, recovered = flow.report().counts.get("lost", 0), flow.retry()
     told = f"{plural(recovered, 'step')} recovered{'; the flow goes on' if recovered else ''}."
     left = f" Lost steps may have done their work and stay as they are: {lost}. Recover their jobs one by one."
     return Outcome(f"{told}{left if lost else ''}")
 
 
-def _set_limit(recruiter: Recruiter, wish: Wish, by: str) -> Outcome:
-    if wish.count and not wish.count.isdigit():
-        raise SettingsError(f"{wish.count[:100]!r} is not a number of starts; write 100")
-    number = int(wish.count) if wish.count else None
-    limit = recruiter.controls.set_limit(wish.name, wish.at_once or None, count=number, per=wish.per or None, by=by)
+def _set_limit(recruiter: Recruiter, request: ActionRequest, by: str) -> Outcome:
+    if request.count and not request.count.isdigit():
+        raise SettingsError(f"{request.count[:100]!r} is not a number of starts; write 100")
+    number = int(request.count) if request.count else None
+    limit = recruiter.controls.set_limit(
+        request.name, request.at_once or None, count=number, per=request.per or None, by=by
+    )
     told = [f"{limit.at_once:g} at once" if limit.at_once is not None else "", str(limit.rate) if limit.rate else ""]
     return Outcome(f"{limit.subject} is limited to {' and '.join(filter(None, told))}.", undo="remove-limit")
 
 
-def _remove_limit(recruiter: Recruiter, wish: Wish, _: str) -> Outcome:
-    recruiter.controls.remove_limit(wish.name)
-    return Outcome(f"{wish.name} is not limited any more.")
+def _remove_limit(recruiter: Recruiter, request: ActionRequest, _: str) -> Outcome:
+    recruiter.controls.remove_limit(request.name)
+    return Outcome(f"{request.name} is not limited any more.")
 
 
 NAMED = {
@@ -228,7 +230,7 @@ NAMED = {
 VERBS = (*ON_JOBS, *NAMED)
 
 
-class Doer:
+class ActionRunner:
     """Asks, does, and writes down."""
 
     def __init__(self, recruiter: Recruiter, reader: Reader, allowed: bool) -> None:
@@ -237,34 +239,34 @@ class Doer:
         self.allowed = allowed
         self._bulks = Bulks()
 
-    def question(self, wish: Wish) -> Question:
+    def question(self, request: ActionRequest) -> Question:
         """What it would do, and to how many. Changes nothing."""
-        self._check(wish)
-        if wish.verb in NAMED:
-            named = NAMED[wish.verb]
-            text = f"{named.button} {named.thing} {wish.name}?" if named.thing else f"{named.button}?"
+        self._check(request)
+        if request.verb in NAMED:
+            named = NAMED[request.verb]
+            text = f"{named.button} {named.thing} {request.name}?" if named.thing else f"{named.button}?"
             return Question(" ".join(text.split()), named.button, named.effect, named.grave)
-        action = ON_JOBS[wish.verb]
-        if wish.ids:
-            which = f"job {wish.ids[0]}" if len(wish.ids) == 1 else jobs(len(wish.ids))
+        action = ON_JOBS[request.verb]
+        if request.ids:
+            which = f"job {request.ids[0]}" if len(request.ids) == 1 else jobs(len(request.ids))
         else:
-            found = self._reader.count(self._chosen(wish))
+            found = self._reader.count(self._chosen(request))
             which = _told(found)
         verb = action.verb.capitalize()
         return Question(f"{verb} {which}?", f"{verb} {which if len(which) < 24 else 'it'}", action.effect, action.grave)
 
-    def do(self, wish: Wish, by: str, address: str | None = None) -> Outcome:
+    def do(self, request: ActionRequest, by: str, address: str | None = None) -> Outcome:
         """Does it, and writes down who did; to many jobs it goes on beside. Raises ReadOnly where actions are not
         allowed."""
         if not self.allowed:
             raise ReadOnly("this console is read-only; start it with --actions to allow actions")
-        self._check(wish)
-        if wish.verb in NAMED or len(wish.ids) == 1:
-            return self._recorded(wish, by, address, lambda: self._do(wish, by))
-        action = ON_JOBS[wish.verb]
+        self._check(request)
+        if request.verb in NAMED or len(request.ids) == 1:
+            return self._recorded(request, by, address, lambda: self._do(request, by))
+        action = ON_JOBS[request.verb]
 
         def act(progress: Progress) -> Outcome:
-            return self._recorded(wish, by, address, lambda: self._do_many(wish, by, progress))
+            return self._recorded(request, by, address, lambda: self._do_many(request, by, progress))
 
         return self._bulks.run(act, lambda number: f"{_did(action, number).text.removesuffix('.')} so far.")
 
@@ -276,26 +278,28 @@ class Doer:
         """Stops actions on many jobs, and waits for what they write."""
         self._bulks.close()
 
-    def _recorded(self, wish: Wish, by: str, address: str | None, act: Callable[[], Outcome]) -> Outcome:
-        reason = (wish.reason or "").strip()[:_LONGEST_REASON] or None
-        with self._reader.record(by, wish.verb, self._subject(wish), reason, address) as said:
+    def _recorded(self, request: ActionRequest, by: str, address: str | None, act: Callable[[], Outcome]) -> Outcome:
+        reason = (request.reason or "").strip()[:_LONGEST_REASON] or None
+        with self._reader.record(by, request.verb, self._subject(request), reason, address) as said:
             outcome = act()
             said.append(outcome.text)
             return outcome
 
-    def _do(self, wish: Wish, by: str) -> Outcome:
-        if wish.verb in NAMED:
-            return NAMED[wish.verb].run(self._recruiter, wish, by)
-        return ON_JOBS[wish.verb].one(self._recruiter, wish, wish.ids[0], by)
+    def _do(self, request: ActionRequest, by: str) -> Outcome:
+        if request.verb in NAMED:
+            return NAMED[request.verb].run(self._recruiter, request, by)
+        return ON_JOBS[request.verb].one(self._recruiter, request, request.ids[0], by)
 
-    def _do_many(self, wish: Wish, by: str, progress: Progress) -> Outcome:
-        action = ON_JOBS[wish.verb]
-        if not wish.ids:
-            return _did(action, action.many(self._recruiter, wish, self._chosen(wish, narrow=False), by, progress))
+    def _do_many(self, request: ActionRequest, by: str, progress: Progress) -> Outcome:
+        action = ON_JOBS[request.verb]
+        if not request.ids:
+            return _did(
+                action, action.many(self._recruiter, request, self._chosen(request, narrow=False), by, progress)
+            )
         done, refusals = 0, list[str]()
-        for id in wish.ids:
+        for id in request.ids:
             try:
-                action.one(self._recruiter, wish, id, by)
+                action.one(self._recruiter, request, id, by)
                 done += 1
             except RecruiterError as error:
                 refusals.append(str(error))
@@ -303,34 +307,36 @@ class Doer:
         told = _did(action, done)
         return Outcome(f"{told.text} {len(refusals)} refused: {refusals[0]}." if refusals else told.text)
 
-    def _chosen(self, wish: Wish, *, narrow: bool = True) -> JobFilter:
-        filter = self._reader.filter_of(wish.words)
-        return ON_JOBS[wish.verb].among(filter) if narrow else filter
+    def _chosen(self, request: ActionRequest, *, narrow: bool = True) -> JobFilter:
+        filter = self._reader.filter_of(request.words)
+        return ON_JOBS[request.verb].among(filter) if narrow else filter
 
-    def _check(self, wish: Wish) -> None:
-        if wish.verb not in VERBS:
-            raise InvalidFilter(f"{wish.verb[:100]!r} cannot be done; known: {', '.join(VERBS)}")
-        if wish.verb in ON_JOBS:
-            if bool(wish.ids) == bool(wish.words):
-                raise InvalidFilter(f"select the jobs to {wish.verb}: in the list, or by a filter such as task:resize")
-            if len(wish.ids) > MOST_IDS:
+    def _check(self, request: ActionRequest) -> None:
+        if request.verb not in VERBS:
+            raise InvalidFilter(f"{request.verb[:100]!r} cannot be done; known: {', '.join(VERBS)}")
+        if request.verb in ON_JOBS:
+            if bool(request.ids) == bool(request.words):
+                raise InvalidFilter(
+                    f"select the jobs to {request.verb}: in the list, or by a filter such as task:resize"
+                )
+            if len(request.ids) > MOST_IDS:
                 raise InvalidFilter(f"choose up to {MOST_IDS:,} jobs, or use a filter")
-        elif NAMED[wish.verb].thing and not wish.name:
-            raise InvalidFilter(f"name the {NAMED[wish.verb].thing.split()[0]} to {wish.verb}")
+        elif NAMED[request.verb].thing and not request.name:
+            raise InvalidFilter(f"name the {NAMED[request.verb].thing.split()[0]} to {request.verb}")
 
-    def _subject(self, wish: Wish) -> str:
-        if wish.verb in NAMED:
-            limit = ", ".join(f"{name} {value}" for name, value in _limit_of(wish).items() if value)
-            return f"{NAMED[wish.verb].thing} {wish.name} {limit}".strip() or "the fleet"
-        if wish.ids:
-            shown = ", ".join(wish.ids[:20])
-            more = f" and {len(wish.ids) - 20} more" if len(wish.ids) > 20 else ""
-            return f"{'job' if len(wish.ids) == 1 else 'jobs'} {shown}{more}"
-        return f"jobs: {self._chosen(wish)}"
+    def _subject(self, request: ActionRequest) -> str:
+        if request.verb in NAMED:
+            limit = ", ".join(f"{name} {value}" for name, value in _limit_of(request).items() if value)
+            return f"{NAMED[request.verb].thing} {request.name} {limit}".strip() or "the fleet"
+        if request.ids:
+            shown = ", ".join(request.ids[:20])
+            more = f" and {len(request.ids) - 20} more" if len(request.ids) > 20 else ""
+            return f"{'job' if len(request.ids) == 1 else 'jobs'} {shown}{more}"
+        return f"jobs: {self._chosen(request)}"
 
 
-def _limit_of(wish: Wish) -> dict[str, str | None]:
-    return {"at once": wish.at_once, "count": wish.count, "per": wish.per}
+def _limit_of(request: ActionRequest) -> dict[str, str | None]:
+    return {"at once": request.at_once, "count": request.count, "per": request.per}
 
 
 def _told(found: Amount) -> str:
@@ -349,7 +355,7 @@ MOST = 4
 KEPT = 100
 """Outcomes that can still be asked for."""
 PATIENCE = 1.5
-"""Seconds that a request waits for the end."""
+"""Seconds that an HTTP request waits for the end."""
 _FAREWELL = 10.0
 
 Progress = Callable[[int], None]

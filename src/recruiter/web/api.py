@@ -10,7 +10,7 @@ from recruiter.domain.search.filter import FILTER_WORDS, unknown_word
 from recruiter.domain.text import shown, similar
 from recruiter.errors import InvalidFilter
 from recruiter.web import views, words
-from recruiter.web.actions import VERBS, Doer, Outcome, Wish
+from recruiter.web.actions import VERBS, ActionRequest, ActionRunner, Outcome
 from recruiter.web.flows import FlowList, FlowView
 from recruiter.web.reader import ROWS, Reader
 
@@ -66,21 +66,21 @@ class ActionRequest(BaseModel):
             raise InvalidFilter(f"an action has no {shown(name)}; {hint}")
         return given
 
-    def wish(self) -> Wish:
+    def to_request(self) -> ActionRequest:
         said = {} if self.filter is None else self.filter.model_dump()
         pairs = [(name, value) for name, values in said.items() for value in values]
         count = None if self.count is None else str(self.count)
-        return Wish(
+        return ActionRequest(
             self.verb, tuple(self.ids), words.words_in(pairs), self.name, self.reason, self.at_once, count, self.per
         )
 
 
-def routes(reader: Reader, doer: Doer, viewer: Callable[..., Any]) -> APIRouter:
+def routes(reader: Reader, runner: ActionRunner, viewer: Callable[..., Any]) -> APIRouter:
     """Everything under `/api`."""
     router = APIRouter(dependencies=[Depends(_check_parameters)])
     _add_jobs(router, reader)
     _add_fleet(router, reader)
-    _add_actions(router, reader, doer, viewer)
+    _add_actions(router, reader, runner, viewer)
     return router
 
 
@@ -142,22 +142,22 @@ def _add_fleet(router: APIRouter, reader: Reader) -> None:
         return reader.problems(patience=60.0)
 
 
-def _add_actions(router: APIRouter, reader: Reader, doer: Doer, viewer: Callable[..., Any]) -> None:
+def _add_actions(router: APIRouter, reader: Reader, runner: ActionRunner, viewer: Callable[..., Any]) -> None:
     @router.get("/actions")
-    def deeds(limit: Annotated[int, Query(ge=1, le=1000)] = 50) -> list[views.Deed]:
+    def past_actions(limit: Annotated[int, Query(ge=1, le=1000)] = 50) -> list[views.PastAction]:
         """Who did what by hand, the newest first."""
-        return reader.deeds(limit)
+        return reader.past_actions(limit)
 
     @router.post("/actions")
     def do(wanted: ActionRequest, request: Request, who: Annotated[str, Depends(viewer)]) -> Outcome:
         """Does something, and writes down who did. Refused (403) unless actions are allowed here. To very many jobs it
         goes on after the answer; then the answer has `running`, to be asked for."""
-        return doer.do(wanted.wish(), who, request.client.host if request.client is not None else None)
+        return runner.do(wanted.to_request(), who, request.client.host if request.client is not None else None)
 
     @router.get("/actions/progress")
     def progress(id: str) -> Outcome:
         """How far an action on many jobs is, or what came of it."""
-        return doer.progress(id)
+        return runner.progress(id)
 
 
 def _filter(request: Request, _: Annotated[_Words, Query()]) -> words.Words:

@@ -37,7 +37,7 @@ from recruiter.errors import (
 from recruiter.metrics import Exposition, may_scrape
 from recruiter.web import words
 from recruiter.web.access import Access, Guard, Redaction, name_of
-from recruiter.web.actions import Doer, Question, Wish
+from recruiter.web.actions import ActionRequest, ActionRunner, Question
 from recruiter.web.api import routes
 from recruiter.web.live import Hub
 from recruiter.web.pages import PAGES, Assets, Page, Pairs, environment, rendered
@@ -54,7 +54,7 @@ class Console:
 
     def __init__(self, recruiter: Recruiter, access: Access, actions: bool, redact: str, title: str | None) -> None:
         self._reader = Reader(recruiter, Redaction(redact))
-        self._doer = Doer(recruiter, self._reader, actions)
+        self._runner = ActionRunner(recruiter, self._reader, actions)
         self._access = access
         self._title = title
         self._assets = Assets()
@@ -76,7 +76,7 @@ class Console:
         guarded = [Depends(viewer)]
         app.include_router(self._scraped())
         app.include_router(self._pages(viewer), dependencies=guarded, include_in_schema=False)
-        app.include_router(routes(self._reader, self._doer, viewer), prefix="/api", dependencies=guarded)
+        app.include_router(routes(self._reader, self._runner, viewer), prefix="/api", dependencies=guarded)
         app.add_api_route(
             "/api/openapi.json", lambda: JSONResponse(app.openapi()), dependencies=guarded, include_in_schema=False
         )
@@ -89,7 +89,7 @@ class Console:
     async def _lifespan(self, _app: FastAPI) -> AsyncIterator[None]:
         """By itself it ends with its server; mounted, it ends with the application that it is mounted in."""
         yield
-        await run_in_threadpool(self._doer.close)
+        await run_in_threadpool(self._runner.close)
         await run_in_threadpool(self._reader.close)
 
     # -- pages -------------------------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ class Console:
         return show
 
     def _content(self, page: Page, pairs: Pairs, base: str) -> tuple[str, str]:
-        return rendered(self._made, page, self._reader, pairs, actions=self._doer.allowed, base=base)
+        return rendered(self._made, page, self._reader, pairs, actions=self._runner.allowed, base=base)
 
     def _framed(
         self, request: Request, content: str, title: str, name: str, who: str, status: int = 200, command: str = ""
@@ -134,7 +134,7 @@ class Console:
             theme=theme if theme in ("dark", "light") else "",
             base=_base(request),
             who=who,
-            actions=self._doer.allowed,
+            actions=self._runner.allowed,
             command=command,
         )
         return _zipped(request, html, status)
@@ -187,11 +187,16 @@ class Console:
 
     def _confirm(self, viewer: Callable[..., Any]) -> Callable[..., Response]:
         def ask(request: Request, who: Annotated[str, Depends(viewer)]) -> Response:
-            wish = _wish(request.query_params.multi_items())
-            question: Question = self._doer.question(wish)
+            wanted = _action_request(request.query_params.multi_items())
+            question: Question = self._runner.question(wanted)
             back = _back(request)
             html = self._made.get_template("confirm.html").render(
-                wish=wish, what=_written(wish), question=question, who=who, back=back, actions=self._doer.allowed
+                wanted=wanted,
+                what=_written(wanted),
+                question=question,
+                who=who,
+                back=back,
+                actions=self._runner.allowed,
             )
             return self._answer(request, html, question.button, who)
 
@@ -202,11 +207,11 @@ class Console:
             form = await request.form(max_files=0, max_fields=1100)
             pairs = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
             said = dict(pairs)
-            wish = _wish([*pairs, *parse_qsl(said.get("what", ""), max_num_fields=1100)])
+            wanted = _action_request([*pairs, *parse_qsl(said.get("what", ""), max_num_fields=1100)])
             back = said.get("back", "")
             address = request.client.host if request.client is not None else None
-            outcome = await run_in_threadpool(self._doer.do, wish, who, address)
-            html = self._made.get_template("outcome.html").render(wish=wish, outcome=outcome, back=_inside(back))
+            outcome = await run_in_threadpool(self._runner.do, wanted, who, address)
+            html = self._made.get_template("outcome.html").render(wanted=wanted, outcome=outcome, back=_inside(back))
             return self._answer(request, html, "Done", who)
 
         return do
@@ -215,8 +220,8 @@ class Console:
         """How far an action on many jobs is; asked again and again by the page that started it."""
 
         def show(request: Request, who: Annotated[str, Depends(viewer)]) -> Response:
-            outcome, back = self._doer.progress(request.query_params.get("id", "")), _back(request)
-            html = self._made.get_template("outcome.html").render(wish=Wish(""), outcome=outcome, back=back)
+            outcome, back = self._runner.progress(request.query_params.get("id", "")), _back(request)
+            html = self._made.get_template("outcome.html").render(wanted=ActionRequest(""), outcome=outcome, back=back)
             return self._answer(request, html, "Under way" if outcome.running else "Done", who)
 
         return show
@@ -320,10 +325,10 @@ def _base(request: Request) -> str:
     return f"{request.scope.get('root_path', '').rstrip('/')}/"
 
 
-def _wish(pairs: Any) -> Wish:
+def _action_request(pairs: Any) -> ActionRequest:
     pairs = list(pairs)
     said = dict(pairs)
-    return Wish(
+    return ActionRequest(
         verb=said.get("verb", ""),
         ids=tuple(dict.fromkeys(_ids(pairs))),
         words=words.words_in(pairs, also=_OF_A_WISH),
@@ -342,10 +347,16 @@ def _ids(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
             yield value if name == "id" else unquote(value)
 
 
-def _written(wish: Wish) -> str:
+def _written(wanted: ActionRequest) -> str:
     """All of it but the reason, in characters that no form changes."""
-    named = {"verb": wish.verb, "name": wish.name, "at_once": wish.at_once, "count": wish.count, "per": wish.per}
-    return words.query({"id": wish.ids, **wish.words}, **named)
+    named = {
+        "verb": wanted.verb,
+        "name": wanted.name,
+        "at_once": wanted.at_once,
+        "count": wanted.count,
+        "per": wanted.per,
+    }
+    return words.query({"id": wanted.ids, **wanted.words}, **named)
 
 
 def _back(request: Request) -> str:

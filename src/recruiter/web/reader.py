@@ -54,7 +54,7 @@ _RUNS_SHOWN = 200
 _SET_ASIDE_SHOWN = 50
 _FLOWS_SHOWN = 50
 _STEPS_SHOWN = 200
-_DEEDS_SHOWN = 20
+_ACTIONS_SHOWN = 20
 
 _ROW_FIELDS = {**FIELDS, "args": 1, "reason": 1}
 
@@ -489,7 +489,7 @@ class Reader:
                 views.SetAside(str(job.id), job.archived_at, job.task, job.why, job.reason)
                 for job in store.archived.set_aside(_SET_ASIDE_SHOWN)
             ],
-            deeds=self.deeds(),
+            past_actions=self.past_actions(),
             complete=known is not None,
         )
 
@@ -500,10 +500,10 @@ class Reader:
     def _examine(self) -> list[Finding]:
         return examine(self._store)
 
-    def deeds(self, limit: int = _DEEDS_SHOWN) -> list[views.Deed]:
+    def past_actions(self, limit: int = _ACTIONS_SHOWN) -> list[views.PastAction]:
         """What people did by hand lately, the newest first."""
         return [
-            views.Deed(each.at, each.by, each.verb, each.subject, each.reason, each.outcome)
+            views.PastAction(each.at, each.by, each.verb, each.subject, each.reason, each.outcome)
             for each in self._store.actions.latest(limit)
         ]
 

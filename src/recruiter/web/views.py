@@ -413,7 +413,7 @@ class SetAside:
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class PastAction:
     """What somebody did by hand."""
 
     at: datetime
@@ -433,7 +433,7 @@ class Problems:
     fine: list[Problem]
     """What was looked at and is well."""
     set_aside: list[SetAside] = field(default_factory=list)
-    deeds: list[Deed] = field(default_factory=list)
+    past_actions: list[PastAction] = field(default_factory=list)
     complete: bool = True
     """False while the doctor still looks."""
 
