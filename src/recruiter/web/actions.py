@@ -1,7 +1,7 @@
 """What can be done here: each action says what it will do and to how many, does it, and says what came of it.
 
-All of them go through `ActionRunner.do`, which refuses where actions are not allowed, and writes down who did what before it is
-done.
+All of them go through `ActionRunner.do`, which refuses where actions are not allowed, and records who did what before
+it is done.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LONGEST_REASON = 500
 
 
 @dataclass(frozen=True, slots=True)
-class ActionRequest:
+class RequestedAction:
     """An action that a user asks for."""
 
     verb: str
@@ -58,7 +58,7 @@ class _Named:
     thing: str
     button: str
     effect: str
-    run: Callable[[Recruiter, ActionRequest, str], Outcome]
+    run: Callable[[Recruiter, RequestedAction, str], Outcome]
     grave: bool = False
 
 
@@ -70,23 +70,23 @@ class _OnJobs:
     done: str
     effect: str
     among: Callable[[JobFilter], JobFilter]
-    one: Callable[[Recruiter, ActionRequest, str, str], Outcome]
-    many: Callable[[Recruiter, ActionRequest, JobFilter, str, Progress], int]
+    one: Callable[[Recruiter, RequestedAction, str, str], Outcome]
+    many: Callable[[Recruiter, RequestedAction, JobFilter, str, Progress], int]
     grave: bool = False
 
 
-def _cancel_one(recruiter: Recruiter, request: ActionRequest, id: str, by: str) -> Outcome:
+def _cancel_one(recruiter: Recruiter, request: RequestedAction, id: str, by: str) -> Outcome:
     recruiter.cancel(recruiter.jobs.id_of(id), by=by, reason=request.reason)
     return Outcome("The job is being cancelled; the page shows when it has ended.")
 
 
-def _recover_one(recruiter: Recruiter, _: ActionRequest, id: str, by: str) -> Outcome:
+def _recover_one(recruiter: Recruiter, _: RequestedAction, id: str, by: str) -> Outcome:
     del by
     made = recruiter.recover(recruiter.jobs.id_of(id))
     return Outcome("The job runs once more, as a new one.", link=str(made.id))
 
 
-def _remove_one(recruiter: Recruiter, _: ActionRequest, id: str, by: str) -> Outcome:
+def _remove_one(recruiter: Recruiter, _: RequestedAction, id: str, by: str) -> Outcome:
     del by
     recruiter.remove(recruiter.jobs.id_of(id))
     return Outcome("The job is removed.")
@@ -123,70 +123,70 @@ ON_JOBS = {
 }
 
 
-def _pause_group(recruiter: Recruiter, request: ActionRequest, by: str) -> Outcome:
+def _pause_group(recruiter: Recruiter, request: RequestedAction, by: str) -> Outcome:
     recruiter.controls.pause_group(request.name, by=by, reason=request.reason)
     return Outcome(f"Group {request.name} is paused.", undo="resume-group")
 
 
-def _resume_group(recruiter: Recruiter, request: ActionRequest, _: str) -> Outcome:
+def _resume_group(recruiter: Recruiter, request: RequestedAction, _: str) -> Outcome:
     was = recruiter.controls.resume_group(request.name)
     return Outcome(
         f"Group {request.name} is resumed." if was else f"Group {request.name} was not paused.", undo="pause-group"
     )
 
 
-def _block(recruiter: Recruiter, request: ActionRequest, by: str) -> Outcome:
+def _block(recruiter: Recruiter, request: RequestedAction, by: str) -> Outcome:
     recruiter.controls.block_starts(by=by, reason=request.reason)
     return Outcome("No job starts anywhere from now on.", undo="allow-starts")
 
 
-def _allow(recruiter: Recruiter, _: ActionRequest, by: str) -> Outcome:
+def _allow(recruiter: Recruiter, _: RequestedAction, by: str) -> Outcome:
     del by
     recruiter.controls.allow_starts()
     return Outcome("Jobs start again.", undo="block-starts")
 
 
-def _keep_idle(recruiter: Recruiter, request: ActionRequest, by: str) -> Outcome:
+def _keep_idle(recruiter: Recruiter, request: RequestedAction, by: str) -> Outcome:
     recruiter.controls.keep_idle(request.name, by=by, reason=request.reason)
     return Outcome(f"{request.name} is given no more jobs.", undo="let-work")
 
 
-def _let_work(recruiter: Recruiter, request: ActionRequest, _: str) -> Outcome:
+def _let_work(recruiter: Recruiter, request: RequestedAction, _: str) -> Outcome:
     recruiter.controls.let_work(request.name)
     return Outcome(f"{request.name} is given jobs again.", undo="keep-idle")
 
 
-def _pause_schedule(recruiter: Recruiter, request: ActionRequest, by: str) -> Outcome:
+def _pause_schedule(recruiter: Recruiter, request: RequestedAction, by: str) -> Outcome:
     recruiter.scheduler(request.name).pause(by=by, reason=request.reason)
     return Outcome(f"{request.name} is paused.", undo="resume-schedule")
 
 
-def _resume_schedule(recruiter: Recruiter, request: ActionRequest, _: str) -> Outcome:
+def _resume_schedule(recruiter: Recruiter, request: RequestedAction, _: str) -> Outcome:
     recruiter.scheduler(request.name).resume()
     return Outcome(f"{request.name} goes on.", undo="pause-schedule")
 
 
-def _run_schedule(recruiter: Recruiter, request: ActionRequest, _: str) -> Outcome:
+def _run_schedule(recruiter: Recruiter, request: RequestedAction, _: str) -> Outcome:
     made = recruiter.scheduler(request.name).run_now()
     return Outcome(f"A job like those of {request.name} will run as soon as a worker is free.", link=str(made.id))
 
 
-def _pause_flow(recruiter: Recruiter, request: ActionRequest, by: str) -> Outcome:
+def _pause_flow(recruiter: Recruiter, request: RequestedAction, by: str) -> Outcome:
     recruiter.flows.find(request.name).pause(by=by, reason=request.reason)
     return Outcome("The flow is paused: its running steps go on, and no other starts.")
 
 
-def _resume_flow(recruiter: Recruiter, request: ActionRequest, _: str) -> Outcome:
+def _resume_flow(recruiter: Recruiter, request: RequestedAction, _: str) -> Outcome:
     recruiter.flows.find(request.name).resume()
     return Outcome("The flow goes on.")
 
 
-def _cancel_flow(recruiter: Recruiter, request: ActionRequest, by: str) -> Outcome:
+def _cancel_flow(recruiter: Recruiter, request: RequestedAction, by: str) -> Outcome:
     cancelled = recruiter.flows.find(request.name).cancel(by=by, reason=request.reason)
     return Outcome(f"{plural(cancelled, 'step')} being cancelled.")
 
 
-def _retry_flow(recruiter: Recruiter, request: ActionRequest, _: str) -> Outcome:
+def _retry_flow(recruiter: Recruiter, request: RequestedAction, _: str) -> Outcome:
     flow = recruiter.flows.find(request.name)
     lost, recovered = flow.report().counts.get("lost", 0), flow.retry()
     told = f"{plural(recovered, 'step')} recovered{'; the flow goes on' if recovered else ''}."
@@ -194,7 +194,7 @@ def _retry_flow(recruiter: Recruiter, request: ActionRequest, _: str) -> Outcome
     return Outcome(f"{told}{left if lost else ''}")
 
 
-def _set_limit(recruiter: Recruiter, request: ActionRequest, by: str) -> Outcome:
+def _set_limit(recruiter: Recruiter, request: RequestedAction, by: str) -> Outcome:
     if request.count and not request.count.isdigit():
         raise SettingsError(f"{request.count[:100]!r} is not a number of starts; write 100")
     number = int(request.count) if request.count else None
@@ -205,7 +205,7 @@ def _set_limit(recruiter: Recruiter, request: ActionRequest, by: str) -> Outcome
     return Outcome(f"{limit.subject} is limited to {' and '.join(filter(None, told))}.", undo="remove-limit")
 
 
-def _remove_limit(recruiter: Recruiter, request: ActionRequest, _: str) -> Outcome:
+def _remove_limit(recruiter: Recruiter, request: RequestedAction, _: str) -> Outcome:
     recruiter.controls.remove_limit(request.name)
     return Outcome(f"{request.name} is not limited any more.")
 
@@ -239,7 +239,7 @@ class ActionRunner:
         self.allowed = allowed
         self._bulks = Bulks()
 
-    def question(self, request: ActionRequest) -> Question:
+    def question(self, request: RequestedAction) -> Question:
         """What it would do, and to how many. Changes nothing."""
         self._check(request)
         if request.verb in NAMED:
@@ -255,7 +255,7 @@ class ActionRunner:
         verb = action.verb.capitalize()
         return Question(f"{verb} {which}?", f"{verb} {which if len(which) < 24 else 'it'}", action.effect, action.grave)
 
-    def do(self, request: ActionRequest, by: str, address: str | None = None) -> Outcome:
+    def do(self, request: RequestedAction, by: str, address: str | None = None) -> Outcome:
         """Does it, and writes down who did; to many jobs it goes on beside. Raises ReadOnly where actions are not
         allowed."""
         if not self.allowed:
@@ -278,19 +278,19 @@ class ActionRunner:
         """Stops actions on many jobs, and waits for what they write."""
         self._bulks.close()
 
-    def _recorded(self, request: ActionRequest, by: str, address: str | None, act: Callable[[], Outcome]) -> Outcome:
+    def _recorded(self, request: RequestedAction, by: str, address: str | None, act: Callable[[], Outcome]) -> Outcome:
         reason = (request.reason or "").strip()[:_LONGEST_REASON] or None
         with self._reader.record(by, request.verb, self._subject(request), reason, address) as said:
             outcome = act()
             said.append(outcome.text)
             return outcome
 
-    def _do(self, request: ActionRequest, by: str) -> Outcome:
+    def _do(self, request: RequestedAction, by: str) -> Outcome:
         if request.verb in NAMED:
             return NAMED[request.verb].run(self._recruiter, request, by)
         return ON_JOBS[request.verb].one(self._recruiter, request, request.ids[0], by)
 
-    def _do_many(self, request: ActionRequest, by: str, progress: Progress) -> Outcome:
+    def _do_many(self, request: RequestedAction, by: str, progress: Progress) -> Outcome:
         action = ON_JOBS[request.verb]
         if not request.ids:
             return _did(
@@ -307,11 +307,11 @@ class ActionRunner:
         told = _did(action, done)
         return Outcome(f"{told.text} {len(refusals)} refused: {refusals[0]}." if refusals else told.text)
 
-    def _chosen(self, request: ActionRequest, *, narrow: bool = True) -> JobFilter:
+    def _chosen(self, request: RequestedAction, *, narrow: bool = True) -> JobFilter:
         filter = self._reader.filter_of(request.words)
         return ON_JOBS[request.verb].among(filter) if narrow else filter
 
-    def _check(self, request: ActionRequest) -> None:
+    def _check(self, request: RequestedAction) -> None:
         if request.verb not in VERBS:
             raise InvalidFilter(f"{request.verb[:100]!r} cannot be done; known: {', '.join(VERBS)}")
         if request.verb in ON_JOBS:
@@ -324,7 +324,7 @@ class ActionRunner:
         elif NAMED[request.verb].thing and not request.name:
             raise InvalidFilter(f"name the {NAMED[request.verb].thing.split()[0]} to {request.verb}")
 
-    def _subject(self, request: ActionRequest) -> str:
+    def _subject(self, request: RequestedAction) -> str:
         if request.verb in NAMED:
             limit = ", ".join(f"{name} {value}" for name, value in _limit_of(request).items() if value)
             return f"{NAMED[request.verb].thing} {request.name} {limit}".strip() or "the fleet"
@@ -335,7 +335,7 @@ class ActionRunner:
         return f"jobs: {self._chosen(request)}"
 
 
-def _limit_of(request: ActionRequest) -> dict[str, str | None]:
+def _limit_of(request: RequestedAction) -> dict[str, str | None]:
     return {"at once": request.at_once, "count": request.count, "per": request.per}
 
 

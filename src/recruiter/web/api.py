@@ -10,7 +10,7 @@ from recruiter.domain.search.filter import FILTER_WORDS, unknown_word
 from recruiter.domain.text import shown, similar
 from recruiter.errors import InvalidFilter
 from recruiter.web import views, words
-from recruiter.web.actions import VERBS, ActionRequest, ActionRunner, Outcome
+from recruiter.web.actions import VERBS, ActionRunner, Outcome, RequestedAction
 from recruiter.web.flows import FlowList, FlowView
 from recruiter.web.reader import ROWS, Reader
 
@@ -66,11 +66,11 @@ class ActionRequest(BaseModel):
             raise InvalidFilter(f"an action has no {shown(name)}; {hint}")
         return given
 
-    def to_request(self) -> ActionRequest:
+    def requested(self) -> RequestedAction:
         said = {} if self.filter is None else self.filter.model_dump()
         pairs = [(name, value) for name, values in said.items() for value in values]
         count = None if self.count is None else str(self.count)
-        return ActionRequest(
+        return RequestedAction(
             self.verb, tuple(self.ids), words.words_in(pairs), self.name, self.reason, self.at_once, count, self.per
         )
 
@@ -152,7 +152,7 @@ def _add_actions(router: APIRouter, reader: Reader, runner: ActionRunner, viewer
     def do(wanted: ActionRequest, request: Request, who: Annotated[str, Depends(viewer)]) -> Outcome:
         """Does something, and writes down who did. Refused (403) unless actions are allowed here. To very many jobs it
         goes on after the answer; then the answer has `running`, to be asked for."""
-        return runner.do(wanted.to_request(), who, request.client.host if request.client is not None else None)
+        return runner.do(wanted.requested(), who, request.client.host if request.client is not None else None)
 
     @router.get("/actions/progress")
     def progress(id: str) -> Outcome:

@@ -37,7 +37,7 @@ from recruiter.errors import (
 from recruiter.metrics import Exposition, may_scrape
 from recruiter.web import words
 from recruiter.web.access import Access, Guard, Redaction, name_of
-from recruiter.web.actions import ActionRequest, ActionRunner, Question
+from recruiter.web.actions import ActionRunner, Question, RequestedAction
 from recruiter.web.api import routes
 from recruiter.web.live import Hub
 from recruiter.web.pages import PAGES, Assets, Page, Pairs, environment, rendered
@@ -221,7 +221,9 @@ class Console:
 
         def show(request: Request, who: Annotated[str, Depends(viewer)]) -> Response:
             outcome, back = self._runner.progress(request.query_params.get("id", "")), _back(request)
-            html = self._made.get_template("outcome.html").render(wanted=ActionRequest(""), outcome=outcome, back=back)
+            html = self._made.get_template("outcome.html").render(
+                wanted=RequestedAction(""), outcome=outcome, back=back
+            )
             return self._answer(request, html, "Under way" if outcome.running else "Done", who)
 
         return show
@@ -325,10 +327,10 @@ def _base(request: Request) -> str:
     return f"{request.scope.get('root_path', '').rstrip('/')}/"
 
 
-def _action_request(pairs: Any) -> ActionRequest:
+def _action_request(pairs: Any) -> RequestedAction:
     pairs = list(pairs)
     said = dict(pairs)
-    return ActionRequest(
+    return RequestedAction(
         verb=said.get("verb", ""),
         ids=tuple(dict.fromkeys(_ids(pairs))),
         words=words.words_in(pairs, also=_OF_A_WISH),
@@ -347,7 +349,7 @@ def _ids(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
             yield value if name == "id" else unquote(value)
 
 
-def _written(wanted: ActionRequest) -> str:
+def _written(wanted: RequestedAction) -> str:
     """All of it but the reason, in characters that no form changes."""
     named = {
         "verb": wanted.verb,
