@@ -67,10 +67,13 @@ def main() -> None:
             figures[kind].append(budget.of_the_product(server.uri, mongod, options.jobs, 2, started_by=processes))
             print(f"  {kind:8} {figures[kind][-1]['drain /s']:8,.0f} /s", flush=True)
     names = [name for name in figures["with"][0] if name.startswith(("drain", "CPU"))]
-    print(f"{options.jobs:,} plain jobs, {options.times} times each\n{'':28} {'with':>8} {'without':>8} {'ratio':>7}")
+    print(f"{options.jobs:,} plain jobs, {options.times} times each")
+    print(f"{'':28} {'with':>8} {'without':>8}   ratios of the pairs")
     for name in names:
-        ours, bare = (statistics.median(each[name] for each in figures[kind]) for kind in ("with", "without"))
-        print(f"{name:28} {ours:8,.1f} {bare:8,.1f} {ours / bare:7.3f}")
+        each = [[run[name] for run in figures[kind]] for kind in ("with", "without")]
+        ratios = sorted(ours / bare for ours, bare in zip(*each, strict=True))
+        told = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+        print(f"{name:28} {statistics.median(each[0]):8,.1f} {statistics.median(each[1]):8,.1f}   {told}")
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from recruiter.store.codec import (
     job_from,
     remember,
     split_batch,
+    step_of,
 )
 from recruiter.store.fields import is_job_id
 from tests.samples import NOW, a_job, done
@@ -229,3 +230,29 @@ def test_dates_outside_pythons_years_can_be_read() -> None:
 
     assert isinstance(found["at"], DatetimeMS)
     assert found["then"] == datetime(2030, 1, 1, tzinfo=UTC)
+
+
+class TestStepsThatEnd:
+    FLOW, STEP, OTHER = ObjectId(), ObjectId(), ObjectId()
+
+    @pytest.mark.parametrize("id", IDS)
+    @pytest.mark.parametrize(
+        ("flow", "place"),
+        [
+            (None, None),
+            ({"id": FLOW, "step": STEP}, (FLOW, STEP)),
+            ({"id": FLOW, "step": STEP, "after": [OTHER]}, (FLOW, STEP)),
+            ({"id": FLOW, "step": STEP, "after": [OTHER], "held": 3, "results": []}, (FLOW, STEP)),
+            ({"id": FLOW, "step": STEP, "delay": 1.0}, (FLOW, STEP)),
+            ({"step": STEP, "id": FLOW}, (FLOW, STEP)),
+            ({"id": FLOW, "step": "own"}, (FLOW, "own")),
+            ({"id": FLOW, "step": STEP, "on": "end"}, None),
+            ({"id": 1, "step": STEP}, None),
+        ],
+    )
+    def test_the_step_is_found_wherever_it_stands(self, id: Any, flow: Any, place: Any) -> None:
+        document = {**job_document(a_job(id)), **({} if flow is None else {"flow": flow})}
+        second = {"_id": id, **({} if flow is None else {"flow": flow}), **document}
+
+        for form in (document, second):
+            assert step_of(encode(form)) == step_of(form) == place

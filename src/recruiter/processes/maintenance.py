@@ -52,10 +52,9 @@ _CANCELLING = 0.5
 """Seconds that a round may spend on jobs that have been cancelled; others wait for theirs."""
 _RELEASING = 0.02
 """Seconds that a round may spend on the steps of flows, near enough: workers wait for the first that are released."""
-_REST, _LONGEST_REST = 4, 0.05
-"""After a look at flows that led to nothing the next one waits this many times as long as it took, after the second in
-a row twice as much, and so on, up to so many seconds: while thousands of steps end that one waits for, looking takes
-little of the time."""
+_REST, _BUSY_REST = 4, 0.1
+"""After a look at flows that led to nothing the next one waits this many times as long as it took; while jobs flow so
+many seconds: thousands of steps may end that one waits for, and looking takes little of the time."""
 _BETWEEN_LOOKS = 1.0
 """Seconds until a scheduler that is new or changed is noticed by a busy leader; an idle one hears of it at once."""
 _BETWEEN_PROMISES = 60.0
@@ -93,7 +92,7 @@ class Maintenance:
         self._wake = wake
         self._look_around_at = 0.0
         self._look = _Look(iter(()), -1)
-        self._release_at, self._in_vain = 0.0, 0
+        self._looked_at, self._look_took = 0.0, 0.0
         self._fold_at = 0.0
         self._rounds, self._assigned, self._count_at = Spread(), 0, 0.0
         self._unserved = LastingFacts[tuple[str, str]](_HOPELESS_GRACE)
@@ -111,7 +110,8 @@ class Maintenance:
 
     def until_next(self, round: Round) -> float | None:
         """Seconds until there is something to do, as far as that is known."""
-        waits = [self._repeater.seconds_left(), self._release_at - self._clock.monotonic() if round.marked else None]
+        release_in = self._release_at(round) - self._clock.monotonic() if round.marked else None
+        waits = [self._repeater.seconds_left(), release_in]
         return min((seconds for seconds in waits if seconds is not None), default=None)
 
     def before_round(self) -> None:
@@ -122,7 +122,7 @@ class Maintenance:
         self._rounds.add(seconds)
         self._assigned += round.assigned
         if round.marked:
-            self._carefully(self._release)
+            self._carefully(lambda: self._release(self._release_at(round)))
         if CANCELLED_LANE in (round.lanes or ()):
             self._carefully(self._archive_cancelled)
         if round.malformed:
@@ -165,14 +165,19 @@ class Maintenance:
                 self._wake()
                 return
 
-    def _release(self) -> None:
+    def _release_at(self, round: Round) -> float:
+        """When to look at flows again, after a look that has led to nothing."""
+        flows = round.assigned or not any(worker.room > 0 for worker in round.roster)
+        return self._looked_at + (_BUSY_REST if flows and self._look_took else _REST * self._look_took)
+
+    def _release(self, not_before: float) -> None:
         """Looks at the flows that have markers, until none is left or it has taken long enough; then the next round
         goes on with this look."""
         until = self._clock.monotonic() + _RELEASING
         while (began := self._clock.monotonic()) < until:
             term, holder = self._leadership.term, self._leadership.holder
             if self._look.term != term:
-                if began < self._release_at:
+                if began < not_before:
                     return
                 self._look = _Look(releasing(self._store, self._clock.now, term, holder), term)
             part = next(self._look.parts, None)
@@ -182,13 +187,12 @@ class Maintenance:
                 self._tell_released(part)
                 continue
             look, self._look = self._look, _Look(iter(()), -1)
+            self._look_took = look.took if look.report.markers and not look.report.anything else 0.0
+            self._looked_at = self._clock.monotonic()
             if not look.report.anything:
-                self._in_vain += bool(look.report.markers)
-                rest = min(_REST * look.took * self._in_vain, _LONGEST_REST) if look.report.markers else 0.0
-                self._release_at = self._clock.monotonic() + rest
                 return
-            self._in_vain = 0
             self._wake()
+            not_before = 0.0
         self._wake()
 
     def _tell_released(self, report: Released) -> None:

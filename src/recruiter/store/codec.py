@@ -194,6 +194,8 @@ def flow_of(ended: bytes | Mapping[str, Any]) -> FlowStep | None:
 def step_of(ended: bytes | Mapping[str, Any]) -> tuple[ObjectId, JobId] | None:
     """Only its flow and its step: it is asked for every step that ends. None also of a step that waited for the end of
     its flow: nothing waits for it."""
+    if isinstance(ended, bytes) and (place := _first_of_flow(ended)) is not None:
+        return place
     try:
         flow = _flow_field(ended)
     except _UNDECODABLE:
@@ -203,6 +205,19 @@ def step_of(ended: bytes | Mapping[str, Any]) -> tuple[ObjectId, JobId] | None:
     if flow.get("on") is not None:
         return None
     return flow["id"], flow["step"]
+
+
+def _first_of_flow(raw: bytes) -> tuple[ObjectId, ObjectId] | None:
+    """The same, without decoding, of a document as we write it: the flow comes second, with id and step at its
+    beginning. The step may wait for ten thousand, which come after them."""
+    if raw[4] != 0x07 or raw[21:27] != _FLOW or raw[31:35] != b"\x07id\x00" or raw[47:53] != b"\x07step\x00":
+        return None
+    if raw[65:66] not in (
+        b"\x00",
+        b"\x04",
+    ):  # nothing more, or an array first: `after` or `any`, of which `on` has none
+        return None
+    return ObjectId(raw[35:47]), ObjectId(raw[53:65])
 
 
 def _flow_field(document: bytes | Mapping[str, Any]) -> Any:
