@@ -1,4 +1,10 @@
-"""What a flow costs: the drain rate of many parts with one step after all of them, against the same jobs alone.
+"""What a flow costs: the drain rate of the steps of a flow, against as many jobs of the same task without one.
+
+plain            N + 1 jobs, enqueued before the workers start
+fan_in           N steps that wait for nothing, and one that waits for all of them
+fan_out_and_in   one step, N that wait for it, and one that waits for all of them
+
+The rate is counted from the first jobs that have ended until all have: the release of steps is in it, `start()` is not.
 
     python benchmarks/flows.py [--parts N] [--runs N]       the rates, one worker with two children
     python benchmarks/flows.py --kill [--parts N] [--seed N]    worker and leader are killed at every stage of a fan-out
@@ -126,16 +132,20 @@ def measure(parts: int, runs: int) -> None:
                 costs[kind.__name__].append(used)
                 print(f"  {kind.__name__:16} {rate:8,.0f} /s   {used['together']:5.0f} µs of CPU per job", flush=True)
         noop.recruiter.close()
-    base = statistics.median(rates["plain"])
-    least = statistics.median(used["together"] for used in costs["plain"])
-    print(f"{parts:,} parts, median of {runs}")
-    for name, each in rates.items():
-        rate = statistics.median(each)
+    print(f"{parts:,} parts, {runs} rounds; overhead: the median of what each round says, and its range")
+    for name in rates:
+        rate = statistics.median(rates[name])
         medians = {who: statistics.median(used[who] for used in costs[name]) for who in costs[name][0]}
         told = ", ".join(f"{who} {used:.0f}" for who, used in medians.items())
-        more, of_cpu = base / rate - 1, medians["together"] / least - 1
-        print(f"  {name:16} {rate:8,.0f} /s   overhead {more:6.1%}, of CPU {of_cpu:6.1%}")
+        slower = [plain / rate - 1 for plain, rate in zip(rates["plain"], rates[name], strict=True)]
+        both = zip(costs[name], costs["plain"], strict=True)
+        of_cpu = [used["together"] / least["together"] - 1 for used, least in both]
+        print(f"  {name:16} {rate:8,.0f} /s   overhead {_spread(slower)}; of CPU time {_spread(of_cpu)}")
         print(f"  {'':16} µs of CPU per job: {told}")
+
+
+def _spread(each: list[float]) -> str:
+    return f"{statistics.median(each):.0%} ({min(each):.0%} to {max(each):.0%})"
 
 
 def survive(parts: int, seed: int) -> None:
