@@ -4,7 +4,8 @@
 
 A recruiter and a worker with two children have run one job; then they wait. With `--all` they are one
 `recruiter start all` instead, with a cleaner. All figures are for 30 seconds. CPU time is what the scheduler has
-counted for each thread (Linux): the usual figures come in steps of 10 ms, and an idle thread is rarely seen at the end of one.
+counted for each thread (Linux): the usual figures come in steps of 10 ms, and an idle thread is rarely seen at
+the end of one.
 """
 
 from __future__ import annotations
