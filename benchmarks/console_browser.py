@@ -70,7 +70,7 @@ def watched(browser: Browser, url: str, updates: int) -> None:
     page.goto(url)
     page.evaluate(COUNTS)
     began = time.monotonic()
-    for wanted in (updates // 10, updates):
+    for wanted in (updates // 10, updates // 2, updates):
         page.wait_for_function(f"window.updates >= {wanted}", timeout=1_000_000)
         heap, dom = in_use(session)
         print(
