@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -227,3 +229,16 @@ def test_a_handle_without_a_process_kills_nobody() -> None:
     child = FakeChild()
 
     ChildHandle.kill(child.handle)
+
+
+def test_a_child_whose_supervisor_is_dead_ends_without_a_word() -> None:
+    # given a pipe that nobody reads any more, when a child answers
+    answer = (
+        "import os; from recruiter.processes.child import pipe\n"
+        "read_end, write_end = os.pipe(); os.close(read_end)\n"
+        "pipe.write_all(write_end, b'an answer'); print('went on')"
+    )
+    ended = subprocess.run([sys.executable, "-c", answer], capture_output=True, text=True, timeout=60)
+
+    # then it has ended, and has not told of a fault that there is not
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", "")

@@ -202,10 +202,16 @@ def outcome_of(kind: int, payload: bytes) -> Outcome:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """A blocking write of everything; for the child, whose pipe is blocking."""
+    """A blocking write of everything; for the child, whose pipe is blocking.
+
+    If nobody reads the pipe, the supervisor is dead, and the child ends with it, without a word: there is no fault.
+    """
     view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
+    try:
+        while view:
+            view = view[os.write(fd, view) :]
+    except BrokenPipeError:
+        os._exit(1)
 
 
 # -- listeners that have failed --------------------------------------------------------------------------------------
