@@ -40,6 +40,10 @@ settings.load_profile("recruiter")
 
 close_at_once()
 
+# A shell starts what runs in the background with Ctrl-C ignored, and so would be every process of the suite.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 WAITING = ("chaos", "processes", "acceptance", "web", "mutants", "simulator", "embedded", "contrib", "types")
 """Folders whose tests start processes, and wait for them more than they compute."""
 LONGEST = (
