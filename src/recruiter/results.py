@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from recruiter.domain.arguments.typed import decode_result
-from recruiter.domain.duration import DurationLike, to_seconds
+from recruiter.domain.duration import DurationLike, brief, to_seconds
 from recruiter.domain.job import ArchivedJob, JobId
 from recruiter.domain.names import id_told
 from recruiter.domain.search.conditions import ids_written
@@ -232,7 +232,7 @@ class JobHandle(Generic[R]):
 
     def _too_late(self, seconds: float | None) -> ResultTimeout:
         return ResultTimeout(
-            f"job {id_told(self.id)} has not ended within {seconds:g} s; it goes on, and you can wait again"
+            f"job {id_told(self.id)} has not ended within {brief(seconds)}; it goes on, and you can wait again"
         )
 
     def __repr__(self) -> str:

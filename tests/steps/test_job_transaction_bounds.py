@@ -182,7 +182,7 @@ class TestTooLong:
         job = ended(hasty, count.enqueue())
 
         assert (job.done, job.attempts, runs) == (False, 2, [1, 2])
-        assert "MongoDB ends a transaction after 1 s" in message(job)
+        assert "MongoDB ends a transaction after 1s" in message(job)
         assert "Keep the block short" in message(job)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recruiter.domain.duration import DurationLike, humanize, to_seconds, to_timedelta
+from recruiter.domain.duration import DurationLike, brief, humanize, to_seconds, to_timedelta
 from recruiter.errors import InvalidDuration
 
 
@@ -95,3 +95,25 @@ def test_humanize(duration: timedelta, text: str) -> None:
 @settings(deadline=None)
 def test_what_is_shown_can_be_read_back(duration: timedelta) -> None:
     assert to_timedelta(humanize(duration)) == duration
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "–"),
+        (0, "<0.1ms"),
+        (-1, "<0.1ms"),
+        (0.0004, "0.4ms"),
+        (0.25, "250ms"),
+        (0.9999, "999ms"),
+        (2, "2s"),
+        (3.21, "3.2s"),
+        (59.9, "59s"),
+        (77, "1m 17s"),
+        (192, "3m 12s"),
+        (7200, "2h"),
+        (86_400 + 300, "1d"),
+    ],
+)
+def test_a_brief_duration_has_two_units_at_most(seconds: float | None, text: str) -> None:
+    assert brief(seconds) == text

@@ -78,7 +78,7 @@ class TestText:
         ended = Event("job.ended", {"job": 1, "task": "add", "seconds": 0.0123})
 
         assert lines(ended, level="info") == []
-        assert lines(ended, level="debug")[0].endswith("add done in 0.012 s")
+        assert lines(ended, level="debug")[0].endswith("add done in 0.012s")
         assert lines(RETIRED, level="error") == []
 
     def test_jobs_that_nobody_can_run(self, lines: Lines) -> None:

@@ -233,8 +233,6 @@ def test_the_message_about_users_shows_what_to_write(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("told", "text"),
     [
-        (figures.duration(0.0), "< 0.1 ms"),
-        (figures.duration(0.0004), "0.4 ms"),
         (figures.size(25_877_000_000), "24.1 GiB"),
         (figures.size(512 * 2**20), "512 MiB"),
     ],

@@ -80,21 +80,6 @@ class TestFigures:
     def test_a_bound_is_told_as_one(self) -> None:
         assert figures.amount(Amount(10_000, exact=False)) == "10.0k+"
 
-    @pytest.mark.parametrize(
-        ("seconds", "told"),
-        [
-            (None, "–"),
-            (0, "< 0.1 ms"),
-            (0.0004, "0.4 ms"),
-            (0.25, "250 ms"),
-            (3.21, "3.2 s"),
-            (192, "3 m 12 s"),
-            (7200, "2 h"),
-        ],
-    )
-    def test_durations_have_two_units_at_most(self, seconds: float | None, told: str) -> None:
-        assert figures.duration(seconds) == told
-
     def test_times_in_a_sentence_are_found(self) -> None:
         parts = figures.parts_of("paused by ada since 2026-11-17 03:00:00 UTC (down), not 2026-99-99 03:00:00 UTC")
         assert parts == ["paused by ada since ", NOW, " (down), not 2026-99-99 03:00:00 UTC"]

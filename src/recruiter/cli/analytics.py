@@ -12,8 +12,8 @@ from rich.text import Text
 
 from recruiter.cli import options as given
 from recruiter.cli.options import Duration, recruiter_on
-from recruiter.cli.output import Column, Output, console, number, say_json, seconds, sparkline, table_of, write
-from recruiter.domain.duration import humanize
+from recruiter.cli.output import Column, Output, console, number, say_json, sparkline, table_of, write
+from recruiter.domain.duration import brief, humanize
 from recruiter.domain.search.filter import filter_from_words
 from recruiter.domain.state import State
 from recruiter.domain.statistics import MINUTE, Analytics, Flow, Queue, Times
@@ -145,10 +145,10 @@ def _flow(flow: Flow | None) -> dict[str, str]:
     return {
         "a minute": number(flow.throughput.value),
         "failed": number(sum(flow.ended.get(state, 0) for state in (State.FAILED, State.LOST))),
-        "latency": seconds(late.average),
-        "latency_p95": seconds(late.p95),
-        "time": seconds(took.average),
-        "time_p95": seconds(took.p95),
+        "latency": brief(late.average),
+        "latency_p95": brief(late.p95),
+        "time": brief(took.average),
+        "time_p95": brief(took.p95),
     }
 
 
@@ -167,7 +167,7 @@ def _times(times: Times) -> str:
     if times.longest is None:
         return "–"
     rest = (("median", times.median), ("95 %", times.p95), ("99 %", times.p99), ("longest", times.longest))
-    return f"{seconds(times.average)} on average; " + ", ".join(f"{name} {seconds(value)}" for name, value in rest)
+    return f"{brief(times.average)} on average; " + ", ".join(f"{name} {brief(value)}" for name, value in rest)
 
 
 def _whole(told: Analytics) -> timedelta:

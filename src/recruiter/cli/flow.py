@@ -12,6 +12,7 @@ from rich.text import Text
 from recruiter.cli import options as given
 from recruiter.cli.options import Count, Flag, Yes, recruiter_on
 from recruiter.cli.output import Column, Output, as_text, ask, console, say, say_json, show, write
+from recruiter.domain.duration import brief
 from recruiter.domain.flow import Branch, branches
 from recruiter.domain.job import JobId
 from recruiter.views.flows import FlowReport, StepReport
@@ -192,7 +193,7 @@ def _shown(step: StepReport, steps: tuple[JobId, ...], parent: JobId | None) -> 
     if len(steps) == 1:
         text.append(f"  {as_text(step.job)}")
         if step.started_at and step.ended_at:
-            text.append(f"  {(step.ended_at - step.started_at).total_seconds():.3g} s")
+            text.append(f"  {brief((step.ended_at - step.started_at).total_seconds())}")
         if step.error and step.state != "succeeded":
             text.append(f"  {as_text(step.error)}")
     if step.after and step.after != (parent,):

@@ -272,31 +272,11 @@ def _widths(columns: Sequence[Column], full: Mapping[Column, int], width: int) -
 
 _BARS = "▁▂▃▄▅▆▇█"
 _PLAIN_BARS = "_.:-=+*#"
-_NEXT_TO_NOTHING = 0.0001
-"""Seconds; what is shorter is told as `< 0.1 ms`."""
 
 
 def number(value: float) -> str:
     """With thousands apart; a fraction only where it matters."""
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:,.1f}" if value >= 1 else f"{value:.2f}"
-
-
-def seconds(value: float | None) -> str:
-    """A duration in the unit that fits it; nothing where nothing was measured."""
-    if value is None:
-        return "–"
-    if value < _NEXT_TO_NOTHING:
-        return "< 0.1 ms"
-    if value < 1:
-        return f"{value * 1000:.1f} ms" if value < 0.01 else f"{value * 1000:.0f} ms"
-    if value < 60:
-        return f"{value:.1f} s"
-    minutes, rest = divmod(int(value), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    parts = [(days, "d"), (hours, "h"), (minutes, "m"), (rest, "s")]
-    told = [f"{amount}{unit}" for amount, unit in parts if amount]
-    return " ".join(told[:2])
 
 
 def sparkline(values: Sequence[float], *, plain: bool = False) -> str:

@@ -12,8 +12,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from recruiter.cli.output import Column, as_json, as_text, console, seconds, write
-from recruiter.domain.duration import UNTIL_SIGNAL, humanize
+from recruiter.cli.output import Column, as_json, as_text, console, write
+from recruiter.domain.duration import UNTIL_SIGNAL, brief, humanize
 from recruiter.domain.job import ArchivedJob, Execution, Job
 from recruiter.domain.names import DEFAULT_METHOD
 from recruiter.domain.search.conditions import BLOCKED
@@ -137,14 +137,14 @@ def _when(job: JobSummary, now: datetime) -> str | None:
     if job.blocked:
         return None  # its time counts from its release
     if job.ended_at is not None:
-        return f"{brief(now - job.ended_at)} ago"
+        return f"{whole(now - job.ended_at)} ago"
     if job.state is State.RUNNING:
-        return f"for {brief(now - job.locked_at)}" if job.locked_at else "starting"
+        return f"for {whole(now - job.locked_at)}" if job.locked_at else "starting"
     if job.scheduled_at == UNTIL_SIGNAL:
         return "until its signal"
     if job.scheduled_at > now:
-        return f"in {brief(job.scheduled_at - now)}"
-    return f"late {brief(now - job.scheduled_at)}"
+        return f"in {whole(job.scheduled_at - now)}"
+    return f"late {whole(now - job.scheduled_at)}"
 
 
 def _what(job: JobSummary, waits_for: str | None) -> str | None:
@@ -162,13 +162,12 @@ def _took(job: JobSummary, now: datetime) -> str | None:
     if job.state is State.WAITING or job.started_at is None:
         return None
     took = max(0.0, ((job.ended_at or now) - job.started_at).total_seconds())
-    return seconds(took) if took else "< 1 ms"  # dates have milliseconds
+    return brief(took) if took else "<1ms"  # dates have milliseconds
 
 
-def brief(duration: timedelta) -> str:
-    """Near enough: 2d 3h, 5m 12s, 8s."""
-    whole = timedelta(seconds=max(0, int(duration.total_seconds())))
-    return seconds(whole.total_seconds()).replace(".0 s", "s") if whole.total_seconds() >= 1 else "0s"
+def whole(duration: timedelta) -> str:
+    """In whole seconds: 2d 3h, 5m 12s, 8s, 0s."""
+    return brief(int(duration.total_seconds())) if duration >= timedelta(seconds=1) else "0s"
 
 
 _WIDE = 130
@@ -356,7 +355,7 @@ def _account(attempt: Execution, number: int, *, same: bool) -> Iterator[str]:
 def _time_of(attempt: Execution) -> str:
     if attempt.started_at is None or attempt.ended_at is None:
         return ""
-    return f", {seconds((attempt.ended_at - attempt.started_at).total_seconds())}"
+    return f", {brief((attempt.ended_at - attempt.started_at).total_seconds())}"
 
 
 def _document(value: Any, width: int) -> str:

@@ -21,9 +21,9 @@ from recruiter.app import Recruiter
 from recruiter.cli import options as given
 from recruiter.cli.analytics import counted_before
 from recruiter.cli.options import Duration, recruiter_on
-from recruiter.cli.output import Page, bar, console, number, seconds, sparkline, write
+from recruiter.cli.output import Page, bar, console, number, sparkline, write
 from recruiter.cli.worker import state_of
-from recruiter.domain.duration import to_seconds
+from recruiter.domain.duration import brief, to_seconds
 from recruiter.domain.lane import Lane
 from recruiter.domain.search.filter import JobSummary
 from recruiter.domain.state import State
@@ -179,12 +179,12 @@ class Screen:
         yield _line(text + zombies + counted_before(told, overview.at), "bold")
         now = "" if self.pace is None else f"{number(self.pace)} a second now, "
         ended = ", ".join(f"{number(count)} {state}" for state, count in sorted(told.ended.items())) or "nothing"
-        past = seconds((told.until - told.since).total_seconds())
+        past = brief((told.until - told.since).total_seconds())
         yield _line(f"ended {now}{number(told.throughput.value)} a minute: {ended} in {past}", "")
         late, took = told.latency, told.execution_time
         yield _line(
-            f"latency {seconds(late.average)} (95 % {seconds(late.p95)})   "
-            f"execution time {seconds(took.average)} (95 % {seconds(took.p95)})",
+            f"latency {brief(late.average)} (95 % {brief(late.p95)})   "
+            f"execution time {brief(took.average)} (95 % {brief(took.p95)})",
             "",
         )
         series = [sum(flow.ended.values()) for flow in overview.minutes.values()]
@@ -215,7 +215,7 @@ class Screen:
             worker = entry.registration
             state = state_of(entry, self.overview.at)
             groups = "all" if worker.groups is None else ", ".join(sorted(worker.groups))
-            seen = seconds(max(0.0, (self.overview.at - entry.seen_at).total_seconds()))
+            seen = brief(max(0.0, (self.overview.at - entry.seen_at).total_seconds()))
             counts = map(number, (worker.slots, worker.holds, len(entry.running)))
             words = [*([groups] if wide else []), state]
             table.add_row(
@@ -230,7 +230,7 @@ class Screen:
     def _running(self, running: Sequence[Running], wide: bool) -> Table:
         table = _table("running", ["for"], ["task", *(["worker"] if wide else []), "progress"])
         for job in running:
-            lasted = seconds(max(0.0, (self.overview.at - job.since).total_seconds()))
+            lasted = brief(max(0.0, (self.overview.at - job.since).total_seconds()))
             told = f"{bar(job.progress, _BAR, plain=self.plain)} {job.progress:4.0%} {job.stage or ''}".rstrip()
             words = [job.task, *([job.worker] if wide else []), told if job.stage or job.progress else ""]
             table.add_row(Text(one_line(str(job.id))), lasted, *map(Text, map(one_line, words)))
@@ -239,7 +239,7 @@ class Screen:
     def _failures(self, failed: Sequence[JobSummary]) -> Table:
         table = _table("failed", ["ago"], ["task", "error"])
         for job in failed:
-            ago = seconds(max(0.0, (self.overview.at - (job.ended_at or self.overview.at)).total_seconds()))
+            ago = brief(max(0.0, (self.overview.at - (job.ended_at or self.overview.at)).total_seconds()))
             error = ": ".join(filter(None, (job.error, job.message))) or job.why or ""
             table.add_row(Text(one_line(str(job.id))), ago, *map(Text, map(one_line, (job.task, error))))
         return table
@@ -263,7 +263,7 @@ def _flow(flow: Flow | None) -> list[str]:
     if flow is None:
         return ["0", "0", "–", "–"]
     failed = number(_failures(flow.ended))
-    return [number(flow.throughput.value), failed, seconds(flow.latency.average), seconds(flow.execution_time.average)]
+    return [number(flow.throughput.value), failed, brief(flow.latency.average), brief(flow.execution_time.average)]
 
 
 def _failures(ended: Mapping[str, int]) -> int:

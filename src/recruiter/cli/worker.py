@@ -11,7 +11,7 @@ from cyclopts import App
 from recruiter.cli import options as given
 from recruiter.cli.options import recruiter_on
 from recruiter.cli.output import Column, Output, say, show
-from recruiter.cli.records import brief
+from recruiter.cli.records import whole
 from recruiter.domain.observation import SILENT
 from recruiter.domain.text import remark
 from recruiter.store.collections.roster import RosterEntry
@@ -72,7 +72,7 @@ def _row(entry: RosterEntry, now: datetime) -> dict[str, Any]:
         **_record(entry, now),
         "groups": "all" if groups is None else sorted(groups),
         "runs": "; ".join(_run(run, now) for run in entry.running),
-        "seen": f"{brief(now - entry.seen_at)} ago",
+        "seen": f"{whole(now - entry.seen_at)} ago",
         "state": _told(entry, now),
     }
 
@@ -101,7 +101,7 @@ def _free(entry: RosterEntry) -> int:
 
 
 def _run(run: Mapping[str, Any], now: datetime) -> str:
-    return f"{run['task']} for {brief(now - run['since'])}, {run['job']}"
+    return f"{run['task']} for {whole(now - run['since'])}, {run['job']}"
 
 
 @app.command

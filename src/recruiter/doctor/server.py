@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from recruiter.doctor.findings import Finding, Level, Thresholds, note, ok, problem
-from recruiter.domain.duration import humanize
+from recruiter.domain.duration import brief, humanize
 from recruiter.errors import StoreError, StoreUnreachable
 from recruiter.store.database import ServerFacts, Store
 from recruiter.store.schema import Difference, Kind
@@ -106,7 +106,8 @@ def _majority(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[
     else:
         yield problem(
             "server",
-            f"no majority of the members confirms writes within {thresholds.majority:g} s: no job is accepted or ended",
+            f"no majority of the members confirms writes within {brief(thresholds.majority)}: "
+            "no job is accepted or ended",
             "Start the members with data that are down, or relieve the slow ones",
         )
 

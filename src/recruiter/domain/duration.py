@@ -53,6 +53,29 @@ def humanize(duration: timedelta) -> str:
     return " ".join(texts) or "0s"
 
 
+def brief(seconds: float | None) -> str:
+    """A text for people, as exact as they need it, in two units at most: "1m 17s", "3.2s", "12ms"; "–" for None."""
+    if seconds is None:
+        return "–"
+    if seconds < 0.0001:
+        return "<0.1ms"
+    if seconds < 1:
+        return f"{_one_decimal(seconds * 1000)}ms"
+    if seconds < 60:
+        return f"{_one_decimal(seconds)}s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = [(days, "d"), (hours, "h"), (minutes, "m"), (rest, "s")]
+    first = next(place for place, (amount, _) in enumerate(parts) if amount)
+    return " ".join(f"{amount}{unit}" for amount, unit in parts[first : first + 2] if amount)
+
+
+def _one_decimal(amount: float) -> str:
+    """None from 10 on, and none that is zero."""
+    return f"{amount:.1f}".removesuffix(".0") if amount < 10 else f"{int(amount)}"
+
+
 def _read(value: DurationLike) -> timedelta:
     if isinstance(value, timedelta):
         return value

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
+from recruiter.domain.duration import brief
 from recruiter.embedded.folder import (
     Record,
     TemporaryFolder,
@@ -385,6 +386,6 @@ def _until(fact: Callable[[], T | None], otherwise: str) -> T:
     deadline = time.monotonic() + START_WITHIN
     while not (found := fact()):
         if time.monotonic() > deadline:
-            raise ServerDidNotStart(f"The private replica set is not ready: {otherwise} in {START_WITHIN:.0f} s.")
+            raise ServerDidNotStart(f"The private replica set is not ready: {otherwise} in {brief(START_WITHIN)}.")
         time.sleep(0.05)
     return found

@@ -233,7 +233,7 @@ SENTENCES: dict[str, tuple[int, str]] = {
     "scheduler.broken": (logging.ERROR, "scheduler {urn} cannot be repeated: {reason}"),
     "scheduler.overdue": (logging.ERROR, "scheduler {urn} {told}"),
     "progress.refused": (logging.WARNING, "the progress of running jobs cannot be written until they end: {error}"),
-    "job.ended": (logging.DEBUG, "job {job}: {task} done in {seconds:.3f} s"),
+    "job.ended": (logging.DEBUG, "job {job}: {task} done in {seconds:.3f}s"),
     "job.failed": (logging.WARNING, "job {job}: {task} failed: {error}; next attempt at {next:%H:%M:%S}"),
     "job.failure.last": (logging.ERROR, "job {job}: {task} failed for good on {worker} ({why}): {error}"),
     "job.crashed": (logging.WARNING, "job {job} crashed: {how}"),

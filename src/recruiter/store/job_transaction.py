@@ -45,6 +45,7 @@ from pymongo.client_session import ClientSession
 from pymongo.errors import ConnectionFailure, DuplicateKeyError, PyMongoError
 from pymongo.read_concern import ReadConcern
 
+from recruiter.domain.duration import brief
 from recruiter.domain.names import id_told
 from recruiter.errors import (
     InvalidSession,
@@ -252,8 +253,9 @@ class _JobTransaction:
             return translate(error)
         if lifetime is not None and took >= lifetime:
             return TransactionFailed(
-                f"the transaction of job {id_told(run.id)} took {took:.0f} s, and MongoDB ends a transaction after "
-                f"{lifetime:g} s (transactionLifetimeLimitSeconds). Keep the block short: do before it what takes long"
+                f"the transaction of job {id_told(run.id)} took {brief(took)}, and MongoDB ends a transaction after "
+                f"{brief(lifetime)} (transactionLifetimeLimitSeconds). Keep the block short: do the long work "
+                "before it"
             )
         run.ended_early = run.ended_early + 1 if _HAS_BEEN_ABORTED in str(error) else 0
         if run.ended_early >= _ENDED_EARLY:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime, timedelta
 
-from recruiter.domain.duration import humanize
+from recruiter.domain.duration import brief, humanize
 from recruiter.domain.flow import StepState
 from recruiter.domain.job import ArchivedJob, JobId
 from recruiter.domain.lane import Lane
@@ -203,7 +203,7 @@ def _holder(store: Store, id: JobId, now: datetime) -> str | None:
 
 def _silence(entry: RosterEntry, now: datetime) -> str:
     silent = (now - entry.seen_at).total_seconds()
-    return f", which has been silent for {silent:.0f} s and will be retired" if silent > SILENT.total_seconds() else ""
+    return f", which has been silent for {brief(silent)} and will be retired" if silent > SILENT.total_seconds() else ""
 
 
 def _leader(store: Store, now: datetime) -> str | None:

@@ -1,4 +1,4 @@
-"""What people read: numbers and times (12.4k, 3 m 12 s, 2 h ago); tracebacks with the frames of libraries folded."""
+"""What people read: numbers and times (12.4k, 3m 12s, 2h ago); tracebacks with the frames of libraries folded."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo
 
+from recruiter.domain.duration import brief
 from recruiter.domain.text import printable
 from recruiter.web.views import Amount
 
@@ -46,34 +47,15 @@ def amount(value: Amount) -> str:
     return count(value.number) + ("" if value.exact else "+")
 
 
-def duration(seconds: float | None) -> str:
-    """In two units at most: 3 m 12 s."""
-    if seconds is None:
-        return "–"
-    seconds = max(0.0, seconds)
-    if seconds < 0.0001:
-        return "< 0.1 ms"
-    if seconds < 1:
-        return f"{seconds * 1000:.1f} ms" if seconds < 0.01 else f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    parts = [(days, "d"), (hours, "h"), (minutes, "m"), (rest, "s")]
-    first = next(place for place, (value, _) in enumerate(parts) if value)
-    return " ".join(f"{value} {unit}" for value, unit in parts[first : first + 2] if value)
-
-
 def between(since: datetime | None, until: datetime | None) -> float | None:
     """Seconds; None where one of them is not known."""
     return None if since is None or until is None else (until - since).total_seconds()
 
 
 def relative(moment: datetime, now: datetime) -> str:
-    """`3 m 12 s ago`, `in 2 h`."""
+    """`3m 12s ago`, `in 2h`."""
     seconds = (now - moment).total_seconds()
-    return f"{duration(seconds)} ago" if seconds >= 0 else f"in {duration(-seconds)}"
+    return f"{brief(seconds)} ago" if seconds >= 0 else f"in {brief(-seconds)}"
 
 
 def iso(moment: datetime) -> str:

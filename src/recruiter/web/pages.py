@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from recruiter.domain.duration import UNTIL_SIGNAL
+from recruiter.domain.duration import UNTIL_SIGNAL, brief
 from recruiter.domain.search.filter import JobFilter
 from recruiter.errors import InvalidFilter
 from recruiter.web import figures, timeline, views, words
@@ -233,7 +233,7 @@ def environment(assets: Assets) -> Environment:
         "exactly": figures.exactly,
         "amount": figures.amount,
         "size": figures.size,
-        "duration": figures.duration,
+        "duration": brief,
         "iso": figures.iso,
         "exact": figures.exact,
         "parts_of": figures.parts_of,

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
+from recruiter.domain.duration import brief
 from recruiter.domain.schedule.scheduler import Pause
-from recruiter.web.figures import count, duration
+from recruiter.web.figures import count
 from recruiter.web.flows import FlowRow, FlowStepRow
 from recruiter.web.views import (
     Group,
@@ -77,7 +78,7 @@ def _pace(seen: Overview) -> Iterator[Sentence]:
     workers, pace = plural(seen.workers, "worker"), f"{count(round(seen.per_second, 2))} jobs a second"
     late = seen.latency.p95 or 0.0
     if seen.queued > seen.slots and late > _LATE:
-        text = f"Behind: {jobs(seen.queued)} wait for {plural(seen.slots, 'slot')}, and start {duration(late)} late."
+        text = f"Behind: {jobs(seen.queued)} wait for {plural(seen.slots, 'slot')}, and start {brief(late)} late."
         yield Sentence(Level.NOTE, text)
     if seen.queued > seen.slots:
         yield Sentence(Level.OK, f"Busy: {workers}, {pace}, {jobs(seen.queued)} wait their turn.")
@@ -138,7 +139,7 @@ def of_schedules(schedules: Sequence[Schedule], more: int, now: datetime) -> Sen
     if not coming:
         return Sentence(Level.NOTE, f"{plural(len(schedules) + more, 'schedule')}{told}; none will run again.")
     moment, urn = coming[0]
-    when = f"in {duration((moment - now).total_seconds())}" if moment > now else "now"
+    when = f"in {brief((moment - now).total_seconds())}" if moment > now else "now"
     return Sentence(Level.OK, f"{plural(len(schedules) + more, 'schedule')}{told}. Next is {urn}, {when}.")
 
 

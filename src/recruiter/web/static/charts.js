@@ -31,7 +31,7 @@
   }
 
   const short = (value) => (value >= 10000 ? `${Math.round(value / 1000)}k` : value >= 100 ? `${Math.round(value)}` : `${Number(value.toPrecision(2))}`);
-  const lasting = (value) => (value === null || value === undefined ? "–" : value < 1 ? `${Number((value * 1000).toPrecision(2))} ms` : value < 60 ? `${Number(value.toPrecision(2))} s` : value < 3600 ? `${Math.round(value / 60)} m` : `${Math.round(value / 360) / 10} h`);
+  const lasting = (value) => (value === null || value === undefined ? "–" : value < 1 ? `${Number((value * 1000).toPrecision(2))}ms` : value < 60 ? `${Number(value.toPrecision(2))}s` : value < 3600 ? `${Math.round(value / 60)}m` : `${Math.round(value / 360) / 10}h`);
 
   // The next number that is easy to read, and so is its half.
   function round(value) {

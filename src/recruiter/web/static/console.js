@@ -12,12 +12,12 @@
 
   function lasting(seconds) {
     seconds = Math.max(0, seconds);
-    if (seconds < 1) return seconds < 0.0001 ? "< 0.1 ms" : seconds < 0.0005 ? "< 1 ms" : `${Math.round(seconds * 1000)} ms`;
-    if (seconds < 60) return seconds < 10 && seconds % 1 ? `${seconds.toFixed(1)} s` : `${Math.floor(seconds)} s`;
+    if (seconds < 1) return seconds < 0.0001 ? "<0.1ms" : seconds < 0.0005 ? "<1ms" : `${Math.round(seconds * 1000)}ms`;
+    if (seconds < 60) return seconds < 10 && seconds % 1 ? `${seconds.toFixed(1)}s` : `${Math.floor(seconds)}s`;
     const whole = Math.floor(seconds);
     const parts = [[Math.floor(whole / 86400), "d"], [Math.floor(whole / 3600) % 24, "h"], [Math.floor(whole / 60) % 60, "m"], [whole % 60, "s"]];
     const first = parts.findIndex(([value]) => value);
-    return parts.slice(first, first + 2).filter(([value]) => value).map(([value, unit]) => `${value} ${unit}`).join(" ");
+    return parts.slice(first, first + 2).filter(([value]) => value).map(([value, unit]) => `${value}${unit}`).join(" ");
   }
 
   function tell(element) {
