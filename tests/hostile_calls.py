@@ -159,8 +159,8 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "pause_group by": lambda value: nowhere.controls.pause_group("a", by=value, reason=value),
     "resume_group": nowhere.controls.resume_group,
     "block_starts": lambda value: nowhere.controls.block_starts(by=value, reason=value),
-    "keep_idle": nowhere.controls.keep_idle,
-    "let_work": nowhere.controls.let_work,
+    "drain_worker": nowhere.controls.drain_worker,
+    "resume_worker": nowhere.controls.resume_worker,
     **{
         f"jobs.{verb} {word}": (lambda value, verb=verb, word=word: getattr(nowhere.jobs, verb)(**{word: value}))  # type: ignore[misc]
         for verb in ("list", "count", "cancel", "recover", "remove")

@@ -1,4 +1,4 @@
-"""Controls for operators of a running fleet: limits, pauses, and workers that are kept idle."""
+"""Controls for operators of a running fleet: limits, pauses, and drained workers."""
 
 from __future__ import annotations
 
@@ -117,18 +117,18 @@ class Controls:
 
     aallow_starts = async_face(allow_starts)
 
-    def keep_idle(self, worker: str, *, by: str | None = None, reason: str | None = None) -> None:
+    def drain_worker(self, worker: str, *, by: str | None = None, reason: str | None = None) -> None:
         """Drains a worker: it finishes the jobs it holds and gets no new ones. Raises WorkerNotFound."""
         check_remark(by, reason)
-        self._keep(worker, {"at": self._now(), "by": by, "reason": reason})
+        self._drain(worker, {"at": self._now(), "by": by, "reason": reason})
 
-    akeep_idle = async_face(keep_idle)
+    adrain_worker = async_face(drain_worker)
 
-    def let_work(self, worker: str) -> None:
+    def resume_worker(self, worker: str) -> None:
         """Resumes a worker: it gets jobs again. Raises WorkerNotFound."""
-        self._keep(worker, None)
+        self._drain(worker, None)
 
-    alet_work = async_face(let_work)
+    aresume_worker = async_face(resume_worker)
 
     def resources(self) -> list[ResourceUse]:
         """How much of each resource there is and how much is in use, on each host and in the fleet."""
@@ -136,7 +136,7 @@ class Controls:
 
     aresources = async_face(resources)
 
-    def _keep(self, worker: str, why: dict[str, object] | None) -> None:
+    def _drain(self, worker: str, why: dict[str, object] | None) -> None:
         if not self._store().roster.keep_idle(check_text("a worker", worker), why):
             raise WorkerNotFound(f"no worker {worker!r} is on the roster")
 

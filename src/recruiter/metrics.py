@@ -49,7 +49,7 @@ KEPT = 5.0
 _BUCKETS = range(16, 104, 4)
 """Of the buckets that are counted, those that are told: each twice as long as the last, from 1.6 ms to 56 minutes."""
 _KIND = ("group", "task")
-_WORKERS = ("works", "joining", "kept_idle", "leaving", "silent")
+_WORKERS = ("works", "joining", "drained", "leaving", "silent")
 _SCHEDULES = ("on_time", "late", "overdue", "paused", "broken")
 _ENDED = (State.SUCCEEDED, State.FAILED, State.CANCELLED, State.LOST)
 

@@ -83,7 +83,7 @@ class TestWorkers:
         code, said = command("worker", "drain", "host1:7:ab12", "--reason", "it swaps", "--by", "ada")
 
         assert (code, "recruiter worker resume host1:7:ab12" in said) == (0, True)
-        assert "kept idle by ada: it swaps" in command("worker", "list")[1]
+        assert "drained by ada: it swaps" in command("worker", "list")[1]
         assert [worker.draining for worker in store.roster.read()] == [True]
         assert command("worker", "resume", "host1:7:ab12") == (0, "worker host1:7:ab12 gets jobs again\n")
         assert [worker.draining for worker in store.roster.read()] == [False]

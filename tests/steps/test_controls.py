@@ -185,18 +185,18 @@ class TestPauses:
         fleet.round()
         assert fleet.held() == [job]
 
-    def test_a_worker_can_be_kept_idle(self, fleet: Fleet) -> None:
+    def test_a_worker_can_be_drained(self, fleet: Fleet) -> None:
         fleet.worker()
-        fleet.controls.keep_idle("w1", by="ada", reason="maintenance")
+        fleet.controls.drain_worker("w1", by="ada", reason="maintenance")
         (job,) = fleet.jobs(1)
         fleet.round()
         assert fleet.held() == []
-        assert "kept idle" in fleet.why(job)
-        fleet.controls.let_work("w1")
+        assert "drained" in fleet.why(job)
+        fleet.controls.resume_worker("w1")
         fleet.round()
         assert fleet.held() == [job]
         with pytest.raises(WorkerNotFound):
-            fleet.controls.keep_idle("w9")
+            fleet.controls.drain_worker("w9")
 
 
 class TestResources:

@@ -211,7 +211,7 @@ class TestWorkers:
         ward.finds(OK, "worker quick")
         ward.finds(OK, "worker gone", silent=MINUTE)
 
-    def test_one_is_kept_idle(self, ward: Ward) -> None:
+    def test_one_is_drained(self, ward: Ward) -> None:
         ward.worker()
         ward.store.roster.keep_idle("w1", {"at": ward.now, "by": "ada", "reason": "a new disk"})
         ward.finds(NOTE, "worker w1", "was drained by ada", "a new disk", "recruiter worker resume w1")
@@ -256,11 +256,11 @@ class TestJobs:
         ward.jobs(group="images")
         ward.finds(PROBLEM, "1 job of task add in group images", "--work-on images")
 
-    def test_whose_workers_are_all_kept_idle(self, ward: Ward) -> None:
+    def test_whose_workers_are_all_drained(self, ward: Ward) -> None:
         ward.worker()
         ward.store.roster.keep_idle("w1", {"by": "ada"})
         ward.jobs()
-        ward.finds(PROBLEM, "1 job of task add", "leaving, or are kept idle", "recruiter worker resume")
+        ward.finds(PROBLEM, "1 job of task add", "leaving or drained", "recruiter worker resume")
 
     def test_that_fit_nowhere(self, ward: Ward) -> None:
         ward.worker(resources="mem=8000,proc=8")

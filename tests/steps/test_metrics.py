@@ -193,7 +193,7 @@ class TestHowThingsAre:
         assert states == {"queued": 2, "postponed": 1, "running": 1}
         assert value(registry, "recruiter_workers", state="works") == 1
         assert value(registry, "recruiter_workers", state="silent") == 1
-        assert value(registry, "recruiter_workers", state="kept_idle") == 0
+        assert value(registry, "recruiter_workers", state="drained") == 0
         assert (value(registry, "recruiter_slots"), value(registry, "recruiter_slots_used")) == (4, 1)
         assert value(registry, "recruiter_limit_used", limit="task:add") == 1
         assert value(registry, "recruiter_limit_allowed", limit="task:add") == 7

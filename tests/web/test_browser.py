@@ -418,12 +418,12 @@ class TestActions:
         expect(page.locator(".done")).to_contain_text("task:resize is limited to 3 at once")
         expect(page.locator("table", has_text="task:resize")).to_contain_text("0 of 3")
 
-    def test_keep_a_worker_idle_and_let_it_work(self, watched: Watched) -> None:
+    def test_drain_a_worker_and_resume_it(self, watched: Watched) -> None:
         page = watched.open("workers")
-        page.get_by_role("link", name="Keep idle").click()
+        page.get_by_role("link", name="Drain").click()
         page.locator(".ask button").click()
-        expect(page.locator(".worker .state").first).to_have_text("kept idle")
-        page.get_by_role("link", name="Let it work").first.click()
+        expect(page.locator(".worker .state").first).to_have_text("drained")
+        page.get_by_role("link", name="Resume").first.click()
         page.locator(".ask button").click()
         expect(page.locator(".worker .state").first).to_have_text("works")
 

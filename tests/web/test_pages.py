@@ -82,7 +82,7 @@ def paused(recruiter: Recruiter) -> None:
     recruiter.controls.block_starts()
     recruiter.controls.set_limit("task:resize", 1)
     Stage(recruiter)
-    recruiter.controls.keep_idle("w1")
+    recruiter.controls.drain_worker("w1")
 
 
 STATES: dict[str, Callable[[Recruiter], None]] = {
@@ -116,7 +116,7 @@ def test_every_figure_leads_to_what_it_means(console: Consoles, recruiter: Recru
             assert "title=" in link, place
 
     assert set(asked) <= defined == set(TERMS)
-    shown_elsewhere = {"pace", "about", "silent", "kept-idle", "clock"}
+    shown_elsewhere = {"pace", "about", "silent", "drained", "clock"}
     assert set(TERMS) - set(asked) <= shown_elsewhere
     assert all(len(meaning) > 20 for meaning in asked.values())
 

@@ -22,7 +22,6 @@ from recruiter.cli import options as given
 from recruiter.cli.analytics import counted_before
 from recruiter.cli.options import Duration, recruiter_on
 from recruiter.cli.output import Page, bar, console, number, sparkline, write
-from recruiter.cli.worker import state_of
 from recruiter.domain.duration import brief, to_seconds
 from recruiter.domain.lane import Lane
 from recruiter.domain.search.filter import JobSummary
@@ -213,7 +212,7 @@ class Screen:
         table = _table("worker", ["slots", "holds", "runs", "seen"], [*(["groups"] if wide else []), "state"])
         for entry in workers:
             worker = entry.registration
-            state = state_of(entry, self.overview.at)
+            state = entry.state(self.overview.at)
             groups = "all" if worker.groups is None else ", ".join(sorted(worker.groups))
             seen = brief(max(0.0, (self.overview.at - entry.seen_at).total_seconds()))
             counts = map(number, (worker.slots, worker.holds, len(entry.running)))

@@ -12,11 +12,8 @@ from recruiter.cli import options as given
 from recruiter.cli.options import recruiter_on
 from recruiter.cli.output import Column, Output, say, show
 from recruiter.cli.records import whole
-from recruiter.domain.observation import SILENT
 from recruiter.domain.text import remark
 from recruiter.store.collections.roster import RosterEntry
-
-_KEPT_IDLE = "kept idle"
 
 app = App(name="worker", help="List workers, drain them, resume them.")
 
@@ -51,7 +48,7 @@ def _record(entry: RosterEntry, now: datetime) -> dict[str, Any]:
         "worker": entry.id,
         "host": entry.host,
         "pid": entry.pid,
-        "state": state_of(entry, now),
+        "state": entry.state(now),
         "groups": None if worker.groups is None else sorted(worker.groups),
         "tasks": sorted(worker.tasks),
         "slots": worker.slots,
@@ -59,7 +56,7 @@ def _record(entry: RosterEntry, now: datetime) -> dict[str, Any]:
         "holds": worker.holds,
         "runs": [{"job": run["job"], "task": run["task"], "since": run["since"]} for run in entry.running],
         "resources": worker.resources.amounts(),
-        "kept_idle": entry.kept_idle,
+        "drained": entry.kept_idle,
         "joined_at": entry.joined_at,
         "seen_at": entry.seen_at,
     }
@@ -77,19 +74,9 @@ def _row(entry: RosterEntry, now: datetime) -> dict[str, Any]:
     }
 
 
-def state_of(entry: RosterEntry, now: datetime) -> str:
-    if now - entry.seen_at > SILENT:
-        return "silent"
-    if entry.leaving:
-        return "leaving"
-    if entry.kept_idle is not None:
-        return _KEPT_IDLE
-    return "works" if entry.registration.ready else "joining"
-
-
 def _told(entry: RosterEntry, now: datetime) -> str:
-    state, why = state_of(entry, now), entry.kept_idle
-    if state != _KEPT_IDLE or why is None:
+    state, why = entry.state(now), entry.kept_idle
+    if state != "drained" or why is None:
         return state
     return f"{state} by {remark(why.get('by'), why.get('reason'))}"
 
@@ -114,7 +101,7 @@ def drain(
 ) -> None:
     """Drains a worker: it finishes the jobs it holds and gets no new ones."""
     with recruiter_on(common) as recruiter:
-        recruiter.controls.keep_idle(worker, by=who.author, reason=who.reason)
+        recruiter.controls.drain_worker(worker, by=who.author, reason=who.reason)
         say(f"worker {worker} gets no new jobs. Resume it with: recruiter worker resume {worker}")
 
 
@@ -122,5 +109,5 @@ def drain(
 def resume(worker: str, /, *, common: given.TargetOptions = given.TargetOptions()) -> None:
     """Resumes a worker: it gets jobs again."""
     with recruiter_on(common) as recruiter:
-        recruiter.controls.let_work(worker)
+        recruiter.controls.resume_worker(worker)
         say(f"worker {worker} gets jobs again")

@@ -121,7 +121,7 @@ def _oldest_due(store: Store, groups: set[str], now: datetime) -> dict[str, floa
 def _fleet(store: Store, now: datetime) -> Fleet:
     entries = store.roster.entries()
     there = [entry.registration for entry in entries if entry.state(now) != "silent"]
-    states = Counter(entry.state(now).replace(" ", "_") for entry in entries)
+    states: Counter[str] = Counter(entry.state(now) for entry in entries)
     used = sum(min(worker.slots, worker.holds) for worker in there)
     return Fleet(states, sum(worker.slots for worker in there), used)
 

@@ -146,14 +146,14 @@ def _allow(recruiter: Recruiter, _: RequestedAction, by: str) -> Outcome:
     return Outcome("Jobs start again.", undo="block-starts")
 
 
-def _keep_idle(recruiter: Recruiter, request: RequestedAction, by: str) -> Outcome:
-    recruiter.controls.keep_idle(request.name, by=by, reason=request.reason)
-    return Outcome(f"{request.name} is given no more jobs.", undo="let-work")
+def _drain_worker(recruiter: Recruiter, request: RequestedAction, by: str) -> Outcome:
+    recruiter.controls.drain_worker(request.name, by=by, reason=request.reason)
+    return Outcome(f"{request.name} is given no more jobs.", undo="resume-worker")
 
 
-def _let_work(recruiter: Recruiter, request: RequestedAction, _: str) -> Outcome:
-    recruiter.controls.let_work(request.name)
-    return Outcome(f"{request.name} is given jobs again.", undo="keep-idle")
+def _resume_worker(recruiter: Recruiter, request: RequestedAction, _: str) -> Outcome:
+    recruiter.controls.resume_worker(request.name)
+    return Outcome(f"{request.name} is given jobs again.", undo="drain-worker")
 
 
 def _pause_schedule(recruiter: Recruiter, request: RequestedAction, by: str) -> Outcome:
@@ -215,8 +215,8 @@ NAMED = {
     "resume-group": _Named("group", "Resume", "Its jobs start again.", _resume_group),
     "block-starts": _Named("", "Block all starts", "No job starts anywhere; running jobs go on.", _block),
     "allow-starts": _Named("", "Allow starts", "Jobs start again, in every group that is not paused.", _allow),
-    "keep-idle": _Named("worker", "Keep idle", "It finishes the jobs that it holds, and gets no new ones.", _keep_idle),
-    "let-work": _Named("worker", "Let it work", "It is given jobs again.", _let_work),
+    "drain-worker": _Named("worker", "Drain", "It finishes the jobs it holds and gets no new ones.", _drain_worker),
+    "resume-worker": _Named("worker", "Resume", "It is given jobs again.", _resume_worker),
     "pause-schedule": _Named("schedule", "Pause", "It makes no jobs; runs of this time are skipped.", _pause_schedule),
     "resume-schedule": _Named("schedule", "Resume", "It goes on with its next run.", _resume_schedule),
     "run-schedule": _Named("schedule", "Run now", "It makes one more job now, beside its schedule.", _run_schedule),

@@ -96,13 +96,13 @@ def of_fleet(leader: Leader | None, workers: Sequence[Worker]) -> Sentence:
     if silent:
         who = silent[0].id if len(silent) == 1 else plural(len(silent), "worker")
         return Sentence(Level.PROBLEM, f"{who}: silent. The leader retires silent workers and frees their jobs.")
-    idle = [worker for worker in workers if worker.state == "kept idle"]
+    drained = [worker for worker in workers if worker.state == "drained"]
     slots = sum(worker.slots for worker in workers if worker.state == "works")
     busy = sum(min(worker.slots, worker.holds) for worker in workers)
     hosts = plural(len({worker.host for worker in workers}), "host")
     text = f"{plural(len(workers), 'worker')} on {hosts}: {count(busy)} of {plural(slots, 'slot')} busy"
-    if idle:
-        return Sentence(Level.NOTE, f"{text}; {count(len(idle))} kept idle.")
+    if drained:
+        return Sentence(Level.NOTE, f"{text}; {count(len(drained))} drained.")
     return Sentence(Level.OK, f"{text}.")
 
 

@@ -84,7 +84,7 @@ def worker(entry: RosterEntry, said: Mapping[JobId, Job], now: datetime) -> view
         resources={name: float(value) for name, value in worker.resources.amounts().items()},
         joined_at=entry.joined_at,
         seen_at=entry.seen_at,
-        kept_idle=None if idle is None else views.PauseView(idle.get("at"), idle.get("by"), idle.get("reason")),
+        drained=None if idle is None else views.PauseView(idle.get("at"), idle.get("by"), idle.get("reason")),
         clock_offset=entry.clock_offset,
     )
 

@@ -153,8 +153,8 @@ _ALL = {
             "No heartbeat for a while. The leader takes such a worker off the roster, and its jobs run elsewhere.",
             "explanation/guarantees.md",
         ),
-        "kept-idle": Term(
-            "kept idle",
+        "drained": Term(
+            "drained",
             "Somebody has asked that it gets no new jobs. What it runs, it finishes.",
             "how-to/deploying.md",
             "recruiter worker drain ID",

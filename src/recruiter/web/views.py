@@ -30,7 +30,7 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class PauseView:
-    """Since when, by whom and why something is paused, kept idle or cancelled."""
+    """Since when, by whom and why something is paused, drained or cancelled."""
 
     at: datetime | None
     by: str | None
@@ -212,7 +212,7 @@ class Worker:
     host: str
     pid: int
     state: str
-    """`works`, `joining`, `kept idle`, `leaving` or `silent`."""
+    """`works`, `joining`, `drained`, `leaving` or `silent`."""
     slots: int
     holds: int
     groups: list[str] | None
@@ -222,7 +222,7 @@ class Worker:
     resources: dict[str, float]
     joined_at: datetime
     seen_at: datetime
-    kept_idle: PauseView | None
+    drained: PauseView | None
     clock_offset: float | None
     """Seconds that the server's clock is ahead of its host's."""
 

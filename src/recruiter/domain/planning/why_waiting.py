@@ -42,7 +42,7 @@ class Circumstances:
             what = f"no worker that knows it works on group {lane.group!r}"
             return Unserved(what, f"start one with --work-on {lane.group}")
         if not any(worker.ready and not worker.draining for worker in serving):
-            return Unserved("the workers that serve it are leaving, or are kept idle", "")
+            return Unserved("the workers that serve it are leaving or drained", "")
         return None
 
     def _busy(self, lane: Lane, id: JobId) -> Reason | None:

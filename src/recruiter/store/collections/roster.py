@@ -206,7 +206,7 @@ class Hold:
     """When the worker was last given something: a job that does not run yet came to it then, or shortly before."""
 
 
-WorkerState = Literal["works", "joining", "kept idle", "leaving", "silent"]
+WorkerState = Literal["works", "joining", "drained", "leaving", "silent"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +232,7 @@ class RosterEntry:
         if self.leaving:
             return "leaving"
         if self.kept_idle is not None:
-            return "kept idle"
+            return "drained"
         return "works" if self.registration.ready else "joining"
 
 
