@@ -17,7 +17,7 @@ _REST = 20
 """What took long to read is kept for so many times as long."""
 
 
-class Kept(Generic[T]):
+class Cache(Generic[T]):
     """Answers by key, each kept for so many seconds. Callers that ask meanwhile wait for the one that reads."""
 
     def __init__(self, seconds: float) -> None:
@@ -32,16 +32,16 @@ class Kept(Generic[T]):
             found = self.peek(key)
             return self._read(key, read) if found is None else found
 
-    def soon(self, key: Hashable, read: Callable[[], T]) -> T | None:
+    def get_stale(self, key: Hashable, read: Callable[[], T]) -> T | None:
         """What is known, however old; and if that is too old, it is read again beside. For what takes long."""
         if not self._closed and self.peek(key) is None and self._lock.acquire(blocking=False):
             threading.Thread(target=self._refresh, args=(key, read), name="recruiter cache", daemon=True).start()
         return self.peek(key, old=True)
 
-    def shortly(self, key: Hashable, read: Callable[[], T], seconds: float) -> T | None:
+    def get_within(self, key: Hashable, read: Callable[[], T], seconds: float) -> T | None:
         """What is known, however old, or what is known after so many seconds; it is read beside. None if that takes
         longer. Raises what reading raises."""
-        known = self.soon(key, read)
+        known = self.get_stale(key, read)
         if known is None and self._lock.acquire(timeout=seconds):
             self._lock.release()
             known = self.get(key, read)
@@ -52,7 +52,7 @@ class Kept(Generic[T]):
         until, answer = self._answers.get(key, (0.0, None))
         return answer if old or time.monotonic() < until else None
 
-    def forget(self) -> None:
+    def expire(self) -> None:
         """Somebody has changed something: what is known is old."""
         self._answers = {key: (0.0, answer) for key, (_, answer) in self._answers.items()}
 

@@ -86,8 +86,8 @@ class Controls:
     def share_group(
         self, group: str, by: str = "owner", *, weights: Mapping[str, float] | None = None, set_by: str | None = None
     ) -> FairShare:
-        """Shares a group fairly: its jobs take turns by their `owner` or `key`, so that the pile of one tenant does not
-        hold up another. A tenant with weight 3 gets three turns where others get one. Raises SettingsError."""
+        """Shares a group fairly: its jobs take turns by their `owner` or `key`, so that the backlog of one tenant does
+        not hold up another. A tenant with weight 3 gets three turns where others get one. Raises SettingsError."""
         check_remark(set_by, None)
         share = FairShare.of(by, weights)
         self._store().limits.share(check_name("group", group), share, set_by, self._now())

@@ -12,7 +12,7 @@ from recruiter.domain.names import check_remark
 from recruiter.domain.search.filter import Conditions, Count, JobFilter, JobSummary, Page, filter_of
 from recruiter.domain.text import shown
 from recruiter.errors import InvalidFilter
-from recruiter.steps.cancel import cancel_some, latecomers
+from recruiter.steps.cancel import cancel_some, without_new_jobs
 from recruiter.steps.recover import checked_moment, recover_some
 from recruiter.steps.remove import remove_some
 from recruiter.store.codec import Document
@@ -139,7 +139,7 @@ class Jobs:
             wanted,
             lambda ids: cancel_some(store, wanted, ids, began, by, reason),
             progress,
-            also=lambda: latecomers(began, store.clock.now()),
+            also=lambda: without_new_jobs(began, store.clock.now()),
         )
 
     acancel = async_face(cancel)

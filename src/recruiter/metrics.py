@@ -32,7 +32,7 @@ from prometheus_client.registry import Collector
 
 import recruiter as package
 from recruiter.app import Recruiter
-from recruiter.caches import Kept
+from recruiter.caches import Cache
 from recruiter.domain.state import State
 from recruiter.domain.statistics import Again, Counts, Kind, Queue, Spread, longest_of
 from recruiter.errors import SettingsError, StoreError
@@ -60,7 +60,7 @@ class RecruiterCollector(Collector):
     def __init__(self, recruiter: Recruiter, *, kinds: int = KINDS, kept: float = KEPT) -> None:
         self._recruiter = recruiter
         self._most = kinds
-        self._kept: Kept[tuple[Metrics | None, float]] = Kept(kept)
+        self._kept: Cache[tuple[Metrics | None, float]] = Cache(kept)
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: to be registered is no reason to ask MongoDB."""

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from recruiter.store.database import Store
-from tests.applications import hungry
+from tests.applications import limited
 from tests.conftest import Process, Starter, eventually
 
-APPLICATION = str(Path(hungry.__file__))
+APPLICATION = str(Path(limited.__file__))
 HOSTS = {"small": (2, "proc=2,mem=2000"), "medium": (4, "proc=4,mem=4000"), "large": (6, "proc=8,mem=8000")}
 LIMITS = {"a": 3, "b": 5}
 FLEET_MEMORY = 11_000
@@ -23,9 +23,9 @@ FLEET_MEMORY = 11_000
 
 @pytest.fixture(autouse=True)
 def application(target: str) -> Iterator[None]:
-    hungry.recruiter.point_at(target)
+    limited.recruiter.point_at(target)
     yield
-    hungry.recruiter.close()
+    limited.recruiter.close()
 
 
 def a_fleet(start: Starter) -> dict[str, str]:
@@ -34,9 +34,9 @@ def a_fleet(start: Starter) -> dict[str, str]:
     for host, (slots, resources) in HOSTS.items():
         options = ("--processes", "1", "--concurrency", str(slots), "--resources", resources, "--host", host)
         start("start", "worker", "--bootstrap", APPLICATION, *options)
-    roster = eventually(lambda: len(hungry.recruiter.store.roster.entries()) == 3)
+    roster = eventually(lambda: len(limited.recruiter.store.roster.entries()) == 3)
     assert roster
-    return {entry.id: entry.host for entry in hungry.recruiter.store.roster.entries()}
+    return {entry.id: entry.host for entry in limited.recruiter.store.roster.entries()}
 
 
 def moments(executions: list[dict[str, Any]]) -> Iterator[tuple[datetime, int, dict[str, Any]]]:
@@ -50,14 +50,14 @@ def test_random_jobs_never_cross_a_limit(start: Starter, store: Store) -> None:
     # given three hosts of different sizes, two tasks with a limit, and one on the memory of the fleet
     chance = random.Random(7)
     for task, limit in LIMITS.items():
-        hungry.recruiter.controls.set_limit(f"task:{task}", limit)
-    hungry.recruiter.controls.set_limit("resource:mem", FLEET_MEMORY)
+        limited.recruiter.controls.set_limit(f"task:{task}", limit)
+    limited.recruiter.controls.set_limit("resource:mem", FLEET_MEMORY)
     hosts = a_fleet(start)
 
     # when jobs of all sizes come
     jobs = []
     for number in range(250):
-        chosen = chance.choice([hungry.a, hungry.b, hungry.c])
+        chosen = chance.choice([limited.a, limited.b, limited.c])
         needs = {"proc": chance.choice([0, 1, 1, 2, 4]), "mem": chance.choice([0, 100, 500, 1500, 4000])}
         if number % 25 == 24:
             needs = {"proc": 8, "mem": 8000}  # all of the largest host
@@ -88,12 +88,12 @@ def test_a_big_job_waits_for_a_few_small_ones_and_for_one_buffer(start: Starter,
     start("start", "recruiter", "--bootstrap", APPLICATION)
     resources = ("--concurrency", str(slots), "--resources", f"proc={slots}", "--host", "here")
     start("start", "worker", "--bootstrap", APPLICATION, *resources)
-    small = [hungry.a.job(0.02).needing(proc=1).in_background().execute() for _ in range(100)]
-    ordinary = hungry.innocent.enqueue_many([(number,) for number in range(6000)])
+    small = [limited.a.job(0.02).needing(proc=1).in_background().execute() for _ in range(100)]
+    ordinary = limited.innocent.enqueue_many([(number,) for number in range(6000)])
     eventually(lambda: store.archived.collection.count_documents({"task": "innocent"}) > 100)
 
     # when a job comes first that needs the whole host
-    big = hungry.c.job(0.0).needing(proc=slots).with_priority(1).in_background().execute()
+    big = limited.c.job(0.0).needing(proc=slots).with_priority(1).in_background().execute()
     ended = big.wait(60)
 
     # then no more small ones were started before it than could have been given when it came
@@ -122,9 +122,9 @@ def test_a_job_that_kills_its_whole_worker_is_set_aside_after_three_that_it_had_
         return True
 
     # when the poison comes, with others before and after it
-    before = [hungry.innocent.enqueue(number) for number in range(3)]
-    poison = hungry.poison.enqueue()
-    after = [hungry.innocent.enqueue(number) for number in range(3, 6)]
+    before = [limited.innocent.enqueue(number) for number in range(3)]
+    poison = limited.poison.enqueue()
+    after = [limited.innocent.enqueue(number) for number in range(3, 6)]
     ended = eventually(lambda: store.archived.get(poison.id) if keep_working() else None, within=60)
     assert ended is not None
     eventually(lambda: keep_working() and all(store.archived.get(job.id) for job in before + after), within=30)
@@ -136,6 +136,6 @@ def test_a_job_that_kills_its_whole_worker_is_set_aside_after_three_that_it_had_
     assert [(job.done, job.attempts, job.crashes) for job in others if job] == [(True, 1, 0)] * 6
 
     # and it can be brought back
-    again = hungry.recruiter.recover(poison.id)
-    assert hungry.recruiter.find(again.id).recovered_from == poison.id
-    hungry.recruiter.cancel(again.id)
+    again = limited.recruiter.recover(poison.id)
+    assert limited.recruiter.find(again.id).recovered_from == poison.id
+    limited.recruiter.cancel(again.id)

@@ -15,45 +15,47 @@ from tests.samples import NOW, a_job, insert, on_the_roster
 
 
 @pytest.fixture
-def hungry(recruiter: Recruiter) -> list[int]:
+def needs_proc(recruiter: Recruiter) -> list[int]:
     """The numbers of the jobs that have run, of a task that needs a processor."""
     ran: list[int] = []
 
     @recruiter.task(needs={"proc": 1, "mem": "1MiB"})
-    def hungry(number: int) -> None:
+    def needs_proc(number: int) -> None:
         ran.append(number)
 
     for number in range(3):
-        hungry.enqueue(number)
+        needs_proc.enqueue(number)
     return ran
 
 
-def test_run_takes_a_job_that_needs_something(recruiter: Recruiter, hungry: list[int]) -> None:
-    assert recruiter.run("hungry") is not None
-    assert hungry == [0]
+def test_run_takes_a_job_that_needs_something(recruiter: Recruiter, needs_proc: list[int]) -> None:
+    assert recruiter.run("needs_proc") is not None
+    assert needs_proc == [0]
 
 
-def test_run_all_takes_them_all(recruiter: Recruiter, hungry: list[int]) -> None:
-    assert len(recruiter.run_all("hungry")) == 3
-    assert hungry == [0, 1, 2]
+def test_run_all_takes_them_all(recruiter: Recruiter, needs_proc: list[int]) -> None:
+    assert len(recruiter.run_all("needs_proc")) == 3
+    assert needs_proc == [0, 1, 2]
 
 
-def test_watch_takes_them_as_they_come(recruiter: Recruiter, hungry: list[int]) -> None:
+def test_watch_takes_them_as_they_come(recruiter: Recruiter, needs_proc: list[int]) -> None:
     stop = threading.Event()
-    watching = threading.Thread(target=recruiter.watch, args=("hungry",), kwargs={"stop": stop})
+    watching = threading.Thread(target=recruiter.watch, args=("needs_proc",), kwargs={"stop": stop})
     watching.start()
     try:
-        eventually(lambda: len(hungry) == 3)
+        eventually(lambda: len(needs_proc) == 3)
     finally:
         stop.set()
         watching.join()
 
 
-def test_what_the_settings_say_counts(recruiter: Recruiter, hungry: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_settings_say_counts(
+    recruiter: Recruiter, needs_proc: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RECRUITER_RESOURCES", "proc=1,mem=1KiB")
 
-    assert recruiter.run("hungry", wait="1s") is None
-    assert hungry == []
+    assert recruiter.run("needs_proc", wait="1s") is None
+    assert needs_proc == []
 
 
 def test_one_who_says_less_of_a_host_takes_nothing_away(store: Store) -> None:

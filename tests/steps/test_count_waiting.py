@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from recruiter.domain.policy_registry import PolicyRegistry
-from recruiter.domain.statistics import MINUTE, Pile
+from recruiter.domain.statistics import MINUTE, Backlog
 from recruiter.events import Events
 from recruiter.processes.cleaner import CleanerProcess
 from recruiter.processes.loop import Stop
@@ -105,9 +105,9 @@ def test_names_that_begin_alike_are_not_mixed(store: Store) -> None:
     insert(store, *(a_job(group="a", task="b0", suspect=True, scheduled_at=now - MINUTE) for _ in range(4)))
 
     assert store.queues.count(now).of == {
-        ("a", "b"): Pile(1, 3, 0),
-        ("a", "b-c"): Pile(2, 0, 0),
-        ("a", "b0"): Pile(4, 0, 4),
+        ("a", "b"): Backlog(1, 3, 0),
+        ("a", "b-c"): Backlog(2, 0, 0),
+        ("a", "b0"): Backlog(4, 0, 4),
     }
 
 

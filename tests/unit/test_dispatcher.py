@@ -333,7 +333,7 @@ class TestOverruns:
 
     def test_who_holds_the_loop_is_to_blame_and_not_the_starved(self, make: Make) -> None:
         child, (holder, starved, _), jobs = self.child(make, 3)
-        child.claims.breathe()
+        child.claims.tick()
         child.claims.enter_loop(holder)
         child.claims._loop_since.value -= 5
         self.overdue(child, starved, told=False)

@@ -1,4 +1,4 @@
-"""Stretches of an order: together they are exactly what lies between two positions, in that order."""
+"""Index ranges of an order: together they are exactly what lies between two positions, in that order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bson import ObjectId
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from recruiter.store.search.scans import Order, Position, Stretch, compare, sort_key, stretches
+from recruiter.store.search.scans import IndexRange, Order, Position, compare, index_ranges, sort_key
 
 ORDER: Order = (("priority", -1), ("at", 1), ("_id", 1))
 EVERYTHING = list(product(range(4), range(4), range(4)))
@@ -26,11 +26,11 @@ def _fulfils(document: dict[str, Any], condition: dict[str, Any]) -> bool:
     return all(checks[operator](document[name], value) for operator, value in comparison.items())
 
 
-def _found(stretch: Stretch) -> list[Position]:
+def _found(part: IndexRange) -> list[Position]:
     """What MongoDB would answer."""
     documents = [dict(zip(("priority", "at", "_id"), place, strict=True)) for place in EVERYTHING]
-    fitting = [each for each in documents if all(_fulfils(each, condition) for condition in stretch.conditions)]
-    fitting.sort(key=lambda each: [each[name] * direction for name, direction in stretch.order])
+    fitting = [each for each in documents if all(_fulfils(each, condition) for condition in part.conditions)]
+    fitting.sort(key=lambda each: [each[name] * direction for name, direction in part.order])
     return [tuple(each.values()) for each in fitting]
 
 
@@ -38,7 +38,7 @@ def _found(stretch: Stretch) -> list[Position]:
 def test_one_after_the_other_they_are_what_lies_between(after: Position | None, upto: Position | None) -> None:
     assume(after is None or upto is None or compare(ORDER, after, upto) <= 0)
 
-    found = [place for stretch in stretches(ORDER, after, upto) for place in _found(stretch)]
+    found = [place for part in index_ranges(ORDER, after, upto) for place in _found(part)]
 
     expected = sorted(EVERYTHING, key=lambda place: (-place[0], place[1], place[2]))
     if upto is not None:
@@ -51,10 +51,10 @@ def test_one_after_the_other_they_are_what_lies_between(after: Position | None, 
 @given(after=POSITIONS, upto=POSITIONS)
 def test_each_is_a_range_of_one_field(after: Position | None, upto: Position | None) -> None:
     """Fields before it are fixed: then an index over the order answers it with one range, already sorted."""
-    for stretch in stretches(ORDER, after, upto):
+    for part in index_ranges(ORDER, after, upto):
         names = [name for name, _ in ORDER]
-        fixed = names[: len(names) - len(stretch.order)]
-        equal = [next(iter(condition)) for condition in stretch.conditions if "$eq" in next(iter(condition.values()))]
+        fixed = names[: len(names) - len(part.order)]
+        equal = [next(iter(condition)) for condition in part.conditions if "$eq" in next(iter(condition.values()))]
         assert equal == fixed
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recruiter.domain.uniqueness import KnownJob, Make, Met, Replace, UniqueKind, Uniqueness, decide
+from recruiter.domain.uniqueness import Existing, KnownJob, Make, Replace, UniqueKind, Uniqueness, decide
 from recruiter.errors import InvalidDuration, InvalidJob, InvalidName
 
 T0 = datetime(2030, 1, 1, tzinfo=UTC)
@@ -25,11 +25,11 @@ def after(seconds: float) -> datetime:
     ("kind", "known", "decision"),
     [
         (UniqueKind.ENDED, None, Make()),
-        (UniqueKind.ENDED, WAITS, Met("first")),
-        (UniqueKind.ENDED, RUNS, Met("first")),
+        (UniqueKind.ENDED, WAITS, Existing("first")),
+        (UniqueKind.ENDED, RUNS, Existing("first")),
         (UniqueKind.ENDED, GONE, Make()),
         (UniqueKind.STARTED, None, Make()),
-        (UniqueKind.STARTED, WAITS, Met("first")),
+        (UniqueKind.STARTED, WAITS, Existing("first")),
         (UniqueKind.STARTED, RUNS, Make()),
         (UniqueKind.STARTED, GONE, Make()),
     ],
@@ -42,7 +42,7 @@ def test_unique_by_its_state(kind: UniqueKind, known: KnownJob | None, decision:
 def test_unique_for_a_time_whatever_became_of_it(known: KnownJob) -> None:
     wanted = Uniqueness.until("10s")
 
-    assert decide(wanted, known, after(9.9)) == Met("first")
+    assert decide(wanted, known, after(9.9)) == Existing("first")
     assert decide(wanted, known, after(10)) == Make()
 
 

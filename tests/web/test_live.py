@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from recruiter import Recruiter
-from recruiter.caches import Kept
+from recruiter.caches import Cache
 from recruiter.doctor import examine
 from recruiter.errors import JobNotFound, StoreUnreachable, TooManyViewers
 from recruiter.web import live
@@ -169,7 +169,7 @@ def test_a_stream_is_cut_into_lines_that_a_browser_puts_together_again(console: 
 
 
 def test_what_takes_long_is_read_beside_and_what_is_known_is_shown_meanwhile() -> None:
-    kept: Kept[str] = Kept(0.0)
+    kept: Cache[str] = Cache(0.0)
     gate, read = threading.Event(), []
 
     def slow() -> str:
@@ -177,16 +177,16 @@ def test_what_takes_long_is_read_beside_and_what_is_known_is_shown_meanwhile() -
         read.append(1)
         return f"answer {len(read)}"
 
-    assert kept.soon("x", slow) is None
-    assert kept.soon("x", slow) is None, "it is being read already"
+    assert kept.get_stale("x", slow) is None
+    assert kept.get_stale("x", slow) is None, "it is being read already"
     gate.set()
     eventually(lambda: kept.peek("x", old=True) == "answer 1")
-    eventually(lambda: kept.soon("x", slow) == "answer 2")
+    eventually(lambda: kept.get_stale("x", slow) == "answer 2")
     assert kept.get("y", lambda: "now") == "now"
 
 
 def test_one_that_is_closed_has_read_to_the_end_and_reads_nothing_more() -> None:
-    kept: Kept[str] = Kept(0.0)
+    kept: Cache[str] = Cache(0.0)
     begun, gate, read = threading.Event(), threading.Event(), []
 
     def slow() -> str:
@@ -195,13 +195,13 @@ def test_one_that_is_closed_has_read_to_the_end_and_reads_nothing_more() -> None
         read.append(1)
         return "answer"
 
-    kept.soon("x", slow)
+    kept.get_stale("x", slow)
     begun.wait(20)
     threading.Timer(0.05, gate.set).start()
     kept.close()
 
     assert read == [1]
-    assert kept.soon("x", slow) == "answer"
+    assert kept.get_stale("x", slow) == "answer"
     assert not [thread for thread in threading.enumerate() if thread.name == "recruiter web"]
 
 
@@ -220,16 +220,16 @@ def test_the_page_of_problems_does_not_wait_for_a_slow_doctor(
 
 
 def test_what_takes_too_long_to_read_shortly_comes_later() -> None:
-    kept: Kept[str] = Kept(60.0)
+    kept: Cache[str] = Cache(60.0)
     ready = threading.Event()
 
     def read() -> str:
         ready.wait(60)
         return "found"
 
-    assert kept.shortly("all", read, 0.01) is None
+    assert kept.get_within("all", read, 0.01) is None
     ready.set()
-    assert kept.shortly("all", read, 60.0) == "found"
+    assert kept.get_within("all", read, 60.0) == "found"
 
 
 def test_what_cannot_be_read_shortly_is_raised() -> None:
@@ -237,4 +237,4 @@ def test_what_cannot_be_read_shortly_is_raised() -> None:
         raise StoreUnreachable("away")
 
     with pytest.raises(StoreUnreachable):
-        Kept[str](60.0).shortly("all", read, 60.0)
+        Cache[str](60.0).get_within("all", read, 60.0)

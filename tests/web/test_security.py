@@ -16,8 +16,8 @@ from recruiter import Recruiter
 from recruiter.errors import SettingsError
 from recruiter.web import BasicAuth, ProxyHeader, dashboard
 from recruiter.web.actions import VERBS
+from recruiter.web.serializers import place as place_of
 from recruiter.web.server import access_of, served
-from recruiter.web.shapes import place as place_of
 from tests.web.conftest import Consoles
 
 TEMPLATES = Path(__file__).parents[2] / "src" / "recruiter" / "web" / "templates"

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from recruiter import Recruiter, current_job
 from recruiter.domain.job import ArchivedJob, Execution, Job
 from recruiter.domain.statistics import Depth
-from recruiter.web import figures, shapes, timeline
+from recruiter.web import figures, serializers, timeline
 from recruiter.web.access import HIDDEN, Redaction
 from recruiter.web.flows import FlowRow, FlowStepRow
 from recruiter.web.pages import hour_marks, sparkline
+from recruiter.web.schemas import Amount, JobList, JobRow
 from recruiter.web.sentences import of_flow, of_jobs
 from recruiter.web.timeline import Part
-from recruiter.web.views import Amount, JobList, JobRow
 from tests.web.conftest import Consoles
 
 NOW = datetime(2026, 11, 17, 3, 0, tzinfo=UTC)
@@ -159,11 +159,11 @@ class TestLines:
         return Depth(NOW + timedelta(minutes=minute), due, 0, 4)
 
     def test_each_step_has_what_was_seen_last(self) -> None:
-        trend = shapes.trend([self.depth(1, 7), self.depth(3, 9)], self.STEPS, timedelta(minutes=1))
+        trend = serializers.trend([self.depth(1, 7), self.depth(3, 9)], self.STEPS, timedelta(minutes=1))
         assert [each and each.due for each in trend] == [None, 7, 7, 9, 9]
 
     def test_what_was_seen_long_ago_is_a_gap(self) -> None:
-        trend = shapes.trend([self.depth(-30, 7)], self.STEPS, timedelta(minutes=1))
+        trend = serializers.trend([self.depth(-30, 7)], self.STEPS, timedelta(minutes=1))
         assert trend == [None] * 5
 
     def test_a_gap_is_drawn_as_a_gap_and_a_lone_value_as_a_point(self) -> None:
@@ -171,8 +171,8 @@ class TestLines:
         assert sparkline([None, None]) == sparkline([5]) == ""
 
     def test_arrivals_are_what_left_and_what_has_gathered(self) -> None:
-        assert shapes.arrivals(out=60.0, jobs=150, then=100, minutes=5.0) == 70.0
-        assert shapes.arrivals(out=0.0, jobs=0, then=50, minutes=5.0) == 0.0
+        assert serializers.arrivals(out=60.0, jobs=150, then=100, minutes=5.0) == 70.0
+        assert serializers.arrivals(out=0.0, jobs=0, then=50, minutes=5.0) == 0.0
 
     def test_the_hours_of_a_ribbon_are_those_of_its_zone(self) -> None:
         """At 03:00 UTC it is 04:00 in Rome, in winter."""

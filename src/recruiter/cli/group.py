@@ -31,8 +31,8 @@ def list_(*, common: given.TargetOptions = given.TargetOptions(), output: Output
         rules, workers = recruiter.controls.rules(), recruiter.store.roster.read()
         paused = (name.removeprefix("group:") for name in rules.paused if name.startswith("group:"))
         jobs: dict[str, int] = dict.fromkeys((*paused, *rules.fair), 0)
-        for (group, _), pile in recruiter.store.queues.waiting(recruiter.clock.now()).of.items():
-            jobs[group] = jobs.get(group, 0) + pile.due + pile.postponed
+        for (group, _), backlog in recruiter.store.queues.waiting(recruiter.clock.now()).of.items():
+            jobs[group] = jobs.get(group, 0) + backlog.due + backlog.postponed
         rows = []
         for group, count in sorted(jobs.items()):
             pause = rules.pauses(group)

@@ -51,8 +51,8 @@ class Thresholds:
     clock: timedelta = timedelta(seconds=2)
     """A host's clock may be so far off the server's."""
     takeovers: int = 5
-    """So many terms of leadership in `restless` are too many."""
-    restless: timedelta = timedelta(minutes=10)
+    """So many terms of leadership in `takeovers_within` are too many."""
+    takeovers_within: timedelta = timedelta(minutes=10)
     behind: timedelta = timedelta(minutes=1)
     """A secondary may lag so far behind."""
     short_oplog: timedelta = timedelta(hours=24)

@@ -28,7 +28,7 @@ def _leader(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Fi
         return
     since = f" for {humanize(_ago(now, lease.since))}" if lease.since is not None else ""
     yield ok("fleet", f"{who} leads{since}, term {lease.term}; {_standing_by(store, lease, thresholds)}")
-    yield from _restless(lease, now, thresholds)
+    yield from _takeovers(lease, now, thresholds)
 
 
 def _standing_by(store: Store, lease: Lease, thresholds: Thresholds) -> str:
@@ -42,13 +42,13 @@ def _standing_by(store: Store, lease: Lease, thresholds: Thresholds) -> str:
     return f"{len(others)} stand by" if len(others) > 1 else "1 stands by" if others else "no other recruiter stands by"
 
 
-def _restless(lease: Lease, now: datetime, thresholds: Thresholds) -> Iterator[Finding]:
-    lately = [moment for moment in lease.takeovers if now - moment <= thresholds.restless]
+def _takeovers(lease: Lease, now: datetime, thresholds: Thresholds) -> Iterator[Finding]:
+    lately = [moment for moment in lease.takeovers if now - moment <= thresholds.takeovers_within]
     if len(lately) >= thresholds.takeovers:
         yield problem(
             "fleet",
-            f"the leader has changed {len(lately)} times in the last {humanize(thresholds.restless)}: leaders were "
-            "without MongoDB, or without processor time, for longer than the lease",
+            f"the leader has changed {len(lately)} times in the last {humanize(thresholds.takeovers_within)}: "
+            "leaders were without MongoDB, or without processor time, for longer than the lease",
             "Look at the recruiters' logs, and at the load of MongoDB and of their hosts; or raise --lease-time",
         )
 

@@ -32,9 +32,9 @@ def judge_version(version: str, address: str) -> Iterator[Finding]:
         return
     if parsed < OLDEST:
         yield problem("server", f"MongoDB {version} is older than Recruiter supports", "Upgrade to 6.0 or newer")
-    holes = holes_in(parsed)
-    if holes:
-        told = "; ".join(f"{hole.told} ({hole.cve}, fixed in {hole.mended_in(parsed)})" for hole in holes)
+    vulnerabilities = vulnerabilities_in(parsed)
+    if vulnerabilities:
+        told = "; ".join(f"{each.told} ({each.cve}, fixed in {each.fixed_in(parsed)})" for each in vulnerabilities)
         text = (
             f"MongoDB {version} has known vulnerabilities. Anybody who reaches its port can, without a password: {told}"
         )
@@ -171,7 +171,7 @@ OLDEST: Version = (6, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Hole:
+class Vulnerability:
     cve: str
     told: str
     """What an attacker without a password can do."""
@@ -182,20 +182,20 @@ class Hole:
         patch = self.fixed.get(version[:2])
         return patch is not None and version[2] < patch
 
-    def mended_in(self, version: Version) -> str:
+    def fixed_in(self, version: Version) -> str:
         major, minor = version[:2]
         return f"{major}.{minor}.{self.fixed[(major, minor)]}"
 
 
-HOLES = (
-    Hole(
+VULNERABILITIES = (
+    Vulnerability(
         "CVE-2025-14847",
         "read the server's memory, passwords and data in it (MongoBleed, used in the wild)",
         {(6, 0): 27, (7, 0): 28, (8, 0): 17, (8, 2): 3},
     ),
-    Hole("CVE-2025-6709", "crash the server", {(7, 0): 17, (8, 0): 5}),  # in 6.0 only after logging in
-    Hole("CVE-2026-25611", "exhaust the server's memory and crash it", {(7, 0): 29, (8, 0): 18, (8, 2): 4}),
-    Hole("CVE-2026-9740", "crash the server", {(7, 0): 35, (8, 0): 24, (8, 2): 10, (8, 3): 3}),
+    Vulnerability("CVE-2025-6709", "crash the server", {(7, 0): 17, (8, 0): 5}),  # in 6.0 only after logging in
+    Vulnerability("CVE-2026-25611", "exhaust the server's memory and crash it", {(7, 0): 29, (8, 0): 18, (8, 2): 4}),
+    Vulnerability("CVE-2026-9740", "crash the server", {(7, 0): 35, (8, 0): 24, (8, 2): 10, (8, 3): 3}),
 )
 
 
@@ -205,14 +205,14 @@ def parse(text: str) -> Version | None:
     return (int(found[1]), int(found[2]), int(found[3])) if found else None
 
 
-def holes_in(version: Version) -> list[Hole]:
-    return [hole for hole in HOLES if hole.is_in(version)]
+def vulnerabilities_in(version: Version) -> list[Vulnerability]:
+    return [each for each in VULNERABILITIES if each.is_in(version)]
 
 
 def safe_version(version: Version) -> str:
-    """The first of its series without any of the holes."""
+    """The first of its series without any of the vulnerabilities."""
     major, minor = version[:2]
-    patch = max(hole.fixed[(major, minor)] for hole in holes_in(version))
+    patch = max(each.fixed[(major, minor)] for each in vulnerabilities_in(version))
     return f"{major}.{minor}.{patch}"
 
 

@@ -191,7 +191,7 @@ Kind = tuple[str, str]
 """Group and task."""
 
 
-class Pile(NamedTuple):
+class Backlog(NamedTuple):
     """Jobs that wait or run, as the index knows them."""
 
     due: int = 0
@@ -199,8 +199,8 @@ class Pile(NamedTuple):
     suspects: int = 0
     """Those of them whose worker died under them."""
 
-    def __add__(self, other: Pile) -> Pile:  # type: ignore[override]
-        return Pile(*(one + another for one, another in zip(self, other, strict=True)))
+    def __add__(self, other: Backlog) -> Backlog:  # type: ignore[override]
+        return Backlog(*(one + another for one, another in zip(self, other, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ class KnownJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
+class Existing:
     """There is one: nothing is made."""
 
     id: JobId
@@ -122,7 +122,7 @@ class Make:
     at: datetime | None = None
 
 
-Decision: TypeAlias = Met | Replace | Make
+Decision: TypeAlias = Existing | Replace | Make
 
 
 def decide(wanted: Uniqueness, known: KnownJob | None, now: datetime) -> Decision:
@@ -130,11 +130,11 @@ def decide(wanted: Uniqueness, known: KnownJob | None, now: datetime) -> Decisio
     wait = timedelta(seconds=wanted.seconds)
     match wanted.kind:
         case UniqueKind.ENDED:
-            return Met(known.id) if known is not None and known.exists else Make()
+            return Existing(known.id) if known is not None and known.exists else Make()
         case UniqueKind.STARTED:
-            return Met(known.id) if known is not None and known.untouched else Make()
+            return Existing(known.id) if known is not None and known.untouched else Make()
         case UniqueKind.PERIOD:
-            return Met(known.id) if known is not None and now < after(known.created_at, wait) else Make()
+            return Existing(known.id) if known is not None and now < after(known.created_at, wait) else Make()
         case UniqueKind.DEBOUNCE:
             if known is None or not known.untouched:
                 return Make(after(now, wait))

@@ -48,7 +48,7 @@ def cancel_some(
     return store.scheduled.flag_some(ids, conditions, {"at": now, "by": by, "reason": reason})
 
 
-def latecomers(began: datetime, now: datetime) -> tuple[Document, ...]:
+def without_new_jobs(began: datetime, now: datetime) -> tuple[Document, ...]:
     """The condition that leaves out jobs which have been made since, but for a minute's worth: cancelling does not run
     after a quicker producer for ever. A date that lies in the future is somebody's mistake, and counts."""
     until = began + _CHASED_FOR

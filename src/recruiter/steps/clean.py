@@ -98,11 +98,11 @@ def count_waiting(store: Store) -> bool:
     if kept is not None and kept.next_at is not None and now < kept.next_at:
         return False
     began = store.clock.monotonic()
-    piles = store.queues.count(now)
+    backlogs = store.queues.count(now)
     took = timedelta(seconds=store.clock.monotonic() - began)
     rest = max(_AT_LEAST, _SHARE * took)
     # The next count may be late; readers should not have to count meanwhile.
-    store.queues.keep(piles, at=now, next_at=now + rest, until=now + took + 3 * rest)
+    store.queues.keep(backlogs, at=now, next_at=now + rest, until=now + took + 3 * rest)
     return True
 
 
@@ -114,9 +114,9 @@ def sample_waiting(store: Store, roster: Sequence[Registration], *, always: bool
     now = store.clock.now()
     groups: Counter[str] = Counter()
     due = 0
-    for (group, _), pile in store.queues.waiting(now).of.items():
-        groups[group] += pile.due + pile.postponed
-        due += pile.due
+    for (group, _), backlog in store.queues.waiting(now).of.items():
+        groups[group] += backlog.due + backlog.postponed
+        due += backlog.due
     held = sum(worker.holds for worker in roster)
     slots = sum(worker.slots for worker in roster)
     store.queues.sample(Depth(now, max(0, due - held), held, slots, groups))

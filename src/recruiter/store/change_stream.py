@@ -96,7 +96,7 @@ class ChangeWaiter:
         self._on_trouble = on_trouble
         """Called with the reason when it cannot listen, and with None when it listens again."""
         self._troubled = False
-        self._deaf_since: float | None = None
+        self._not_listening_since: float | None = None
         self._pause = _FIRST_PAUSE
         self._armed = threading.Event()
         self._closed = False
@@ -153,8 +153,8 @@ class ChangeWaiter:
         meaning, now = meaning_of(error), time.monotonic()
         if meaning is Meaning.RECONNECT:
             drop_connections(self._database.client)
-        self._deaf_since = now if self._deaf_since is None else self._deaf_since
-        passing = meaning is not Meaning.NOT_OURS and now - self._deaf_since < _QUIET
+        self._not_listening_since = now if self._not_listening_since is None else self._not_listening_since
+        passing = meaning is not Meaning.NOT_OURS and now - self._not_listening_since < _QUIET
         if not passing and not self._troubled and not self._closed:
             self._troubled = True
             self._on_trouble(str(translate(error)))
@@ -162,7 +162,7 @@ class ChangeWaiter:
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
     def _heard(self) -> None:
-        self._deaf_since, self._pause = None, _FIRST_PAUSE
+        self._not_listening_since, self._pause = None, _FIRST_PAUSE
         if self._troubled:
             self._troubled = False
             self._on_trouble(None)

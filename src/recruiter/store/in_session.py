@@ -26,7 +26,7 @@ from recruiter.async_face import in_a_thread
 from recruiter.domain.flow import FlowStep
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import CANCELLED_LANE, id_told
-from recruiter.domain.uniqueness import KnownJob, Make, Met, Replace, Uniqueness, decide
+from recruiter.domain.uniqueness import Existing, KnownJob, Make, Replace, Uniqueness, decide
 from recruiter.errors import (
     FlowNotFound,
     InvalidJob,
@@ -251,7 +251,7 @@ class InSession:
         for each in jobs:
             job, now = each.job, each.job.created_at
             decision = decide(each.wanted, known.get(each.key), now)
-            if isinstance(decision, Met):
+            if isinstance(decision, Existing):
                 answers.append((decision.id, False))
                 continue
             if isinstance(decision, Replace):

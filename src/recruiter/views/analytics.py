@@ -16,7 +16,7 @@ from recruiter.domain.job import Job, JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.observation import SILENT
 from recruiter.domain.state import State
-from recruiter.domain.statistics import Analytics, Flow, Kind, Pile, Queue, add_up, window
+from recruiter.domain.statistics import Analytics, Backlog, Flow, Kind, Queue, add_up, window
 from recruiter.domain.unreadable import Parsed
 from recruiter.store.collections.leases import Lease
 from recruiter.store.collections.limits import Rules
@@ -31,8 +31,8 @@ def analyse(
     now = store.clock.now()
     since, until = window(at, within, now)
     counted = store.statistics.read(since, until, group, task)
-    piles = store.queues.waiting(at, group, task)
-    return add_up(counted, _queues(store, piles.of), piles.counted_at or now, since, until)
+    backlogs = store.queues.waiting(at, group, task)
+    return add_up(counted, _queues(store, backlogs.of), backlogs.counted_at or now, since, until)
 
 
 def waiting(store: Store, at: datetime) -> dict[Kind, Queue]:
@@ -40,20 +40,20 @@ def waiting(store: Store, at: datetime) -> dict[Kind, Queue]:
     return _queues(store, store.queues.waiting(at).of)
 
 
-def _queues(store: Store, piles: Mapping[Kind, Pile]) -> dict[Kind, Queue]:
+def _queues(store: Store, backlogs: Mapping[Kind, Backlog]) -> dict[Kind, Queue]:
     """What has not ended, by group and task."""
     running, silent = _held(store)
     of = {id: Lane.parse(lane) for id, lane in store.scheduled.lanes_of(running | silent).items()}
-    return {kind: _queue(kind, pile, of, silent) for kind, pile in sorted(piles.items())}
+    return {kind: _queue(kind, backlog, of, silent) for kind, backlog in sorted(backlogs.items())}
 
 
-def _queue(kind: Kind, pile: Pile, of: Mapping[JobId, Lane], silent: set[JobId]) -> Queue:
+def _queue(kind: Kind, backlog: Backlog, of: Mapping[JobId, Lane], silent: set[JobId]) -> Queue:
     held = {id: of_it for id, of_it in of.items() if of_it[:2] == kind}
     running = [of_it for id, of_it in held.items() if id not in silent]
-    died = pile.suspects - sum(1 for of_it in running if of_it.alone)
+    died = backlog.suspects - sum(1 for of_it in running if of_it.alone)
     return Queue(
-        queued=max(0, pile.due - len(held)),
-        postponed=pile.postponed,
+        queued=max(0, backlog.due - len(held)),
+        postponed=backlog.postponed,
         running=len(running),
         zombies=max(0, died) + len(held) - len(running),
     )
@@ -88,11 +88,11 @@ def count(store: Store, by: By, now: datetime, within: timedelta) -> Totals:
         found = [*store.scheduled.count_by(field, held), *store.archived.count_by(field, since, until)]
         return _totals(found)
     place = 0 if by == "group" else 1
-    piles = store.queues.waiting(now).of
+    backlogs = store.queues.waiting(now).of
     running = Counter(Lane.parse(lane)[:2] for lane in store.scheduled.lanes_of(held).values())
     found = []
-    for kind, pile in piles.items():
-        waiting = max(0, pile.due + pile.postponed - running[kind])
+    for kind, backlog in backlogs.items():
+        waiting = max(0, backlog.due + backlog.postponed - running[kind])
         found += [(kind[place], State.WAITING, waiting), (kind[place], State.RUNNING, running[kind])]
     for counted in store.statistics.read(since, until, None, None):
         name = counted.group if by == "group" else counted.task

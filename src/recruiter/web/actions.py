@@ -15,8 +15,8 @@ from recruiter.app import Recruiter
 from recruiter.domain.search.filter import JobFilter
 from recruiter.errors import InvalidFilter, JobNotFound, ReadOnly, RecruiterError, SettingsError, TooManyViewers
 from recruiter.web.reader import Reader
+from recruiter.web.schemas import Amount
 from recruiter.web.sentences import jobs, plural
-from recruiter.web.views import Amount
 
 MOST_IDS = 1_000
 _LONGEST_REASON = 500
@@ -47,7 +47,7 @@ class Question:
     text: str
     button: str
     effect: str
-    grave: bool = False
+    danger: bool = False
     """There is no way back."""
 
 
@@ -59,7 +59,7 @@ class _Named:
     button: str
     effect: str
     run: Callable[[Recruiter, RequestedAction, str], Outcome]
-    grave: bool = False
+    danger: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class _OnJobs:
     among: Callable[[JobFilter], JobFilter]
     one: Callable[[Recruiter, RequestedAction, str, str], Outcome]
     many: Callable[[Recruiter, RequestedAction, JobFilter, str, Progress], int]
-    grave: bool = False
+    danger: bool = False
 
 
 def _cancel_one(recruiter: Recruiter, request: RequestedAction, id: str, by: str) -> Outcome:
@@ -118,7 +118,7 @@ ON_JOBS = {
         JobFilter.to_remove,
         _remove_one,
         lambda recruiter, _, filter, _by, progress: recruiter.jobs.remove(filter, progress=progress),
-        grave=True,
+        danger=True,
     ),
 }
 
@@ -222,10 +222,10 @@ NAMED = {
     "run-schedule": _Named("schedule", "Run now", "It makes one more job now, beside its schedule.", _run_schedule),
     "pause-flow": _Named("flow", "Pause", "No other step of it starts until it is resumed.", _pause_flow),
     "resume-flow": _Named("flow", "Resume", "Its steps start again.", _resume_flow),
-    "cancel-flow": _Named("flow", "Cancel", "Every step that has not ended is cancelled.", _cancel_flow, grave=True),
+    "cancel-flow": _Named("flow", "Cancel", "Every step that has not ended is cancelled.", _cancel_flow, danger=True),
     "retry-flow": _Named("flow", "Retry", "Steps that failed or were cancelled run again.", _retry_flow),
     "set-limit": _Named("limit on", "Set the limit", "It takes effect within a second on waiting jobs.", _set_limit),
-    "remove-limit": _Named("limit on", "Remove the limit", "Jobs run while slots are free.", _remove_limit, grave=True),
+    "remove-limit": _Named("limit on", "Remove the limit", "Jobs run if a slot is free.", _remove_limit, danger=True),
 }  # fmt: skip
 VERBS = (*ON_JOBS, *NAMED)
 
@@ -245,7 +245,7 @@ class ActionRunner:
         if request.verb in NAMED:
             named = NAMED[request.verb]
             text = f"{named.button} {named.thing} {request.name}?" if named.thing else f"{named.button}?"
-            return Question(" ".join(text.split()), named.button, named.effect, named.grave)
+            return Question(" ".join(text.split()), named.button, named.effect, named.danger)
         action = ON_JOBS[request.verb]
         if request.ids:
             which = f"job {request.ids[0]}" if len(request.ids) == 1 else jobs(len(request.ids))
@@ -253,7 +253,9 @@ class ActionRunner:
             found = self._reader.count(self._chosen(request))
             which = _told(found)
         verb = action.verb.capitalize()
-        return Question(f"{verb} {which}?", f"{verb} {which if len(which) < 24 else 'it'}", action.effect, action.grave)
+        return Question(
+            f"{verb} {which}?", f"{verb} {which if len(which) < 24 else 'it'}", action.effect, action.danger
+        )
 
     def do(self, request: RequestedAction, by: str, address: str | None = None) -> Outcome:
         """Does it, and writes down who did; to many jobs it goes on beside. Raises ReadOnly where actions are not

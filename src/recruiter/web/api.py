@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, create_model, model_validator
 from recruiter.domain.search.filter import FILTER_WORDS, unknown_word
 from recruiter.domain.text import shown, similar
 from recruiter.errors import InvalidFilter
-from recruiter.web import views, words
+from recruiter.web import schemas, words
 from recruiter.web.actions import VERBS, ActionRunner, Outcome, RequestedAction
 from recruiter.web.flows import FlowList, FlowView
 from recruiter.web.reader import ROWS, Reader
@@ -86,7 +86,7 @@ def routes(reader: Reader, runner: ActionRunner, viewer: Callable[..., Any]) -> 
 
 def _add_jobs(router: APIRouter, reader: Reader) -> None:
     @router.get("/overview")
-    def overview(within: Literal["5m", "15m", "1h", "6h", "24h", "7d"] = "1h") -> views.Overview:
+    def overview(within: Literal["5m", "15m", "1h", "6h", "24h", "7d"] = "1h") -> schemas.Overview:
         """How things are, and how they went within a time."""
         return reader.overview(within)
 
@@ -95,34 +95,34 @@ def _add_jobs(router: APIRouter, reader: Reader) -> None:
         said: Annotated[words.Words, Depends(_filter)],
         limit: Annotated[int, Query(ge=1, le=1000)] = ROWS,
         after: str | None = None,
-    ) -> views.JobList:
+    ) -> schemas.JobList:
         """A page of jobs: those that run, those that wait in the order of their turn, those that have ended."""
         return reader.jobs(reader.filter_of(said), limit=limit, after=after)
 
     @router.get("/jobs/count")
-    def count(said: Annotated[words.Words, Depends(_filter)]) -> views.Amount:
+    def count(said: Annotated[words.Words, Depends(_filter)]) -> schemas.Amount:
         """How many there are; up to a bound, `exact` says whether these are all."""
         return reader.count(reader.filter_of(said))
 
     @router.get("/job")
-    def job(id: str) -> views.JobView:
+    def job(id: str) -> schemas.JobView:
         """Everything about a job."""
         return reader.job(id)
 
 
 def _add_fleet(router: APIRouter, reader: Reader) -> None:
     @router.get("/workers")
-    def workers() -> views.Fleet:
+    def workers() -> schemas.Fleet:
         """Who leads, who works, and what each runs."""
         return reader.fleet()
 
     @router.get("/groups")
-    def groups() -> views.Groups:
+    def groups() -> schemas.Groups:
         """Groups, pauses and limits."""
         return reader.groups()
 
     @router.get("/schedules")
-    def schedules() -> views.Schedules:
+    def schedules() -> schemas.Schedules:
         """The repeatable jobs."""
         return reader.schedules()
 
@@ -137,14 +137,14 @@ def _add_fleet(router: APIRouter, reader: Reader) -> None:
         return reader.flow(id)
 
     @router.get("/problems")
-    def problems() -> views.Problems:
+    def problems() -> schemas.Problems:
         """What the doctor finds, and what was set aside."""
         return reader.problems(patience=60.0)
 
 
 def _add_actions(router: APIRouter, reader: Reader, runner: ActionRunner, viewer: Callable[..., Any]) -> None:
     @router.get("/actions")
-    def past_actions(limit: Annotated[int, Query(ge=1, le=1000)] = 50) -> list[views.PastAction]:
+    def past_actions(limit: Annotated[int, Query(ge=1, le=1000)] = 50) -> list[schemas.PastAction]:
         """Who did what by hand, the newest first."""
         return reader.past_actions(limit)
 

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from recruiter.domain.duration import brief
 from recruiter.domain.text import printable
-from recruiter.web.views import Amount
+from recruiter.web.schemas import Amount
 
 _MOMENT = re.compile(
     r"(?P<moment>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d+)?(?: UTC|\+00:00)|\bjob (?P<job>[0-9a-f]{24})\b"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from recruiter.domain.flow import layers
-from recruiter.web.views import Sentence
+from recruiter.web.schemas import Sentence
 
 BOX, GAP = (190, 44), (70, 14)
 FOLDED = 6

@@ -19,7 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from recruiter.domain.duration import UNTIL_SIGNAL, brief
 from recruiter.domain.search.filter import JobFilter
 from recruiter.errors import InvalidFilter
-from recruiter.web import figures, timeline, views, words
+from recruiter.web import figures, schemas, timeline, words
 from recruiter.web.actions import ON_JOBS
 from recruiter.web.reader import RANGES, ROWS, Reader
 from recruiter.web.sentences import jobs, of_jobs, plural
@@ -172,14 +172,14 @@ def _job(reader: Reader, pairs: Pairs) -> dict[str, Any]:
     }
 
 
-def _first_tab(job: views.JobView) -> str:
+def _first_tab(job: schemas.JobView) -> str:
     """What somebody who opens the job wants to see first."""
     if job.state == "running" and job.log:
         return "log"
     return "attempts" if job.executions and job.executions[-1].error else "arguments"
 
 
-def _python(job: views.JobView) -> str:
+def _python(job: schemas.JobView) -> str:
     """As one would write it; redacted values must be filled in."""
     if not job.task:
         return ""

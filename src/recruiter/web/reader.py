@@ -1,6 +1,6 @@
 """The reader: everything that the console and its API look at. The only module here that knows steps and store.
 
-Each method reads MongoDB once and returns plain values (`views.py`), redacted. Nothing is written, but for `record`.
+Each method reads MongoDB once and returns plain values (`schemas.py`), redacted. Nothing is written, but for `record`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import recruiter as package
 from recruiter.app import Recruiter
-from recruiter.caches import Kept
+from recruiter.caches import Cache
 from recruiter.doctor import examine
 from recruiter.doctor.findings import Finding
 from recruiter.doctor.findings import Level as FindingLevel
@@ -32,10 +32,10 @@ from recruiter.store.database import Store
 from recruiter.store.search.summaries import FIELDS, summary_from
 from recruiter.views.resources import limit_uses
 from recruiter.views.search import Entry, Form, known_names, search
-from recruiter.web import sentences, shapes, timeline, views
+from recruiter.web import schemas, sentences, serializers, timeline
 from recruiter.web.access import Redaction
 from recruiter.web.flows import FlowList, FlowView, drawn
-from recruiter.web.views import Amount, Level
+from recruiter.web.schemas import Amount, Level
 from recruiter.web.words import Words
 
 RANGES = {"5m": "5 minutes", "15m": "15 minutes", "1h": "1 hour", "6h": "6 hours", "24h": "24 hours", "7d": "7 days"}
@@ -65,13 +65,13 @@ class Reader:
     def __init__(self, recruiter: Recruiter, redaction: Redaction) -> None:
         self._recruiter = recruiter
         self.redaction = redaction
-        self._findings: Kept[list[Finding]] = Kept(15.0)
-        self._errors: Kept[tuple[list[views.LoudError], bool]] = Kept(5.0)
-        self._counts: Kept[dict[str, Amount]] = Kept(5.0)
-        self._history: Kept[Analytics] = Kept(3.0)
-        self._groups: Kept[set[str]] = Kept(60.0)
-        self._mongodb: Kept[str] = Kept(300.0)
-        self._leader: Kept[tuple[views.Leader | None]] = Kept(2.0)
+        self._findings: Cache[list[Finding]] = Cache(15.0)
+        self._errors: Cache[tuple[list[schemas.FrequentError], bool]] = Cache(5.0)
+        self._counts: Cache[dict[str, Amount]] = Cache(5.0)
+        self._history: Cache[Analytics] = Cache(3.0)
+        self._groups: Cache[set[str]] = Cache(60.0)
+        self._mongodb: Cache[str] = Cache(300.0)
+        self._leader: Cache[tuple[schemas.Leader | None]] = Cache(2.0)
 
     def close(self) -> None:
         """The examination that runs beside has ended when this returns. The application may then close its store."""
@@ -90,12 +90,12 @@ class Reader:
                 raise InvalidFilter(f"the argument {path!r} is not shown here, so it cannot be asked for either")
         return filter_from_words(words)
 
-    def jobs(self, filter: JobFilter, *, limit: int = ROWS, after: str | None = None) -> views.JobList:
+    def jobs(self, filter: JobFilter, *, limit: int = ROWS, after: str | None = None) -> schemas.JobList:
         """A page of jobs: those that run, those that wait in the order of their turn, those that have ended."""
         now = self._store.clock.now()
-        form: Form[views.JobRow] = Form(_ROW_FIELDS, lambda entry: self._row(entry, now))
+        form: Form[schemas.JobRow] = Form(_ROW_FIELDS, lambda entry: self._row(entry, now))
         page = search(self._store, filter, now, form, limit=limit, after=after or None)
-        return views.JobList(now, list(page.jobs), page.next, page.looked_at)
+        return schemas.JobList(now, list(page.jobs), page.next, page.looked_at)
 
     def recognize(self, filter: JobFilter) -> None:
         """Raises InvalidFilter for a task or group that nobody knows."""
@@ -107,7 +107,7 @@ class Reader:
         return self._counts.get(str(others), lambda: dict(self._count(others)))
 
     def count(self, filter: JobFilter) -> Amount:
-        return shapes.amount_of(self._recruiter.jobs.count(filter))
+        return serializers.amount_of(self._recruiter.jobs.count(filter))
 
     def _count(self, words: Words) -> Iterator[tuple[str, Amount]]:
         for state in ("running", "queued", "postponed", "failed", "succeeded", "cancelled", "lost"):
@@ -116,17 +116,17 @@ class Reader:
             except InvalidFilter:  # no such job can be in this state
                 yield state, Amount(0)
                 continue
-            yield state, shapes.amount_of(self._recruiter.jobs.count(filter, most=COUNTED))
+            yield state, serializers.amount_of(self._recruiter.jobs.count(filter, most=COUNTED))
 
-    def _row(self, entry: Entry, now: datetime) -> views.JobRow:
+    def _row(self, entry: Entry, now: datetime) -> schemas.JobRow:
         short: JobSummary = summary_from(entry.document, entry.hold)
         reason = entry.document.get("reason")
         told = short.message or (reason if isinstance(reason, str) else None)
-        return views.JobRow(
+        return schemas.JobRow(
             id=str(short.id),
             task=short.task,
             group=short.group,
-            state=shapes.shown_state(short.state, short.scheduled_at, now),
+            state=serializers.shown_state(short.state, short.scheduled_at, now),
             args=self.redaction.line(entry.document.get("args")),
             created_at=short.created_at,
             scheduled_at=short.scheduled_at,
@@ -152,7 +152,7 @@ class Reader:
         """Raises JobNotFound."""
         return self._recruiter.jobs.id_of(text)
 
-    def job(self, text: str) -> views.JobView:
+    def job(self, text: str) -> schemas.JobView:
         """Everything about the job that is written like this. Raises JobNotFound."""
         id = self.id_of(text)
         try:
@@ -163,16 +163,16 @@ class Reader:
             sentence, job = str(error), Job(id, "", {}, now, now)
         return self._job(job, mask(sentence))
 
-    def _job(self, job: Job, sentence: str) -> views.JobView:
+    def _job(self, job: Job, sentence: str) -> schemas.JobView:
         now, plain = self._store.clock.now(), self.redaction.plain
         ended = job if isinstance(job, ArchivedJob) else None
         due = job.scheduled_at if isinstance(job.scheduled_at, datetime) else None
         cancel = job.cancel
-        return views.JobView(
+        return schemas.JobView(
             at=now,
             id=str(job.id),
             sentence=sentence,
-            state=shapes.shown_state(job.state, due, now),
+            state=serializers.shown_state(job.state, due, now),
             task=job.task,
             method=job.method,
             group=job.group,
@@ -184,7 +184,7 @@ class Reader:
             needs=job.needs.described() if job.needs else None,
             timeout=job.timeout,
             at_most_once=job.at_most_once,
-            retry=shapes.policy(job.retry_policy),
+            retry=serializers.policy(job.retry_policy),
             attempts=job.attempts,
             crashes=job.crashes,
             snoozes=job.snoozes,
@@ -196,20 +196,20 @@ class Reader:
             ended_at=ended.archived_at if ended else None,
             why=ended.why if ended else None,
             reason=ended.reason if ended else None,
-            cancel=None if cancel is None else views.PauseView(cancel.at, cancel.by, cancel.reason),
+            cancel=None if cancel is None else schemas.PauseView(cancel.at, cancel.by, cancel.reason),
             stage=job.stage,
             progress=job.progress,
             args=plain(job.args),
             result=plain(ended.result) if ended else None,
-            executions=shapes.attempts(job),
-            stages=[views.Stage(e.state, e.stage, e.progress, e.error, e.date) for e in job.status],
-            log=[views.Line(line.at, mask(line.text)) for line in job.log],
+            executions=serializers.attempts(job),
+            stages=[schemas.Stage(e.state, e.stage, e.progress, e.error, e.date) for e in job.status],
+            log=[schemas.Line(line.at, mask(line.text)) for line in job.log],
             log_cut=job.log_cut,
             recovered_from=None if job.recovered_from is None else str(job.recovered_from),
             recovered_as=None if ended is None or ended.recovered_as is None else str(ended.recovered_as),
             flow=None if job.flow is None else str(job.flow.flow),
             signal=None if job.waits_for is None else job.waits_for.signal,
-            done=[views.Checkpoint(each.name, each.at, each.problem) for each in job.checkpoints],
+            done=[schemas.Checkpoint(each.name, each.at, each.problem) for each in job.checkpoints],
             expires_at=job.expires_at,
             trace=trace_id_of(job.trace_context),
             timeline=timeline.parts(job, now),
@@ -224,39 +224,39 @@ class Reader:
 
     # -- the fleet ---------------------------------------------------------------------------------------------------
 
-    def fleet(self) -> views.Fleet:
+    def fleet(self) -> schemas.Fleet:
         """Hosts, workers, and what each runs."""
         store, now = self._store, self._store.clock.now()
         entries = store.roster.entries()
         running = [run["job"] for entry in entries for run in entry.running][:_RUNS_SHOWN]
         said = store.scheduled.get_many(running) if running else {}
-        workers = [shapes.worker(entry, said, now) for entry in entries]
+        workers = [serializers.worker(entry, said, now) for entry in entries]
         leader = self.leader()
-        return views.Fleet(now, sentences.of_fleet(leader, workers), leader, workers)
+        return schemas.Fleet(now, sentences.of_fleet(leader, workers), leader, workers)
 
-    def leader(self) -> views.Leader | None:
+    def leader(self) -> schemas.Leader | None:
         """Who leads, if anybody does."""
         (leader,) = self._leader.get("leader", lambda: (self._read_leader(),))
         return leader
 
-    def _read_leader(self) -> views.Leader | None:
+    def _read_leader(self) -> schemas.Leader | None:
         lease, now = self._store.leases.read(), self._store.clock.now()
         if lease is None or lease.holder is None or now - (lease.renewed_at or now) > SILENT:
             return None
-        return views.Leader(lease.host, lease.pid, lease.term, lease.since)
+        return schemas.Leader(lease.host, lease.pid, lease.term, lease.since)
 
-    def frame(self) -> views.Frame:
+    def frame(self) -> schemas.Frame:
         """What every page shows at its edges; read seldom."""
         target = self._recruiter.target
         findings = self._findings.peek("all", old=True)
         problems = None if findings is None else sum(1 for each in findings if each.level is FindingLevel.PROBLEM)
         with contextlib.suppress(StoreError):
             mongodb = self._mongodb.get("version", self._version)
-            return views.Frame(
-                package.__version__, shapes.place(str(target), target.database), mongodb, self.leader(), problems
+            return schemas.Frame(
+                package.__version__, serializers.place(str(target), target.database), mongodb, self.leader(), problems
             )
-        return views.Frame(
-            package.__version__, shapes.place(str(target), target.database), "cannot be reached", None, problems
+        return schemas.Frame(
+            package.__version__, serializers.place(str(target), target.database), "cannot be reached", None, problems
         )
 
     def _version(self) -> str:
@@ -265,24 +265,24 @@ class Reader:
 
     # -- numbers -----------------------------------------------------------------------------------------------------
 
-    def overview(self, within: str = "1h") -> views.Overview:
+    def overview(self, within: str = "1h") -> schemas.Overview:
         """How things are, and how they went within a time."""
         if within not in RANGES:
             raise InvalidFilter(f"the overview is of {', '.join(RANGES)}, not of {within!r}")
         told = self._told(within)
         lately = told if within not in _LONG else self._recruiter.analytics(within="1 minute")
         entries, rules, now = self._store.roster.entries(), self._store.limits.read(), self._store.clock.now()
-        errors, exact = self._errors.get(within, lambda: self._loud(told.since, told.until))
+        errors, exact = self._errors.get(within, lambda: self._frequent_errors(told.since, told.until))
         del exact
         waiting = self._waiting(lately.queues, rules, now)
         slots = sum(entry.registration.slots for entry in entries if now - entry.seen_at <= SILENT)
         trend = self._trend(told)
-        seen = views.Overview(
+        seen = schemas.Overview(
             at=now,
             within=within,
             since=told.since,
             until=told.until,
-            sentence=views.Sentence(Level.OK, ""),
+            sentence=schemas.Sentence(Level.OK, ""),
             queued=lately.jobs.queued,
             postponed=lately.jobs.postponed,
             running=lately.jobs.running,
@@ -291,14 +291,14 @@ class Reader:
             counted_at=lately.counted_at,
             per_second=self._pace(lately, now),
             ended=dict(told.ended),
-            latency=shapes.percentiles(told.latency),
-            duration=shapes.percentiles(told.execution_time),
-            series=[shapes.point(at, flow, told) for at, flow in told.series.items()],
+            latency=serializers.percentiles(told.latency),
+            duration=serializers.percentiles(told.execution_time),
+            series=[serializers.point(at, flow, told) for at, flow in told.series.items()],
             waiting=waiting[:_KINDS_SHOWN],
             waiting_kinds=len(waiting),
             errors=errors,
             leader=self.leader(),
-            paused=shapes.pauses(rules),
+            paused=serializers.pauses(rules),
             due_trend=[None if each is None else each.due for each in trend],
             running_trend=[None if each is None else each.running for each in trend],
         )
@@ -314,7 +314,7 @@ class Reader:
         """How much waited and ran, step by step."""
         hours = told.step > timedelta(minutes=1)
         depths = self._store.queues.depths(told.since - told.step, told.until, hours=hours)
-        return shapes.trend(depths, list(told.series), told.step)
+        return serializers.trend(depths, list(told.series), told.step)
 
     def _pace(self, told: Analytics, now: datetime) -> float:
         """Jobs a second over the last minute or two, of a time that is told by the minute."""
@@ -322,25 +322,25 @@ class Reader:
         ended = sum(sum(flow.ended.values()) for at, flow in told.series.items() if at >= since)
         return ended / max(1.0, (until - since).total_seconds())
 
-    def _waiting(self, queues: Mapping[tuple[str, str], Queue], rules: Rules, now: datetime) -> list[views.Waiting]:
+    def _waiting(self, queues: Mapping[tuple[str, str], Queue], rules: Rules, now: datetime) -> list[schemas.Waiting]:
         """What waits, by group and task, with the reason; the longest first."""
         kinds = sorted(queues.items(), key=lambda item: -item[1].queued)
         kinds = [(kind, queue) for kind, queue in kinds if queue.queued or queue.postponed or queue.running]
         facts: Circumstances | None = None
-        found: list[views.Waiting] = []
+        found: list[schemas.Waiting] = []
         for (group, task), queue in kinds:
             reason, stuck = None, False
             if queue.queued and len(found) < _KINDS_SHOWN:
                 facts = facts or self._circumstances(rules, now)
-                reason, stuck = shapes.reason_of(facts, rules, group, task)
-            found.append(views.Waiting(group, task, queue.queued, queue.postponed, queue.running, reason, stuck))
+                reason, stuck = serializers.reason_of(facts, rules, group, task)
+            found.append(schemas.Waiting(group, task, queue.queued, queue.postponed, queue.running, reason, stuck))
         return found
 
     def _circumstances(self, rules: Rules, now: datetime) -> Circumstances:
         roster = self._store.roster
         return Circumstances(roster.read(), roster.held(), rules.limits, rules.starts, now)
 
-    def _loud(self, since: datetime, until: datetime) -> tuple[list[views.LoudError], bool]:
+    def _frequent_errors(self, since: datetime, until: datetime) -> tuple[list[schemas.FrequentError], bool]:
         """The errors that most of the newest failed jobs ended with."""
         page = self._recruiter.jobs.list(state=["failed", "lost"], ended_since=since, limit=_ERRORS_READ, minimal=True)
         jobs = [job for job in page if job.ended_at is not None]
@@ -350,10 +350,10 @@ class Reader:
         by_error: dict[str, list[JobSummary]] = {}
         for job in jobs:
             by_error.setdefault(job.error or job.why or "?", []).append(job)
-        loudest = sorted(by_error.items(), key=lambda item: -len(item[1]))[:_ERRORS_SHOWN]
-        return [shapes.loud_error(name, of, begin, span, complete) for name, of in loudest], complete
+        most_frequent = sorted(by_error.items(), key=lambda item: -len(item[1]))[:_ERRORS_SHOWN]
+        return [serializers.frequent_error(name, of, begin, span, complete) for name, of in most_frequent], complete
 
-    def groups(self) -> views.Groups:
+    def groups(self) -> schemas.Groups:
         """Depth, pauses and limits."""
         told = self._recruiter.analytics(within="5 minutes")
         rules, now = self._store.limits.read(), self._store.clock.now()
@@ -365,8 +365,8 @@ class Reader:
         groups = [self._group(name, told, waiting, rules, before) for name in sorted(names)]
         limits = self._limits(rules, now)
         pause = rules.paused.get("fleet")
-        blocked = None if pause is None else shapes.pause_view(pause, "all starts")
-        return views.Groups(now, sentences.of_groups(blocked, groups, limits), blocked, groups, limits)
+        blocked = None if pause is None else serializers.pause_view(pause, "all starts")
+        return schemas.Groups(now, sentences.of_groups(blocked, groups, limits), blocked, groups, limits)
 
     def _before(self, now: datetime) -> Depth | None:
         """What was seen about five minutes ago."""
@@ -374,15 +374,15 @@ class Reader:
         return min(depths, key=lambda each: abs(now - each.at - timedelta(minutes=5)), default=None)
 
     def _group(
-        self, name: str, told: Analytics, waiting: Sequence[views.Waiting], rules: Rules, before: Depth | None
-    ) -> views.Group:
+        self, name: str, told: Analytics, waiting: Sequence[schemas.Waiting], rules: Rules, before: Depth | None
+    ) -> schemas.Group:
         queues = [queue for (group, _), queue in told.queues.items() if group == name]
         queue = sum(queues, Queue(0, 0, 0, 0))
         flow = told.groups.get(name)
         pause = rules.paused.get(f"group:{name}")
         first = self._next(name) if queue.queued else None
         reasons = [each.reason for each in waiting if each.group == name and each.reason and each.queued]
-        return views.Group(
+        return schemas.Group(
             name=name,
             queued=queue.queued,
             postponed=queue.postponed,
@@ -390,17 +390,17 @@ class Reader:
             per_minute=(out := flow.throughput.value if flow else 0.0),
             arrivals=None
             if before is None
-            else shapes.arrivals(
+            else serializers.arrivals(
                 out,
                 queue.queued + queue.postponed + queue.running,
                 before.groups.get(name, 0),
                 max(1.0, (told.until - before.at).total_seconds() / 60),
             ),
-            failed=shapes.failed(flow.ended) if flow else 0,
+            failed=serializers.failed(flow.ended) if flow else 0,
             latency_p95=flow.latency.p95 if flow else None,
             next_due=first.scheduled_at if first else None,
             next_id=str(first.id) if first else None,
-            paused=None if pause is None else shapes.pause_view(pause, name),
+            paused=None if pause is None else serializers.pause_view(pause, name),
             reason=None if pause is not None else next(iter(reasons), None),
         )
 
@@ -411,37 +411,37 @@ class Reader:
             return page.jobs[0] if page.jobs else None
         return None
 
-    def _limits(self, rules: Rules, now: datetime) -> list[views.LimitUse]:
-        return [shapes.limit_use(use) for use in limit_uses(self._store, rules, now)]
+    def _limits(self, rules: Rules, now: datetime) -> list[schemas.LimitUse]:
+        return [serializers.limit_use(use) for use in limit_uses(self._store, rules, now)]
 
     # -- schedules ---------------------------------------------------------------------------------------------------
 
-    def schedules(self) -> views.Schedules:
+    def schedules(self) -> schemas.Schedules:
         """The repeatable jobs: when next, how they went, what is wrong with them."""
         now = self._store.clock.now()
         every = self._recruiter.schedulers()
         shown = [self._schedule(each, now) for each in every[:_SCHEDULES_SHOWN]]
         more = len(every) - len(shown)
-        return views.Schedules(now, sentences.of_schedules(shown, more, now), shown, more)
+        return schemas.Schedules(now, sentences.of_schedules(shown, more, now), shown, more)
 
-    def _schedule(self, scheduler: Scheduler, now: datetime) -> views.Schedule:
+    def _schedule(self, scheduler: Scheduler, now: datetime) -> schemas.Schedule:
         parameters = scheduler.schedule.get("parameters") or {}
         zone = parameters.get("tz") if isinstance(parameters, Mapping) else None
         ended = self._recruiter.jobs.list(urn=scheduler.urn, state=sorted(ENDED), limit=10, minimal=True)
-        last = [views.Ended(str(job.id), job.state.value, job.ended_at) for job in ended if job.ended_at is not None]
+        last = [schemas.Ended(str(job.id), job.state.value, job.ended_at) for job in ended if job.ended_at is not None]
         runs, trouble = self._runs(scheduler, now)
-        return views.Schedule(
+        return schemas.Schedule(
             urn=scheduler.urn,
             task=scheduler.template.task,
             group=scheduler.template.group,
-            schedule=shapes.schedule_text(scheduler),
+            schedule=serializers.schedule_text(scheduler),
             zone=zone if isinstance(zone, str) else None,
             next_runs=runs,
             last_at=scheduler.last_at,
             made=scheduler.made,
             skipped=scheduler.skipped,
-            paused=None if scheduler.paused is None else shapes.pause_view(scheduler.paused, scheduler.urn),
-            trouble=scheduler.broken or shapes.late(scheduler, last, now) or trouble,
+            paused=None if scheduler.paused is None else serializers.pause_view(scheduler.paused, scheduler.urn),
+            trouble=scheduler.broken or serializers.late(scheduler, last, now) or trouble,
             last=last,
         )
 
@@ -461,32 +461,32 @@ class Reader:
 
     def flows(self) -> FlowList:
         """The newest flows."""
-        rows = [shapes.flow_row(flow) for flow in self._recruiter.flows.latest(limit=_FLOWS_SHOWN)]
+        rows = [serializers.flow_row(flow) for flow in self._recruiter.flows.latest(limit=_FLOWS_SHOWN)]
         return FlowList(self._store.clock.now(), sentences.of_flows(rows), rows)
 
     def flow(self, id: str) -> FlowView:
         """A flow with its steps. Raises FlowNotFound."""
         handle = self._recruiter.flows.find(id)
-        row, steps = shapes.flow_row(handle.report()), [shapes.flow_step(step) for step in handle.steps()]
+        row, steps = serializers.flow_row(handle.report()), [serializers.flow_step(step) for step in handle.steps()]
         first = sorted(steps, key=lambda step: step.state not in ("failed", "lost", "running"))[:_STEPS_SHOWN]
         more, now = len(steps) - len(first), self._store.clock.now()
         return FlowView(now, sentences.of_flow(row, steps), row, drawn(steps), first, more)
 
-    def problems(self, patience: float = 1.0) -> views.Problems:
+    def problems(self, patience: float = 1.0) -> schemas.Problems:
         """What the doctor finds, what was set aside, and what people did lately. If the doctor has not finished after
         `patience` seconds, the answer says so: with very many jobs it takes some seconds."""
         store, now = self._store, self._store.clock.now()
-        known = self._findings.shortly("all", self._examine, patience)
+        known = self._findings.get_within("all", self._examine, patience)
         findings = known or []
-        told = [views.Problem(Level(each.level.value), each.about, each.text, each.todo) for each in findings]
-        loud = [each for level in (Level.PROBLEM, Level.NOTE) for each in told if each.level is level]
-        return views.Problems(
+        told = [schemas.Problem(Level(each.level.value), each.about, each.text, each.todo) for each in findings]
+        urgent = [each for level in (Level.PROBLEM, Level.NOTE) for each in told if each.level is level]
+        return schemas.Problems(
             at=now,
-            sentence=sentences.of_problems(loud) if known is not None else sentences.EXAMINING,
-            findings=loud,
+            sentence=sentences.of_problems(urgent) if known is not None else sentences.EXAMINING,
+            findings=urgent,
             fine=[each for each in told if each.level is Level.OK],
             set_aside=[
-                views.SetAside(str(job.id), job.archived_at, job.task, job.why, job.reason)
+                schemas.SetAside(str(job.id), job.archived_at, job.task, job.why, job.reason)
                 for job in store.archived.set_aside(_SET_ASIDE_SHOWN)
             ],
             past_actions=self.past_actions(),
@@ -495,15 +495,15 @@ class Reader:
 
     def look_for_problems(self) -> None:
         """So that every page can tell how many there are. Returns at once: looking takes its time."""
-        self._findings.soon("all", self._examine)
+        self._findings.get_stale("all", self._examine)
 
     def _examine(self) -> list[Finding]:
         return examine(self._store)
 
-    def past_actions(self, limit: int = _ACTIONS_SHOWN) -> list[views.PastAction]:
+    def past_actions(self, limit: int = _ACTIONS_SHOWN) -> list[schemas.PastAction]:
         """What people did by hand lately, the newest first."""
         return [
-            views.PastAction(each.at, each.by, each.verb, each.subject, each.reason, each.outcome)
+            schemas.PastAction(each.at, each.by, each.verb, each.subject, each.reason, each.outcome)
             for each in self._store.actions.latest(limit)
         ]
 
@@ -519,6 +519,6 @@ class Reader:
             outcome.append(f"refused: {error}")
             raise
         finally:
-            for kept in (self._findings, self._counts, self._errors):
-                kept.forget()
+            for cache in (self._findings, self._counts, self._errors):
+                cache.expire()
             actions.conclude(id, outcome[-1] if outcome else "interrupted")

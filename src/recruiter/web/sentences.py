@@ -10,7 +10,7 @@ from recruiter.domain.duration import brief
 from recruiter.domain.schedule.scheduler import Pause
 from recruiter.web.figures import count
 from recruiter.web.flows import FlowRow, FlowStepRow
-from recruiter.web.views import (
+from recruiter.web.schemas import (
     Group,
     JobList,
     JobRow,
@@ -73,8 +73,8 @@ def _pace(seen: Overview) -> Iterator[Sentence]:
     ended = sum(seen.ended.values())
     failed = seen.ended.get("failed", 0) + seen.ended.get("lost", 0)
     if failed >= _FEW and failed > ended * _MANY_FAIL:
-        loudest = f"; most with {seen.errors[0].error}" if seen.errors else ""
-        yield Sentence(Level.PROBLEM, f"{count(failed)} of {jobs(ended)} failed in the last {seen.within}{loudest}.")
+        most = f"; most with {seen.errors[0].error}" if seen.errors else ""
+        yield Sentence(Level.PROBLEM, f"{count(failed)} of {jobs(ended)} failed in the last {seen.within}{most}.")
     workers, pace = plural(seen.workers, "worker"), f"{count(round(seen.per_second, 2))} jobs a second"
     late = seen.latency.p95 or 0.0
     if seen.queued > seen.slots and late > _LATE:

@@ -102,7 +102,7 @@ _ALL = {
             "how-to/analytics.md",
         ),
         "errors": Term(
-            "loudest errors",
+            "most frequent errors",
             "The exceptions that most failed jobs of this time ended with; the line shows when.",
             "how-to/retries.md",
             "recruiter job list --state failed --error NAME",

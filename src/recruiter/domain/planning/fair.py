@@ -1,4 +1,4 @@
-"""Fair shares: the jobs of a group take turns by their owner or key; the pile of one tenant does not hold up another.
+"""Fair shares: the jobs of a group take turns by owner or key; the backlog of one tenant does not hold up another.
 
 Without it a group is a queue: by priority, then by time. With it each tenant has a queue of its own, in that order, and
 the next job is always one of the tenant that has least of the group now, by weight: what it holds already, plus what

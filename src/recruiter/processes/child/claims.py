@@ -70,7 +70,7 @@ class Claims:
         self._threads: Any = context.RawArray("Q", CELLS)
         self._loop_holder: Any = context.RawValue("Q", 0)
         self._loop_since: Any = context.RawValue("d", 0.0)
-        self._breathed_at: Any = context.RawValue("d", 0.0)
+        self._ticked_at: Any = context.RawValue("d", 0.0)
         self._stop_asked: Any = context.RawValue("b", 0)
         self._lock = context.Lock()
 
@@ -126,9 +126,9 @@ class Claims:
         number, since = int(self._loop_holder.value), float(self._loop_since.value)
         return LoopHolder(number - 1, since) if number else None
 
-    def breathed_at(self) -> float:
+    def ticked_at(self) -> float:
         """When a thread of the child that does nothing else could last run."""
-        return float(self._breathed_at.value)
+        return float(self._ticked_at.value)
 
     def ask_to_stop(self) -> None:
         """Tells the jobs, if they ask."""
@@ -181,9 +181,9 @@ class Claims:
     def leave_loop(self) -> None:
         self._loop_holder.value = 0
 
-    def breathe(self) -> None:
+    def tick(self) -> None:
         """Nothing holds the interpreter at this moment."""
-        self._breathed_at.value = time.monotonic()
+        self._ticked_at.value = time.monotonic()
 
     def stop_asked(self) -> bool:
         return bool(self._stop_asked.value)

@@ -28,7 +28,7 @@ from recruiter.processes.progress import ProgressSender
 from recruiter.steps.execute import Executor
 from recruiter.store.outcomes import Outcome
 
-_BREATH = 0.1
+_TICK_EVERY = 0.1
 _number: contextvars.ContextVar[int | None] = contextvars.ContextVar("recruiter_number", default=None)
 """Of the job that a task of the event loop belongs to."""
 
@@ -67,7 +67,7 @@ class ConcurrentChild:
 
     def work(self) -> None:
         """Until the supervisor closes the pipe and the last job has ended."""
-        threading.Thread(target=self._breathe, name="breath", daemon=True).start()
+        threading.Thread(target=self._tick, name="tick", daemon=True).start()
         with asyncio.Runner() as runner:
             self._loop = runner.get_loop()
             self._loop.set_task_factory(self._make_task)
@@ -81,10 +81,10 @@ class ConcurrentChild:
         self._threads.shutdown(wait=False)
         self._executor.close()
 
-    def _breathe(self) -> None:
+    def _tick(self) -> None:
         while not self._over.is_set():
-            self._claims.breathe()
-            self._over.wait(_BREATH)
+            self._claims.tick()
+            self._over.wait(_TICK_EVERY)
 
     def _make_task(
         self, loop: asyncio.AbstractEventLoop, coroutine: Any, context: contextvars.Context | None = None

@@ -122,7 +122,7 @@ def _holder(child: ChildHandle, running: list[int], now: float, state: ThreadSta
     """The job that lets no other job of its child be told anything, if one can be found."""
     loop = child.claims.loop_holder()
     in_loop = loop.number if loop is not None and loop.number in running else None
-    if now - child.claims.breathed_at() < _BREATHLESS:  # the interpreter is free: then it is the loop that is not
+    if now - child.claims.ticked_at() < _BREATHLESS:  # the interpreter is free: then it is the loop that is not
         return in_loop if loop is not None and now - loop.since > _TIME_TO_LEAVE else None
     threads = {number: child.claims.thread_of(number) for number in running}
     if in_loop is not None:

@@ -21,7 +21,7 @@ from pymongo.errors import WriteError
 
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import ASIDE
-from recruiter.domain.statistics import Depth, Kind, Pile, hour_of
+from recruiter.domain.statistics import Backlog, Depth, Kind, hour_of
 from recruiter.domain.unreadable import Unreadable
 from recruiter.store import fields as field
 from recruiter.store.codec import RAW, Document
@@ -37,10 +37,10 @@ _KEPT = {"_id": {"queues": "waiting"}}
 
 
 @dataclass(frozen=True, slots=True)
-class Piles:
+class Backlogs:
     """How many jobs wait."""
 
-    of: dict[Kind, Pile]
+    of: dict[Kind, Backlog]
     counted_at: datetime | None = None
     next_at: datetime | None = None
     """When they were counted, and when to count again; None if it was just now."""
@@ -56,38 +56,40 @@ class Queues:
         """How many documents there are, without counting any."""
         return self._scheduled.collection.estimated_document_count()
 
-    def waiting(self, at: datetime, group: str | None = None, task: str | None = None) -> Piles:
+    def waiting(self, at: datetime, group: str | None = None, task: str | None = None) -> Backlogs:
         """The waiting jobs: a recent stored count, or a count made now."""
         return self.kept(at, group, task) or self.count(at, group, task)
 
     @store_call
-    def count(self, at: datetime, group: str | None = None, task: str | None = None) -> Piles:
+    def count(self, at: datetime, group: str | None = None, task: str | None = None) -> Backlogs:
         """The jobs of all groups and tasks or of this, those that are due by then and those that are not."""
-        piles: dict[Kind, Pile] = {}
+        backlogs: dict[Kind, Backlog] = {}
         for lane, jobs, postponed in self._scheduled.waiting_by_lane(at):
             parts = Lane.parse(lane)
             kind = parts[:2]
             if lane not in ASIDE and group in (None, kind[0]) and task in (None, kind[1]):
-                more = Pile(jobs - postponed, postponed, jobs if parts.alone else 0)
-                piles[kind] = piles.get(kind, Pile()) + more
-        return Piles(piles)
+                more = Backlog(jobs - postponed, postponed, jobs if parts.alone else 0)
+                backlogs[kind] = backlogs.get(kind, Backlog()) + more
+        return Backlogs(backlogs)
 
     @store_call
-    def keep(self, piles: Piles, at: datetime, next_at: datetime, until: datetime) -> None:
+    def keep(self, backlogs: Backlogs, at: datetime, next_at: datetime, until: datetime) -> None:
         """For all who look until then."""
-        kinds = [{"group": kind[0], "task": kind[1], **pile._asdict()} for kind, pile in piles.of.items()]
+        kinds = [{"group": kind[0], "task": kind[1], **backlog._asdict()} for kind, backlog in backlogs.of.items()]
         kept = {"at": at, "next_at": next_at, "until": until, "kinds": kinds}
         self._statistics.replace_one(_KEPT, kept, upsert=True)
 
     @store_call
-    def kept(self, at: datetime, group: str | None = None, task: str | None = None) -> Piles | None:
+    def kept(self, at: datetime, group: str | None = None, task: str | None = None) -> Backlogs | None:
         """The stored count, if it is recent."""
         raw: Collection[Any] = self._statistics.with_options(codec_options=RAW)
         found = raw.find_one({**_KEPT, "at": {"$lte": at}, "until": {"$gte": at}})
-        kept = parse_one(NAME, bytes(found.raw), _piles) if found is not None else None
+        kept = parse_one(NAME, bytes(found.raw), _backlogs) if found is not None else None
         if kept is None or isinstance(kept, Unreadable):
             return None
-        of = {kind: pile for kind, pile in kept.of.items() if group in (None, kind[0]) and task in (None, kind[1])}
+        of = {
+            kind: backlog for kind, backlog in kept.of.items() if group in (None, kind[0]) and task in (None, kind[1])
+        }
         return replace(kept, of=of)
 
     @store_call
@@ -136,13 +138,13 @@ def _jobs_of_group(place: str, value: Any) -> tuple[str, int]:
     return field.text(each, "group"), field.whole(each, "jobs")
 
 
-def _piles(document: Document) -> Piles:
+def _backlogs(document: Document) -> Backlogs:
     """The parser."""
-    piles = dict(field.array(document, "kinds", _pile))
-    return Piles(piles, field.moment(document, "at"), field.moment(document, "next_at"))
+    backlogs = dict(field.array(document, "kinds", _backlog))
+    return Backlogs(backlogs, field.moment(document, "at"), field.moment(document, "next_at"))
 
 
-def _pile(place: str, value: Any) -> tuple[Kind, Pile]:
+def _backlog(place: str, value: Any) -> tuple[Kind, Backlog]:
     each = field.mapping({place: value}, place)
     counts = (field.whole(each, name) for name in ("due", "postponed", "suspects"))
-    return (field.text(each, "group"), field.text(each, "task")), Pile(*counts)
+    return (field.text(each, "group"), field.text(each, "task")), Backlog(*counts)

@@ -5,7 +5,7 @@ are merged by MongoDB, not sorted), then the fields that order. Where a page end
 ordering fields of its last document; the next page goes on after it, however many came or went meanwhile.
 
 "After this position" over several fields is no range of an index, and as one condition would make MongoDB read
-everything before it. So it is asked as several stretches, each a plain range:
+everything before it. So it is asked as several index ranges, each a plain range:
 
     order (priority, time, id), after (5, 12:00, x)        priority = 5, time = 12:00, id > x
                                                            priority = 5, time > 12:00
@@ -47,7 +47,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class IndexRange:
     """A part of an order that is one range of an index: fields that are fixed, a range of the next, and the rest."""
 
     conditions: tuple[Document, ...]
@@ -65,8 +65,8 @@ class Scan:
     residual: tuple[Document, ...] = ()
     """What the index does not answer."""
 
-    def query(self, alternative: Document, stretch: Stretch, *, residual: bool = True) -> Document:
-        parts = [alternative, *self.bounds, *stretch.conditions, *(self.residual if residual else ())]
+    def query(self, alternative: Document, part: IndexRange, *, residual: bool = True) -> Document:
+        parts = [alternative, *self.bounds, *part.conditions, *(self.residual if residual else ())]
         parts = [part for part in parts if part]
         return {"$and": parts} if parts else {}
 
@@ -93,7 +93,7 @@ class Walk:
         """Up to so many documents after this position, and where to go on. With a residual condition it may find fewer,
         even none, and not be at the end."""
         upto = self._end_of_window(after, window) if self.scan.residual else None
-        documents = self._read(stretches(self.scan.order, after, upto), limit, fields)
+        documents = self._read(index_ranges(self.scan.order, after, upto), limit, fields)
         found = [(position(self.scan.order, document), document) for document in documents]
         reached = found[-1][0] if len(found) == limit else upto
         return Found(found, reached, len(found) if upto is None else window)
@@ -104,29 +104,29 @@ class Walk:
         index alone answers, for all of them."""
         upto = self._end_of_window(after, window) if self.scan.residual else None
         number = 0
-        for stretch in stretches(self.scan.order, after, upto):
+        for part in index_ranges(self.scan.order, after, upto):
             for alternative in self.scan.alternatives:
                 if most is None or number < most:
-                    number += self._count(self.scan.query(alternative, stretch), most and most - number)
+                    number += self._count(self.scan.query(alternative, part), most and most - number)
         return number, upto
 
-    def _read(self, parts: Iterable[Stretch], limit: int, fields: Mapping[str, Any] | None) -> list[Document]:
+    def _read(self, parts: Iterable[IndexRange], limit: int, fields: Mapping[str, Any] | None) -> list[Document]:
         found: list[Document] = []
-        for stretch in parts:
+        for part in parts:
             wanted = limit - len(found)
-            some = [self._find(alternative, stretch, wanted, fields) for alternative in self.scan.alternatives]
+            some = [self._find(alternative, part, wanted, fields) for alternative in self.scan.alternatives]
             found.extend(_merged(some, self.scan.order)[:wanted])
             if len(found) == limit:
                 break
         return found
 
     def _find(
-        self, alternative: Document, stretch: Stretch, limit: int, fields: Mapping[str, Any] | None
+        self, alternative: Document, part: IndexRange, limit: int, fields: Mapping[str, Any] | None
     ) -> list[Document]:
-        query = self.scan.query(alternative, stretch)
+        query = self.scan.query(alternative, part)
         # batch_size: without it the server answers with 101 and has to be asked again
         cursor = self._raw.find(query, fields, limit=limit, batch_size=limit + 1, hint=self.scan.index)
-        return [decode_leniently(bytes(document.raw))[0] for document in cursor.sort(list(stretch.order))]
+        return [decode_leniently(bytes(document.raw))[0] for document in cursor.sort(list(part.order))]
 
     @property
     def _raw(self) -> Collection[Any]:
@@ -136,12 +136,12 @@ class Walk:
         """The position so many documents further on, from the index alone; None if there are not so many."""
         each = max(1, window // len(self.scan.alternatives))
         fields = {"_id": 1, **dict.fromkeys((name for name, _ in self.scan.order), 1)}
-        for stretch in stretches(self.scan.order, after, None):
+        for part in index_ranges(self.scan.order, after, None):
             ends = []
             for alternative in self.scan.alternatives:
-                query = self.scan.query(alternative, stretch, residual=False)
+                query = self.scan.query(alternative, part, residual=False)
                 cursor = self._raw.find(query, fields, skip=each - 1, limit=1, hint=self.scan.index)
-                found = cursor.sort(list(stretch.order))
+                found = cursor.sort(list(part.order))
                 ends.append([decode_leniently(bytes(document.raw))[0] for document in found])
             for nearest in _merged(ends, self.scan.order):
                 return position(self.scan.order, nearest)
@@ -159,28 +159,28 @@ def position(order: Order, document: Mapping[str, Any]) -> Position:
     return tuple(document.get(name) for name, _ in order)
 
 
-def stretches(order: Order, after: Position | None, upto: Position | None) -> Iterator[Stretch]:
+def index_ranges(order: Order, after: Position | None, upto: Position | None) -> Iterator[IndexRange]:
     """What lies after the one position, up to and with the other, as ranges that follow each other."""
-    return _stretches(order, after, upto, ())
+    return _index_ranges(order, after, upto, ())
 
 
-def _stretches(
+def _index_ranges(
     order: Order, after: Position | None, upto: Position | None, fixed: tuple[Document, ...]
-) -> Iterator[Stretch]:
+) -> Iterator[IndexRange]:
     (name, direction), rest = order[0], order[1:]
     if after is not None and upto is not None and after[0] == upto[0] and rest:
-        yield from _stretches(rest, after[1:], upto[1:], (*fixed, {name: {"$eq": after[0]}}))
+        yield from _index_ranges(rest, after[1:], upto[1:], (*fixed, {name: {"$eq": after[0]}}))
         return
     if after is not None and rest:
-        yield from _stretches(rest, after[1:], None, (*fixed, {name: {"$eq": after[0]}}))
+        yield from _index_ranges(rest, after[1:], None, (*fixed, {name: {"$eq": after[0]}}))
     ranges = []
     if after is not None:
         ranges.append(_compared(name, "$gt" if direction == ASCENDING else "$lt", after[0]))
     if upto is not None:
         ranges.append(_compared(name, ("$lt" if direction == ASCENDING else "$gt") + ("" if rest else "e"), upto[0]))
-    yield Stretch((*fixed, *ranges), order)
+    yield IndexRange((*fixed, *ranges), order)
     if upto is not None and rest:
-        yield from _stretches(rest, None, upto[1:], (*fixed, {name: {"$eq": upto[0]}}))
+        yield from _index_ranges(rest, None, upto[1:], (*fixed, {name: {"$eq": upto[0]}}))
 
 
 def _compared(name: str, operator: str, value: Any) -> Document:

@@ -1,4 +1,4 @@
-"""From what is stored to what is shown: pure functions that make the views."""
+"""From what is stored to what is shown: pure functions that make the values of schemas.py."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from recruiter.domain.state import State
 from recruiter.domain.statistics import Analytics, Depth, Flow, Times
 from recruiter.domain.text import mask
 from recruiter.views.flows import FlowReport, StepReport
-from recruiter.web import sentences, views
+from recruiter.web import schemas, sentences
 from recruiter.web.flows import FlowRow, FlowStepRow
-from recruiter.web.views import Amount, Percentiles
+from recruiter.web.schemas import Amount, Percentiles
 
 if TYPE_CHECKING:
     from recruiter.store.collections.limits import Rules
@@ -51,10 +51,10 @@ def policy(stored: Mapping[str, Any] | None) -> str | None:
     return f"{stored.get('class')}({', '.join(map(str, values))}){told}"
 
 
-def attempts(job: Job) -> list[views.Attempt]:
+def attempts(job: Job) -> list[schemas.Attempt]:
     first = max(0, job.attempts - len(job.executions)) + 1
     return [
-        views.Attempt(
+        schemas.Attempt(
             number=number,
             started_at=each.started_at,
             ended_at=each.ended_at,
@@ -69,9 +69,9 @@ def attempts(job: Job) -> list[views.Attempt]:
     ]
 
 
-def worker(entry: RosterEntry, said: Mapping[JobId, Job], now: datetime) -> views.Worker:
+def worker(entry: RosterEntry, said: Mapping[JobId, Job], now: datetime) -> schemas.Worker:
     worker, idle = entry.registration, entry.kept_idle
-    return views.Worker(
+    return schemas.Worker(
         id=entry.id,
         host=entry.host,
         pid=entry.pid,
@@ -84,14 +84,14 @@ def worker(entry: RosterEntry, said: Mapping[JobId, Job], now: datetime) -> view
         resources={name: float(value) for name, value in worker.resources.amounts().items()},
         joined_at=entry.joined_at,
         seen_at=entry.seen_at,
-        drained=None if idle is None else views.PauseView(idle.get("at"), idle.get("by"), idle.get("reason")),
+        drained=None if idle is None else schemas.PauseView(idle.get("at"), idle.get("by"), idle.get("reason")),
         clock_offset=entry.clock_offset,
     )
 
 
-def run_of(run: Mapping[str, Any], said: Mapping[JobId, Job]) -> views.Run:
+def run_of(run: Mapping[str, Any], said: Mapping[JobId, Job]) -> schemas.Run:
     job = said.get(run["job"])
-    return views.Run(
+    return schemas.Run(
         str(run["job"]), str(run["task"]), run["since"], job.stage if job else None, job.progress if job else 0.0
     )
 
@@ -100,9 +100,9 @@ def percentiles(times: Times) -> Percentiles:
     return Percentiles(times.median, times.p95, times.p99)
 
 
-def point(at: datetime, flow: Flow, told: Analytics) -> views.Point:
+def point(at: datetime, flow: Flow, told: Analytics) -> schemas.Point:
     seconds = (min(at + told.step, told.until) - at).total_seconds()
-    return views.Point(
+    return schemas.Point(
         at, max(1.0, seconds), dict(flow.ended), percentiles(flow.latency), percentiles(flow.execution_time)
     )
 
@@ -129,13 +129,15 @@ def failed(ended: Mapping[str, int]) -> int:
     return ended.get(State.FAILED, 0) + ended.get(State.LOST, 0)
 
 
-def loud_error(name: str, jobs: Sequence[JobSummary], begin: datetime, span: float, complete: bool) -> views.LoudError:
+def frequent_error(
+    name: str, jobs: Sequence[JobSummary], begin: datetime, span: float, complete: bool
+) -> schemas.FrequentError:
     trend = [0] * _TREND
     ends = [job.ended_at for job in jobs if job.ended_at is not None]
     for end in ends:
         trend[min(_TREND - 1, max(0, int((end - begin).total_seconds() / span * _TREND)))] += 1
     by = "error" if any(job.error for job in jobs) else "why"
-    return views.LoudError(
+    return schemas.FrequentError(
         name, by, Amount(len(jobs), complete), trend, max(ends), sorted({job.task for job in jobs})[:5]
     )
 
@@ -153,17 +155,17 @@ def reason_of(facts: Circumstances, rules: Rules, group: str, task: str) -> tupl
     return str(obstacle), stuck
 
 
-def pause_view(pause: Pause, what: str) -> views.PauseView:
-    return views.PauseView(pause.at, pause.by, pause.reason, what)
+def pause_view(pause: Pause, what: str) -> schemas.PauseView:
+    return schemas.PauseView(pause.at, pause.by, pause.reason, what)
 
 
-def pauses(rules: Rules) -> list[views.PauseView]:
+def pauses(rules: Rules) -> list[schemas.PauseView]:
     return [pause_view(pause, name.removeprefix("group:")) for name, pause in sorted(rules.paused.items())]
 
 
-def limit_use(use: LimitUse) -> views.LimitUse:
+def limit_use(use: LimitUse) -> schemas.LimitUse:
     limit = use.limit
-    return views.LimitUse(
+    return schemas.LimitUse(
         subject=limit.subject,
         at_once=limit.at_once,
         used=use.used,
@@ -187,7 +189,7 @@ def schedule_text(scheduler: Scheduler) -> str:
     return f"{scheduler.schedule.get('class')}({', '.join(map(str, parameters.values()))})"
 
 
-def late(scheduler: Scheduler, last: Sequence[views.Ended], now: datetime) -> str | None:
+def late(scheduler: Scheduler, last: Sequence[schemas.Ended], now: datetime) -> str | None:
     if scheduler.paused is not None:
         return None
     if scheduler.next_at is not None and now - scheduler.next_at > timedelta(minutes=1):

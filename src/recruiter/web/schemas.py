@@ -275,7 +275,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class LoudError:
+class FrequentError:
     error: str
     by: str
     """The word to filter by: `error`, or `why` where no attempt has raised anything."""
@@ -308,7 +308,7 @@ class Overview:
     waiting: list[Waiting]
     waiting_kinds: int
     """How many kinds there are; `waiting` has the longest of them."""
-    errors: list[LoudError]
+    errors: list[FrequentError]
     leader: Leader | None
     paused: list[PauseView]
     due_trend: list[int | None]
