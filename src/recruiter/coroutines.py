@@ -1,15 +1,65 @@
-"""Runs coroutines from code that is not async: each thread has one event loop, and keeps it for the next coroutine."""
+"""One implementation for plain and for async code.
+
+What must work in both is a generator. It yields what it wants done, and gets the answer, or the error thrown into it.
+`drive` runs such a generator from plain code, `adrive` from a coroutine. `Loops` runs a coroutine from code that is not
+async: each thread has one event loop, and keeps it for the next coroutine.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
 import threading
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+Y = TypeVar("Y")
+
+
+def _itself(error: BaseException) -> BaseException:
+    return error
+
+
+def drive(
+    steps: Generator[Y, Any, T], do: Callable[[Y], Any], as_thrown: Callable[[BaseException], BaseException] = _itself
+) -> T:
+    """Runs it to its end; returns what it returns. `do` does what it yields; an error of `do` is thrown into it."""
+    try:
+        wanted = next(steps)
+        while True:
+            try:
+                answer = do(wanted)
+            except BaseException as error:
+                wanted = steps.throw(as_thrown(error))
+            else:
+                wanted = steps.send(answer)
+    except StopIteration as finished:
+        returned: T = finished.value
+        return returned
+
+
+async def adrive(
+    steps: Generator[Y, Any, T],
+    do: Callable[[Y], Awaitable[Any]],
+    as_thrown: Callable[[BaseException], BaseException] = _itself,
+) -> T:
+    """Like `drive`; what `do` returns is awaited."""
+    try:
+        wanted = next(steps)
+        while True:
+            try:
+                answer = await do(wanted)
+            except BaseException as error:
+                wanted = steps.throw(as_thrown(error))
+            else:
+                wanted = steps.send(answer)
+    except StopIteration as finished:
+        returned: T = finished.value
+        return returned
 
 
 class Loops:

@@ -1,8 +1,8 @@
 """Execute: runs one job, in a child or in the calling process, and says what becomes of it.
 
 Whatever the user's code does is caught here: constructor, method, result, finalizers, listeners, policy. One attempt is
-one generator. It hands out every coroutine that user code returned, and its driver awaits them in its own way:
-`run` with a loop of its own, `run_async` in the loop it runs in. So there is one implementation for both colours.
+one generator. It hands out every coroutine that user code returned, and its driver (coroutines.py) awaits
+them in its own way: `run` with a loop of its own, `run_async` in the loop it runs in.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 from recruiter import interruption
 from recruiter.attempt import Attempt, AttemptProgress, OnProgress, ignore_progress, running
 from recruiter.clock import Clock
-from recruiter.coroutines import Loops
+from recruiter.coroutines import Loops, adrive, drive
 from recruiter.domain.arguments.results import filled
 from recruiter.domain.duration import UNTIL_SIGNAL, to_timedelta
 from recruiter.domain.job import Execution, Job
@@ -126,17 +126,7 @@ class Executor:
         reported progress that can be sent.
         """
         attempt = self._attempt(raw, interruptible or Interruptible(), hard, on_progress)
-        try:
-            coroutine = next(attempt)
-            while True:
-                try:
-                    result = self._loops.run(coroutine)
-                except BaseException as error:
-                    coroutine = attempt.throw(_throwable(error))
-                else:
-                    coroutine = attempt.send(result)
-        except StopIteration as finished:
-            ended: Outcome = finished.value
+        ended: Outcome = drive(attempt, self._loops.run, _throwable)
         interruption.pass_on()
         return ended
 
@@ -149,17 +139,7 @@ class Executor:
     ) -> Outcome:
         """Like `run`, in the running event loop; for jobs that `is_async` says are made for it."""
         attempt = self._attempt(raw, interruptible or Interruptible(), hard, on_progress)
-        try:
-            coroutine = next(attempt)
-            while True:
-                try:
-                    result = await coroutine
-                except BaseException as error:
-                    coroutine = attempt.throw(_throwable(error))
-                else:
-                    coroutine = attempt.send(result)
-        except StopIteration as finished:
-            ended: Outcome = finished.value
+        ended: Outcome = await adrive(attempt, lambda coroutine: coroutine, _throwable)
         interruption.pass_on()
         return ended
 

@@ -11,10 +11,10 @@ since two clients may use two of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from bson import ObjectId
 from pymongo import ReadPreference, WriteConcern
@@ -23,6 +23,7 @@ from pymongo.client_session import ClientSession
 from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
 
 from recruiter.async_face import in_a_thread
+from recruiter.coroutines import adrive, drive
 from recruiter.domain.flow import FlowStep
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import CANCELLED_LANE, id_told
@@ -112,29 +113,14 @@ def perform(store: Store, session: Session, write: Callable[[InSession], Steps[T
             "this session is of an AsyncMongoClient, and a plain call cannot await it: use the call with an `a` in "
             "front, as in `await task.job(…).aenqueue(session=session)`"
         )
-    return drive(_guarded(store, session, write))
-
-
-def drive(steps: Steps[T]) -> T:
-    try:
-        call = next(steps)
-        while True:
-            try:
-                answer = call()
-            except BaseException as error:
-                call = steps.throw(error)
-            else:
-                call = steps.send(answer)
-    except StopIteration as finished:
-        answered: T = finished.value
-        return answered
+    return drive(_guarded(store, session, write), call)
 
 
 @store_call
 def in_own_transaction(store: Store, write: Callable[[InSession], Steps[T]]) -> T:
     """The same in a transaction of our own, which is run again if it must be."""
     with store.client.start_session() as session:
-        return run_transaction(session, lambda session: drive(write(InSession(store, session))))
+        return run_transaction(session, lambda session: drive(write(InSession(store, session)), call))
 
 
 @store_call
@@ -151,22 +137,17 @@ def enqueue_unique(store: Store, jobs: Sequence[UniqueJob]) -> list[tuple[JobId,
 
 async def aperform(store: Store, session: Session, write: Callable[[InSession], Steps[T]]) -> T:
     """Makes the calls and awaits their answers, in the loop of the session's client."""
-    return await adrive(_guarded(store, session, write))
+    return await adrive(_guarded(store, session, write), acall)
 
 
-async def adrive(steps: Steps[T]) -> T:
-    try:
-        call = next(steps)
-        while True:
-            try:
-                answer = await (in_a_thread(call) if isinstance(call, Ours) else call())
-            except BaseException as error:
-                call = steps.throw(error)
-            else:
-                call = steps.send(answer)
-    except StopIteration as finished:
-        answered: T = finished.value
-        return answered
+def call(made: Callable[[], Any]) -> Any:
+    """For `drive`: makes the call."""
+    return made()
+
+
+def acall(made: Callable[[], Any]) -> Awaitable[Any]:
+    """For `adrive`: makes the call, for its answer to be awaited."""
+    return in_a_thread(made) if isinstance(made, Ours) else cast("Awaitable[Any]", made())
 
 
 def _guarded(store: Store, session: Session, write: Callable[[InSession], Steps[T]]) -> Steps[T]:

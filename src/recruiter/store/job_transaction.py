@@ -45,6 +45,7 @@ from pymongo.client_session import ClientSession
 from pymongo.errors import ConnectionFailure, DuplicateKeyError, PyMongoError
 from pymongo.read_concern import ReadConcern
 
+from recruiter.coroutines import adrive, drive
 from recruiter.domain.duration import brief
 from recruiter.domain.names import id_told
 from recruiter.errors import (
@@ -60,7 +61,7 @@ from recruiter.store.codec import OPTIONS, encode, flow_of
 from recruiter.store.collections import archived, flows, scheduled, statistics
 from recruiter.store.collections.flows import Marker, marker_document
 from recruiter.store.errors import Meaning, meaning_of, translate
-from recruiter.store.in_session import Ours, Session, Steps, adrive, drive, same_deployment
+from recruiter.store.in_session import Ours, Session, Steps, acall, call, same_deployment
 from recruiter.store.runs import Run
 from recruiter.store.sessions import DURABLE, SessionId, digest_of_user
 
@@ -299,7 +300,7 @@ class JobTransaction:
         self._session: ClientSession = (self._client or run.store.client).start_session()
         self._steps = _JobTransaction(run, self._session, time.sleep)
         try:
-            drive(self._steps.begin())
+            drive(self._steps.begin(), call)
         except BaseException:
             self._session.end_session()
             raise
@@ -308,7 +309,7 @@ class JobTransaction:
     @shielded
     def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
         try:
-            drive(self._steps.end(error))
+            drive(self._steps.end(error), call)
         except BaseException as raised:
             if raised is not error:
                 raise
@@ -332,7 +333,7 @@ class AsyncJobTransaction:
         self._session: AsyncClientSession = self._client.start_session()
         try:
             self._steps = _JobTransaction(self._run(), self._session, asyncio.sleep)
-            await adrive(self._steps.begin())
+            await adrive(self._steps.begin(), acall)
         except BaseException:
             await self._session.end_session()
             raise
@@ -342,7 +343,7 @@ class AsyncJobTransaction:
         self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
     ) -> None:
         try:
-            await adrive(self._steps.end(error))
+            await adrive(self._steps.end(error), acall)
         except BaseException as raised:
             if raised is not error:
                 raise
