@@ -228,7 +228,13 @@ def environment(assets: Assets) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
+    made.filters |= _filters()
+    made.globals |= _globals(assets)
+    return made
+
+
+def _filters() -> dict[str, Callable[..., Any]]:
+    return {
         "count": figures.count,
         "exactly": figures.exactly,
         "amount": figures.amount,
@@ -247,7 +253,10 @@ def environment(assets: Assets) -> Environment:
         "sum_of": lambda ended: sum(ended.values()),
         "failures_of": lambda ended: ended.get("failed", 0) + ended.get("lost", 0),
     }
-    made.globals |= {
+
+
+def _globals(assets: Assets) -> dict[str, Any]:
+    return {
         "between": figures.between,
         "relative": figures.relative,
         "until_signal": UNTIL_SIGNAL,
@@ -265,7 +274,6 @@ def environment(assets: Assets) -> Environment:
         "terms": TERMS,
         "bar": lambda used, allowed: min(100.0, 100.0 * used / allowed) if allowed else 100.0,
     }
-    return made
 
 
 def _mark(text: str) -> str:

@@ -17,7 +17,7 @@ from recruiter.caches import Cache
 from recruiter.doctor import examine
 from recruiter.doctor.findings import Finding
 from recruiter.doctor.findings import Level as FindingLevel
-from recruiter.domain.job import ArchivedJob, Job, JobId
+from recruiter.domain.job import Job, JobId
 from recruiter.domain.observation import SILENT
 from recruiter.domain.planning.why_waiting import Circumstances
 from recruiter.domain.schedule.scheduler import Scheduler
@@ -25,14 +25,13 @@ from recruiter.domain.search.filter import ENDED, JobFilter, JobSummary, filter_
 from recruiter.domain.statistics import Analytics, Depth, Queue, window
 from recruiter.domain.text import mask
 from recruiter.errors import InvalidFilter, RecruiterError, StoreError, UnreadableDocument
-from recruiter.instruments import trace_id_of
 from recruiter.store.collections.actions import ActionEntry
 from recruiter.store.collections.limits import Rules
 from recruiter.store.database import Store
 from recruiter.store.search.summaries import FIELDS, summary_from
 from recruiter.views.resources import limit_uses
 from recruiter.views.search import Entry, Form, known_names, search
-from recruiter.web import schemas, sentences, serializers, timeline
+from recruiter.web import schemas, sentences, serializers
 from recruiter.web.access import Redaction
 from recruiter.web.flows import FlowList, FlowView, drawn
 from recruiter.web.schemas import Amount, Level
@@ -161,60 +160,8 @@ class Reader:
         except UnreadableDocument as error:  # it is shown as it is stored
             now = self._store.clock.now()
             sentence, job = str(error), Job(id, "", {}, now, now)
-        return self._job(job, mask(sentence))
-
-    def _job(self, job: Job, sentence: str) -> schemas.JobView:
-        now, plain = self._store.clock.now(), self.redaction.plain
-        ended = job if isinstance(job, ArchivedJob) else None
-        due = job.scheduled_at if isinstance(job.scheduled_at, datetime) else None
-        cancel = job.cancel
-        return schemas.JobView(
-            at=now,
-            id=str(job.id),
-            sentence=sentence,
-            state=serializers.shown_state(job.state, due, now),
-            task=job.task,
-            method=job.method,
-            group=job.group,
-            priority=job.priority,
-            tags=[str(tag) for tag in job.tags],
-            owner=job.owner,
-            urn=job.urn,
-            key=job.key,
-            needs=job.needs.described() if job.needs else None,
-            timeout=job.timeout,
-            at_most_once=job.at_most_once,
-            retry=serializers.policy(job.retry_policy),
-            attempts=job.attempts,
-            crashes=job.crashes,
-            snoozes=job.snoozes,
-            conflicts=job.conflicts,
-            created_at=job.created_at,
-            scheduled_at=due,
-            locked_by=job.locked_by,
-            locked_at=job.locked_at,
-            ended_at=ended.archived_at if ended else None,
-            why=ended.why if ended else None,
-            reason=ended.reason if ended else None,
-            cancel=None if cancel is None else schemas.PauseView(cancel.at, cancel.by, cancel.reason),
-            stage=job.stage,
-            progress=job.progress,
-            args=plain(job.args),
-            result=plain(ended.result) if ended else None,
-            executions=serializers.attempts(job),
-            stages=[schemas.Stage(e.state, e.stage, e.progress, e.error, e.date) for e in job.status],
-            log=[schemas.Line(line.at, mask(line.text)) for line in job.log],
-            log_cut=job.log_cut,
-            recovered_from=None if job.recovered_from is None else str(job.recovered_from),
-            recovered_as=None if ended is None or ended.recovered_as is None else str(ended.recovered_as),
-            flow=None if job.flow is None else str(job.flow.flow),
-            signal=None if job.waits_for is None else job.waits_for.signal,
-            done=[schemas.Checkpoint(each.name, each.at, each.problem) for each in job.checkpoints],
-            expires_at=job.expires_at,
-            trace=trace_id_of(job.trace_context),
-            timeline=timeline.parts(job, now),
-            document=plain(self._document(job)),
-        )
+        plain = self.redaction.plain
+        return serializers.job_view(job, self._store.clock.now(), mask(sentence), plain, plain(self._document(job)))
 
     def _document(self, job: Job) -> Any:
         """As it is stored; it may have gone meanwhile."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from recruiter.domain.duration import humanize
-from recruiter.domain.job import Job, JobId
+from recruiter.domain.job import ArchivedJob, Job, JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.planning.limits import AtLimit
 from recruiter.domain.planning.reasons import NeverFits, Unserved
@@ -17,8 +17,9 @@ from recruiter.domain.search.filter import Count, JobSummary
 from recruiter.domain.state import State
 from recruiter.domain.statistics import Analytics, Depth, Flow, Times
 from recruiter.domain.text import mask
+from recruiter.instruments import trace_id_of
 from recruiter.views.flows import FlowReport, StepReport
-from recruiter.web import schemas, sentences
+from recruiter.web import schemas, sentences, timeline
 from recruiter.web.flows import FlowRow, FlowStepRow
 from recruiter.web.schemas import Amount, Percentiles
 
@@ -39,6 +40,50 @@ def amount_of(counted: Count) -> Amount:
 
 def shown_state(state: State, due: datetime | None, now: datetime) -> str:
     return "postponed" if state is State.WAITING and due is not None and due > now else state.value
+
+
+_AS_STORED = (
+    *("task", "method", "group", "priority", "owner", "urn", "key", "timeout", "at_most_once", "attempts", "crashes"),
+    *("snoozes", "conflicts", "created_at", "locked_by", "locked_at", "stage", "progress", "log_cut", "expires_at"),
+)
+"""The fields of a job that are shown as they are."""
+
+
+def job_view(
+    job: Job, now: datetime, sentence: str, plain: Callable[[Any], Any], document: dict[str, Any]
+) -> schemas.JobView:
+    """Everything about a job. `plain` hides what must not be shown."""
+    ended = job if isinstance(job, ArchivedJob) else None
+    due = job.scheduled_at if isinstance(job.scheduled_at, datetime) else None
+    cancel = job.cancel
+    return schemas.JobView(
+        at=now,
+        id=str(job.id),
+        sentence=sentence,
+        state=shown_state(job.state, due, now),
+        tags=[str(tag) for tag in job.tags],
+        needs=job.needs.described() if job.needs else None,
+        retry=policy(job.retry_policy),
+        scheduled_at=due,
+        ended_at=ended.archived_at if ended else None,
+        why=ended.why if ended else None,
+        reason=ended.reason if ended else None,
+        cancel=None if cancel is None else schemas.PauseView(cancel.at, cancel.by, cancel.reason),
+        args=plain(job.args),
+        result=plain(ended.result) if ended else None,
+        executions=attempts(job),
+        stages=[schemas.Stage(e.state, e.stage, e.progress, e.error, e.date) for e in job.status],
+        log=[schemas.Line(line.at, mask(line.text)) for line in job.log],
+        recovered_from=None if job.recovered_from is None else str(job.recovered_from),
+        recovered_as=None if ended is None or ended.recovered_as is None else str(ended.recovered_as),
+        flow=None if job.flow is None else str(job.flow.flow),
+        signal=None if job.waits_for is None else job.waits_for.signal,
+        done=[schemas.Checkpoint(each.name, each.at, each.problem) for each in job.checkpoints],
+        trace=trace_id_of(job.trace_context),
+        timeline=timeline.parts(job, now),
+        document=document,
+        **{name: getattr(job, name) for name in _AS_STORED},
+    )
 
 
 def policy(stored: Mapping[str, Any] | None) -> str | None:
