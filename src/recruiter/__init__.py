@@ -26,9 +26,8 @@ if TYPE_CHECKING:
         SelectByException,
         TimeTable,
     )
-    from recruiter.domain.schedule.occurrences import Late, SchedulePolicy
     from recruiter.domain.schedule.policies import Cron, Every, EveryMinutes
-    from recruiter.domain.schedule.scheduler import Overlap, Scheduler
+    from recruiter.domain.schedule.scheduler import Late, Overlap, SchedulePolicy, Scheduler
     from recruiter.domain.search.filter import Conditions, Count, JobFilter, JobSummary, Page
     from recruiter.domain.state import State, Why
     from recruiter.errors import (
@@ -230,8 +229,8 @@ _ELSEWHERE = {
     "SelectByException": "recruiter.domain.retry.policies",
     "TimeTable": "recruiter.domain.retry.policies",
     "Cron": "recruiter.domain.schedule.policies",
-    "Late": "recruiter.domain.schedule.occurrences",
-    "SchedulePolicy": "recruiter.domain.schedule.occurrences",
+    "Late": "recruiter.domain.schedule.scheduler",
+    "SchedulePolicy": "recruiter.domain.schedule.scheduler",
     "Every": "recruiter.domain.schedule.policies",
     "EveryMinutes": "recruiter.domain.schedule.policies",
     "Overlap": "recruiter.domain.schedule.scheduler",

@@ -17,8 +17,7 @@ from recruiter.domain.names import check_name, check_remark, check_text, id_told
 from recruiter.domain.options import DEFAULTS, GivenOptions, accepts_options
 from recruiter.domain.planning.limits import Ceiling
 from recruiter.domain.policy_registry import schedule_policy
-from recruiter.domain.schedule.occurrences import WINDOW, Late, SchedulePolicy
-from recruiter.domain.schedule.scheduler import Scheduler
+from recruiter.domain.schedule.scheduler import WINDOW, Late, SchedulePolicy, Scheduler
 from recruiter.domain.text import shown
 from recruiter.errors import (
     InvalidArguments,
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     import recruiter.flow as _flow
     import recruiter.jobs as _jobs
     import recruiter.steps.cancel as _cancel
-    import recruiter.steps.remove as _remove
+    import recruiter.steps.clean as _clean
     import recruiter.views.analytics as _analytics
     import recruiter.views.explain as _explain
     import recruiter.views.find as _find
@@ -63,7 +62,7 @@ else:  # an application that only makes jobs starts without them
     _flow = ImportedOnUse("recruiter.flow")
     _jobs = ImportedOnUse("recruiter.jobs")
     _cancel = ImportedOnUse("recruiter.steps.cancel")
-    _remove = ImportedOnUse("recruiter.steps.remove")
+    _clean = ImportedOnUse("recruiter.steps.clean")
     _analytics = ImportedOnUse("recruiter.views.analytics")
     _explain = ImportedOnUse("recruiter.views.explain")
     _find = ImportedOnUse("recruiter.views.find")
@@ -218,7 +217,7 @@ class Recruiter(Producer):
 
     def remove(self, id: JobId) -> None:
         """Removes an ended job for good. Raises JobNotFound if it waits, runs or does not exist."""
-        _remove.remove(self.store, _find.meant(self.store, id))
+        _clean.remove(self.store, _find.meant(self.store, id))
 
     aremove = async_face(remove)
 

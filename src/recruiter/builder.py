@@ -15,8 +15,7 @@ from recruiter.domain.job import Job, JobId, expiry
 from recruiter.domain.names import DEFAULT_METHOD, check_text
 from recruiter.domain.options import DEFAULTS, GivenJobOptions, HasOptions, TaskOptions
 from recruiter.domain.retry.decision import after
-from recruiter.domain.schedule.occurrences import SchedulePolicy
-from recruiter.domain.schedule.scheduler import Overlap
+from recruiter.domain.schedule.scheduler import Overlap, SchedulePolicy
 from recruiter.domain.text import shown
 from recruiter.domain.uniqueness import Uniqueness, Until
 from recruiter.errors import InvalidArguments, InvalidJob, RecruiterError

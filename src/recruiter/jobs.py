@@ -13,8 +13,8 @@ from recruiter.domain.search.filter import Conditions, Count, JobFilter, JobSumm
 from recruiter.domain.text import shown
 from recruiter.errors import InvalidFilter
 from recruiter.steps.cancel import cancel_some, without_new_jobs
+from recruiter.steps.clean import remove_some
 from recruiter.steps.recover import checked_moment, recover_some
-from recruiter.steps.remove import remove_some
 from recruiter.store.codec import Document
 from recruiter.store.database import Store
 from recruiter.store.fields import check_id

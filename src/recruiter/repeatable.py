@@ -18,8 +18,7 @@ from recruiter.domain.duration import DurationLike, humanize, to_timedelta
 from recruiter.domain.job import ArchivedJob, Job
 from recruiter.domain.names import check_remark
 from recruiter.domain.options import GivenJobOptions, HasOptions, TaskOptions
-from recruiter.domain.schedule.occurrences import WINDOW, Late, SchedulePolicy, next_occurrence
-from recruiter.domain.schedule.scheduler import Overlap, Scheduler
+from recruiter.domain.schedule.scheduler import WINDOW, Late, Overlap, SchedulePolicy, Scheduler, next_occurrence
 from recruiter.errors import InvalidSchedule
 from recruiter.first_use import ImportedOnUse
 from recruiter.producer import JobSender
@@ -27,9 +26,9 @@ from recruiter.results import JobHandle
 from recruiter.store.in_session import Session, aperform, is_async, perform
 
 if TYPE_CHECKING:
-    from recruiter.steps import schedule
+    from recruiter.steps import repeat
 else:
-    schedule = ImportedOnUse("recruiter.steps.schedule")
+    repeat = ImportedOnUse("recruiter.steps.repeat")
 
 
 class Template(Protocol):
@@ -113,7 +112,7 @@ class RepeatableJob(HasOptions):
 
     def create(self) -> SchedulerHandle:
         """Stores it, or changes the one of the same urn; the occurrence that waits to be run changes with it."""
-        schedule.put(self._sender.store, self.build())
+        repeat.put(self._sender.store, self.build())
         return SchedulerHandle(self._sender, self._urn)
 
     acreate = async_face(create)
@@ -129,27 +128,27 @@ class SchedulerHandle:
 
     def find(self) -> Scheduler:
         """As it is stored now. Raises SchedulerNotFound."""
-        return schedule.get(self._sender.store, self.urn)
+        return repeat.get(self._sender.store, self.urn)
 
     afind = async_face(find)
 
     def next_runs(self, count: int = 5) -> list[datetime]:
         """The moments of its next runs, if nobody pauses or changes it."""
         scheduler = self.find()
-        return schedule.next_runs(scheduler, self._sender.schedules, self._sender.clock.now(), count)
+        return repeat.next_runs(scheduler, self._sender.schedules, self._sender.clock.now(), count)
 
     anext_runs = async_face(next_runs)
 
     def pause(self, *, by: str | None = None, reason: str | None = None) -> None:
         """Pauses it: there are no occurrences until it is resumed, and missed ones are not made up for."""
         check_remark(by, reason)
-        schedule.pause(self._sender.store, self._sender.clock.now(), self.urn, by, reason)
+        repeat.pause(self._sender.store, self._sender.clock.now(), self.urn, by, reason)
 
     apause = async_face(pause)
 
     def resume(self) -> None:
         """Resumes it with its next occurrence."""
-        schedule.resume(self._sender.store, self._sender.schedules, self._sender.clock.now(), self.urn)
+        repeat.resume(self._sender.store, self._sender.schedules, self._sender.clock.now(), self.urn)
 
     aresume = async_face(resume)
 
@@ -171,11 +170,11 @@ class SchedulerHandle:
         return self._sender.handle(job.id)
 
     def _extra_job(self) -> Job:
-        return schedule.extra_job(self.find(), self._sender.clock.now())
+        return repeat.extra_job(self.find(), self._sender.clock.now())
 
     def remove(self) -> int:
         """Removes it, and cancels its jobs that have not ended; returns how many."""
-        return schedule.remove(self._sender.store, self._sender.clock.now(), self.urn)
+        return repeat.remove(self._sender.store, self._sender.clock.now(), self.urn)
 
     aremove = async_face(remove)
 

@@ -13,7 +13,7 @@ from recruiter.builder import JobBuilder, JobDraft
 from recruiter.domain.names import check_aliases, check_name
 from recruiter.domain.options import TaskOptions
 from recruiter.domain.planning.limits import Ceiling
-from recruiter.domain.schedule.occurrences import SchedulePolicy
+from recruiter.domain.schedule.scheduler import SchedulePolicy
 from recruiter.domain.text import said_by, shown
 from recruiter.errors import InvalidArguments, RecruiterError
 from recruiter.first_use import cached_property

@@ -7,7 +7,7 @@ import os
 import psutil
 import pytest
 
-from recruiter.embedded.folder import Record
+from recruiter.embedded.process import Record
 
 
 @pytest.mark.parametrize("step", [-3600.0, 3.0, 86400.0])

@@ -19,8 +19,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from recruiter.domain.policy_registry import SchedulePolicyRegistry
-from recruiter.domain.schedule.occurrences import Late, SchedulePolicy, late_occurrences, occurrence_id
 from recruiter.domain.schedule.policies import Cron, Every, EveryMinutes
+from recruiter.domain.schedule.scheduler import Late, SchedulePolicy, late_occurrences, occurrence_id
 from recruiter.errors import InvalidSchedule
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)

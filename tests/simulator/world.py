@@ -11,9 +11,8 @@ from typing import Any
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.planning.limits import Limit
 from recruiter.domain.policy_registry import SchedulePolicyRegistry
-from recruiter.domain.schedule.occurrences import Late
 from recruiter.domain.schedule.policies import Every
-from recruiter.domain.schedule.scheduler import Scheduler
+from recruiter.domain.schedule.scheduler import Late, Scheduler
 from recruiter.errors import JobNotFound, RecruiterError, StoreError
 from recruiter.steps.cancel import cancel
 from recruiter.steps.recover import job_anew

@@ -13,7 +13,7 @@ import pytest
 
 from recruiter import Cron, EveryMinutes, Recruiter, RepeatableJob, SchedulePolicy, Workable
 from recruiter.clock import StoppedClock
-from recruiter.domain.schedule.occurrences import Late
+from recruiter.domain.schedule.scheduler import Late
 from recruiter.errors import InvalidSchedule, SchedulerNotFound, Superseded
 from recruiter.steps.cancel import archive_cancelled
 from recruiter.steps.lead import Leadership

@@ -10,9 +10,8 @@ from bson.datetime_ms import DatetimeMS
 
 from recruiter.clock import StoppedClock
 from recruiter.domain.policy_registry import SchedulePolicyRegistry
-from recruiter.domain.schedule.occurrences import Late, late_occurrences
 from recruiter.domain.schedule.policies import Every
-from recruiter.domain.schedule.scheduler import Scheduler
+from recruiter.domain.schedule.scheduler import Late, Scheduler, late_occurrences
 from recruiter.steps.lead import Leadership
 from recruiter.steps.repeat import repeat
 from recruiter.store.database import Store

@@ -14,8 +14,8 @@ from bson import ObjectId
 from recruiter.domain.search.filter import JobFilter
 from recruiter.embedded import EmbeddedServer
 from recruiter.steps.cancel import cancel_some
+from recruiter.steps.clean import remove_some
 from recruiter.steps.recover import recover_some
-from recruiter.steps.remove import remove_some
 from recruiter.store.database import Store
 from recruiter.views.search import ID, SHORT, count, search
 from tests.commands import Recorder, explain, recorded, stage_names, statistics

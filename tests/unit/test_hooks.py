@@ -13,7 +13,7 @@ from recruiter import RetryPolicy, SchedulePolicy
 from recruiter.application import Hook, Hooks
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.retry.decision import Failure, is_last
-from recruiter.domain.schedule.occurrences import next_occurrence
+from recruiter.domain.schedule.scheduler import next_occurrence
 from recruiter.errors import InvalidJob, InvalidSchedule
 from recruiter.events import Event, Events
 from tests.conftest import eventually

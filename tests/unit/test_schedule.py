@@ -12,7 +12,8 @@ from bson import CodecOptions, decode, encode
 
 from recruiter.domain.policy_registry import SchedulePolicyRegistry
 from recruiter.domain.retry.decision import LATEST
-from recruiter.domain.schedule.occurrences import (
+from recruiter.domain.schedule.policies import ALIASES, Cron, Every, EveryMinutes
+from recruiter.domain.schedule.scheduler import (
     MOST_WALKED,
     Due,
     Late,
@@ -21,7 +22,6 @@ from recruiter.domain.schedule.occurrences import (
     next_occurrence,
     occurrence_id,
 )
-from recruiter.domain.schedule.policies import ALIASES, Cron, Every, EveryMinutes
 from recruiter.errors import InvalidDuration, InvalidJob, InvalidName, InvalidSchedule
 
 

@@ -24,8 +24,8 @@ from recruiter.domain.retry.policies import (
     SelectByException,
     TimeTable,
 )
-from recruiter.domain.schedule.occurrences import SchedulePolicy
 from recruiter.domain.schedule.policies import Cron, Every, EveryMinutes
+from recruiter.domain.schedule.scheduler import SchedulePolicy
 from recruiter.domain.text import said_by
 from recruiter.errors import InvalidDuration, InvalidJob, InvalidName, InvalidSchedule
 

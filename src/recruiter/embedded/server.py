@@ -17,16 +17,19 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from recruiter.domain.duration import brief
-from recruiter.embedded.folder import (
+from recruiter.embedded.process import (
+    MongodProcess,
     Record,
     TemporaryFolder,
+    find_mongod,
     fresh_log,
     last_words,
+    mongod_command,
     read_record,
+    require_runnable,
     start_lock,
     write_record,
 )
-from recruiter.embedded.process import MongodProcess, find_mongod, mongod_command, require_runnable
 from recruiter.errors import EmbeddedError, ServerDidNotStart, StoreError
 from recruiter.store import server as admin
 

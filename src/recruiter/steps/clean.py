@@ -1,4 +1,5 @@
-"""Clean: ended jobs are removed when their time is over; waiting jobs are counted when there are very many.
+"""Clean: ended jobs are removed, by a person or when their time is over; waiting jobs are counted when there are very
+many.
 
 Jobs are removed in batches, so that other users of the database are not held up.
 """
@@ -12,10 +13,36 @@ from functools import partial
 
 from bson import ObjectId
 
+from recruiter.domain.job import JobId
+from recruiter.domain.names import id_told
 from recruiter.domain.planning.assign import Registration
+from recruiter.domain.search.filter import JobFilter
 from recruiter.domain.statistics import Depth
+from recruiter.errors import JobNotFound
 from recruiter.store.database import Store
+from recruiter.store.search import matching
 from recruiter.store.transactions import InTransaction
+
+
+def remove(store: Store, id: JobId) -> None:
+    """Removes a job that has ended. Raises JobNotFound when it waits, runs, or never was."""
+    if store.archived.remove([id]):
+        return
+    ended = store.archived.get(id)
+    if ended is not None and ended.flow is not None:
+        raise JobNotFound(
+            f"job {id_told(id)} is a step of flow {ended.flow.flow}, "
+            "which is forgotten as a whole; it cannot be removed alone"
+        )
+    if store.scheduled.exists(id):
+        raise JobNotFound(f"job {id_told(id)} has not ended, so it cannot be removed; cancel it first")
+    raise JobNotFound(f"there is no job {id_told(id)}")
+
+
+def remove_some(store: Store, filter: JobFilter, ids: Sequence[JobId], now: datetime) -> int:
+    """The same for jobs that a filter has found; returns how many."""
+    return store.archived.remove(ids, matching.residual(matching.of_ended(filter, now)))
+
 
 BATCH = 1000
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from recruiter.domain.names import DEFAULT_GROUP, DEFAULT_METHOD
 from recruiter.domain.retry.decision import RetryPolicy
-from recruiter.domain.schedule.occurrences import SchedulePolicy
+from recruiter.domain.schedule.scheduler import SchedulePolicy
 
 Arguments = Mapping[str, Any] | Sequence[Any]
 

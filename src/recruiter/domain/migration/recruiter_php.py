@@ -9,8 +9,8 @@ from recruiter.domain.migration import Moved, MovedJob, MovedScheduler, NotMoved
 from recruiter.domain.names import DEFAULT_GROUP, DEFAULT_METHOD
 from recruiter.domain.retry.decision import RetryPolicy
 from recruiter.domain.retry.policies import DoNotDoItAgain, ExponentialBackoff, RetryForever, RetryManyTimes
-from recruiter.domain.schedule.occurrences import SchedulePolicy
 from recruiter.domain.schedule.policies import Cron, EveryMinutes
+from recruiter.domain.schedule.scheduler import SchedulePolicy
 from recruiter.errors import RecruiterError
 
 COLLECTIONS = ("scheduled", "schedulers")

@@ -39,7 +39,7 @@ from cronsim import CronSim, CronSimError
 
 from recruiter.domain.duration import DurationLike, humanize, to_timedelta
 from recruiter.domain.retry.decision import LATEST
-from recruiter.domain.schedule.occurrences import SchedulePolicy, in_utc
+from recruiter.domain.schedule.scheduler import SchedulePolicy, in_utc
 from recruiter.domain.text import said_by
 from recruiter.errors import InvalidSchedule
 

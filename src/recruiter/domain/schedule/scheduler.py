@@ -1,18 +1,229 @@
-"""A scheduler: the template of a job, its schedule, and the last occurrence that was handled."""
+"""A scheduler: the template of a job, its schedule, and the last occurrence that was handled; and where its due
+occurrences are decided: times go in, a value comes out.
+
+    the scheduler's policy ──▶ late_occurrences(policy, last, now) ──▶ Due(occurrences, handled, next, …)
+    these, and the overlap ──▶ plan(scheduler, due, busy)          ──▶ Plan(instants, handled, next_at, …)
+    one of them            ──▶ occurrence_id(urn, instant)         ──▶ "report:daily@2030-01-01T06:00:00Z"
+
+An occurrence is an instant. It has no number and no memory, so two leaders, or one that was restarted, name the
+same occurrence alike, and the second one to make its job finds it made.
+
+A policy of your own is a class with `next_after`; register it where your tasks are:
+
+    @schedules.register
+    @dataclass(frozen=True)
+    class FullMoon(SchedulePolicy):
+        at_hour: int
+
+        def next_after(self, moment: datetime) -> datetime | None: ...
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
-from recruiter.domain.duration import humanize
+from recruiter.domain.duration import DurationLike, humanize, to_timedelta
 from recruiter.domain.job import Job
-from recruiter.domain.schedule.occurrences import WINDOW, Due, Late, occurrence_id
+from recruiter.domain.retry.decision import LATEST
 from recruiter.domain.text import said_by
 from recruiter.errors import InvalidSchedule
+
+WINDOW = timedelta(minutes=30)
+"""Nothing older than this is made after downtime."""
+
+TOLERANCE = timedelta(minutes=1)
+"""How old an occurrence may be and still be on time: a change of leader takes seconds, and is no downtime."""
+
+BOUND = 100
+"""How many occurrences of one scheduler are made at once, at most; the newest are kept."""
+
+
+MOST_WALKED = 2_000
+"""So many occurrences of one scheduler are looked at, at most. The default window has as many seconds."""
+
+
+class SchedulePolicy(ABC):
+    """When a repeatable job runs. A policy is a value: immutable, compared by content.
+
+    The same moment must give the same answer in every process: the next leader asks again.
+    """
+
+    @abstractmethod
+    def next_after(self, moment: datetime) -> datetime | None:
+        """The first occurrence strictly after the aware moment, in UTC, in whole milliseconds; None: never again."""
+
+    def export(self) -> dict[str, Any]:
+        """The parameters to store: what BSON takes, and other policies. A dataclass need not write this."""
+        cls: type = type(self)
+        if not is_dataclass(cls):
+            raise InvalidSchedule(f"{cls.__name__} must be a dataclass or define export() and import_()")
+        return {field.name: getattr(self, field.name) for field in fields(cls) if field.init}
+
+    @classmethod
+    def import_(cls, parameters: Mapping[str, Any]) -> Self:
+        """The policy that `export` wrote, rebuilt in another process."""
+        return cls(**parameters)
+
+
+class Late(StrEnum):
+    """What becomes of occurrences that were missed, because no leader was there when their time came."""
+
+    SKIP = "skip"
+    """They are dropped."""
+    LATEST = "latest"
+    """Only the newest is made: one report, not one for each day of the holidays."""
+    ALL = "all"
+    """Each is made, up to a bound."""
+
+    @classmethod
+    def of(cls, value: object) -> Late:
+        """Raises InvalidSchedule."""
+        return cls(value) if isinstance(value, str) else cls._missing_(value)
+
+    @classmethod
+    def _missing_(cls, value: object) -> NoReturn:
+        raise InvalidSchedule(f"late is 'skip', 'latest' or 'all', not {said_by(value, repr)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What to make now, oldest first, and where to go on from."""
+
+    occurrences: tuple[datetime, ...]
+    handled: datetime
+    """Every occurrence up to here is decided: the `last` of the next call."""
+    next: datetime | None
+    """The first occurrence that is not due yet; None: there will be none."""
+    skipped: int = 0
+    """How many occurrences inside the window are not made."""
+    too_old: bool = False
+    """There were also some older than the window. They are not made and not counted."""
+
+
+def late_occurrences(
+    policy: SchedulePolicy,
+    last: datetime,
+    now: datetime,
+    window: DurationLike = WINDOW,
+    late: Late | str = Late.LATEST,
+    *,
+    tolerance: DurationLike = TOLERANCE,
+    bound: int = BOUND,
+) -> Due:
+    """Which occurrences after `last`, up to and including `now`, are to be made.
+
+    While the oldest of them is younger than `tolerance` the fleet was not down, and all are made, whatever `late` says:
+    a leader that looks every two seconds must not lose half of the occurrences of every second. Otherwise SKIP
+    makes those that are still on time, LATEST the newest one, ALL all of them. Never one that is older than
+    `window`, and of more than `bound` the oldest are dropped.
+
+    The work is that of walking through the window, however long the downtime was; of a window with thousands of
+    occurrences only the last part is walked through, and what is before that is too old. A clock that stepped back
+    before `last` finds nothing to do: what was handled is not handled again.
+    """
+    if isinstance(bound, bool) or not isinstance(bound, int) or bound < 1:
+        raise InvalidSchedule(f"the bound is a number of occurrences, 1 or more, not {said_by(bound, repr)}")
+    last, now, late = in_utc(last), in_utc(now), Late(late)
+    horizon = _back(now, to_timedelta(window))
+    upcoming = next_occurrence(policy, last)
+    too_old = upcoming is not None and upcoming < horizon
+    if too_old:
+        upcoming = next_occurrence(policy, horizon - datetime.resolution)
+    missed, upcoming = _walk(policy, upcoming, now)
+    if upcoming is not None and upcoming <= now:  # too many: the same time before now
+        too_old = True
+        horizon = now - (missed[-1] - missed[0])
+        missed, upcoming = _walk(policy, next_occurrence(policy, horizon), now)
+    while upcoming is not None and upcoming <= now:  # they come closer together there: half of that, until they fit
+        horizon += (now - horizon) / 2
+        missed, upcoming = _walk(policy, next_occurrence(policy, horizon), now)
+    on_time_since = _back(now, to_timedelta(tolerance))
+    was_down = too_old or (bool(missed) and missed[0] < on_time_since)
+    made = (_made_late(late, missed, on_time_since) if was_down else missed)[-bound:]
+    handled = missed[-1] if missed else horizon if too_old else last
+    return Due(tuple(made), handled, upcoming, skipped=len(missed) - len(made), too_old=too_old)
+
+
+def _walk(policy: SchedulePolicy, upcoming: datetime | None, now: datetime) -> tuple[list[datetime], datetime | None]:
+    """The occurrences from here up to now, and the next one; not all if there are very many."""
+    missed: list[datetime] = []
+    while upcoming is not None and upcoming <= now and len(missed) < MOST_WALKED:
+        missed.append(upcoming)
+        upcoming = next_occurrence(policy, upcoming)
+    return missed, upcoming
+
+
+def next_occurrence(policy: SchedulePolicy, moment: datetime) -> datetime | None:
+    """`policy.next_after(moment)`, checked: a custom policy must not send the leader into an endless loop."""
+    moment = in_utc(moment)
+    try:
+        answer: object = policy.next_after(moment)
+    except InvalidSchedule:
+        raise
+    except (Exception, SystemExit) as error:  # it is the policy's, not the leader's
+        told = f"{said_by(policy, repr)} raised {type(error).__name__}: {said_by(error)}"
+        raise InvalidSchedule(f"{told}; correct its next_after()") from error
+    if answer is None:
+        return None
+    instant = _checked(policy, moment, answer)
+    return instant if instant <= LATEST else None
+
+
+def occurrence_id(urn: str, instant: datetime) -> str:
+    """The id of the job of this occurrence: the same wherever it is made, and never that of another occurrence.
+
+    The instant holds no '@', so the last one in the id is where the urn ends, whatever the urn holds.
+    """
+    return f"{urn}@{in_utc(instant).replace(tzinfo=None).isoformat()}Z"
+
+
+def in_utc(moment: datetime) -> datetime:
+    """The aware moment in UTC; InvalidSchedule if it has no time zone."""
+    if not isinstance(moment, datetime) or moment.utcoffset() is None:
+        raise InvalidSchedule(f"a datetime with a time zone is needed, not {said_by(moment, repr)}")
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:  # within a day of the first or the last datetime there is
+        return moment.replace(tzinfo=UTC)
+
+
+def _made_late(late: Late, missed: list[datetime], on_time_since: datetime) -> list[datetime]:
+    match late:
+        case Late.SKIP:
+            return [each for each in missed if each >= on_time_since]
+        case Late.LATEST:
+            return missed[-1:]
+        case Late.ALL:
+            return missed
+
+
+def _checked(policy: SchedulePolicy, moment: datetime, answer: object) -> datetime:
+    if not isinstance(answer, datetime) or answer.utcoffset() is None:
+        problem = "next_after() answers a datetime with a time zone, or None"
+    elif answer <= moment:
+        problem = "next_after() must answer something later"
+    elif answer.microsecond % 1000:  # MongoDB would keep an earlier instant, and the occurrence would come again
+        problem = "next_after() must answer whole milliseconds"
+    else:
+        return in_utc(answer)
+    told = f"{said_by(policy, repr)} answered {said_by(answer, repr)} for {moment.isoformat()}"
+    raise InvalidSchedule(f"{told}; {problem}")
+
+
+def _back(now: datetime, window: timedelta) -> datetime:
+    try:
+        return max(now - window, _FIRST)
+    except OverflowError:
+        return _FIRST
+
+
+_FIRST = datetime.min.replace(tzinfo=UTC) + datetime.resolution
+
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 

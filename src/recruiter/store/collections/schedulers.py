@@ -22,8 +22,7 @@ from pymongo.errors import DuplicateKeyError
 
 from recruiter.domain.job import Job
 from recruiter.domain.names import DEFAULT_GROUP
-from recruiter.domain.schedule.occurrences import Late
-from recruiter.domain.schedule.scheduler import Overlap, Pause, Plan, Scheduler
+from recruiter.domain.schedule.scheduler import Late, Overlap, Pause, Plan, Scheduler
 from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.errors import RecruiterError
 from recruiter.store import fields as field
