@@ -17,7 +17,7 @@ import pytest
 from bson import ObjectId
 
 from recruiter import Cron, Every, EveryMinutes, Recruiter, RetryManyTimes
-from recruiter.domain.migration import NotMoved, apscheduler
+from recruiter.domain.migration import NotMoved, from_apscheduler
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
 from tests.cli_here import here
@@ -207,7 +207,7 @@ def test_a_pickle_can_do_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "evil").exists()
     (tmp_path / "evil").rmdir()
 
-    moved = apscheduler.moved({"_id": "evil", "job_state": state}, {}, "jobs")
+    moved = from_apscheduler({"_id": "evil", "job_state": state}, {}, "jobs")
 
     assert isinstance(moved, NotMoved)
     assert not (tmp_path / "evil").exists()

@@ -15,7 +15,7 @@ FORMATS = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "cloudpi
 """Formats whose readers make objects of any class, or run code."""
 RUNS_CODE = {"eval", "exec", "__import__"}
 KNOWN = {
-    "domain/migration/apscheduler.py": "reads the pickles of another scheduler; its reader knows no class but dates",
+    "domain/migration.py": "reads the pickles of another scheduler; its reader knows no class but dates",
     "cli/dev.py": "runs what a person types into the shell",
     "application.py": "imports the application that a person names when a process starts",
     "cli/web.py": "imports a part of this package, which may not be installed",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -13,21 +13,13 @@ from recruiter.app import Recruiter
 from recruiter.cli import options as given
 from recruiter.cli.options import Flag, recruiter_on
 from recruiter.cli.output import Output, say, say_json, show
-from recruiter.domain.migration import Moved, MovedJob, MovedScheduler, NotMoved, agenda, apscheduler, recruiter_php
+from recruiter.domain.migration import SOURCES, Moved, MovedJob, MovedScheduler, NotMoved
 from recruiter.domain.text import plural
 from recruiter.errors import JobExists, RecruiterError, SettingsError, StoreError
 from recruiter.store.connection import Target
 from recruiter.store.database import foreign_documents
 
 Source = Literal["agenda", "recruiter-php", "apscheduler"]
-Translate = Callable[[Mapping[str, Any], Mapping[str, str], str], Moved]
-
-_SOURCES: Mapping[str, tuple[Translate, tuple[str, ...]]] = {
-    "agenda": (agenda.moved, agenda.COLLECTIONS),
-    "recruiter-php": (recruiter_php.moved, recruiter_php.COLLECTIONS),
-    "apscheduler": (apscheduler.moved, apscheduler.COLLECTIONS),
-}
-
 
 _BEFORE = "it was imported before"
 
@@ -70,7 +62,7 @@ def import_(
     collection
         The collection to read, if it is not the usual one; may be repeated.
     """
-    translate, usual = _SOURCES[source]
+    translate, usual = SOURCES[source]
     renamed, target = _renamed(rename or []), Target.parse(origin)
     with recruiter_on(common) as recruiter:
         recruiter.prepares = not dry_run

@@ -1,0 +1,363 @@
+"""Migration: reads the documents of other schedulers as jobs and schedulers of Recruiter. Nothing is stored here.
+
+A foreign document becomes a job, a scheduler, or nothing, with the reason.
+
+    Agenda (Node)        one collection, `agendaJobs`, with a document for each job that waits, has ended or repeats
+    APScheduler 3        `MongoDBJobStore` keeps each job as a pickle, in the collection `jobs`
+    Recruiter for PHP    `scheduled` has the jobs that wait, `schedulers` those that repeat
+
+A pickle can call any function of any module when it is loaded. Here it cannot: every name in it, but those of dates, is
+read as an inert record that keeps what it is given, and nothing is imported.
+
+    {"func": "shop:report", "args": (), "trigger": <CronTrigger {"fields": [<BaseField {"name": "hour", …}>]}>}
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, timezone
+from types import MappingProxyType
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from recruiter.domain.names import DEFAULT_GROUP, DEFAULT_METHOD
+from recruiter.domain.policy_registry import schedule_policy
+from recruiter.domain.retry.decision import RetryPolicy
+from recruiter.domain.retry.policies import DoNotDoItAgain, ExponentialBackoff, RetryForever, RetryManyTimes
+from recruiter.domain.schedule.policies import Cron, Every, EveryMinutes
+from recruiter.domain.schedule.scheduler import SchedulePolicy
+from recruiter.errors import RecruiterError
+
+Arguments = Mapping[str, Any] | Sequence[Any]
+
+
+@dataclass(frozen=True)
+class MovedJob:
+    """A job that waits there."""
+
+    id: str
+    """Made of the id that it has there, so that importing it twice makes one job."""
+    task: str
+    args: Arguments
+    at: datetime | None = None
+    group: str = DEFAULT_GROUP
+    priority: int | float = 0
+    tags: tuple[str, ...] = ()
+    method: str = DEFAULT_METHOD
+    retry: RetryPolicy | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class MovedScheduler:
+    """A job that repeats there."""
+
+    id: str
+    urn: str
+    task: str
+    args: Arguments
+    policy: SchedulePolicy
+    unique: bool = False
+    retry: RetryPolicy | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class NotMoved:
+    """A document that is left where it is."""
+
+    id: str
+    reason: str
+
+
+Moved = MovedJob | MovedScheduler | NotMoved
+
+
+def task_name(name: object, renamed: Mapping[str, str]) -> str:
+    """The name of our task: as it was said, or the name there with blanks and slashes replaced."""
+    text = str(name)
+    return renamed.get(text) or re.sub(r"[\s/]+", "_", text.strip())
+
+
+def moment(value: object) -> datetime | None:
+    """A date of the foreign document, in UTC."""
+    if not isinstance(value, datetime):
+        return None
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def arguments(value: object) -> Arguments:
+    """A document is named arguments, an array positional ones, nothing none, and any other value the only one."""
+    if value is None:
+        return {}
+    return value if isinstance(value, Mapping | list) else [value]
+
+
+# -- Agenda ------------------------------------------------------------------------------------------------------------
+
+
+def from_agenda(document: Mapping[str, Any], renamed: Mapping[str, str], collection: str) -> Moved:
+    """What becomes of a document of `agendaJobs`."""
+    del collection
+    id = f"agenda:{document['_id']}"
+    if not isinstance(document.get("name"), str):
+        return NotMoved(id, "it has no name")
+    if document.get("disabled"):
+        return NotMoved(id, "it is disabled")
+    task, args = task_name(document["name"], renamed), arguments(document.get("data"))
+    every, at_time = document.get("repeatInterval"), document.get("repeatAt")
+    if at_time:
+        return NotMoved(id, f"it repeats at {at_time!r}: write that as a cron expression, with @recruiter.every")
+    if every:
+        return _agenda_scheduler(id, task, args, every, document.get("repeatTimezone") or "UTC")
+    due = moment(document.get("nextRunAt"))
+    if due is None:
+        return NotMoved(id, "it has ended")
+    if document.get("lockedAt") is not None:
+        return NotMoved(id, "it is running there: stop Agenda, and import again")
+    priority = document.get("priority", 0)
+    return MovedJob(id, task, args, due, priority=priority if isinstance(priority, int | float) else 0)
+
+
+def _agenda_scheduler(id: str, task: str, args: Any, every: object, zone: str) -> Moved:
+    """`repeatInterval` is a cron expression, an interval in words, or a number of milliseconds."""
+    interval = f"{every / 1000}s" if isinstance(every, int | float) else str(every)
+    try:
+        return MovedScheduler(id, f"agenda:{task}", task, args, schedule_policy(interval, zone), unique=True)
+    except RecruiterError as error:
+        return NotMoved(id, f"its interval is not understood: {error}")
+
+
+# -- APScheduler -------------------------------------------------------------------------------------------------------
+
+
+_DATES = {("datetime", each.__name__): each for each in (date, datetime, timedelta, timezone)}
+_CRON_FIELDS = ("minute", "hour", "day", "month", "day_of_week")
+_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+
+
+class Record:
+    """An object of a pickle: the name of its class, what it was made with, and its state. It does nothing."""
+
+    name = ""
+
+    made_with: tuple[Any, ...] = ()
+    state: Mapping[str, Any] = MappingProxyType({})
+
+    def __new__(cls, *args: Any, **_kwargs: Any) -> Record:
+        record = object.__new__(cls)
+        record.made_with = args
+        return record
+
+    def __init__(self, *_args: Any, **_kwargs: Any) -> None:
+        """Whatever it is given."""
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state if isinstance(state, Mapping) else {}
+
+    def __call__(self, *args: Any) -> Record:
+        """What a name of a pickle has made may be called in it; that makes one more record."""
+        return Record(*args)
+
+
+class _Reader(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        return _DATES.get((module, name)) or type(name, (Record,), {"name": f"{module}.{name}"})
+
+    def persistent_load(self, pid: Any) -> Any:
+        raise pickle.UnpicklingError(f"it refers to {pid!r}, which is elsewhere")
+
+
+def from_apscheduler(document: Mapping[str, Any], renamed: Mapping[str, str], collection: str) -> Moved:
+    """What becomes of a document of the job store."""
+    del collection
+    id = f"apscheduler:{document['_id']}"
+    try:
+        state = _Reader(io.BytesIO(document["job_state"])).load()
+        return _apscheduler_job(id, str(document["_id"]), state, renamed)
+    except RecruiterError as error:
+        return NotMoved(id, str(error))
+    except Exception as error:  # whatever somebody has stored there
+        return NotMoved(id, f"it cannot be read: {type(error).__name__}: {error}")
+
+
+def _apscheduler_job(id: str, urn: str, state: Mapping[str, Any], renamed: Mapping[str, str]) -> Moved:
+    reference = str(state["func"])
+    task = renamed.get(reference) or task_name(reference.rpartition(":")[2].rpartition(".")[2], renamed)
+    args, kwargs = list(state.get("args") or ()), dict(state.get("kwargs") or {})
+    if args and kwargs:
+        return NotMoved(id, "it has positional and named arguments: enqueue it with your own code")
+    given = arguments(kwargs or args)
+    if _has_record(given):
+        return NotMoved(id, "its arguments are Python objects, which only their own code can rebuild")
+    trigger: Record = state["trigger"]
+    kind, values = trigger.name.rpartition(".")[2], trigger.state
+    unique = state.get("max_instances") == 1
+    if kind == "DateTrigger":
+        return MovedJob(id, task, given, moment(values["run_date"]))
+    if kind == "IntervalTrigger":
+        return MovedScheduler(id, urn, task, given, Every(values["interval"]), unique, notes=_notes(values))
+    if kind == "CronTrigger":
+        return MovedScheduler(id, urn, task, given, _cron(values), unique, notes=_notes(values))
+    return NotMoved(id, f"its trigger {kind} has no counterpart: write a schedule policy of your own")
+
+
+def _has_record(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_has_record, value.values()))
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(map(_has_record, value))
+    return isinstance(value, Record)
+
+
+def _notes(values: Mapping[str, Any]) -> tuple[str, ...]:
+    lost = [name for name in ("start_date", "end_date", "jitter") if values.get(name)]
+    # An interval always has the date of its start, which is when it was made.
+    lost = [name for name in lost if name != "start_date" or "interval" not in values]
+    return (f"its {', '.join(lost)} is not kept",) if lost else ()
+
+
+def _cron(values: Mapping[str, Any]) -> Cron:
+    fields = {field.state["name"]: field for field in values["fields"]}
+    texts = {name: _field(field.state["expressions"]) for name, field in fields.items()}
+    for name, usual in (("year", "*"), ("week", "*"), ("second", "0")):
+        if texts.get(name, usual) != usual:
+            raise RecruiterError(f"its cron trigger says {name}={texts[name]}, for which there is no cron expression")
+    return Cron(" ".join(texts[name] for name in _CRON_FIELDS), tz=_zone(values.get("timezone")))
+
+
+def _field(expressions: Iterable[Record]) -> str:
+    return ",".join(_expression(each.name.rpartition(".")[2], each.state) for each in expressions)
+
+
+def _expression(kind: str, state: Mapping[str, Any]) -> str:
+    step = f"/{state['step']}" if state.get("step") else ""
+    match kind:
+        case "AllExpression":
+            return f"*{step}"
+        case "LastDayOfMonthExpression":
+            return "L"
+        case "RangeExpression":
+            return _range(state, str) + step
+        case "WeekdayRangeExpression":
+            return _range(state, lambda number: _DAYS[number])
+        case "MonthRangeExpression":
+            return _range(state, lambda number: _MONTHS[number - 1])
+    raise RecruiterError(f"its cron trigger has a {kind}, for which there is no cron expression")
+
+
+def _range(state: Mapping[str, Any], shown: Any) -> str:
+    first, last = state["first"], state.get("last")
+    return shown(first) if last is None or last == first else f"{shown(first)}-{shown(last)}"
+
+
+def _zone(zone: Any) -> str:
+    """The name of a time zone of zoneinfo or pytz, which both are pickled with."""
+    if isinstance(zone, timezone):
+        if zone.utcoffset(None):
+            raise RecruiterError(f"its time zone {zone} has no name")
+        return "UTC"
+    named = [each for each in getattr(zone, "made_with", ()) if isinstance(each, str)]
+    name = named[0] if named else "UTC"
+    return name if name == str(UTC) else ZoneInfo(name).key
+
+
+# -- Recruiter for PHP -------------------------------------------------------------------------------------------------
+
+
+_HOW_OFTEN, _WAIT, _FIRST_WAIT = (
+    "retry_how_many_times",
+    "seconds_to_wait_before_retry",
+    "seconds_to_initially_wait_before_retry",
+)
+
+
+def from_recruiter_php(document: Mapping[str, Any], renamed: Mapping[str, str], collection: str) -> Moved:
+    """What becomes of a document of one of the two collections."""
+    id = f"recruiter-php:{document['_id']}"
+    try:
+        return _php_scheduler(id, document, renamed) if collection == "schedulers" else _php_job(id, document, renamed)
+    except (KeyError, TypeError, ValueError, RecruiterError) as error:
+        return NotMoved(id, f"it cannot be read: {type(error).__name__}: {error}")
+
+
+def _php_job(id: str, document: Mapping[str, Any], renamed: Mapping[str, str]) -> Moved:
+    if "workable" not in document:
+        return NotMoved(id, "it is not a job of Recruiter for PHP")
+    if document.get("locked"):
+        return NotMoved(id, "it is running there: stop its recruiter and workers, and import again")
+    workable = document["workable"]
+    retry, notes = _php_retry(document.get("retry_policy"))
+    return MovedJob(
+        id,
+        _php_task(workable, renamed),
+        arguments(workable.get("parameters")),
+        moment(document.get("scheduled_at")),
+        group=document.get("group") or DEFAULT_GROUP,
+        tags=tuple(map(str, document.get("tags") or ())),
+        method=workable.get("method") or DEFAULT_METHOD,
+        retry=retry,
+        notes=notes,
+    )
+
+
+def _php_scheduler(id: str, document: Mapping[str, Any], renamed: Mapping[str, str]) -> Moved:
+    workable = document["job"]["workable"]
+    retry, notes = _php_retry(document["job"].get("retry_policy"))
+    policy = _php_schedule(document["schedule_policy"])
+    if policy is None:
+        return NotMoved(id, f"its schedule policy {document['schedule_policy'].get('class')} is a class of its own")
+    task, args = _php_task(workable, renamed), arguments(workable.get("parameters"))
+    return MovedScheduler(id, document["urn"], task, args, policy, bool(document.get("unique")), retry, notes)
+
+
+def _php_task(workable: Mapping[str, Any], renamed: Mapping[str, str]) -> str:
+    """A workable of ours is stored under the name of its class, without the namespace."""
+    name = str(workable["class"])
+    return renamed.get(name) or task_name(_short_name(name), renamed)
+
+
+def _short_name(name: str) -> str:
+    return name.rpartition("\\")[2]
+
+
+def _php_retry(stored: Mapping[str, Any] | None) -> tuple[RetryPolicy | None, tuple[str, ...]]:
+    if not stored:
+        return None, ()
+    name, values = _short_name(str(stored["class"])), stored.get("parameters") or {}
+    match name:
+        case "DoNotDoItAgain":
+            return DoNotDoItAgain(), ()
+        case "RetryManyTimes":
+            return RetryManyTimes(int(values[_HOW_OFTEN]), values[_WAIT]), ()
+        case "RetryForever":
+            return RetryForever(values[_WAIT]), ()
+        case "ExponentialBackoff":
+            return ExponentialBackoff(int(values[_HOW_OFTEN]), values[_FIRST_WAIT]), ()
+        case "RetriableExceptionFilter":
+            policy, notes = _php_retry(values["filtered_retry_policy"])
+            only = ", ".join(map(str, values["retriable_exceptions"]))
+            return policy, (*notes, f"it was retried only after {only}; here it is retried after every exception")
+    return None, (f"its retry policy {name} is not known here; the policy of its task is used",)
+
+
+def _php_schedule(stored: Mapping[str, Any]) -> SchedulePolicy | None:
+    name, values = _short_name(str(stored["class"])), stored.get("parameters") or {}
+    if name == "Cron":
+        return Cron(values["cron_expression"])
+    return EveryMinutes(1) if name == "EveryMinutes" else None
+
+
+Translate = Callable[[Mapping[str, Any], Mapping[str, str], str], Moved]
+
+SOURCES: Mapping[str, tuple[Translate, tuple[str, ...]]] = {
+    "agenda": (from_agenda, ("agendaJobs",)),
+    "recruiter-php": (from_recruiter_php, ("scheduled", "schedulers")),
+    "apscheduler": (from_apscheduler, ("jobs",)),
+}
+"""How the documents of each program are read, and the collections in which they are."""
