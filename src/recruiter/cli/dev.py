@@ -34,7 +34,7 @@ from recruiter.cli import options as given
 from recruiter.cli.options import Count, settings_from
 from recruiter.cli.output import console, say, write
 from recruiter.cli.start import run_fleet
-from recruiter.cli.web import beside
+from recruiter.cli.web import dev_console
 from recruiter.domain.text import plural
 from recruiter.embedded import EmbeddedServer
 from recruiter.errors import SettingsError
@@ -101,9 +101,9 @@ def dev(
     file = file or settings_from().bootstrap
     watched = _Watched(reload and file is not None, watch or [], folder)
     if target is not None:
-        return _run(_Said(target, file, processes), stop, web, watched)
+        return _run(_DevOptions(target, file, processes), stop, web, watched)
     with _private_server(folder, file, mongod) as uri:
-        return _run(_Said(uri, file, processes), stop, web, watched)
+        return _run(_DevOptions(uri, file, processes), stop, web, watched)
 
 
 @contextmanager
@@ -133,11 +133,14 @@ def _database_of(file: str | None) -> str:
     return Target.parse(address).database if address is not None else DEFAULT_DATABASE
 
 
-def _run(wanted: _Said, stop: Stop, web: bool, watched: _Watched) -> int:
+def _run(wanted: _DevOptions, stop: Stop, web: bool, watched: _Watched) -> int:
     os.environ["RECRUITER_TARGET"] = wanted.target
     settings: Settings = settings_from(wanted)
     ready = f", for {plural(wanted.processes, 'job')} at once: enqueue from another terminal. Ctrl-C ends everything"
-    with beside(wanted.target) if web else nullcontext() as address, watched.by(wanted.bootstrap) as each_round:
+    with (
+        dev_console(wanted.target) if web else nullcontext() as address,
+        watched.by(wanted.bootstrap) as each_round,
+    ):
         if address is not None:
             _say("web console at ", (address, "bold"))
         return run_fleet(settings, stop, lambda: _say(("ready", "bold"), ready), each_round)
@@ -169,7 +172,7 @@ def _say(*parts: str | tuple[str, str]) -> None:
     write(console(stderr=True), Text.assemble(*parts), soft_wrap=True)
 
 
-class _Said:
+class _DevOptions:
     def __init__(self, target: str, bootstrap: str | None, processes: int) -> None:
         self.target = target
         self.bootstrap = bootstrap

@@ -105,7 +105,7 @@ def health_(
     considered_dead_after
         How long the process may be silent (default 15s).
     """
-    settings = settings_from(target, _Said(host, considered_dead_after))
+    settings = settings_from(target, _HealthOptions(host, considered_dead_after))
     store = Store(Target.parse(settings.target), patience=_PATIENCE)
     try:
         facts = store.check()
@@ -124,7 +124,7 @@ def health_(
     return 0 if all(answer.well for answer in answers) else 1
 
 
-class _Said:
+class _HealthOptions:
     def __init__(self, host: str | None, considered_dead_after: str | None) -> None:
         self.host = host
         self.considered_dead_after = considered_dead_after

@@ -75,7 +75,7 @@ def web(
 
 
 @contextmanager
-def beside(target: str) -> Iterator[str | None]:
+def dev_console(target: str) -> Iterator[str | None]:
     """The console from a thread of this process, on this database, allowed to act; gives its address, or None where the
     extra is not installed. For development: it listens on this machine only."""
     if not is_installed():

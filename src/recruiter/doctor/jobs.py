@@ -71,7 +71,7 @@ def _judged(lane: Lane, count: int | None, reason: Reason) -> Finding | None:
     who = f"{jobs} in group {lane.group}"
     match reason:
         case Unserved():
-            todo = reason.todo or "Let them work again (recruiter worker resume WORKER), or start others"
+            todo = reason.todo or "Resume them (recruiter worker resume WORKER), or start others"
             return problem("jobs", f"{who} cannot run: {reason.text}", todo[:1].upper() + todo[1:])
         case NeverFits():
             todo = (

@@ -133,7 +133,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class PeriodCounts:
     """The counts of one minute or hour, group and task."""
 
     at: datetime
@@ -284,7 +284,11 @@ def whole_hours(since: datetime, until: datetime) -> tuple[datetime, datetime]:
 
 
 def add_up(
-    counted: Iterable[Counted], queues: Mapping[Kind, Queue], counted_at: datetime, since: datetime, until: datetime
+    counted: Iterable[PeriodCounts],
+    queues: Mapping[Kind, Queue],
+    counted_at: datetime,
+    since: datetime,
+    until: datetime,
 ) -> Analytics:
     """Adds up the counts: in all, step by step, by group and by task."""
     step, begin_of = (HOUR, hour_of) if until - since > _BY_THE_HOUR_FROM else (MINUTE, minute_of)

@@ -52,7 +52,7 @@ from recruiter.store.schema import Difference, differences, prepare
 from recruiter.store.search.ended import EndedJobs
 from recruiter.store.search.running import RunningJobs
 from recruiter.store.search.waiting import WaitingJobs
-from recruiter.store.server import LOOK_AROUND, WRITE, Server, lacking
+from recruiter.store.server import LOOK_AROUND, WRITE, Server, missing_privileges
 from recruiter.store.sessions import DURABLE
 from recruiter.store.transactions import Transactions
 
@@ -280,7 +280,9 @@ class Store:
     @store_call
     def require_rights(self) -> None:
         """Raises StoreRefused when the user may not do what our processes do. MongoDB without users allows all."""
-        missing = lacking(self.client, self.target.database, {"": LOOK_AROUND, **dict.fromkeys(_COLLECTIONS, WRITE)})
+        missing = missing_privileges(
+            self.client, self.target.database, {"": LOOK_AROUND, **dict.fromkeys(_COLLECTIONS, WRITE)}
+        )
         if missing:
             told = (f"{' and '.join(actions)} on {self._place(name)}" for name, actions in missing.items())
             raise StoreRefused(

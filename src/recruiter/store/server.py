@@ -120,7 +120,9 @@ def _member(status: Mapping[str, Any], newest: Any) -> Member:
     )
 
 
-def lacking(client: MongoClient[Document], database: str, needs: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+def missing_privileges(
+    client: MongoClient[Document], database: str, needed: Mapping[str, Iterable[str]]
+) -> dict[str, list[str]]:
     """The missing rights of this user, by collection ("" for the database). Empty also where MongoDB has no users, or
     does not say."""
     answer = client.admin.command("connectionStatus", showPrivileges=True)["authInfo"]
@@ -128,7 +130,7 @@ def lacking(client: MongoClient[Document], database: str, needs: Mapping[str, It
     if not answer["authenticatedUsers"] or granted is None:
         return {}
     found: dict[str, list[str]] = {}
-    for collection, actions in needs.items():
+    for collection, actions in needed.items():
         allowed = {
             action
             for privilege in granted

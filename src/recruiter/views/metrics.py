@@ -16,7 +16,7 @@ from recruiter.domain.lane import Lane
 from recruiter.domain.names import ASIDE
 from recruiter.domain.observation import SILENT
 from recruiter.domain.schedule.scheduler import Scheduler
-from recruiter.domain.statistics import Counted, Counts, Kind, Queue, Spread
+from recruiter.domain.statistics import Counts, Kind, PeriodCounts, Queue, Spread
 from recruiter.store.collections.leases import Lease
 from recruiter.store.database import Store
 from recruiter.views.analytics import waiting
@@ -98,7 +98,7 @@ def metrics(store: Store) -> Metrics:
 
 
 def _totals(store: Store) -> dict[Kind, Counts]:
-    found: dict[Kind, list[Counted]] = {}
+    found: dict[Kind, list[PeriodCounts]] = {}
     for each in store.statistics.totals():
         found.setdefault((each.group, each.task), []).append(each)
     totals: dict[Kind, Counts] = {}

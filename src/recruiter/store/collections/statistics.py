@@ -34,8 +34,8 @@ from recruiter.domain.state import State
 from recruiter.domain.statistics import (
     Again,
     Attempted,
-    Counted,
     Counts,
+    PeriodCounts,
     Spread,
     hour_of,
     minute_of,
@@ -117,7 +117,7 @@ class Statistics:
         return len(found)
 
     @store_call
-    def totals(self) -> Parsed[Counted]:
+    def totals(self) -> Parsed[PeriodCounts]:
         """All that was ever counted, by group and task, each with its first minute: numbers that only grow. A kind of
         which nothing has ended for as long as counts are kept begins anew."""
         return parsed(NAME, self._read_totals(), _counted)
@@ -147,7 +147,7 @@ class Statistics:
         return (Spread(), 0) if read is None or isinstance(read, Unreadable) else read
 
     @store_call
-    def read(self, since: datetime, until: datetime, group: str | None, task: str | None) -> Parsed[Counted]:
+    def read(self, since: datetime, until: datetime, group: str | None, task: str | None) -> Parsed[PeriodCounts]:
         """What was counted in these minutes, of all groups and tasks or of this; if it is long ago, by the hour."""
         only: Document = {} if group is None else {"_id.group": group}
         only |= {} if task is None else {"_id.task": task}
@@ -262,22 +262,22 @@ def _minute(at: datetime) -> int:
     return int(at.timestamp()) // 60
 
 
-def _by_kind(counted: Iterable[Counted]) -> list[Counted]:
+def _by_kind(counted: Iterable[PeriodCounts]) -> list[PeriodCounts]:
     """One for each group and task, of the first minute of them."""
-    kinds: dict[tuple[str, str], list[Counted]] = {}
+    kinds: dict[tuple[str, str], list[PeriodCounts]] = {}
     for each in counted:
         kinds.setdefault((each.group, each.task), []).append(each)
-    sums: list[Counted] = []
+    sums: list[PeriodCounts] = []
     for (group, task), several in kinds.items():
         counts = Counts()
         for each in several:
             counts.merge(each.counts)
         first, last = min(each.at for each in several), max(each.at for each in several)
-        sums.append(Counted(first, group, task, counts, last))
+        sums.append(PeriodCounts(first, group, task, counts, last))
     return sums
 
 
-def _of_all_time(each: Counted) -> UpdateOne:
+def _of_all_time(each: PeriodCounts) -> UpdateOne:
     update = _increment(each.counts)
     update["$max"] = {**update.get("$max", {}), "last_at": each.last_at}
     id = {"total": True, "group": each.group, "task": each.task}
@@ -316,11 +316,11 @@ def _spread_increments(name: str, spread: Spread) -> tuple[Document, Document]:
     return increments, {f"{name}.longest": spread.longest}
 
 
-def _with_id(document: Document) -> tuple[Document, Counted]:
+def _with_id(document: Document) -> tuple[Document, PeriodCounts]:
     return document["_id"], _counted(document)
 
 
-def _counted(document: Document) -> Counted:
+def _counted(document: Document) -> PeriodCounts:
     """The parser."""
     id = field.mapping(document, "_id")
     at = field.moment(document, "first_at", None) or field.moment(id, "at", None) or field.moment(id, "hour")
@@ -331,7 +331,7 @@ def _counted(document: Document) -> Counted:
     for word in again:
         field.whole(again, Again(word))
     counts = Counts(dict(ended), _spread(document, "latency"), _spread(document, "execution_time"), dict(again))
-    return Counted(at, field.text(id, "group"), field.text(id, "task"), counts)
+    return PeriodCounts(at, field.text(id, "group"), field.text(id, "task"), counts)
 
 
 def _rounds(document: Document) -> tuple[Spread, int]:
