@@ -19,8 +19,8 @@ from recruiter.domain.search.filter import JobFilter
 from recruiter.domain.state import State
 from recruiter.store import outcomes
 from recruiter.store.codec import Document, decode, execution_document, job_document
-from recruiter.store.collections.roster import Hold
 from recruiter.store.database import Store
+from recruiter.store.roster_fields import Hold
 from tests.samples import NOW, on_the_roster
 
 ERRORS = ("ValueError", "shop.errors.Refused", "mail.errors.Refused", "TimeoutError")

@@ -12,9 +12,9 @@ from recruiter import Workable
 from recruiter.domain.job import Execution, Job, JobId
 from recruiter.store import outcomes
 from recruiter.store.codec import Document, encode_job, job_document
-from recruiter.store.collections.roster import Beat
 from recruiter.store.database import Store
 from recruiter.store.outcomes import Rescheduled
+from recruiter.store.roster_fields import Beat
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 

@@ -393,7 +393,7 @@ MUTANTS = (
     Mutant(
         "limit_counted_twice",
         "a job counts once against a limit, however often it is noted",
-        _ROSTER,
+        "store/roster_fields.py",
         '        metered=tuple(dict(field.array({"metered": [], **document}, "metered", _metered)).items()),\n',
         '        metered=tuple(field.array({"metered": [], **document}, "metered", _metered)),\n',
         "tests/steps/test_limits_counted.py::test_a_job_that_is_noted_twice_counts_once",

@@ -31,9 +31,9 @@ from recruiter.steps.cancel import archive_cancelled, cancel
 from recruiter.steps.lead import Leadership
 from recruiter.store.change_stream import Change, _change
 from recruiter.store.collections.limits import Rules
-from recruiter.store.collections.roster import Holding
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
+from recruiter.store.roster_fields import Holding
 from tests.conftest import eventually
 from tests.property.test_protocol import LATER, World, canceller, drain, late_writes, retirer, worker
 from tests.samples import a_job, insert, on_the_roster

@@ -25,9 +25,9 @@ from recruiter.steps.cancel import cancel
 from recruiter.steps.rescue import Rescue
 from recruiter.store import outcomes
 from recruiter.store.codec import decode, job_from
-from recruiter.store.collections.roster import Assignment, Holding, Seen
 from recruiter.store.database import Store
 from recruiter.store.outcomes import OutcomeBatch
+from recruiter.store.roster_fields import Assignment, Holding, Seen
 from tests.samples import NOW, a_job, beat, done, facts_of_a_worker, insert, running, to_retry
 
 JOBS, STEPS = 8, 400

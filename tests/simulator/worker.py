@@ -15,9 +15,9 @@ from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, crashed
 from recruiter.steps.settle import settle
 from recruiter.store import outcomes
 from recruiter.store.codec import Document, decode
-from recruiter.store.collections.roster import Holding
 from recruiter.store.collections.scheduled import ProgressMark
 from recruiter.store.outcomes import Outcome
+from recruiter.store.roster_fields import Holding
 from tests.simulator.ledger import Ledger, SimulatedRun
 from tests.simulator.process import Process
 from tests.simulator.recruiter import DEAD_AFTER

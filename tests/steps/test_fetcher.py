@@ -15,9 +15,9 @@ from recruiter.processes.worker.core import WorkerCore
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
 from recruiter.settings import Settings
 from recruiter.store.codec import Document
-from recruiter.store.collections.roster import Assignment
 from recruiter.store.database import Store
 from recruiter.store.outcomes import Outcome
+from recruiter.store.roster_fields import Assignment
 from tests.commands import Command, Recorder, recorded
 from tests.conftest import eventually
 from tests.samples import a_job, done, insert

@@ -30,11 +30,11 @@ from recruiter.settings import Settings
 from recruiter.steps.cancel import archive_cancelled
 from recruiter.steps.rescue import Rescue
 from recruiter.store.codec import Document, encode, job_document, progress_fields
-from recruiter.store.collections.roster import Holding
 from recruiter.store.collections.scheduled import ProgressMark
 from recruiter.store.database import Store
 from recruiter.store.job_fields import LOCK, PROGRESS
 from recruiter.store.outcomes import OutcomeBatch, Rescheduled
+from recruiter.store.roster_fields import Holding
 from recruiter.views.find import find
 from tests.bench import Bench, ended
 from tests.conftest import eventually

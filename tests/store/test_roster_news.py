@@ -6,9 +6,10 @@ import pytest
 
 from recruiter.domain.job import JobId
 from recruiter.errors import Superseded
-from recruiter.store.collections.roster import ASSIGNMENT_FIELDS, Assignment, Holding, Seen, assignment_of
+from recruiter.store.collections.roster import ASSIGNMENT_FIELDS
 from recruiter.store.database import Store
 from recruiter.store.outcomes import OutcomeBatch
+from recruiter.store.roster_fields import Assignment, Holding, Seen, assignment_of
 from tests.samples import a_job, done, hold, insert, on_the_roster, places
 
 

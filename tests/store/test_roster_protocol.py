@@ -9,8 +9,8 @@ import pytest
 
 from recruiter.domain.planning.assign import Registration
 from recruiter.errors import Superseded
-from recruiter.store.collections.roster import Holding
 from recruiter.store.database import Store
+from recruiter.store.roster_fields import Holding
 from tests.samples import NOW, a_job, beat, facts_of_a_worker, insert, on_the_roster
 
 

@@ -11,9 +11,9 @@ import pytest
 from recruiter.domain.job import JobId
 from recruiter.errors import StoreError, Superseded
 from recruiter.store.codec import Document, encode, job_document
-from recruiter.store.collections.roster import Holding, LastEntry
 from recruiter.store.database import Store
 from recruiter.store.outcomes import OutcomeBatch, Rescheduled
+from recruiter.store.roster_fields import Holding, LastEntry
 from tests.samples import (
     NOW,
     a_job,

@@ -19,8 +19,8 @@ from recruiter.processes.worker.dispatcher import Dispatcher
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
 from recruiter.settings import Settings
 from recruiter.store.codec import Document, decode, encode
-from recruiter.store.collections.roster import Holding
 from recruiter.store.outcomes import Outcome, Rescheduled
+from recruiter.store.roster_fields import Holding
 from tests.fake_child import FakeChild, held, held_many
 
 

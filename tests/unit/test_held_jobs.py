@@ -10,8 +10,8 @@ import pytest
 from recruiter.domain.job import JobId
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, HeldState
 from recruiter.store.codec import encode, job_document
-from recruiter.store.collections.roster import Holding
 from recruiter.store.outcomes import Rescheduled
+from recruiter.store.roster_fields import Holding
 from tests.samples import NOW, a_job
 
 ASSIGNED, FETCHED, QUEUED = HeldState.ASSIGNED, HeldState.FETCHED, HeldState.QUEUED

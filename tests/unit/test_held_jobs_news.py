@@ -7,7 +7,7 @@ import pytest
 from recruiter.domain.job import JobId
 from recruiter.processes.worker.held_jobs import LARGEST_FETCH, HeldJob, HeldJobs, HeldState
 from recruiter.store.codec import encode, job_document
-from recruiter.store.collections.roster import Assignment, Holding, Seen, assignment_of
+from recruiter.store.roster_fields import Assignment, Holding, Seen, assignment_of
 from tests.samples import a_job
 
 

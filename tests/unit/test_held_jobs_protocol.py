@@ -17,7 +17,7 @@ import pytest
 from recruiter.domain.job import JobId
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, JobOutcome
 from recruiter.store.codec import encode, job_document
-from recruiter.store.collections.roster import Assignment, Holding, Seen
+from recruiter.store.roster_fields import Assignment, Holding, Seen
 from tests.samples import a_job
 
 IDS: list[JobId] = [f"job{number}" for number in range(5)]

@@ -16,7 +16,7 @@ from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
 from recruiter.registry import Registry
 from recruiter.store import outcomes
 from recruiter.store.codec import encode, job_document
-from recruiter.store.collections.roster import Holding
+from recruiter.store.roster_fields import Holding
 from tests.samples import NOW, a_job
 
 

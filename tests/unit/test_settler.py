@@ -20,8 +20,8 @@ from recruiter.processes.worker.settler import Settler
 from recruiter.settings import Settings
 from recruiter.steps.settle import write_first, write_in_parts
 from recruiter.store.codec import decode, encode, job_document
-from recruiter.store.collections.roster import Holding
 from recruiter.store.connection import Wakers
+from recruiter.store.roster_fields import Holding
 from tests.samples import NOW, a_job, done, to_retry
 
 

@@ -14,9 +14,9 @@ from recruiter.processes.worker.core import WorkerCore
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, WakeUps
 from recruiter.settings import Settings
 from recruiter.store.codec import encode, job_document
-from recruiter.store.collections.roster import Holding
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
+from recruiter.store.roster_fields import Holding
 from tests.samples import NOW, a_job
 
 

@@ -30,7 +30,7 @@ from recruiter.domain.statistics import Analytics, Flow, Queue
 from recruiter.domain.text import one_line, remark
 from recruiter.errors import StoreUnreachable
 from recruiter.store.collections.limits import FLEET
-from recruiter.store.collections.roster import RosterEntry
+from recruiter.store.roster_fields import RosterEntry
 from recruiter.views.analytics import Overview, Running, overview
 from recruiter.views.explain import waiting_reasons
 

@@ -13,7 +13,7 @@ from recruiter.cli.options import recruiter_on
 from recruiter.cli.output import Column, Output, say, show
 from recruiter.cli.records import whole
 from recruiter.domain.text import remark
-from recruiter.store.collections.roster import RosterEntry
+from recruiter.store.roster_fields import RosterEntry
 
 app = App(name="worker", help="List workers, drain them, resume them.")
 

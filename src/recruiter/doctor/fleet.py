@@ -9,8 +9,8 @@ from recruiter.doctor.findings import Finding, Thresholds, note, ok, problem
 from recruiter.domain.duration import humanize
 from recruiter.domain.text import plural, remark
 from recruiter.store.collections.leases import Lease
-from recruiter.store.collections.roster import RosterEntry
 from recruiter.store.database import ServerFacts, Store
+from recruiter.store.roster_fields import RosterEntry
 
 _START_RECRUITER = "Start one: recruiter start recruiter"
 

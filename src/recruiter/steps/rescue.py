@@ -32,9 +32,9 @@ from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import StoreUnreachable
 from recruiter.store import outcomes
 from recruiter.store.codec import Document, encode, this_document
-from recruiter.store.collections.roster import LastEntry
 from recruiter.store.database import Store
 from recruiter.store.outcomes import OutcomeBatch
+from recruiter.store.roster_fields import LastEntry
 
 AT_ONCE = 50
 """Workers that are retired in one transaction."""

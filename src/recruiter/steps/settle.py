@@ -17,9 +17,9 @@ from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import id_told
 from recruiter.errors import DocumentRefused, InvalidJob, JobExists
 from recruiter.store.codec import decode_leniently, encode, job_document
-from recruiter.store.collections.roster import Holding, Seen
 from recruiter.store.database import Store
 from recruiter.store.outcomes import Outcome, OutcomeBatch, Rescheduled, Settled, reduced, with_fields
+from recruiter.store.roster_fields import Holding, Seen
 
 Write = Callable[[Sequence[tuple[JobId, Outcome | None]]], Holding]
 """Writes a batch, or raises with nothing written: DocumentRefused if MongoDB refuses a document in it."""

@@ -44,10 +44,10 @@ from recruiter.store.collections import (
     statistics,
     unique_keys,
 )
-from recruiter.store.collections.roster import Hold
 from recruiter.store.connection import DEFAULT_DATABASE, Target, Wakers, connect, unless_secret, unreached
 from recruiter.store.errors import NOT_A_REPLICA_SET, store_call
 from recruiter.store.flow_steps import FlowSteps
+from recruiter.store.roster_fields import Hold
 from recruiter.store.schema import Difference, differences, prepare
 from recruiter.store.search.ended import EndedJobs
 from recruiter.store.search.running import RunningJobs

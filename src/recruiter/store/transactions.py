@@ -53,12 +53,13 @@ from recruiter.store.collections.archived import Archived
 from recruiter.store.collections.creations import Creations
 from recruiter.store.collections.flows import Flows
 from recruiter.store.collections.leases import Leases
-from recruiter.store.collections.roster import Holding, LastEntry, Roster, Seen
+from recruiter.store.collections.roster import Roster
 from recruiter.store.collections.scheduled import DUPLICATE_KEY, Marked, Scheduled, signalled
 from recruiter.store.collections.schedulers import Schedulers
 from recruiter.store.collections.statistics import Statistics
 from recruiter.store.errors import our_own_documents, store_call
 from recruiter.store.outcomes import OutcomeBatch, Rescheduled
+from recruiter.store.roster_fields import Holding, LastEntry, Seen
 from recruiter.store.sessions import SessionId, Sessions, cluster_time, run_transaction
 
 T = TypeVar("T")

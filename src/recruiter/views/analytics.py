@@ -20,8 +20,8 @@ from recruiter.domain.statistics import Analytics, Backlog, Flow, Kind, Queue, a
 from recruiter.domain.unreadable import Parsed
 from recruiter.store.collections.leases import Lease
 from recruiter.store.collections.limits import Rules
-from recruiter.store.collections.roster import RosterEntry
 from recruiter.store.database import Store
+from recruiter.store.roster_fields import RosterEntry
 
 
 def analyse(

@@ -22,9 +22,9 @@ from recruiter.errors import InvalidJob, JobNotFound, UnreadableDocument
 from recruiter.store.codec import flow_of, job_from, lane_of
 from recruiter.store.collections.inbox import LOCK_LASTS, is_locked
 from recruiter.store.collections.limits import Rules
-from recruiter.store.collections.roster import RosterEntry
 from recruiter.store.database import Store
 from recruiter.store.job_fields import signal_wait_from
+from recruiter.store.roster_fields import RosterEntry
 
 
 def explain(store: Store, id: JobId, now: datetime) -> str:

@@ -25,9 +25,9 @@ from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import InvalidFilter, RecruiterError
 from recruiter.store.codec import Document, archived_from, job_from
 from recruiter.store.collections import archived, scheduled
-from recruiter.store.collections.roster import Hold
 from recruiter.store.database import Store
 from recruiter.store.fields import job_id
+from recruiter.store.roster_fields import Hold
 from recruiter.store.search.running import RunningJobs
 from recruiter.store.search.scans import Position, Walk
 from recruiter.store.search.summaries import FIELDS, ONLY_IDS, Cursor, cursor_from, locked_at, summary_from

@@ -25,7 +25,7 @@ from recruiter.web.schemas import Amount, Percentiles
 
 if TYPE_CHECKING:
     from recruiter.store.collections.limits import Rules
-    from recruiter.store.collections.roster import RosterEntry
+    from recruiter.store.roster_fields import RosterEntry
     from recruiter.views.resources import LimitUse
 
 _TREND = 24

@@ -19,10 +19,11 @@ from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
 from recruiter.processes.worker.registration import JobRunner, Registration
 from recruiter.store.change_stream import FLOW, LULL, Change, ChangeWaiter
-from recruiter.store.collections.roster import ASSIGNED_TO_ME, ASSIGNMENT_FIELDS, assignment_of
+from recruiter.store.collections.roster import ASSIGNED_TO_ME, ASSIGNMENT_FIELDS
 from recruiter.store.collections.scheduled import Marked
 from recruiter.store.database import Store
 from recruiter.store.outcomes import Outcome
+from recruiter.store.roster_fields import assignment_of
 
 _BETWEEN_LOOKS = 0.005
 

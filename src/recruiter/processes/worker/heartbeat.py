@@ -14,8 +14,8 @@ from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
 from recruiter.processes.worker.registration import JobRunner, Registration, measured_resources
 from recruiter.store.codec import decode
 from recruiter.store.collections.limits import FLEET, LEARNT_WITHIN
-from recruiter.store.collections.roster import Holding
 from recruiter.store.database import Store
+from recruiter.store.roster_fields import Holding
 
 _UNTIL_READY = 0.02
 """Seconds between two looks whether the tasks are known."""

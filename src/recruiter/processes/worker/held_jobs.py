@@ -57,8 +57,8 @@ from recruiter.instruments import trace_id_of
 from recruiter.processes.progress import ProgressBuffer
 from recruiter.store import outcomes
 from recruiter.store.codec import Document, decode
-from recruiter.store.collections.roster import Assignment, Holding, Seen
 from recruiter.store.outcomes import Outcome, Settled
+from recruiter.store.roster_fields import Assignment, Holding, Seen
 
 TellEnd = Callable[[Outcome | None], None]
 """Tells how a job has ended."""

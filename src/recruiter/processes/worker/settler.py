@@ -13,8 +13,8 @@ from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.worker.held_jobs import HeldJobs, JobOutcome
 from recruiter.processes.worker.registration import Registration
 from recruiter.steps.settle import as_children_left_them, settle
-from recruiter.store.collections.roster import Holding
 from recruiter.store.database import Store
+from recruiter.store.roster_fields import Holding
 
 
 class Settler:

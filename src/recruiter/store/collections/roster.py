@@ -15,15 +15,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection as Collection_
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
-from uuid import UUID
+from typing import Any
 
 import pymongo
-from bson import ObjectId
 from pymongo import ReturnDocument, UpdateOne
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
@@ -31,18 +26,36 @@ from pymongo.errors import DuplicateKeyError
 from pymongo.read_concern import ReadConcern
 
 from recruiter.domain.job import JobId
-from recruiter.domain.observation import SILENT
 from recruiter.domain.planning.arrivals import Offer
 from recruiter.domain.planning.assign import Registration
-from recruiter.domain.planning.needs import Needs
 from recruiter.domain.unreadable import Parsed, Unreadable
-from recruiter.errors import UnreadableDocument
-from recruiter.store import fields as field
 from recruiter.store.codec import RAW, Document, decode_leniently, this_document
 from recruiter.store.errors import store_call
-from recruiter.store.fields import BELIEVED_TERM, HIGHEST_TERM, MOST, is_job_id
+from recruiter.store.fields import BELIEVED_TERM, MOST
 from recruiter.store.reading import parse_one, parsed
-from recruiter.store.sessions import SessionId, cluster_time, session_id
+from recruiter.store.roster_fields import (
+    Beat,
+    Hold,
+    Holding,
+    LastEntry,
+    Released,
+    RosterEntry,
+    Seen,
+    entry_from,
+    hold_of,
+    holding_from,
+    holds_of,
+    job_ids_in,
+    last_entry_from,
+    registration_from,
+    released_from,
+    released_of_seen,
+    sessions_from,
+    whole_entry_from,
+    whole_registration_from,
+    without,
+)
+from recruiter.store.sessions import SessionId, cluster_time
 
 NAME = "roster"
 
@@ -80,9 +93,6 @@ VALIDATOR = {
     }
 }
 
-
-_MOST_SLOTS = 100_000
-"""More than any host has; a worker that claims more would be given everything."""
 
 _SESSIONS_KEPT = 500
 """More than a worker has children, and those that died and could not be cleared away."""
@@ -135,120 +145,6 @@ ROOM_MADE: Document = {
 """What the leader listens for while jobs wait that no worker can take: a worker joins, or has room again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """How far a worker has seen its own list: as of its n-th release and its n-th assignment it had so many jobs.
-
-    Only the worker takes jobs off its list, and the leader only adds at the end. So as long as the number of releases
-    has not changed, whatever is new stands behind these.
-    """
-
-    settled: int
-    given: int
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """What a worker holds, as of its n-th release and its n-th assignment. Both numbers only grow: of two answers, the
-    one with a smaller number is older, and must be ignored."""
-
-    assigned: list[JobId]
-    settled: int
-    given: int = 0
-    behind: int | None = None
-    """None when these are all; otherwise these are the new ones, behind so many that the worker has seen."""
-
-    @property
-    def count(self) -> int:
-        """How many jobs the list has."""
-        return len(self.assigned) + (self.behind or 0)
-
-
-class Assignment(NamedTuple):
-    """What the leader has given to a worker, as the change event on its document says."""
-
-    worker: str
-    given: int
-    """How many assignments there were with this one."""
-    jobs: list[JobId]
-
-
-@dataclass(frozen=True, slots=True)
-class Released:
-    """The answer to a release."""
-
-    held: frozenset[JobId] | None
-    """Everything that the worker held before: only of these may it say what became of them. None when it is certain
-    that it held all that it released."""
-    holding: Holding
-    """What it holds now."""
-
-
-class Beat(NamedTuple):
-    """The answer to a heartbeat."""
-
-    holding: Holding
-    seen_at: datetime
-    """The server's time."""
-    pauses: int
-    """How often the worker was told that something was paused, or resumed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """That a worker holds a job."""
-
-    worker: str
-    since: datetime | None
-    """Since when it runs there, as far as the last heartbeat knew."""
-    given_at: datetime | None = None
-    """When the worker was last given something: a job that does not run yet came to it then, or shortly before."""
-
-
-WorkerState = Literal["works", "joining", "drained", "leaving", "silent"]
-
-
-@dataclass(frozen=True, slots=True)
-class RosterEntry:
-    """A worker as people see it."""
-
-    id: str
-    host: str
-    pid: int
-    registration: Registration
-    joined_at: datetime
-    seen_at: datetime
-    running: tuple[Mapping[str, Any], ...]
-    leaving: bool = False
-    kept_idle: Mapping[str, Any] | None = None
-    """`at`, `by`, `reason`: a person has asked to give it no jobs."""
-    clock_offset: float | None = None
-    """Seconds that the server's clock is ahead of its host's."""
-
-    def state(self, now: datetime) -> WorkerState:
-        if now - self.seen_at > SILENT:
-            return "silent"
-        if self.leaving:
-            return "leaving"
-        if self.kept_idle is not None:
-            return "drained"
-        return "works" if self.registration.ready else "joining"
-
-
-@dataclass(frozen=True, slots=True)
-class LastEntry:
-    """What a worker held when it was taken off the roster, and what it ran; as far as that can be read."""
-
-    worker: str
-    assigned: tuple[JobId, ...]
-    running: Mapping[JobId, datetime | None]
-    """Since when, where it is known."""
-    slots: int = 0
-    given_at: datetime | None = None
-    """When it was last given something."""
-
-
 class Roster:
     def __init__(self, collection: Collection[Document]) -> None:
         self.collection = collection
@@ -287,14 +183,14 @@ class Roster:
                 projection={**_HOLDING, "seen_at": 1, "pauses": 1},
                 return_document=ReturnDocument.AFTER,
             )
-        return Beat(_holding(found), found["seen_at"], found.get("pauses", 0)) if found else None
+        return Beat(holding_from(found), found["seen_at"], found.get("pauses", 0)) if found else None
 
     @store_call
     def holding(self, worker: str) -> Holding | None:
         """What a majority of the nodes knows that the worker holds: only that may it start. An assignment that is on
         the primary alone can be rolled back, and its jobs given to another worker."""
         found = self._agreed.find_one({"_id": worker}, _HOLDING)
-        return _holding(found) if found else None
+        return holding_from(found) if found else None
 
     @store_call
     def news(self, worker: str, seen: Seen) -> Holding | None:
@@ -345,7 +241,7 @@ class Roster:
         )
         if not found:
             return None
-        return _released(found, ids) if seen is None else _released_of_seen(found, ids, seen)
+        return released_from(found, ids) if seen is None else released_of_seen(found, ids, seen)
 
     @store_call
     def hand_back(self, worker: str, ids: Sequence[JobId], seen: Seen | None = None) -> Holding | None:
@@ -359,7 +255,7 @@ class Roster:
         while (found := self.collection.find_one({"_id": worker}, {"settled": 1, "given": 1})) is not None:
             released = self.release(worker, ids, None, {}, Seen(found["settled"], found["given"], 0))
             if released is not None:
-                return _without(released.holding, ids)
+                return without(released.holding, ids)
         return None
 
     def show_life(self, worker: str, session: ClientSession) -> frozenset[JobId] | None:
@@ -387,7 +283,7 @@ class Roster:
     def sessions_of(self, worker: str, pids: Collection_[int]) -> list[SessionId]:
         """The sessions in which these processes of the worker may have written."""
         found = self.collection.find_one({"_id": worker, "sessions.pid": {"$in": list(pids)}}, {"sessions": 1}) or {}
-        return [session for pid, session in _sessions(found) if pid in pids]
+        return [session for pid, session in sessions_from(found) if pid in pids]
 
     @store_call
     def forget_sessions(self, worker: str, pids: Collection_[int]) -> None:
@@ -420,7 +316,7 @@ class Roster:
     @store_call
     def read(self) -> Parsed[Registration]:
         """Who is there, and how many jobs each holds; not which: see `held`."""
-        return parsed(NAME, self._raw.find({}, _PLANNING_FIELDS), _registration)
+        return parsed(NAME, self._raw.find({}, _PLANNING_FIELDS), registration_from)
 
     @store_call
     def held(self) -> set[JobId]:
@@ -430,7 +326,7 @@ class Roster:
     def _assigned(self) -> Iterator[tuple[str, list[JobId]]]:
         for document in self._raw.find({}, {"assigned": 1}):
             fields = decode_leniently(bytes(document.raw))[0]
-            yield str(fields["_id"]), _job_ids(fields.get("assigned"))
+            yield str(fields["_id"]), job_ids_in(fields.get("assigned"))
 
     @store_call
     def assign(
@@ -491,14 +387,14 @@ class Roster:
         if isinstance(seen, Unreadable):
             return self._remove_unreadable(seen, session)
         found = self._raw.find_one_and_delete({"_id": seen[0], "beats": seen[1]}, session=session)
-        return _last_entry(bytes(found.raw)) if found is not None else None
+        return last_entry_from(bytes(found.raw)) if found is not None else None
 
     def _remove_unreadable(self, entry: Unreadable, session: ClientSession) -> LastEntry | None:
         found = self._raw.find_one(this_document(entry.raw), session=session)
-        if found is None or not isinstance(parse_one(NAME, bytes(found.raw), _whole_registration), Unreadable):
+        if found is None or not isinstance(parse_one(NAME, bytes(found.raw), whole_registration_from), Unreadable):
             return None
         self.collection.delete_one(this_document(entry.raw), session=session)
-        return _last_entry(bytes(found.raw))
+        return last_entry_from(bytes(found.raw))
 
     @store_call
     def tell_of_pauses(self) -> None:
@@ -515,32 +411,23 @@ class Roster:
     def holder(self, id: JobId) -> Hold | None:
         """Who holds this job."""
         found = self._raw.find_one({"assigned": id}, {"running": 1, "given_at": 1})
-        return _hold(_last_entry(bytes(found.raw)), id) if found is not None else None
+        return hold_of(last_entry_from(bytes(found.raw)), id) if found is not None else None
 
     @store_call
     def holds(self) -> dict[JobId, Hold]:
         """Every held job, with its worker."""
         found = self._raw.find({}, {"assigned": 1, "running": 1, "given_at": 1})
-        return {id: hold for document in found for id, hold in _holds(_last_entry(bytes(document.raw)))}
+        return {id: hold for document in found for id, hold in holds_of(last_entry_from(bytes(document.raw)))}
 
     # -- views -------------------------------------------------------------------------------------------------
 
     @store_call
     def entries(self) -> Parsed[RosterEntry]:
-        return parsed(NAME, self._raw.find({}, _VIEW_FIELDS).sort("_id", 1), _entry)
+        return parsed(NAME, self._raw.find({}, _VIEW_FIELDS).sort("_id", 1), entry_from)
 
     @store_call
     def unreadable(self) -> Sequence[Unreadable]:
-        return parsed(NAME, self._raw.find({}), _whole_entry).unreadable
-
-
-def _holds(entry: LastEntry) -> Iterator[tuple[JobId, Hold]]:
-    for id in entry.assigned:
-        yield id, _hold(entry, id)
-
-
-def _hold(entry: LastEntry, id: JobId) -> Hold:
-    return Hold(entry.worker, entry.running.get(id), entry.given_at)
+        return parsed(NAME, self._raw.find({}), whole_entry_from).unreadable
 
 
 def _assignment(term: int, given: Document) -> Document:
@@ -571,157 +458,8 @@ def _entries(metered: Sequence[tuple[JobId, str]]) -> list[Document]:
     return [{"job": job, "lane": lane} for job, lane in metered]
 
 
-def _holding(document: Document) -> Holding:
-    return Holding(document["assigned"], document["settled"], document["given"])
-
-
-def assignment_of(event: Document) -> Assignment | None:
-    """The assignment that a change event on a roster document is about; None when it says something else.
-
-    It carries the new jobs one by one, by their place in the list; or all of the list, if that was empty before.
-    """
-    updated: Document = (event.get("updateDescription") or {}).get("updatedFields") or {}
-    worker, given = (event.get("documentKey") or {}).get("_id"), updated.get("given")
-    if not isinstance(worker, str) or not isinstance(given, int):
-        return None
-    new = [value for name, value in updated.items() if name.startswith("assigned.")]
-    whole = updated.get("assigned")
-    jobs = whole if isinstance(whole, list) else new
-    return Assignment(worker, given, jobs) if jobs and all(map(is_job_id, jobs)) else None
-
-
 def _unseen(seen: Seen) -> Document:
     """The fields of a holding, and of its list only what stands behind the jobs that were seen; if something was
     released since, all of it."""
     new = {"$slice": ["$assigned", seen.count, _LONGEST_LIST]}
     return {**_HOLDING, "assigned": {"$cond": [{"$eq": ["$settled", seen.settled]}, new, "$assigned"]}}
-
-
-def _released(before: Document, ids: Sequence[JobId]) -> Released:
-    all_ = Holding(before["assigned"], before["settled"] + 1, before["given"])
-    return Released(frozenset(before["assigned"]), _without(all_, ids))
-
-
-def _released_of_seen(before: Document, ids: Sequence[JobId], seen: Seen) -> Released:
-    left = Holding(before["assigned"], before["settled"] + 1, before["given"], seen.count - len(ids))
-    return Released(None, left)
-
-
-def _without(all_: Holding, ids: Sequence[JobId]) -> Holding:
-    gone = set(ids)
-    return Holding([id for id in all_.assigned if id not in gone], all_.settled, all_.given)
-
-
-def _registration(document: Document) -> Registration:
-    """The parser of what is planned with."""
-    groups = field.texts(document, "groups", None)
-    idle = field.mapping(document, "kept_idle", None)
-    field.whole(document, "term", most=HIGHEST_TERM)
-    if "given" in document:  # assigning raises it
-        field.whole(document, "given")
-    return Registration(
-        id=field.text(document, "_id"),
-        groups=None if groups is None else frozenset(groups),
-        tasks=frozenset(field.texts(document, "tasks")),
-        slots=field.whole(document, "slots", most=_MOST_SLOTS),
-        prefetch=field.whole(document, "prefetch", most=_MOST_SLOTS),
-        holds=field.whole(document, "holds"),
-        beats=field.whole(document, "beats"),
-        ready=field.truth(document, "ready"),
-        draining=field.truth(document, "draining") or bool(idle),
-        session=session_id("session", document.get("session")),
-        child_sessions=tuple(session for _, session in _sessions(document)),
-        host=field.text(document, "host", ""),
-        resources=_resources(field.text(document, "resources", "")),
-        metered=tuple(dict(field.array({"metered": [], **document}, "metered", _metered)).items()),
-        seen_at=field.moment(document, "seen_at", None),
-    )
-
-
-def _entry(document: Document) -> RosterEntry:
-    """The parser of what people see."""
-    idle = field.mapping(document, "kept_idle", None)
-    return RosterEntry(
-        id=field.text(document, "_id"),
-        host=field.text(document, "host"),
-        pid=field.whole(document, "pid"),
-        registration=_registration(document),
-        joined_at=field.moment(document, "joined_at"),
-        seen_at=field.moment(document, "seen_at"),
-        running=tuple(field.array(document, "running", _run)),
-        leaving=field.truth(document, "draining"),
-        kept_idle=None if idle is None else {name: field.text(idle, name, None) for name in ("by", "reason")},
-        clock_offset=field.number(document, "clock_offset", None, least=-1e9, most=1e9),
-    )
-
-
-def _whole_registration(document: Document) -> Registration:
-    """The same of whole documents, as `read` sees them."""
-    return _registration({**document, "holds": len(field.array(document, "assigned", lambda _, id: id))})
-
-
-def _whole_entry(document: Document) -> RosterEntry:
-    """The strictest of all: nothing in it is wrong."""
-    return _entry({**document, "holds": len(field.array(document, "assigned", field.job_id))})
-
-
-def _sessions(document: Document) -> list[tuple[int, SessionId]]:
-    """Of its processes; what makes no sense is nobody's."""
-    noted = document.get("sessions")
-    found: list[tuple[int, SessionId]] = []
-    for entry in noted if isinstance(noted, list) else ():
-        with contextlib.suppress(UnreadableDocument):
-            each = field.mapping({"sessions": entry}, "sessions")
-            session = session_id("sessions", each.get("session"))
-            if session is not None:
-                found.append((field.whole(each, "pid"), session))
-    return found
-
-
-def _last_entry(raw: bytes) -> LastEntry:
-    document = decode_leniently(raw)[0]
-    runs = document.get("running")
-    running = {
-        run["job"]: run["since"] if isinstance(run.get("since"), datetime) else None
-        for run in (runs if isinstance(runs, list) else ())
-        if isinstance(run, dict) and is_job_id(run.get("job"))
-    }
-    slots, given_at = document.get("slots"), document.get("given_at")
-    return LastEntry(
-        str(document["_id"]),
-        tuple(_job_ids(document.get("assigned"))),
-        running,
-        slots if isinstance(slots, int) else 0,
-        given_at if isinstance(given_at, datetime) else None,
-    )
-
-
-def _job_ids(value: Any) -> list[JobId]:
-    """Of the list of an entry. A value that is no id was never assigned."""
-    if not isinstance(value, list):
-        return []
-    if {*map(type, value)} <= _KINDS_OF_IDS:  # nearly always, and the leader asks in every round
-        return value
-    return [each for each in value if is_job_id(each)]
-
-
-def _run(place: str, value: Any) -> Document:
-    run = field.mapping({place: value}, place)
-    return {
-        "job": field.job_id(f"{place}.job", run.get("job")),
-        "task": field.text(run, "task", "?"),
-        "since": field.as_moment(f"{place}.since", run.get("since")),
-    }
-
-
-def _metered(place: str, value: Any) -> tuple[JobId, str]:
-    entry = field.mapping({place: value}, place)
-    return field.job_id(f"{place}.job", entry.get("job")), field.text(entry, "lane")
-
-
-_KINDS_OF_IDS = {ObjectId, UUID, int}
-
-
-@lru_cache(maxsize=1000)
-def _resources(text: str) -> Needs:
-    return Needs.parse(text)

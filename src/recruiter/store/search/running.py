@@ -16,9 +16,9 @@ from pymongo.collection import Collection
 from recruiter.domain.job import JobId
 from recruiter.domain.search.filter import JobFilter
 from recruiter.store.codec import RAW, Document, decode_leniently
-from recruiter.store.collections.roster import Hold
 from recruiter.store.errors import store_call
 from recruiter.store.fields import is_job_id
+from recruiter.store.roster_fields import Hold
 from recruiter.store.search import matching
 from recruiter.store.search.scans import Found, Order, Position, compare, sort_key
 

@@ -24,9 +24,9 @@ from recruiter.domain.state import State
 from recruiter.domain.text import shown
 from recruiter.errors import InvalidFilter, InvalidJob
 from recruiter.store.codec import decode, encode
-from recruiter.store.collections.roster import Hold
 from recruiter.store.fields import is_job_id, is_text, moment_or_none, text_or_none
 from recruiter.store.job_fields import Use, names, needs_of
+from recruiter.store.roster_fields import Hold
 from recruiter.store.search.scans import Position
 
 _BEYOND = datetime(9999, 12, 31, tzinfo=UTC)

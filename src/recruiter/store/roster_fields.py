@@ -1,0 +1,301 @@
+"""The fields of a roster document: the values that they make, and the parsers.
+
+The collection itself, and the protocol on it, is `store/collections/roster.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+from uuid import UUID
+
+from bson import ObjectId
+
+from recruiter.domain.job import JobId
+from recruiter.domain.observation import SILENT
+from recruiter.domain.planning.assign import Registration
+from recruiter.domain.planning.needs import Needs
+from recruiter.errors import UnreadableDocument
+from recruiter.store import fields as field
+from recruiter.store.codec import Document, decode_leniently
+from recruiter.store.fields import HIGHEST_TERM, is_job_id
+from recruiter.store.sessions import SessionId, session_id
+
+_MOST_SLOTS = 100_000
+"""More than any host has; a worker that claims more would be given everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """How far a worker has seen its own list: as of its n-th release and its n-th assignment it had so many jobs.
+
+    Only the worker takes jobs off its list, and the leader only adds at the end. So as long as the number of releases
+    has not changed, whatever is new stands behind these.
+    """
+
+    settled: int
+    given: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What a worker holds, as of its n-th release and its n-th assignment. Both numbers only grow: of two answers, the
+    one with a smaller number is older, and must be ignored."""
+
+    assigned: list[JobId]
+    settled: int
+    given: int = 0
+    behind: int | None = None
+    """None when these are all; otherwise these are the new ones, behind so many that the worker has seen."""
+
+    @property
+    def count(self) -> int:
+        """How many jobs the list has."""
+        return len(self.assigned) + (self.behind or 0)
+
+
+class Assignment(NamedTuple):
+    """What the leader has given to a worker, as the change event on its document says."""
+
+    worker: str
+    given: int
+    """How many assignments there were with this one."""
+    jobs: list[JobId]
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The answer to a release."""
+
+    held: frozenset[JobId] | None
+    """Everything that the worker held before: only of these may it say what became of them. None when it is certain
+    that it held all that it released."""
+    holding: Holding
+    """What it holds now."""
+
+
+class Beat(NamedTuple):
+    """The answer to a heartbeat."""
+
+    holding: Holding
+    seen_at: datetime
+    """The server's time."""
+    pauses: int
+    """How often the worker was told that something was paused, or resumed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """That a worker holds a job."""
+
+    worker: str
+    since: datetime | None
+    """Since when it runs there, as far as the last heartbeat knew."""
+    given_at: datetime | None = None
+    """When the worker was last given something: a job that does not run yet came to it then, or shortly before."""
+
+
+WorkerState = Literal["works", "joining", "drained", "leaving", "silent"]
+
+
+@dataclass(frozen=True, slots=True)
+class RosterEntry:
+    """A worker as people see it."""
+
+    id: str
+    host: str
+    pid: int
+    registration: Registration
+    joined_at: datetime
+    seen_at: datetime
+    running: tuple[Mapping[str, Any], ...]
+    leaving: bool = False
+    kept_idle: Mapping[str, Any] | None = None
+    """`at`, `by`, `reason`: a person has asked to give it no jobs."""
+    clock_offset: float | None = None
+    """Seconds that the server's clock is ahead of its host's."""
+
+    def state(self, now: datetime) -> WorkerState:
+        if now - self.seen_at > SILENT:
+            return "silent"
+        if self.leaving:
+            return "leaving"
+        if self.kept_idle is not None:
+            return "drained"
+        return "works" if self.registration.ready else "joining"
+
+
+@dataclass(frozen=True, slots=True)
+class LastEntry:
+    """What a worker held when it was taken off the roster, and what it ran; as far as that can be read."""
+
+    worker: str
+    assigned: tuple[JobId, ...]
+    running: Mapping[JobId, datetime | None]
+    """Since when, where it is known."""
+    slots: int = 0
+    given_at: datetime | None = None
+    """When it was last given something."""
+
+
+def holds_of(entry: LastEntry) -> Iterator[tuple[JobId, Hold]]:
+    for id in entry.assigned:
+        yield id, hold_of(entry, id)
+
+
+def hold_of(entry: LastEntry, id: JobId) -> Hold:
+    return Hold(entry.worker, entry.running.get(id), entry.given_at)
+
+
+def holding_from(document: Document) -> Holding:
+    return Holding(document["assigned"], document["settled"], document["given"])
+
+
+def assignment_of(event: Document) -> Assignment | None:
+    """The assignment that a change event on a roster document is about; None when it says something else.
+
+    It carries the new jobs one by one, by their place in the list; or all of the list, if that was empty before.
+    """
+    updated: Document = (event.get("updateDescription") or {}).get("updatedFields") or {}
+    worker, given = (event.get("documentKey") or {}).get("_id"), updated.get("given")
+    if not isinstance(worker, str) or not isinstance(given, int):
+        return None
+    new = [value for name, value in updated.items() if name.startswith("assigned.")]
+    whole = updated.get("assigned")
+    jobs = whole if isinstance(whole, list) else new
+    return Assignment(worker, given, jobs) if jobs and all(map(is_job_id, jobs)) else None
+
+
+def released_from(before: Document, ids: Sequence[JobId]) -> Released:
+    all_ = Holding(before["assigned"], before["settled"] + 1, before["given"])
+    return Released(frozenset(before["assigned"]), without(all_, ids))
+
+
+def released_of_seen(before: Document, ids: Sequence[JobId], seen: Seen) -> Released:
+    left = Holding(before["assigned"], before["settled"] + 1, before["given"], seen.count - len(ids))
+    return Released(None, left)
+
+
+def without(all_: Holding, ids: Sequence[JobId]) -> Holding:
+    gone = set(ids)
+    return Holding([id for id in all_.assigned if id not in gone], all_.settled, all_.given)
+
+
+def registration_from(document: Document) -> Registration:
+    """The parser of what is planned with."""
+    groups = field.texts(document, "groups", None)
+    idle = field.mapping(document, "kept_idle", None)
+    field.whole(document, "term", most=HIGHEST_TERM)
+    if "given" in document:  # assigning raises it
+        field.whole(document, "given")
+    return Registration(
+        id=field.text(document, "_id"),
+        groups=None if groups is None else frozenset(groups),
+        tasks=frozenset(field.texts(document, "tasks")),
+        slots=field.whole(document, "slots", most=_MOST_SLOTS),
+        prefetch=field.whole(document, "prefetch", most=_MOST_SLOTS),
+        holds=field.whole(document, "holds"),
+        beats=field.whole(document, "beats"),
+        ready=field.truth(document, "ready"),
+        draining=field.truth(document, "draining") or bool(idle),
+        session=session_id("session", document.get("session")),
+        child_sessions=tuple(session for _, session in sessions_from(document)),
+        host=field.text(document, "host", ""),
+        resources=_resources(field.text(document, "resources", "")),
+        metered=tuple(dict(field.array({"metered": [], **document}, "metered", _metered)).items()),
+        seen_at=field.moment(document, "seen_at", None),
+    )
+
+
+def entry_from(document: Document) -> RosterEntry:
+    """The parser of what people see."""
+    idle = field.mapping(document, "kept_idle", None)
+    return RosterEntry(
+        id=field.text(document, "_id"),
+        host=field.text(document, "host"),
+        pid=field.whole(document, "pid"),
+        registration=registration_from(document),
+        joined_at=field.moment(document, "joined_at"),
+        seen_at=field.moment(document, "seen_at"),
+        running=tuple(field.array(document, "running", _run)),
+        leaving=field.truth(document, "draining"),
+        kept_idle=None if idle is None else {name: field.text(idle, name, None) for name in ("by", "reason")},
+        clock_offset=field.number(document, "clock_offset", None, least=-1e9, most=1e9),
+    )
+
+
+def whole_registration_from(document: Document) -> Registration:
+    """The same of whole documents, as `read` sees them."""
+    return registration_from({**document, "holds": len(field.array(document, "assigned", lambda _, id: id))})
+
+
+def whole_entry_from(document: Document) -> RosterEntry:
+    """The strictest of all: nothing in it is wrong."""
+    return entry_from({**document, "holds": len(field.array(document, "assigned", field.job_id))})
+
+
+def sessions_from(document: Document) -> list[tuple[int, SessionId]]:
+    """Of its processes; what makes no sense is nobody's."""
+    noted = document.get("sessions")
+    found: list[tuple[int, SessionId]] = []
+    for entry in noted if isinstance(noted, list) else ():
+        with contextlib.suppress(UnreadableDocument):
+            each = field.mapping({"sessions": entry}, "sessions")
+            session = session_id("sessions", each.get("session"))
+            if session is not None:
+                found.append((field.whole(each, "pid"), session))
+    return found
+
+
+def last_entry_from(raw: bytes) -> LastEntry:
+    document = decode_leniently(raw)[0]
+    runs = document.get("running")
+    running = {
+        run["job"]: run["since"] if isinstance(run.get("since"), datetime) else None
+        for run in (runs if isinstance(runs, list) else ())
+        if isinstance(run, dict) and is_job_id(run.get("job"))
+    }
+    slots, given_at = document.get("slots"), document.get("given_at")
+    return LastEntry(
+        str(document["_id"]),
+        tuple(job_ids_in(document.get("assigned"))),
+        running,
+        slots if isinstance(slots, int) else 0,
+        given_at if isinstance(given_at, datetime) else None,
+    )
+
+
+def job_ids_in(value: Any) -> list[JobId]:
+    """Of the list of an entry. A value that is no id was never assigned."""
+    if not isinstance(value, list):
+        return []
+    if {*map(type, value)} <= _KINDS_OF_IDS:  # nearly always, and the leader asks in every round
+        return value
+    return [each for each in value if is_job_id(each)]
+
+
+def _run(place: str, value: Any) -> Document:
+    run = field.mapping({place: value}, place)
+    return {
+        "job": field.job_id(f"{place}.job", run.get("job")),
+        "task": field.text(run, "task", "?"),
+        "since": field.as_moment(f"{place}.since", run.get("since")),
+    }
+
+
+def _metered(place: str, value: Any) -> tuple[JobId, str]:
+    entry = field.mapping({place: value}, place)
+    return field.job_id(f"{place}.job", entry.get("job")), field.text(entry, "lane")
+
+
+_KINDS_OF_IDS = {ObjectId, UUID, int}
+
+
+@lru_cache(maxsize=1000)
+def _resources(text: str) -> Needs:
+    return Needs.parse(text)
