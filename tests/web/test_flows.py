@@ -6,7 +6,8 @@ import pytest
 
 from recruiter import FlowHandle, Recruiter
 from recruiter.domain.state import Why
-from recruiter.web.flows import FOLDED, MOST, FlowStepRow, drawn
+from recruiter.web.drawings import FOLDED, MOST, graph_of
+from recruiter.web.schemas import FlowStepRow
 from tests.flows import Stage
 from tests.web.conftest import Consoles
 
@@ -17,7 +18,7 @@ def row(step: str, *after: str, task: str = "resize", state: str = "waiting", an
 
 class TestGraph:
     def test_a_column_for_each_depth_and_a_line_for_each_wait(self) -> None:
-        graph = drawn([row("a"), row("b", "a"), row("c", "a", "b", any=("b",))])
+        graph = graph_of([row("a"), row("b", "a"), row("c", "a", "b", any=("b",))])
 
         assert graph is not None
         assert [node.x for node in graph.nodes] == sorted({node.x for node in graph.nodes})
@@ -26,20 +27,20 @@ class TestGraph:
 
     def test_many_that_look_alike_are_one_box(self) -> None:
         parts = [row(f"p{n}", "a", state="succeeded") for n in range(1000)]
-        graph = drawn([row("a"), *parts, row("last", *(part.step for part in parts))])
+        graph = graph_of([row("a"), *parts, row("last", *(part.step for part in parts))])
 
         assert graph is not None
         assert [node.count for node in graph.nodes] == [1, 1000, 1]
         assert len(graph.edges) == 2
 
     def test_few_are_boxes_of_their_own(self) -> None:
-        graph = drawn([row(f"p{n}") for n in range(FOLDED - 1)])
+        graph = graph_of([row(f"p{n}") for n in range(FOLDED - 1)])
 
         assert graph is not None
         assert len({node.y for node in graph.nodes}) == FOLDED - 1
 
     def test_what_nobody_could_read_is_not_drawn(self) -> None:
-        assert drawn([row(f"p{n}", task=f"task{n}") for n in range(MOST + 1)]) is None
+        assert graph_of([row(f"p{n}", task=f"task{n}") for n in range(MOST + 1)]) is None
 
 
 @pytest.fixture

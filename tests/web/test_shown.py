@@ -15,13 +15,11 @@ from hypothesis import strategies as st
 from recruiter import Recruiter, current_job
 from recruiter.domain.job import ArchivedJob, Execution, Job
 from recruiter.domain.statistics import Depth
-from recruiter.web import figures, serializers, timeline
+from recruiter.web import drawings, figures, serializers
 from recruiter.web.access import HIDDEN, Redaction
-from recruiter.web.flows import FlowRow, FlowStepRow
 from recruiter.web.pages import hour_marks, sparkline
-from recruiter.web.schemas import Amount, JobList, JobRow
+from recruiter.web.schemas import Amount, FlowRow, FlowStepRow, JobList, JobRow, Part
 from recruiter.web.sentences import of_flow, of_jobs
-from recruiter.web.timeline import Part
 from tests.web.conftest import Consoles
 
 NOW = datetime(2026, 11, 17, 3, 0, tzinfo=UTC)
@@ -118,7 +116,7 @@ def attempt(start: float, end: float, error: str | None = None) -> Execution:
 class TestTimeline:
     def test_a_job_that_was_retried(self) -> None:
         job = ended("done", attempt(1, 3, "OSError"), attempt(33, 34))
-        parts = timeline.parts(job, NOW + timedelta(hours=1))
+        parts = drawings.life_of(job, NOW + timedelta(hours=1))
         assert [(part.kind, (part.until - part.since).total_seconds()) for part in parts] == [
             ("waiting", 1),
             ("failed", 2),
@@ -129,16 +127,16 @@ class TestTimeline:
 
     def test_a_job_that_runs_goes_on_to_now(self) -> None:
         job = a_job(locked_by="w", locked_at=NOW + timedelta(seconds=1))
-        parts = timeline.parts(job, NOW + timedelta(seconds=9))
+        parts = drawings.life_of(job, NOW + timedelta(seconds=9))
         assert [(part.kind, part.label) for part in parts] == [("waiting", "waits"), ("running", "attempt 1 runs")]
         assert parts[-1].until == NOW + timedelta(seconds=9)
 
     def test_a_postponed_job_reaches_into_the_future(self) -> None:
-        (part,) = timeline.parts(a_job(scheduled_at=NOW + timedelta(hours=1)), NOW)
+        (part,) = drawings.life_of(a_job(scheduled_at=NOW + timedelta(hours=1)), NOW)
         assert (part.kind, part.until) == ("postponed", NOW + timedelta(hours=1))
 
     def test_a_job_that_was_cancelled_before_it_ran(self) -> None:
-        parts = timeline.parts(ended("cancelled"), NOW + timedelta(hours=1))
+        parts = drawings.life_of(ended("cancelled"), NOW + timedelta(hours=1))
         assert [part.label for part in parts] == ["waits, then cancelled"]
 
     @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=30))
@@ -147,7 +145,7 @@ class TestTimeline:
         for length in lengths:
             moments.append(moments[-1] + timedelta(seconds=length))
         parts = [Part("waiting", since, until, "waits") for since, until in pairwise(moments)]
-        bars = timeline.drawn(parts)
+        bars = drawings.bars(parts)
         assert all(bar.width >= 3.9 for bar in bars)
         assert bars[-1].x + bars[-1].width <= 1001
 

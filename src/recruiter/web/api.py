@@ -11,8 +11,8 @@ from recruiter.domain.text import shown, similar
 from recruiter.errors import InvalidFilter
 from recruiter.web import schemas, words
 from recruiter.web.actions import VERBS, ActionRunner, Outcome, RequestedAction
-from recruiter.web.flows import FlowList, FlowView
 from recruiter.web.reader import ROWS, Reader
+from recruiter.web.schemas import FlowList, FlowView
 
 Verb = Literal[VERBS]  # type: ignore[valid-type]
 

@@ -19,7 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from recruiter.domain.duration import UNTIL_SIGNAL, brief
 from recruiter.domain.search.filter import JobFilter
 from recruiter.errors import InvalidFilter
-from recruiter.web import figures, schemas, timeline, words
+from recruiter.web import drawings, figures, schemas, words
 from recruiter.web.actions import ON_JOBS
 from recruiter.web.reader import RANGES, ROWS, Reader
 from recruiter.web.sentences import jobs, of_jobs, plural
@@ -165,7 +165,7 @@ def _job(reader: Reader, pairs: Pairs) -> dict[str, Any]:
         "here": f"job?{urlencode(pairs)}",
         "tab": tab,
         "tabs": JOB_TABS,
-        "bars": timeline.drawn(job.timeline),
+        "bars": drawings.bars(job.timeline),
         "find": _one(pairs, "find"),
         "python": _python(job),
         "command": shlex.join(["recruiter", "job", "show", job.id]),

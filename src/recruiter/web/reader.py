@@ -33,8 +33,8 @@ from recruiter.views.resources import limit_uses
 from recruiter.views.search import Entry, Form, known_names, search
 from recruiter.web import schemas, sentences, serializers
 from recruiter.web.access import Redaction
-from recruiter.web.flows import FlowList, FlowView, drawn
-from recruiter.web.schemas import Amount, Level
+from recruiter.web.drawings import graph_of
+from recruiter.web.schemas import Amount, FlowList, FlowView, Level
 from recruiter.web.words import Words
 
 RANGES = {"5m": "5 minutes", "15m": "15 minutes", "1h": "1 hour", "6h": "6 hours", "24h": "24 hours", "7d": "7 days"}
@@ -417,7 +417,7 @@ class Reader:
         row, steps = serializers.flow_row(handle.report()), [serializers.flow_step(step) for step in handle.steps()]
         first = sorted(steps, key=lambda step: step.state not in ("failed", "lost", "running"))[:_STEPS_SHOWN]
         more, now = len(steps) - len(first), self._store.clock.now()
-        return FlowView(now, sentences.of_flow(row, steps), row, drawn(steps), first, more)
+        return FlowView(now, sentences.of_flow(row, steps), row, graph_of(steps), first, more)
 
     def problems(self, patience: float = 1.0) -> schemas.Problems:
         """What the doctor finds, what was set aside, and what people did lately. If the doctor has not finished after

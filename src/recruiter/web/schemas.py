@@ -10,8 +10,6 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from recruiter.web.timeline import Part
-
 
 class Level(StrEnum):
     OK = "ok"
@@ -128,6 +126,18 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a job's life."""
+
+    kind: str
+    """`postponed`, `waiting`, `running`, `succeeded`, `failed`, `cancelled` or `lost`."""
+    since: datetime
+    until: datetime
+    label: str
+    attempt: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class JobView:
     """Everything about a job."""
 
@@ -182,6 +192,86 @@ class JobView:
     timeline: list[Part]
     document: dict[str, Any]
     """All that is stored, as JSON."""
+
+
+# -- flows -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FlowRow:
+    """A flow in short."""
+
+    id: str
+    name: str
+    owner: str | None
+    state: str
+    steps: int
+    progress: float
+    counts: dict[str, int]
+    note: str | None
+    created_at: datetime
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class FlowList:
+    at: datetime
+    sentence: Sentence
+    flows: list[FlowRow]
+
+
+@dataclass(frozen=True, slots=True)
+class FlowStepRow:
+    """A step of a flow, with its last job."""
+
+    step: str
+    job: str
+    task: str
+    state: str
+    after: list[str]
+    any: list[str]
+    on: str | None
+    error: str | None
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class FlowNode:
+    """A box in the drawing of a flow: a step, or several that look alike."""
+
+    step: FlowStepRow
+    count: int
+    x: float
+    y: float
+
+
+@dataclass(frozen=True, slots=True)
+class FlowEdge:
+    path: str
+    any: bool
+    """An end of any kind will do."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowGraph:
+    width: float
+    height: float
+    nodes: list[FlowNode]
+    edges: list[FlowEdge]
+
+
+@dataclass(frozen=True, slots=True)
+class FlowView:
+    """Everything about a flow."""
+
+    at: datetime
+    sentence: Sentence
+    flow: FlowRow
+    graph: FlowGraph | None
+    steps: list[FlowStepRow]
+    more: int
+    """How many steps are not shown."""
 
 
 # -- the fleet ---------------------------------------------------------------------------------------------------------

@@ -9,8 +9,9 @@ from datetime import datetime
 from recruiter.domain.duration import brief
 from recruiter.domain.schedule.scheduler import Pause
 from recruiter.web.figures import count
-from recruiter.web.flows import FlowRow, FlowStepRow
 from recruiter.web.schemas import (
+    FlowRow,
+    FlowStepRow,
     Group,
     JobList,
     JobRow,

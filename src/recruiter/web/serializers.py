@@ -19,9 +19,8 @@ from recruiter.domain.statistics import Analytics, Depth, Flow, Times
 from recruiter.domain.text import mask
 from recruiter.instruments import trace_id_of
 from recruiter.views.flows import FlowReport, StepReport
-from recruiter.web import schemas, sentences, timeline
-from recruiter.web.flows import FlowRow, FlowStepRow
-from recruiter.web.schemas import Amount, Percentiles
+from recruiter.web import drawings, schemas, sentences
+from recruiter.web.schemas import Amount, FlowRow, FlowStepRow, Percentiles
 
 if TYPE_CHECKING:
     from recruiter.store.collections.limits import Rules
@@ -80,7 +79,7 @@ def job_view(
         signal=None if job.waits_for is None else job.waits_for.signal,
         done=[schemas.Checkpoint(each.name, each.at, each.problem) for each in job.checkpoints],
         trace=trace_id_of(job.trace_context),
-        timeline=timeline.parts(job, now),
+        timeline=drawings.life_of(job, now),
         document=document,
         **{name: getattr(job, name) for name in _AS_STORED},
     )

@@ -1,4 +1,6 @@
-"""A job's life in parts, drawn to scale: postponed, waiting, each attempt, and the waits between them."""
+"""Drawings: a job's life in parts, to scale (postponed, waiting, each attempt, and the waits between them); and the
+graph of a flow, with one column for each depth and lines from left to right.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +9,22 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from recruiter.domain.duration import UNTIL_SIGNAL
+from recruiter.domain.flow import layers
 from recruiter.domain.job import ArchivedJob, Execution, Job
 from recruiter.domain.state import State
+from recruiter.web.schemas import FlowEdge, FlowGraph, FlowNode, FlowStepRow, Part
+
+BOX, GAP = (190, 44), (70, 14)
+FOLDED = 6
+"""So many steps of one column that look alike and stand between the same others are one box."""
+MOST = 300
+"""Boxes in a drawing; a larger flow is shown as a list only."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A part of a job's life."""
-
-    kind: str
-    """`postponed`, `waiting`, `running`, `succeeded`, `failed`, `cancelled` or `lost`."""
-    since: datetime
-    until: datetime
-    label: str
-    attempt: int | None = None
+# -- the life of a job -------------------------------------------------------------------------------------------------
 
 
-def parts(job: Job, now: datetime) -> list[Part]:
+def life_of(job: Job, now: datetime) -> list[Part]:
     """From its creation to its end, or to now. Parts that take no time are left out, attempts never are."""
     return [part for part in _parts(job, now) if part.attempt is not None or part.until > part.since]
 
@@ -92,7 +93,7 @@ class Bar:
     width: float
 
 
-def drawn(parts: Sequence[Part], width: float = 1000.0, least: float = 4.0) -> list[Bar]:
+def bars(parts: Sequence[Part], width: float = 1000.0, least: float = 4.0) -> list[Bar]:
     """To scale, after each part has got the least width that can be seen."""
     if not parts:
         return []
@@ -100,9 +101,46 @@ def drawn(parts: Sequence[Part], width: float = 1000.0, least: float = 4.0) -> l
     total = sum(lengths) or 1.0
     least = min(least, width / len(parts))
     room = width - least * len(parts)
-    bars, x = [], 0.0
+    found, x = [], 0.0
     for part, length in zip(parts, lengths, strict=True):
         size = least + length / total * room
-        bars.append(Bar(part, round(x, 2), round(size, 2)))
+        found.append(Bar(part, round(x, 2), round(size, 2)))
         x += size
-    return bars
+    return found
+
+
+# -- the graph of a flow -----------------------------------------------------------------------------------------------
+
+
+def graph_of(steps: Sequence[FlowStepRow]) -> FlowGraph | None:
+    """None when there are too many boxes for anybody to read."""
+    by_id = {step.step: step for step in steps if step.on is None}
+    graph = {id: [other for other in step.after if other in by_id] for id, step in by_id.items()}
+    dependents: dict[str, list[str]] = {id: [] for id in graph}
+    for id, after in graph.items():
+        for other in after:
+            dependents[other].append(id)
+    box_of: dict[str, int] = {}
+    nodes: list[FlowNode] = []
+    for depth, layer in enumerate(layers(graph)):
+        alike: dict[object, list[str]] = {}
+        for id in layer:
+            kind = (by_id[id].task, by_id[id].state, tuple(graph[id]), tuple(dependents[id]))
+            alike.setdefault(kind, []).append(id)
+        boxes = [box for ids in alike.values() for box in ([ids] if len(ids) >= FOLDED else [[id] for id in ids])]
+        for row, ids in enumerate(boxes):
+            box_of |= dict.fromkeys(ids, len(nodes))
+            nodes.append(FlowNode(by_id[ids[0]], len(ids), depth * (BOX[0] + GAP[0]), row * (BOX[1] + GAP[1])))
+            if len(nodes) > MOST:
+                return None
+    ends = {(box_of[other], box_of[id], other in by_id[id].any) for id in graph for other in graph[id]}
+    edges = [_edge(nodes[one], nodes[other], any_) for one, other, any_ in sorted(ends)]
+    width = max((node.x for node in nodes), default=0) + BOX[0]
+    height = max((node.y for node in nodes), default=0) + BOX[1]
+    return FlowGraph(width, height, nodes, edges)
+
+
+def _edge(one: FlowNode, other: FlowNode, any_: bool) -> FlowEdge:
+    x1, y1, x2, y2 = one.x + BOX[0], one.y + BOX[1] / 2, other.x, other.y + BOX[1] / 2
+    middle = (x1 + x2) / 2
+    return FlowEdge(f"M{x1},{y1} C{middle},{y1} {middle},{y2} {x2},{y2}", any_)
