@@ -17,7 +17,7 @@ from recruiter.doctor.findings import Finding, Level
 from recruiter.domain.statistics import Depth
 from recruiter.domain.text import mask
 from recruiter.errors import SettingsError
-from recruiter.web import figures, reader
+from recruiter.web import formats, reader
 from recruiter.web.access import BasicAuth
 from recruiter.web.actions import NAMED, ON_JOBS
 from recruiter.web.pages import JOB_TABS, PAGES
@@ -233,8 +233,8 @@ def test_the_message_about_users_shows_what_to_write(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("told", "text"),
     [
-        (figures.size(25_877_000_000), "24.1 GiB"),
-        (figures.size(512 * 2**20), "512 MiB"),
+        (formats.size(25_877_000_000), "24.1 GiB"),
+        (formats.size(512 * 2**20), "512 MiB"),
     ],
 )
 def test_figures(told: str, text: str) -> None:

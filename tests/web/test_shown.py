@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from recruiter import Recruiter, current_job
 from recruiter.domain.job import ArchivedJob, Execution, Job
 from recruiter.domain.statistics import Depth
-from recruiter.web import drawings, figures, serializers
+from recruiter.web import drawings, formats, serializers
 from recruiter.web.access import HIDDEN, Redaction
 from recruiter.web.pages import hour_marks, sparkline
 from recruiter.web.schemas import Amount, FlowRow, FlowStepRow, JobList, JobRow, Part
@@ -73,28 +73,28 @@ class TestFigures:
         ],
     )
     def test_counts(self, value: float, told: str) -> None:
-        assert figures.count(value) == told
+        assert formats.count(value) == told
 
     def test_a_bound_is_told_as_one(self) -> None:
-        assert figures.amount(Amount(10_000, exact=False)) == "10.0k+"
+        assert formats.amount(Amount(10_000, exact=False)) == "10.0k+"
 
     def test_times_in_a_sentence_are_found(self) -> None:
-        parts = figures.parts_of("paused by ada since 2026-11-17 03:00:00 UTC (down), not 2026-99-99 03:00:00 UTC")
+        parts = formats.parts_of("paused by ada since 2026-11-17 03:00:00 UTC (down), not 2026-99-99 03:00:00 UTC")
         assert parts == ["paused by ada since ", NOW, " (down), not 2026-99-99 03:00:00 UTC"]
 
     def test_a_job_in_a_sentence_is_found(self) -> None:
-        parts = figures.parts_of("held by job 6afc49f92e2ef8085d3e1d7f, not by job 7")
-        assert parts == ["held by ", figures.JobRef("6afc49f92e2ef8085d3e1d7f"), ", not by job 7"]
+        parts = formats.parts_of("held by job 6afc49f92e2ef8085d3e1d7f, not by job 7")
+        assert parts == ["held by ", formats.JobRef("6afc49f92e2ef8085d3e1d7f"), ", not by job 7"]
 
     def test_the_command_at_the_end_of_an_advice_is_found(self) -> None:
-        assert figures.todo("Let them start: recruiter group resume mail") == (
+        assert formats.todo("Let them start: recruiter group resume mail") == (
             "Let them start:",
             "recruiter group resume mail",
         )
-        assert figures.todo("Upgrade to 6.0.27 or newer") == ("Upgrade to 6.0.27 or newer", "")
+        assert formats.todo("Upgrade to 6.0.27 or newer") == ("Upgrade to 6.0.27 or newer", "")
 
     def test_control_characters_and_those_that_turn_writing_round_are_spelled_out(self) -> None:
-        assert figures.harmless("a\x1b[31m\u202eb\x00\n\tc") == "a\\x1b[31m\\u202eb\\x00\n\tc"
+        assert formats.harmless("a\x1b[31m\u202eb\x00\n\tc") == "a\\x1b[31m\\u202eb\\x00\n\tc"
 
 
 def a_job(**more: Any) -> Job:
@@ -236,14 +236,14 @@ ConnectionError: no answer
 """
 
     def test_frames_of_libraries_are_folded_and_nothing_is_lost(self) -> None:
-        pieces = figures.pieces(self.TRACE)
+        pieces = formats.pieces(self.TRACE)
         assert [piece.frames for piece in pieces] == [0, 2, 0]
         assert "shop/mail.py" in pieces[-1].text
         assert "\n".join(piece.text for piece in pieces) == self.TRACE.rstrip("\n")
 
     @given(st.text())
     def test_whatever_is_written_there_is_shown(self, text: str) -> None:
-        joined = "\n".join(piece.text for piece in figures.pieces(text))
+        joined = "\n".join(piece.text for piece in formats.pieces(text))
         assert joined == text.removesuffix("\n")
 
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, create_model, model_validator
 from recruiter.domain.search.filter import FILTER_WORDS, unknown_word
 from recruiter.domain.text import shown, similar
 from recruiter.errors import InvalidFilter
-from recruiter.web import schemas, words
+from recruiter.web import filter_words, schemas
 from recruiter.web.actions import VERBS, ActionRunner, Outcome, RequestedAction
 from recruiter.web.reader import ROWS, Reader
 from recruiter.web.schemas import FlowList, FlowView
@@ -33,7 +33,7 @@ class FilterWords(_Words):  # made of the words that the filter declares
         """A value that is no list is one value. Raises InvalidFilter for a word that is not known."""
         if not isinstance(given, dict):
             return given
-        for name in given.keys() - set(words.NAMES):
+        for name in given.keys() - set(filter_words.NAMES):
             raise unknown_word(name)
         return {name: _texts(value) for name, value in given.items()}
 
@@ -71,7 +71,14 @@ class ActionRequest(BaseModel):
         pairs = [(name, value) for name, values in said.items() for value in values]
         count = None if self.count is None else str(self.count)
         return RequestedAction(
-            self.verb, tuple(self.ids), words.words_in(pairs), self.name, self.reason, self.at_once, count, self.per
+            self.verb,
+            tuple(self.ids),
+            filter_words.words_in(pairs),
+            self.name,
+            self.reason,
+            self.at_once,
+            count,
+            self.per,
         )
 
 
@@ -92,7 +99,7 @@ def _add_jobs(router: APIRouter, reader: Reader) -> None:
 
     @router.get("/jobs")
     def jobs(
-        said: Annotated[words.Words, Depends(_filter)],
+        said: Annotated[filter_words.Words, Depends(_filter)],
         limit: Annotated[int, Query(ge=1, le=1000)] = ROWS,
         after: str | None = None,
     ) -> schemas.JobList:
@@ -100,7 +107,7 @@ def _add_jobs(router: APIRouter, reader: Reader) -> None:
         return reader.jobs(reader.filter_of(said), limit=limit, after=after)
 
     @router.get("/jobs/count")
-    def count(said: Annotated[words.Words, Depends(_filter)]) -> schemas.Amount:
+    def count(said: Annotated[filter_words.Words, Depends(_filter)]) -> schemas.Amount:
         """How many there are; up to a bound, `exact` says whether these are all."""
         return reader.count(reader.filter_of(said))
 
@@ -160,9 +167,9 @@ def _add_actions(router: APIRouter, reader: Reader, runner: ActionRunner, viewer
         return runner.progress(id)
 
 
-def _filter(request: Request, _: Annotated[_Words, Query()]) -> words.Words:
+def _filter(request: Request, _: Annotated[_Words, Query()]) -> filter_words.Words:
     """The words in the URL; what they mean is for the reader to say."""
-    return words.words_in(request.query_params.multi_items(), also=("limit", "after"))
+    return filter_words.words_in(request.query_params.multi_items(), also=("limit", "after"))
 
 
 def _check_parameters(request: Request) -> None:

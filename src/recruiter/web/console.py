@@ -35,7 +35,7 @@ from recruiter.errors import (
     WorkerNotFound,
 )
 from recruiter.metrics import Exposition, may_scrape
-from recruiter.web import words
+from recruiter.web import filter_words
 from recruiter.web.access import Access, Guard, Redaction, name_of
 from recruiter.web.actions import ActionRunner, Question, RequestedAction
 from recruiter.web.api import routes
@@ -45,7 +45,7 @@ from recruiter.web.reader import Reader
 
 _FOREVER = "public, max-age=31536000, immutable"
 _WORTH_ZIPPING = 500
-_OF_A_WISH = ("verb", "id", "pick", "name", "reason", "at_once", "count", "per", "back", "what")
+_OF_AN_ACTION = ("verb", "id", "pick", "name", "reason", "at_once", "count", "per", "back", "what")
 _log = logging.getLogger("recruiter.web")
 
 
@@ -163,25 +163,25 @@ class Console:
 
     def _counts(self, request: Request) -> Response:
         """How many jobs are in each state; asked for when the list is already there."""
-        said = words.words_in(request.query_params.multi_items())
+        said = filter_words.words_in(request.query_params.multi_items())
         html = self._made.get_template("counts.html").render(counts=self._reader.counts(said))
         return _zipped(request, html)
 
     def _find(self, request: Request) -> Response:
         """The box on every page: an id leads to its job, words to a search, anything else to a task or a tag."""
         text = request.query_params.get("q", "").strip()
-        kept = words.words_in(request.query_params.multi_items(), also=("q",))
+        kept = filter_words.words_in(request.query_params.multi_items(), also=("q",))
         if not text:
-            return RedirectResponse(f"{_base(request)}jobs?{words.query(kept)}", 303)
+            return RedirectResponse(f"{_base(request)}jobs?{filter_words.query(kept)}", 303)
         if ":" not in text and "=" not in text:
             try:
                 return RedirectResponse(
-                    f"{_base(request)}job?{words.query({'id': [str(self._reader.id_of(text))]})}", 303
+                    f"{_base(request)}job?{filter_words.query({'id': [str(self._reader.id_of(text))]})}", 303
                 )
             except JobNotFound:
                 text = f"task:{text}"
-        pairs = words.typed(text)
-        return RedirectResponse(f"{_base(request)}jobs?{words.query(words.words_in(pairs))}", 303)
+        pairs = filter_words.typed(text)
+        return RedirectResponse(f"{_base(request)}jobs?{filter_words.query(filter_words.words_in(pairs))}", 303)
 
     # -- actions -----------------------------------------------------------------------------------------------------
 
@@ -333,7 +333,7 @@ def _action_request(pairs: Any) -> RequestedAction:
     return RequestedAction(
         verb=said.get("verb", ""),
         ids=tuple(dict.fromkeys(_ids(pairs))),
-        words=words.words_in(pairs, also=_OF_A_WISH),
+        words=filter_words.words_in(pairs, also=_OF_AN_ACTION),
         name=said.get("name", ""),
         reason=said.get("reason") or None,
         at_once=said.get("at_once") or None,
@@ -358,7 +358,7 @@ def _written(wanted: RequestedAction) -> str:
         "count": wanted.count,
         "per": wanted.per,
     }
-    return words.query({"id": wanted.ids, **wanted.words}, **named)
+    return filter_words.query({"id": wanted.ids, **wanted.words}, **named)
 
 
 def _back(request: Request) -> str:

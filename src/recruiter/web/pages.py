@@ -19,7 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from recruiter.domain.duration import UNTIL_SIGNAL, brief
 from recruiter.domain.search.filter import JobFilter
 from recruiter.errors import InvalidFilter
-from recruiter.web import drawings, figures, schemas, words
+from recruiter.web import drawings, filter_words, formats, schemas
 from recruiter.web.actions import ON_JOBS
 from recruiter.web.reader import RANGES, ROWS, Reader
 from recruiter.web.sentences import jobs, of_jobs, plural
@@ -106,7 +106,7 @@ def _overview(reader: Reader, pairs: Pairs) -> dict[str, Any]:
 
 
 def _jobs(reader: Reader, pairs: Pairs) -> dict[str, Any]:
-    said = words.words_in(pairs, also=("limit", "after", "open"))
+    said = filter_words.words_in(pairs, also=("limit", "after", "open"))
     filter = reader.filter_of(said)
     limit = _one(pairs, "limit", str(ROWS))
     if not limit.isdigit() or not 1 <= int(limit) <= 200:
@@ -122,20 +122,20 @@ def _jobs(reader: Reader, pairs: Pairs) -> dict[str, Any]:
     return {
         "found": found,
         "words": said,
-        "chips": words.chips(said),
-        "typed": words.as_typed(said),
+        "chips": filter_words.chips(said),
+        "typed": filter_words.as_typed(said),
         "told_filter": (told := "" if filter.is_empty else str(filter)),
         "sentence_of": of_jobs(found, told, further=bool(_one(pairs, "after"))),
         "limit": "" if limit == str(ROWS) else limit,
         "after": _one(pairs, "after"),
         "opened": reader.job(opened) if opened else None,
         "state_tab": said["state"][0] if len(said.get("state", [])) == 1 else None,
-        "here": f"jobs?{words.query(said)}",
+        "here": f"jobs?{filter_words.query(said)}",
         "verbs": _possible(filter),
         "others": {name: values for name, values in said.items() if name != "state"},
         "tabs": TABS,
         "hint": hint,
-        "command": words.command(said),
+        "command": filter_words.command(said),
     }
 
 
@@ -199,7 +199,7 @@ def _flow(reader: Reader, pairs: Pairs) -> dict[str, Any]:
 
 
 def _help(_reader: Reader, _pairs: Pairs) -> dict[str, Any]:
-    return {"sections": SECTIONS, "words": words.NAMES, "command": "recruiter --help"}
+    return {"sections": SECTIONS, "words": filter_words.NAMES, "command": "recruiter --help"}
 
 
 _ALL = (
@@ -223,7 +223,7 @@ def environment(assets: Assets) -> Environment:
     made = Environment(
         loader=PackageLoader("recruiter.web", "templates"),
         autoescape=True,
-        finalize=figures.harmless,
+        finalize=formats.harmless,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -235,20 +235,20 @@ def environment(assets: Assets) -> Environment:
 
 def _filters() -> dict[str, Callable[..., Any]]:
     return {
-        "count": figures.count,
-        "exactly": figures.exactly,
-        "amount": figures.amount,
-        "size": figures.size,
+        "count": formats.count,
+        "exactly": formats.exactly,
+        "amount": formats.amount,
+        "size": formats.size,
         "duration": brief,
-        "iso": figures.iso,
-        "exact": figures.exact,
-        "parts_of": figures.parts_of,
-        "pieces": figures.pieces,
-        "todo": figures.todo,
+        "iso": formats.iso,
+        "exact": formats.exact,
+        "parts_of": formats.parts_of,
+        "pieces": formats.pieces,
+        "todo": formats.todo,
         "mark": _mark,
         "shown": _shown,
         "jobs": jobs,
-        "in_zone": figures.in_zone,
+        "in_zone": formats.in_zone,
         "quoted": lambda text: quote(text, safe=""),
         "sum_of": lambda ended: sum(ended.values()),
         "failures_of": lambda ended: ended.get("failed", 0) + ended.get("lost", 0),
@@ -257,17 +257,17 @@ def _filters() -> dict[str, Callable[..., Any]]:
 
 def _globals(assets: Assets) -> dict[str, Any]:
     return {
-        "between": figures.between,
-        "relative": figures.relative,
+        "between": formats.between,
+        "relative": formats.relative,
         "until_signal": UNTIL_SIGNAL,
         "plural": plural,
-        "query": words.query,
+        "query": filter_words.query,
         "url": lambda place, **values: f"{place}?{urlencode({k: v for k, v in values.items() if v not in (None, '')})}",
         "asset": assets.url,
         "signs": STATES,
         "navigation": NAVIGATION,
         "is_moment": lambda value: isinstance(value, datetime),
-        "is_job": lambda value: isinstance(value, figures.JobRef),
+        "is_job": lambda value: isinstance(value, formats.JobRef),
         "sparkline": sparkline,
         "hour_ticks": hour_ticks,
         "hour_marks": hour_marks,
@@ -317,7 +317,7 @@ def hour_ticks(now: datetime, moments: list[datetime]) -> list[float]:
 def hour_marks(now: datetime, zone: str | None = None) -> list[tuple[float, str]]:
     """Every sixth hour of the next 24 on the clock of this zone: where it is in percent, and its name. There is none at
     the very ends, where it would not fit."""
-    there = now.astimezone(figures.zone_of(zone))
+    there = now.astimezone(formats.zone_of(zone))
     first = there.replace(minute=0, second=0, microsecond=0, hour=there.hour - there.hour % 6)
     moments = [first + timedelta(hours=6 * number) for number in range(1, 5)]
     marks = [(place, moment) for moment in moments for place in hour_ticks(now, [moment.astimezone(UTC)])]

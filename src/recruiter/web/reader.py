@@ -34,8 +34,8 @@ from recruiter.views.search import Entry, Form, known_names, search
 from recruiter.web import schemas, sentences, serializers
 from recruiter.web.access import Redaction
 from recruiter.web.drawings import graph_of
+from recruiter.web.filter_words import Words
 from recruiter.web.schemas import Amount, FlowList, FlowView, Level
-from recruiter.web.words import Words
 
 RANGES = {"5m": "5 minutes", "15m": "15 minutes", "1h": "1 hour", "6h": "6 hours", "24h": "24 hours", "7d": "7 days"}
 """How far back the overview looks."""

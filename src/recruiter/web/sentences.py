@@ -8,7 +8,7 @@ from datetime import datetime
 
 from recruiter.domain.duration import brief
 from recruiter.domain.schedule.scheduler import Pause
-from recruiter.web.figures import count
+from recruiter.web.formats import count
 from recruiter.web.schemas import (
     FlowRow,
     FlowStepRow,
