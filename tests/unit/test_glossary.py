@@ -57,3 +57,14 @@ def test_the_architecture_names_files_and_folders_that_exist() -> None:
     missing = [name for name in named if not any(file.endswith(f"/{name.rstrip('/')}") for file in files)]
 
     assert sorted(missing) == [], "ARCHITECTURE.md names what is not there"
+
+
+def test_the_architecture_names_every_module_at_the_top_every_step_and_every_view() -> None:
+    tree = (ROOT / "ARCHITECTURE.md").read_text().split("## The tree")[1]
+    folders = {f"{place.parent.name}/" for place in SOURCE.glob("*/__init__.py")}
+    modules = {place.name for place in SOURCE.glob("[a-z]*.py")}
+    verbs = {place.stem for folder in ("steps", "views") for place in (SOURCE / folder).glob("[a-z]*.py")}
+
+    missing = [name for name in folders | modules | verbs if not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", tree)]
+
+    assert sorted(missing) == [], "ARCHITECTURE.md does not name what is there"
