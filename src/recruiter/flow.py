@@ -325,7 +325,7 @@ class FlowHandle(_Adding):
         self.current = current
         """The step that runs here; None outside of one."""
 
-    # -- asking --------------------------------------------------------------------------------------------------
+    # -- state and results -----------------------------------------------------------------------------------------
 
     def report(self) -> FlowReport:
         """The state of the flow, and how many of its steps are in which state. Raises FlowNotFound."""
@@ -364,7 +364,7 @@ class FlowHandle(_Adding):
         last = next((report.job for report in step_reports(self._recruiter.store, self.id) if report.step == id), id)
         return self._recruiter.handle(last, step._returns)
 
-    # -- telling -------------------------------------------------------------------------------------------------
+    # -- control ---------------------------------------------------------------------------------------------------
 
     def cancel(self, *, by: str | None = None, reason: str | None = None) -> int:
         """Cancels every step that has not ended; returns how many. Raises FlowNotFound, and InvalidFlow when all have

@@ -70,8 +70,8 @@ def waiting_reasons(store: Store, lanes: Collection[Lane], now: datetime) -> dic
     for lane in lanes:
         pause = rules.pauses(lane.group)
         paused = "all starts are blocked" if rules.blocked else f"group {lane.group} is paused"
-        obstacle = facts.why_waiting(lane) if pause is None and leaderless is None else None
-        told = obstacle.text if isinstance(obstacle, Unserved) else obstacle
+        found = facts.why_waiting(lane) if pause is None and leaderless is None else None
+        told = found.text if isinstance(found, Unserved) else found
         reason = (paused if pause is not None else leaderless) or told
         if reason is not None:
             reasons[lane] = str(reason)

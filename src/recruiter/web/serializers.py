@@ -192,11 +192,11 @@ def reason_of(facts: Circumstances, rules: Rules, group: str, task: str) -> tupl
     if pause is not None:
         what = "all starts are blocked" if rules.blocked else "the group is paused"
         return f"{what} {sentences.since(pause)}", True
-    obstacle = facts.why_waiting(Lane(group, task))
-    if obstacle is None:
+    reason = facts.why_waiting(Lane(group, task))
+    if reason is None:
         return None, False
-    stuck = isinstance(obstacle, Unserved | NeverFits) or (isinstance(obstacle, AtLimit) and not obstacle.held)
-    return str(obstacle), stuck
+    stuck = isinstance(reason, Unserved | NeverFits) or (isinstance(reason, AtLimit) and not reason.held)
+    return str(reason), stuck
 
 
 def pause_view(pause: Pause, what: str) -> schemas.PauseView:

@@ -218,7 +218,7 @@ class InlineWorker:
 
 
 _BETWEEN_LOOKS = 0.1
-"""Seconds between two looks at the caller's wish to stop."""
+"""Seconds between two looks at the caller's stop event."""
 _SLACK = 1.0
 
 ONE = InlineMode(prefetch=False, rejoins=False)
