@@ -21,7 +21,7 @@ from tests.web.world import World, fill, world
 
 FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync"),
+    *("--disable-component-update", "--disable-sync", "--in-process-gpu"),
 )
 
 

@@ -183,10 +183,13 @@ class EmbeddedServer:
 
     def _launch(self, folder: Path, deadline: float) -> Record:
         binary = find_mongod(self._binary)
-        require_runnable(binary)
         for port in self._ports_to_try(folder):
             command = mongod_command(binary, folder / "data", port, self.replica_set, self._extra)
-            self._process = process = MongodProcess(command, fresh_log(folder))
+            try:
+                self._process = process = MongodProcess(command, fresh_log(folder))
+            except OSError:
+                require_runnable(binary)
+                raise
             self._finish_with(process)
             if self._comes_up(process, folder, port, deadline):
                 self._port = port
@@ -208,6 +211,7 @@ class EmbeddedServer:
             if process.wait(0.02):
                 if process.exit_code == PORT_TAKEN:
                     return False
+                require_runnable(find_mongod(self._binary))  # why it ended, if this machine cannot run it at all
                 raise _did_not_start(folder, f"mongod ended with exit code {process.exit_code}.")
             if time.monotonic() > deadline:
                 raise _did_not_start(folder, "mongod was not ready in time.")
@@ -251,7 +255,9 @@ def _did_not_start(folder: Path, why: str) -> ServerDidNotStart:
 
 
 def _finish(process: MongodProcess | None, temporary: TemporaryFolder | None) -> None:
-    if process is not None:
+    if process is not None and temporary is not None:
+        process.kill()  # nobody needs its data any more, and a clean end takes a second
+    elif process is not None:
         process.terminate()
     if temporary is not None:
         temporary.remove()
