@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import sys
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from itertools import pairwise
 from types import ModuleType
 from typing import Any
@@ -28,17 +29,21 @@ class ClassSource:
         return self.sections[max(before)] if before else ""
 
 
-@lru_cache
+@cache
 def class_source(cls: type) -> ClassSource:
     try:
-        text = inspect.getsource(cls)
-    except (OSError, TypeError):
+        text, tree = _parsed(sys.modules[cls.__module__])
+    except (KeyError, OSError, TypeError):
         return ClassSource()
-    (tree,) = ast.parse(inspect.cleandoc(text) if text.startswith(" ") else text).body
-    assert isinstance(tree, ast.ClassDef)
-    attributes = _documented(tree.body)
+    inside: list[ast.stmt] = tree.body
+    for name in cls.__qualname__.split("."):
+        found = [node for node in inside if isinstance(node, ast.ClassDef) and node.name == name]
+        if not found:
+            return ClassSource()
+        inside = found[-1].body
+    attributes = _documented(inside)
     lines: dict[str, int] = {}
-    for node in tree.body:
+    for node in inside:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines[node.name] = node.lineno
             if node.name == "__init__":
@@ -46,18 +51,25 @@ def class_source(cls: type) -> ClassSource:
                 lines |= {target: each.lineno for each in node.body for target in _targets(each)}
         for target in _targets(node):
             lines[target] = node.lineno
-    found = ((number, _SECTION.match(line)) for number, line in enumerate(text.splitlines(), 1))
-    return ClassSource(attributes, lines, {number: match[1] for number, match in found if match})
+    numbers = range(found[-1].lineno, (found[-1].end_lineno or 0) + 1)
+    titles = ((number, _SECTION.match(text[number - 1])) for number in numbers)
+    return ClassSource(attributes, lines, {number: match[1] for number, match in titles if match})
 
 
-@lru_cache
+@cache
+def _parsed(module: ModuleType) -> tuple[list[str], ast.Module]:
+    text = inspect.getsource(module)
+    return text.splitlines(), ast.parse(text)
+
+
+@cache
 def imported_names(module: ModuleType) -> dict[str, str]:
     """Where a module imports its names from, those for type checkers too."""
-    imports = (node for node in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(node, ast.ImportFrom))
+    imports = (node for node in ast.walk(_parsed(module)[1]) if isinstance(node, ast.ImportFrom))
     return {alias.name: node.module for node in imports for alias in node.names if node.module is not None}
 
 
-@lru_cache
+@cache
 def module_source(module: ModuleType) -> dict[str, tuple[str, str]]:
     """What is assigned in a module and has a docstring: its source and that docstring, by name."""
     text = inspect.getsource(module)
