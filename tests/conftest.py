@@ -39,6 +39,7 @@ settings.register_profile("recruiter", deadline=None, suppress_health_check=[Hea
 settings.load_profile("recruiter")
 
 close_at_once()
+gc.disable()  # until everything is collected
 
 # A shell starts what runs in the background with Ctrl-C ignored, and so would be every process of the suite.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -84,8 +85,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Thousands of tests and all that they import stay until the end: nobody need look for garbage among them."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def eventually(fact: Callable[[], T], within: float = PATIENCE) -> T:

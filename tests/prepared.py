@@ -82,7 +82,7 @@ def _one_of(collection: str) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="session")
 def prepared(server: EmbeddedServer) -> Iterator[Store]:
-    """The database itself, through a connection that no test uses."""
+    """The database itself."""
     with closing(Store(Target.parse(server.uri).in_database(f"test_{ObjectId()}"))) as prepared:
         prepared.prepare()
         yield prepared
@@ -97,7 +97,16 @@ def target(prepared: Store) -> str:
 
 
 @pytest.fixture
-def store(target: str) -> Iterator[Store]:
+def store(target: str, prepared: Store) -> Iterator[Store]:
+    """This test's own, on a connection that all of them share: to make one costs more than most tests."""
+    with closing(Store(Target.parse(target), application_client=prepared.client)) as store:
+        store.check()
+        yield store
+
+
+@pytest.fixture(name="store")
+def connected(target: str) -> Iterator[Store]:
+    """For tests about the connection itself, which have one of their own."""
     with closing(Store(Target.parse(target))) as store:
         store.check()
         yield store

@@ -24,7 +24,7 @@ def served(app: Any) -> Iterator[httpx.Client]:
     try:
         eventually(lambda: server.started or not thread.is_alive())
         assert server.started, "its lifespan has failed"
-        with httpx.Client(base_url=address_of(opened), timeout=30) as client:
+        with httpx.Client(base_url=address_of(opened), timeout=30, verify=False) as client:
             yield client
     finally:
         server.should_exit = True

@@ -130,14 +130,15 @@ def times(job: ArchivedJob) -> tuple[Any, Any]:
     return job.last_execution.started_at, job.last_execution.ended_at
 
 
-def test_a_hundred_that_sleep_for_a_second_sleep_in_the_same_second(worker: WorkerOf) -> None:
+def test_a_hundred_that_wait_wait_at_once(worker: WorkerOf, tmp_path: Path) -> None:
     worker(100)
+    names = [f"number {number}" for number in range(100)]
 
-    finished = ended(many(jobs.sleep_async, *[(1.0,)] * 100))
+    handles = many(jobs.wait_async, *[(str(tmp_path), name) for name in names])
 
-    assert {(job.done, job.attempts) for job in finished} == {(True, 1)}
-    began, over = zip(*map(times, finished), strict=True)
-    assert max(began) < min(over), "the last one started before the first one ended"
+    eventually(lambda: starts(tmp_path, *names) == [1] * 100)  # the last one has started, and none has ended
+    (tmp_path / "gate").touch()
+    assert {(job.done, job.attempts) for job in ended(handles)} == {(True, 1)}
 
 
 @pytest.mark.usefixtures("ten")
@@ -150,11 +151,11 @@ class TestTogether:
         assert max(began) <= min(over)
 
     def test_never_more_than_it_was_told(self) -> None:
-        """Given many jobs of both colours, then there are up to ten at once, and never eleven."""
+        """Given many jobs of both colours, then there are several at once, and never eleven; ten meet above."""
         calls = [(0.03,)] * 60
         handles = [handle for task in SLEEPERS for handle in many(task, *calls)]
 
-        assert max(job.result for job in ended(handles)) == 10
+        assert 1 < max(job.result for job in ended(handles)) <= 10
 
     def test_one_that_blocks_a_thread_holds_up_nobody(self, store: Store, tmp_path: Path) -> None:
         slow = jobs.wait_in_a_thread.enqueue(str(tmp_path), "slow")
@@ -307,7 +308,7 @@ class TestTimeouts:
         told = "let itself be interrupted" if task is jobs.hold_the_interpreter else "end when told so"
         assert f"did not {told}" in str(late.last_execution.message)
         began, over = times(late)
-        assert timedelta(seconds=0.5) <= over - began < timedelta(seconds=4)
+        assert timedelta(seconds=0.5) <= over - began < timedelta(seconds=jobs.LONGEST / 4)
 
         # and the others run again as if nothing had happened
         eventually(lambda: starts(tmp_path, "a", "b") == [2, 2])

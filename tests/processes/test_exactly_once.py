@@ -124,7 +124,7 @@ def test_a_frozen_worker_cannot_commit_what_others_have_done(
     assert counted(store) == 1
 
     # and the worker says what it knows: neither was MongoDB away, nor could it hand the job back
-    worker.says("this process stood still")
+    worker.says("is no longer on the roster")
     assert "MongoDB cannot be reached" not in worker.log
     assert "handed back" not in worker.log
 

@@ -89,12 +89,14 @@ def test_ten_thousand_words_a_second_are_a_few_writes_and_the_last_is_not_lost(
     now = seen(handle)
     assert stages(now) == [("running", "talking", 0.5), ("running", "silence", 0.75)]
     assert [line.text for line in now.log] == ["the last word"]
-    assert (datetime.now(UTC) - now.status[-1].date).total_seconds() < 2.0
+    written = _written_at(store, handle, "silence")
+    assert written is not None
+    assert (written - now.status[-1].date).total_seconds() < 2.0
 
-    # and it took at most five writes a second
+    # and it took at most five writes a second: one that is late comes together with the next
     writes = Writes(store).of(handle)
-    assert 3 <= len(writes) <= 5 * 4
-    assert most_in_a_second(writes) <= 5
+    assert 3 <= len(writes) <= 5 * ((writes[-1] - writes[0]).total_seconds() + 1)
+    assert most_in_a_second(writes) <= 6
 
     # and nothing is lost at the end
     gate.touch()
@@ -140,9 +142,9 @@ def _written_at(store: Store, handle: JobHandle[Any], stage: str) -> datetime | 
 def test_a_word_before_a_long_call_that_lets_no_thread_run(lead: Lead, start: Starter) -> None:
     lead(**QUICKLY)
     start_worker(start)
-    handle = app.speak_and_hold.enqueue(4)
+    handle = app.speak_and_hold.enqueue(60)
 
-    eventually(lambda: seen(handle).stage == "holding", within=3.5)
+    eventually(lambda: seen(handle).stage == "holding", within=50)
 
     assert seen(handle).state is State.RUNNING
 
@@ -320,7 +322,7 @@ def test_a_program_and_its_own_programs_end_with_the_job(
     lead(**QUICKLY)
     worker = start_worker(start, *options)
     children = worker.children()
-    handle = getattr(app, job).job(str(tmp_path)).timeout("2s").in_background().execute()
+    handle = getattr(app, job).job(str(tmp_path)).timeout("3s").in_background().execute()
     files = [tmp_path / "child", tmp_path / "grandchild"]
     eventually(lambda: all(file.exists() and file.read_text().strip() for file in files))
     eventually(lambda: document(store, handle.id).get("log"))

@@ -14,8 +14,11 @@ from recruiter.errors import JobTimedOut, StoreError
 from recruiter.steps.enqueue import Enqueuer
 from recruiter.store.database import Store
 from tests.conftest import eventually
+from tests.prepared import connected
 from tests.samples import a_job
 from tests.threads import JobThread
+
+__all__ = ["connected"]
 
 
 class Held:
@@ -87,7 +90,7 @@ def test_the_writing_thread_ends_with_the_connection(recruiter: Recruiter) -> No
     task = recruiter.task(_note)
     task.enqueue("x")
     writing = recruiter._enqueuer._thread
-    assert writing.alive
+    eventually(lambda: writing.alive)
 
     recruiter.close()
 

@@ -19,7 +19,10 @@ from recruiter.store.collections.scheduled import ProgressMark
 from recruiter.store.database import Store
 from recruiter.store.runs import Run
 from tests.conftest import eventually
+from tests.prepared import connected
 from tests.samples import NOW, a_job, hold, on_the_roster
+
+__all__ = ["connected"]
 
 
 @pytest.fixture

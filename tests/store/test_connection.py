@@ -14,7 +14,10 @@ from recruiter.store.codec import job_document
 from recruiter.store.connection import drop_connections
 from recruiter.store.database import Store
 from tests.conftest import eventually
+from tests.prepared import connected
 from tests.samples import a_job, document, done, hold, insert, places, to_retry
+
+__all__ = ["connected"]
 
 
 def forget_sessions(store: Store) -> int:

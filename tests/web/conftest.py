@@ -6,18 +6,20 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 from bson import ObjectId
-from playwright.sync_api import Browser, sync_playwright
 
 from recruiter import Recruiter
 from recruiter.embedded import EmbeddedServer
 from recruiter.web import dashboard
 from recruiter.web.server import served
 from tests.web.world import World, fill, world
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
@@ -39,6 +41,8 @@ def browser() -> Iterator[Browser]:
     program = chromium()
     if program is None:
         pytest.skip("no chromium on this machine: apt-get install chromium-headless-shell")
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - half a second for each who collects
+
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=program, args=list(FLAGS))
         yield started

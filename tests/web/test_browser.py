@@ -7,10 +7,9 @@ import re
 from collections.abc import Iterator
 from datetime import timedelta
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from recruiter.domain.statistics import Depth
 from recruiter.web import dashboard
@@ -18,6 +17,9 @@ from recruiter.web.server import served
 from tests.applications import showcase
 from tests.conftest import eventually
 from tests.web.world import World
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Page
 
 PAGES = {
     "overview": "",
@@ -66,6 +68,12 @@ def watched(browser: Browser, shop: World) -> Iterator[Watched]:
     assert made.complaints == [], "a page complained"
     assert {url.partition("/")[0] for url in made.requests} <= {"http:"}
     assert all(url.startswith(shop.url) for url in made.requests), "a page asked another host"
+
+
+def expect(seen: Any) -> Any:
+    from playwright.sync_api import expect as promised  # noqa: PLC0415 - half a second for each who collects
+
+    return promised(seen)
 
 
 def rows(page: Page) -> Any:

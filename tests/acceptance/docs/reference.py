@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from tests.acceptance.docs.pages import ROOT, Page
@@ -34,6 +35,7 @@ def links(page: Page) -> Iterator[tuple[str, Path, str]]:
             yield link, (page.path.parent / file).resolve() if file else page.path, anchor
 
 
+@cache
 def anchors(path: Path) -> set[str]:
     """The headings of a file as they are linked to."""
     text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
