@@ -90,6 +90,17 @@ def wait_in_a_thread(folder: str, name: str) -> str:
 
 
 @recruiter.task
+async def wait_at_first_async(folder: str, name: str) -> str:
+    """The same, but only in its first run; from then on it has nothing to wait for."""
+    return await wait_async(folder, name) if not (Path(folder) / name).exists() else _note(folder, name)
+
+
+@recruiter.task
+def wait_at_first_in_a_thread(folder: str, name: str) -> str:
+    return wait_in_a_thread(folder, name) if not (Path(folder) / name).exists() else _note(folder, name)
+
+
+@recruiter.task
 async def block_the_loop(folder: str, name: str) -> str:
     """An `async def` that does not await: nothing else in the loop goes on."""
     return wait_in_a_thread(folder, name)
@@ -176,6 +187,7 @@ def _is_open(folder: str) -> bool:
     return (Path(folder) / "gate").exists()
 
 
-def _note(folder: str, name: str) -> None:
+def _note(folder: str, name: str) -> str:
     with (Path(folder) / name).open("a") as file:
         file.write(f"{os.getpid()}\n")
+    return name

@@ -111,25 +111,29 @@ class Owner:
         assert self.process.wait(10) == 0
 
 
-def test_it_is_a_writable_replica_set_with_transactions() -> None:
+@pytest.fixture(scope="module")
+def running() -> Iterator[EmbeddedServer]:
+    """For tests that only look at it."""
     with EmbeddedServer() as server:
-        client: MongoClient[dict[str, Any]] = MongoClient(server.uri)
-        with client, client.start_session() as session, session.start_transaction():
-            client.test.things.insert_one({"_id": "in a transaction"}, session=session)
-        assert names(server.uri) == ["in a transaction"]
+        yield server
 
 
-def test_it_is_reachable_from_this_machine_only_and_by_tcp_only() -> None:
-    with EmbeddedServer() as server:
-        listening = [c for c in psutil.Process(server.pid).net_connections("all") if c.status == "LISTEN"]
-        assert [f"{c.laddr.ip}:{c.laddr.port}" for c in listening] == [server.address]
-        assert not Path(f"/tmp/mongodb-{listening[0].laddr.port}.sock").exists()
+def test_it_is_a_writable_replica_set_with_transactions(running: EmbeddedServer) -> None:
+    client: MongoClient[dict[str, Any]] = MongoClient(running.uri)
+    with client, client.start_session() as session, session.start_transaction():
+        client.test.things.insert_one({"_id": "in a transaction"}, session=session)
+    assert names(running.uri) == ["in a transaction"]
 
 
-def test_a_ctrl_c_in_the_terminal_does_not_reach_it() -> None:
-    with EmbeddedServer() as server:
-        assert server.pid is not None
-        assert os.getsid(server.pid) != os.getsid(0)
+def test_it_is_reachable_from_this_machine_only_and_by_tcp_only(running: EmbeddedServer) -> None:
+    listening = [c for c in psutil.Process(running.pid).net_connections("all") if c.status == "LISTEN"]
+    assert [f"{c.laddr.ip}:{c.laddr.port}" for c in listening] == [running.address]
+    assert not Path(f"/tmp/mongodb-{listening[0].laddr.port}.sock").exists()
+
+
+def test_a_ctrl_c_in_the_terminal_does_not_reach_it(running: EmbeddedServer) -> None:
+    assert running.pid is not None
+    assert os.getsid(running.pid) != os.getsid(0)
 
 
 def test_stop_leaves_nothing_behind_and_may_be_called_twice() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import multiprocessing
 import os
+import re
 import signal
 import threading
 import time
@@ -295,7 +296,10 @@ class TestTimeouts:
     ) -> None:
         # given two that run beside it in the same child
         del ten
-        beside = [jobs.wait_async.enqueue(str(tmp_path), "a"), jobs.wait_in_a_thread.enqueue(str(tmp_path), "b")]
+        beside = [
+            jobs.wait_at_first_async.enqueue(str(tmp_path), "a"),
+            jobs.wait_at_first_in_a_thread.enqueue(str(tmp_path), "b"),
+        ]
         eventually(lambda: starts(tmp_path, "a", "b") == [1, 1])
 
         # when its time is over and it stays
@@ -305,14 +309,16 @@ class TestTimeouts:
         assert (late.done, late.why, late.attempts) == (False, "not-scheduled-by-retry-policy", 1)
         assert late.last_execution is not None
         assert late.last_execution.exception == "recruiter.errors.JobTimedOut"
-        told = "let itself be interrupted" if task is jobs.hold_the_interpreter else "end when told so"
-        assert f"did not {told}" in str(late.last_execution.message)
+        # where it cannot be known at once who holds up the others, each of them runs alone, and it is told alone
+        told = (
+            "(let itself be interrupted|end when told so)" if task is jobs.hold_the_interpreter else "end when told so"
+        )
+        assert re.search(f"did not {told}", str(late.last_execution.message))
         began, over = times(late)
         assert timedelta(seconds=0.5) <= over - began < timedelta(seconds=jobs.LONGEST / 4)
 
         # and the others run again as if nothing had happened
         eventually(lambda: starts(tmp_path, "a", "b") == [2, 2])
-        (tmp_path / "gate").touch()
         assert [(job.result, job.attempts, job.crashes) for job in ended(beside)] == [("a", 1, 0), ("b", 1, 0)]
 
     def test_those_that_leave_when_told_leave_the_child_alone(self, ten: Process, tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_a_big_job_waits_for_a_few_small_ones_and_for_one_buffer(start: Starter,
     resources = ("--concurrency", str(slots), "--resources", f"proc={slots}", "--host", "here")
     start("start", "worker", "--bootstrap", APPLICATION, *resources)
     small = [limited.a.job(0.02).needing(proc=1).in_background().execute() for _ in range(100)]
-    ordinary = limited.innocent.enqueue_many([(number,) for number in range(6000)])
+    ordinary = limited.innocent.enqueue_many([(number,) for number in range(3000)])
     eventually(lambda: store.archived.collection.count_documents({"task": "innocent"}) > 100)
 
     # when a job comes first that needs the whole host
@@ -102,7 +102,7 @@ def test_a_big_job_waits_for_a_few_small_ones_and_for_one_buffer(start: Starter,
     query = {"last_execution.started_at": between}
     assert store.archived.collection.count_documents({"task": "a", **query}) <= 2 * slots
     # nor did it wait until there were no more ordinary ones
-    eventually(lambda: store.archived.collection.estimated_document_count() == 6101, within=60)
+    eventually(lambda: store.archived.collection.estimated_document_count() == 3101, within=60)
     after = {"last_execution.started_at": {"$gt": ended.last_execution.started_at}}
     assert store.archived.collection.count_documents({"task": "innocent", **after}) > len(ordinary) // 10
     assert store.archived.collection.count_documents({"task": "a", **after}) > len(small) // 10

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from bson import ObjectId
 from recruiter import Recruiter
 from recruiter.embedded import EmbeddedServer
 from recruiter.web import dashboard
+from recruiter.web.pages import Assets, environment
 from recruiter.web.server import served
 from tests.web.world import World, fill, world
 
@@ -79,6 +81,15 @@ def console(recruiter: Recruiter) -> Iterator[Consoles]:
             return stack.enter_context(made)
 
         yield make
+
+
+@pytest.fixture(scope="session", autouse=True)
+def templates_compiled_once() -> Iterator[None]:
+    """A console compiles its templates and compresses its files when it starts; nearly every test here starts one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("recruiter.web.console.Assets", cache(Assets))
+        patch.setattr("recruiter.web.console.environment", cache(environment))
+        yield
 
 
 @pytest.fixture(autouse=True)
