@@ -135,7 +135,12 @@ class FunctionTask:
         return inspect.iscoroutinefunction(self.function)
 
     def encode_result(self, result: Any) -> Any:
-        return encode_result(result, self.signature.returns)
+        return self._no_result if result is None else encode_result(result, self.signature.returns)
+
+    @cached_property
+    def _no_result(self) -> Any:
+        """What is stored when it returns None: most do."""
+        return encode_result(None, self.signature.returns)
 
 
 @dataclass(frozen=True)

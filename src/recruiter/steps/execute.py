@@ -85,9 +85,6 @@ Limit = Callable[[float], AbstractContextManager[None]]
 """What holds while user code runs that has so many seconds."""
 
 
-_NO_TIMEOUT = nullcontext()
-
-
 def no_limit(_seconds: float) -> AbstractContextManager[None]:
     return nullcontext()
 
@@ -210,11 +207,16 @@ class Executor:
     def _run(self, task: TaskDefinition, attempt: Attempt, interruptible: Interruptible, hard: Limit) -> Awaiting:
         document, started_at = attempt.document, attempt.started_at
         calls: list[Call] = []
-        timeout = document.get("timeout")
+        timeout, payload = document.get("timeout"), self._payload(document)
         try:
-            with _NO_TIMEOUT if timeout is None else _Timed(timeout, interruptible, hard):
-                result = yield from self._called(task, attempt, interruptible, calls)
-            stored = self.stored_result(document, result) if _committed(attempt) is None else None
+            if timeout is None:
+                result = yield from self._called(task, attempt, interruptible, payload, calls)
+            else:
+                with _Timed(timeout, interruptible, hard):
+                    result = yield from self._called(task, attempt, interruptible, payload, calls)
+            stored = None
+            if _committed(attempt) is None and (encoded := task.encode_result(result)) is not None:
+                stored = payload.seal(document["task"], encoded)
         except BaseException as error:  # SystemExit and KeyboardInterrupt are the job's, not the worker's
             interruptible.leave()
             call = calls[-1] if calls else None
@@ -233,7 +235,12 @@ class Executor:
         return outcomes.succeeded(_with_progress(document), execution, ended_at, stored)
 
     def _called(
-        self, task: TaskDefinition, attempt: Attempt, interruptible: Interruptible, calls: list[Call]
+        self,
+        task: TaskDefinition,
+        attempt: Attempt,
+        interruptible: Interruptible,
+        payload: Payload,
+        calls: list[Call],
     ) -> Awaiting:
         """What the job returns. It is called again as long as its own transaction has to be repeated. Each `Call` is
         added to `calls` before it runs."""
@@ -241,7 +248,7 @@ class Executor:
         while True:
             try:
                 with interruptible, _OneProcess():
-                    args = _arguments(document, self._payload(document))
+                    args = _arguments(document, payload)
                     try:
                         call = task.call(args, document.get("method") or DEFAULT_METHOD)
                     except InvalidArguments as error:
