@@ -18,6 +18,7 @@ from recruiter.domain.job import JobId
 from recruiter.domain.planning.arrivals import Arrival, Vacancies
 from recruiter.domain.planning.fair import TurnsTaken
 from recruiter.domain.planning.hosts import Spot
+from recruiter.domain.planning.lookahead import Lookahead
 from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
 from recruiter.errors import StoreError, StoreUnreachable, Superseded
 from recruiter.events import Events
@@ -106,6 +107,7 @@ class RecruiterProcess:
         self._rules, self._rules_at = Rules(), 0.0
         self._reserved: Mapping[JobId, Spot] = {}
         self._turns = TurnsTaken()
+        self._lookahead = Lookahead()
         self._pause, self._round_at, self._flowing_until = self._backoff_from, 0.0, 0.0
         self._woken = threading.Event()
         """Whether a round is wanted."""
@@ -212,6 +214,7 @@ class RecruiterProcess:
                 look=self._maintenance.looks_around,
                 reserved=self._reserved,
                 turns=self._turns,
+                lookahead=self._lookahead,
                 is_quiet=self._rescue.is_quiet,
             )
             seconds = self._clock.monotonic() - began

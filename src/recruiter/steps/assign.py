@@ -1,4 +1,5 @@
-"""Assign: one round of the leader. It keeps nothing between rounds; every round starts from the roster.
+"""Assign: one round of the leader. Every round starts from the roster. Between rounds it keeps nothing but, where there
+are many lanes, the next jobs that it has found (domain/planning/lookahead.py).
 
 Most lanes are free: their jobs may run wherever a worker serves them. One query finds the next of all of them, and they
 are dealt like cards (domain/planning/assign.py). Lanes are *metered* whose jobs need something of their host, or are
@@ -24,10 +25,11 @@ from recruiter.domain.job import JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import ASIDE, MARKED_LANE, group_and_task
 from recruiter.domain.planning.arrivals import Arrival, Vacancies, is_free
-from recruiter.domain.planning.assign import Registration, openings
+from recruiter.domain.planning.assign import Opening, Registration, openings
 from recruiter.domain.planning.fair import By, Tenant, TurnsTaken, take_turns
 from recruiter.domain.planning.hosts import Place, Spot, largest_of
 from recruiter.domain.planning.limits import Meter
+from recruiter.domain.planning.lookahead import Lookahead, wanted
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.planning.pack import AssignedJob, Candidate, Packing, never_fit, pack
 from recruiter.domain.planning.prefetch import seconds_until_room
@@ -54,7 +56,7 @@ class Round:
     """The moment that decided what was due."""
     roster: tuple[Registration, ...]
     lanes: tuple[str, ...] | None
-    """The lanes that have jobs; None when there was no room and nobody looked."""
+    """The lanes that have jobs; None when the round did not look: there was no room, or the jobs were known."""
     assigned: int
     refused: bool
     """A worker did not take its jobs: it is gone, or it has seen a newer term."""
@@ -84,14 +86,16 @@ def assign(
     reserved: Mapping[JobId, Spot] | None = None,
     is_quiet: Callable[[Registration], bool] = lambda _: False,
     turns: TurnsTaken | None = None,
+    lookahead: Lookahead | None = None,
 ) -> Round:
     """Reads the roster, finds due jobs that nobody holds, and gives them to workers that have room.
 
-    Without `look` it does not ask which jobs wait when no worker could take one. A worker that is quiet is given
-    nothing, like one that drains. Raises StoreError when the outcome
-    is unknown; then no more may be assigned with this term.
+    Without `look` it does not ask which jobs wait when no worker could take one, or when the jobs that an earlier round
+    has found (`lookahead`) fill all the room. A worker that is quiet is given nothing, like one that drains. Raises
+    StoreError when the outcome is unknown; then no more may be assigned with this term.
     """
     rules = rules or Rules()
+    lookahead = Lookahead() if lookahead is None else lookahead
     entries = store.roster.read()
     roster = tuple(replace(worker, draining=True) if is_quiet(worker) else worker for worker in entries)
     vacant = openings(roster)
@@ -99,22 +103,42 @@ def assign(
         lanes, marked = _lanes(store.scheduled.lanes_to_plan()) if look else (None, False)
         empty = Round(now, roster, lanes, 0, refused=False, reserved=reserved or {}, unreadable=entries.unreadable)
         return replace(empty, marked=marked)
+    ahead = lookahead.take(
+        min(sum(opening.room for opening in vacant), LARGEST_HAND), _basis(store, term, rules, vacant), now
+    )
+    if ahead:
+        # Given before it looks: where there are many lanes that takes long, and the workers wait.
+        refused = not store.roster.assign(vacant[0].deal(ahead), term)
+        if refused or (len(lookahead) >= len(ahead) and not look):
+            lookahead.rebase(None if refused else _basis(store, term, rules, vacant))
+            return Round(now, roster, None, len(ahead), refused, more=True, unreadable=entries.unreadable)
     # Read after the roster and before the jobs: only this leader adds to it, so what is free now stays free.
-    held = store.roster.held() if entries.unreadable or any(w.holds for w in roster) else set[JobId]()
+    held = store.roster.held() if ahead or entries.unreadable or any(w.holds for w in roster) else set[JobId]()
     found = store.scheduled.lanes_to_plan()
     lanes, marked = _lanes(found)
     planning = _Planning(store, term, now, rules, roster, held, lanes, turns)
     if found.unreadable:
         planning.malformed += store.scheduled.in_lanes(found.unreadable, MOST_MALFORMED)
-    if planning.metered:
+    many_lanes = lookahead.many_lanes if len(vacant) == 1 else None
+    if ahead:
+        planning.look_ahead(vacant[0], many_lanes)
+        round = Round(now, roster, lanes, len(ahead), refused=False, more=True, metered=len(planning.metered))
+    elif planning.metered:
         round = planning.pack(reserved or {})
     else:
-        hands = planning.deal(roster, {})
+        hands = planning.deal(roster, {}, many_lanes)
         refused = bool(hands) and not store.roster.assign(hands, term)
         planning.count_turns(hands)
         given = sum(map(len, hands.values()))
         round = Round(now, roster, lanes, given, refused, planning.more, exhausted=not planning.more)
+    lookahead.keep(planning.beyond, None if round.refused else _basis(store, term, rules, vacant), now)
     return replace(round, unreadable=entries.unreadable, malformed=planning.malformed, marked=marked)
+
+
+def _basis(store: Store, term: int, rules: Rules, vacant: Sequence[Opening]) -> object:
+    """What jobs that were found rest on (domain/planning/lookahead.py); None when they must not be kept."""
+    floor = floor_of(store)
+    return (term, floor, rules, vacant[0].kind) if floor and len(vacant) == 1 else None
 
 
 def _lanes(found: Iterable[str]) -> tuple[tuple[str, ...], bool]:
@@ -152,6 +176,8 @@ class _Planning:
         counted = (lane for lane in open_lanes if lane not in ASIDE and self._meter.counts(Lane.parse(lane)))
         self.metered = list(counted)
         self.malformed: list[Unreadable] = []
+        self.beyond: Sequence[JobId] = ()
+        """The jobs after those that were dealt, where that was asked for."""
         self.more = bool(self.metered)
         """Whether there may be jobs that could be assigned at once."""
         self._filled = False
@@ -159,19 +185,32 @@ class _Planning:
         known = set(self.metered)
         self._free = [lane for lane in open_lanes if lane not in known]
 
-    def deal(self, roster: Sequence[Registration], hands: dict[str, list[JobId]]) -> dict[str, list[JobId]]:
-        """Fills what room there is from the free lanes."""
+    def deal(
+        self, roster: Sequence[Registration], hands: dict[str, list[JobId]], many_lanes: int | None = None
+    ) -> dict[str, list[JobId]]:
+        """Fills what room there is from the free lanes; with more lanes than so many, it also looks ahead."""
         for opening in openings(roster):
-            served = opening.lanes(self._free)
             room = min(opening.room, LARGEST_HAND)
-            jobs = self._due(served, room) if served else Parsed[JobId]()
+            found = self._next(opening, room, many_lanes)
+            jobs, self.beyond = found[:room], found[room:]
             self._held.update(jobs)
-            self.malformed += jobs.unreadable
-            self._filled |= len(jobs) + len(jobs.unreadable) == room
+            self._filled |= len(found) + len(found.unreadable) >= room
             self.more |= self._filled
             for worker, dealt in opening.deal(jobs).items():
                 hands.setdefault(worker, []).extend(dealt)
         return hands
+
+    def look_ahead(self, opening: Opening, many_lanes: int | None) -> None:
+        """Finds jobs for the next rounds, as if there was as much room again; unless they would have to be planned."""
+        if not self.metered:
+            self.beyond = self._next(opening, min(opening.room, LARGEST_HAND), many_lanes)
+
+    def _next(self, opening: Opening, room: int, many_lanes: int | None) -> Parsed[JobId]:
+        served = opening.lanes(self._free)
+        ahead = many_lanes is not None and len(served) > many_lanes and not self._rules.fair
+        found = self._due(served, wanted(room) if ahead else room) if served else Parsed[JobId]()
+        self.malformed += found.unreadable
+        return found
 
     def _due(self, lanes: Sequence[str], room: int) -> Parsed[JobId]:
         if not any(group_and_task(lane)[0] in self._rules.fair for lane in lanes):

@@ -73,6 +73,11 @@ class Opening:
     workers: tuple[Registration, ...]
 
     @property
+    def kind(self) -> tuple[frozenset[str] | None, frozenset[str]]:
+        """What makes them alike: the groups and the tasks that they serve."""
+        return self.workers[0].groups, self.workers[0].tasks
+
+    @property
     def room(self) -> int:
         return sum(worker.room for worker in self.workers)
 

@@ -10,10 +10,13 @@ aside. So whatever is inserted by hand cannot reach, spoil or slow the index tha
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Collection as Ids
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from math import inf
+from operator import itemgetter
 from typing import Any, cast
 from uuid import UUID
 
@@ -129,8 +132,10 @@ _SCHEMA: Document = {
 VALIDATOR: Document = {"$and": [_SCHEMA, {"$or": [{"lane": None}, _SOUND]}]}
 
 _BY_TIME = [("scheduled_at", ASCENDING), ("priority", DESCENDING), ("created_at", ASCENDING), ("_id", ASCENDING)]
-_LANES_A_QUERY = 100
+LANES_A_QUERY = 100
 """MongoDB merges up to 200 sorted scans; beyond that it would sort in memory."""
+_SPARE_A_QUERY = 16
+"""Jobs that are asked for beyond a portion: most portions are not quite even."""
 
 _LANES_A_BATCH = 10_000
 _PRIORITIES = 20
@@ -139,6 +144,7 @@ _KEYS_A_LANE = 200
 """To look into a lane takes about as long as to walk past so many jobs."""
 """Lanes that are asked for in one aggregation, each by itself."""
 _PLANNED = {"_id": 1, "priority": 1, "scheduled_at": 1, "lane": 1}
+_RANKED = {"_id": 1, "priority": 1, "scheduled_at": 1}
 
 DUPLICATE_KEY = 11000
 _MARKED_WITHIN = 5.0
@@ -169,6 +175,20 @@ class Marked:
     started_before: frozenset[JobId] = frozenset()
     fresh: Mapping[JobId, bytes] = field(default_factory=dict)
     """The documents of debounced ones, as they are from now on."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Next:
+    """The next jobs of some lanes that nobody holds, each with its rank and its quick key, in order."""
+
+    jobs: list[tuple[_Rank, object]]
+    last: _Rank | None
+    """Behind this one there may be more; None when these are all."""
+    unreadable: list[Unreadable]
+
+
+_Rank = tuple[float, float]
+"""Sorted by this, jobs are in the order in which they get their turn; near enough among jobs of one millisecond."""
 
 
 class Scheduled:
@@ -226,12 +246,41 @@ class Scheduled:
     @store_call
     def due(self, lanes: Sequence[str], now: datetime, limit: int, held: Ids[JobId]) -> Parsed[JobId]:
         """The next due jobs of these lanes that are not held, by priority, then time."""
-        if len(lanes) <= _LANES_A_QUERY:
-            batches = self._due(self.collection.find_raw_batches, {"_id": 1}, lanes, now, limit, held)
-            return _ids(raw for batch in batches for raw in split_batch(cast(bytes, batch)))
-        found = self.candidates(lanes, now, limit, held)
-        first = sorted(found, key=lambda candidate: (-candidate.priority, candidate.scheduled_at))
-        return Parsed((candidate.id for candidate in first[:limit]), found.unreadable)
+        if len(lanes) > LANES_A_QUERY:
+            return self._due_in_many(lanes, now, limit, held)
+        batches = self._due(self.collection.find_raw_batches, {"_id": 1}, lanes, now, limit, held)
+        return _ids(raw for batch in batches for raw in split_batch(cast(bytes, batch)))
+
+    def _due_in_many(self, lanes: Sequence[str], now: datetime, limit: int, held: Ids[JobId]) -> Parsed[JobId]:
+        """Asks some lanes at a time for their portion and a little more. If one of these answers ends before the last
+        job that is wanted, there may be others in between, and these lanes are asked for more.
+
+        The held jobs are left out here: MongoDB would make a copy of their ids for each lane of a query."""
+        parts = [lanes[start : start + LANES_A_QUERY] for start in range(0, len(lanes), LANES_A_QUERY)]
+        enough = limit + len(held)
+        most = min(enough, enough // len(parts) * 5 // 4 + _SPARE_A_QUERY)
+        but = {_quick_key(id) for id in held}
+        answers = [self._next_in(part, now, most, but) for part in parts]
+        while True:
+            found = sorted((job for answer in answers for job in answer.jobs), key=itemgetter(0))[:limit]
+            last = found[-1][0] if len(found) == limit else (inf, inf)
+            short = [at for at, answer in enumerate(answers) if answer.last is not None and answer.last < last]
+            if not short or most == enough:
+                break
+            most = min(enough, 4 * most)
+            for at in short:
+                answers[at] = self._next_in(parts[at], now, most, but)
+        ids = (ObjectId(key) if type(key) is bytes else cast(JobId, key) for _, key in found)
+        return Parsed(ids, (wrong for answer in answers for wrong in answer.unreadable))
+
+    def _next_in(self, lanes: Sequence[str], now: datetime, most: int, but: Ids[object]) -> _Next:
+        """So many due jobs of these lanes, and of them all but these."""
+        batches = self._due(self.collection.find_raw_batches, _RANKED, lanes, now, most)
+        found = [_ranked(raw) for batch in batches for raw in split_batch(cast(bytes, batch))]
+        ranked = [job for job in found if not isinstance(job, Unreadable)]
+        wrong = [job for job in found if isinstance(job, Unreadable)]
+        last = (ranked[-1][0] if ranked else (-inf, -inf)) if len(found) == most else None
+        return _Next([job for job in ranked if job[1] not in but], last, wrong)
 
     def _due(
         self,
@@ -240,9 +289,11 @@ class Scheduled:
         lanes: Sequence[str],
         now: datetime,
         limit: int,
-        held: Ids[JobId],
+        held: Ids[JobId] = (),
     ) -> Cursor[Document]:
-        query = {"lane": {"$in": list(lanes)}, "scheduled_at": {"$lte": now}, "_id": {"$nin": list(held)}}
+        query: Document = {"lane": {"$in": list(lanes)}, "scheduled_at": {"$lte": now}}
+        if held:
+            query["_id"] = {"$nin": list(held)}
         # batch_size: without it the server answers with 101 and makes the leader ask again.
         return find(query, fields, limit=limit, batch_size=limit + 1).sort(list(TURN)).hint(DUE)
 
@@ -266,8 +317,8 @@ class Scheduled:
     def candidates(self, lanes: Sequence[str], now: datetime, limit: int, held: Ids[JobId]) -> Parsed[Candidate]:
         """Like `due`, with what a planner must know of each."""
         found: list[Any] = []
-        for start in range(0, len(lanes), _LANES_A_QUERY):
-            some = lanes[start : start + _LANES_A_QUERY]
+        for start in range(0, len(lanes), LANES_A_QUERY):
+            some = lanes[start : start + LANES_A_QUERY]
             found.extend(self._due(self._raw.find, _PLANNED, some, now, limit, held))
         return parsed(NAME, found, _candidate)
 
@@ -761,6 +812,23 @@ def _ids(found: Iterable[bytes]) -> Parsed[JobId]:
 
 
 _OBJECT_ID = 0x07
+
+_USUAL_RANKED = struct.Struct("<i10si14sq5s12sx")
+_USUAL = (_USUAL_RANKED.size, b"\x10priority\x00", b"\x09scheduled_at\x00", b"\x07_id\x00")
+"""What the index answers for a job with a small whole priority and an ObjectId."""
+
+
+def _ranked(raw: bytes) -> tuple[_Rank, object] | Unreadable:
+    """Of documents with rank and `_id` only. The leader asks for thousands."""
+    if len(raw) == _USUAL_RANKED.size:
+        size, name, priority, when, time, last, id = _USUAL_RANKED.unpack(raw)
+        if (size, name, when, last) == _USUAL:
+            return (-priority, time), id
+    return parse_one(NAME, raw, _rank_and_key)
+
+
+def _rank_and_key(document: Document) -> tuple[_Rank, object]:
+    return (-priority_of(document), moment(document, "scheduled_at").timestamp() * 1000), _quick_key(_id(document))
 
 
 def _id(document: Document) -> JobId:

@@ -228,7 +228,7 @@ def _read_tail(raw: bytes) -> tuple[_Key, str, float | None, float | None] | Non
     return (milliseconds // 60_000, group, task), state, latency, execution_time
 
 
-@lru_cache(maxsize=1000)
+@lru_cache(maxsize=10_000)
 def _names(tail: bytes) -> tuple[str, str, str] | None:
     """Task, group and state: the rest of the document, nearly always the same."""
     try:
