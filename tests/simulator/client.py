@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
-from bson import Binary
+from bson import Binary, Timestamp
 from bson.raw_bson import RawBSONDocument
 from pymongo import InsertOne, ReturnDocument, UpdateOne
 from pymongo.errors import BulkWriteError, ConnectionFailure, DuplicateKeyError, PyMongoError
@@ -84,8 +84,7 @@ class Session:
         self.client = client
         self.id = id
         self.session_id = {"id": Binary.from_uuid(id)}
-        self.operation_time = None
-        """There are no change streams here, and so nothing to compare it with."""
+        self.operation_time: Timestamp | None = None
         self.transaction: Transaction | None = None
 
     def __enter__(self) -> Session:
@@ -116,6 +115,11 @@ class Session:
         assert transaction is not None
         self.client.network.call("commit", lambda: self._commit(transaction), commits=True)
         self.transaction = None
+        self.answered()
+
+    def answered(self) -> None:
+        """Notes the time of an answer."""
+        self.operation_time = Timestamp(self.client.server.writes, 1)
 
     def _commit(self, transaction: Transaction) -> None:
         if not getattr(transaction, "committed", False):  # to commit again what is committed is no error
@@ -181,7 +185,10 @@ class Collection:
         transaction = session.transaction if session is not None else None
         alone = writes and transaction is None
         network = self.database.client.network
-        return network.call(f"{self.name}.{what}", lambda: act(transaction), writes=alone)
+        answer = network.call(f"{self.name}.{what}", lambda: act(transaction), writes=alone)
+        if session is not None:
+            session.answered()
+        return answer
 
     def _form(self, document: Document) -> Any:
         return RawBSONDocument(self._server.encoded(document), RAW) if self._raw else dict(document)

@@ -181,7 +181,8 @@ class Ledger:
             raise Violation(f"{made} occurrences were made and {scheduler['skipped']} skipped, {due} were due")
 
     def _check_counts(self, ended: dict[Any, Any]) -> None:
-        counts = self._collection("statistics").values()
+        documents = self._collection("statistics").values()
+        counts = [each for document in documents for each in document.get("counts", {0: document}).values()]
         counted = sum(number for each in counts for number in each.get("ended", {}).values())
         if counted != len(ended):
             raise Violation(f"{len(ended)} jobs have ended, and {counted} are counted")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from recruiter.domain.names import CANCELLED_LANE
+from recruiter.domain.planning.lookahead import Lookahead
 from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
 from recruiter.errors import StoreError, StoreUnreachable, Superseded
 from recruiter.processes.loop import Presence
@@ -21,7 +22,7 @@ DEAD_AFTER = 3.0
 
 
 class Recruiter:
-    def __init__(self, process: Process, lease: float) -> None:
+    def __init__(self, process: Process, lease: float, lookahead: Lookahead) -> None:
         self._process = process
         self._store, self._clock, self._hub = process.store, process.clock, process.hub
         self._leadership = Leadership(self._store, self._clock, lease)
@@ -29,6 +30,7 @@ class Recruiter:
         self._presence = Presence(self._store, "recruiter", every=2.0)
         self._schedules = SchedulePolicyRegistry()
         self._rules = Rules()
+        self._lookahead = lookahead
         self._led = False
         self._look_around_at = 0.0
         self._failures = 0
@@ -67,7 +69,15 @@ class Recruiter:
             term, holder = self._leadership.term, self._leadership.holder
             repeat(self._store, self._schedules, term, holder, now)
             self._learn_rules()
-            round = assign(self._store, term, now, self._rules, is_quiet=self._rescue.is_quiet)
+            round = assign(
+                self._store,
+                term,
+                now,
+                self._rules,
+                look=self._hub.now >= self._look_around_at,
+                is_quiet=self._rescue.is_quiet,
+                lookahead=self._lookahead,
+            )
             self._leadership.saw(round.roster)
             self._look_around(round, term, holder)
         except Superseded:
@@ -91,7 +101,7 @@ class Recruiter:
     def _look_around(self, round: Round, term: int, holder: str) -> None:
         if CANCELLED_LANE in (round.lanes or ()):
             archive_cancelled(self._store, self._clock, term, holder)
-        if self._hub.now < self._look_around_at:
+        if self._hub.now < self._look_around_at or round.lanes is None:
             return
         self._look_around_at = self._hub.now + 0.9
         self._rescue.retire_silent(round.roster, round.unreadable)

@@ -64,6 +64,8 @@ class Server:
         """Documents that were read, by identity: what is kept is never changed in place."""
         self._projected: dict[tuple[int, int], tuple[Document, Mapping[str, Any], Document]] = {}
         """The same for the parts of them that were asked for."""
+        self.writes = 1
+        """How many there were: the cluster time."""
         self.on_write: Callable[[Sequence[tuple[str, Key]]], None] = lambda _: None
         """Called after every write that others can see, with the documents it changed."""
 
@@ -246,6 +248,7 @@ class Server:
             self._close(transaction)
 
     def _put(self, name: str, key: Key, document: Document | None) -> None:
+        self.writes += 1
         collection = self.collections.setdefault(name, {})
         if document is None:
             collection.pop(key, None)

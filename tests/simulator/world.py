@@ -10,6 +10,7 @@ from typing import Any
 
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.planning.limits import Limit
+from recruiter.domain.planning.lookahead import Lookahead
 from recruiter.domain.policy_registry import SchedulePolicyRegistry
 from recruiter.domain.schedule.policies import Every
 from recruiter.domain.schedule.scheduler import Late, Scheduler
@@ -18,6 +19,7 @@ from recruiter.steps.cancel import cancel
 from recruiter.steps.recover import job_anew
 from recruiter.store import sessions
 from recruiter.store.codec import encode_job
+from recruiter.store.collections import scheduled, statistics
 from tests.simulator.hub import Hub
 from tests.simulator.ledger import RATE, Ledger, Violation
 from tests.simulator.process import Process
@@ -28,6 +30,7 @@ from tests.simulator.worker import Worker
 
 EPOCH = datetime(2030, 1, 1, 12, tzinfo=UTC)
 URN = "simulated:tick"
+_LANES_A_QUERY, _MANY_KINDS = scheduled.LANES_A_QUERY, statistics.MANY_KINDS
 _LONGEST_CALM = 240.0
 
 
@@ -50,6 +53,7 @@ class World:
         self.ledger = Ledger(self.hub, self.server, lambda: 0.0 if self._calm else 0.05)
         self.server.on_write = lambda changed: self._watched(list(changed))
         self._weather = self._choose_weather()
+        self._many_lanes = self.hub.random.random() < 0.5
         self._calm = False
         self._unwanted: set[str] = set()
         self._processes: list[Process] = []
@@ -79,6 +83,9 @@ class World:
     def run(self) -> Result:
         virtual: Any = SimpleNamespace(monotonic=self.hub.monotonic, sleep=self.hub.sleep)
         setattr(sessions, "time", virtual)  # noqa: B010
+        # Every query is one of many, and every count goes to a page.
+        setattr(scheduled, "LANES_A_QUERY", 1 if self._many_lanes else _LANES_A_QUERY)  # noqa: B010
+        setattr(statistics, "MANY_KINDS", 0 if self._many_lanes else _MANY_KINDS)  # noqa: B010
         try:
             self._play()
         except Violation as violation:
@@ -101,7 +108,7 @@ class World:
         chance = self.hub.random
         self._prepare()
         for n in range(chance.randint(1, 2) if self._lease > 1 else 3):
-            self._keep(f"recruiter-{n}", lambda process: Recruiter(process, self._lease).start())
+            self._keep(f"recruiter-{n}", self._start_recruiter)
         for n in range(chance.randint(1, 3) if self._lease > 1 else 3):
             self._keep(f"worker-{n}", self._start_worker)
         for n in range(chance.choice((1, 1, 2))):
@@ -132,6 +139,11 @@ class World:
                 process.threads.die()
         kept = stay or {process.name for process in recruiters[:1]} or {"recruiter-0."}
         self._unwanted = {f"recruiter-{n}" for n in range(3)} - {name.partition(".")[0] for name in kept}
+
+    def _start_recruiter(self, process: Process) -> None:
+        """Some look ahead with each round, as if there were many lanes, and use for long what they have found."""
+        far = Lookahead(many_lanes=0, lasts=timedelta(seconds=20))
+        Recruiter(process, self._lease, far if self._many_lanes else Lookahead()).start()
 
     def _start_worker(self, process: Process) -> None:
         Worker(process, self.ledger, self.hub.random.randint(1, 3), restless=self._lease < 1).start()
@@ -231,13 +243,19 @@ class World:
     def _enqueue(self, process: Process) -> None:
         now = process.clock.now()
         jobs = []
-        tasks = self.hub.random.choice((("plain", "plain", "flaky", "once", "limited"),) * 7 + (("paced",),))
-        for _ in range(self.hub.random.choice((1, 1, 3))):
+        tasks: tuple[str, ...] = self.hub.random.choice(
+            (("plain", "plain", "flaky", "once", "limited"),) * 7 + (("paced",),)
+        )
+        crowd = self._many_lanes and self.hub.random.random() < 0.5  # more than there is room for, and nothing to plan
+        if crowd:
+            tasks = ("plain", "flaky", "once")
+        for _ in range(self.hub.random.choice((4, 9)) if crowd else self.hub.random.choice((1, 1, 3))):
             n = next(self._numbers)
             task = self.hub.random.choice(tasks)
             due = now + timedelta(seconds=self.hub.random.choice((0, 0, 0, 2)))
-            once = task == "once"
-            jobs.append(Job(id=n, task=task, args={"n": n}, created_at=now, scheduled_at=due, at_most_once=once))
+            once, group = task == "once", f"g{n % 3}" if crowd else "generic"
+            of_job: Any = {"created_at": now, "scheduled_at": due, "at_most_once": once, "group": group}
+            jobs.append(Job(id=n, task=task, args={"n": n}, **of_job))
         self._sent(
             process, [job.id for job in jobs], lambda: process.store.scheduled.insert(list(map(encode_job, jobs)))
         )

@@ -75,6 +75,12 @@ def told(analytics: Analytics) -> Document:
 
 
 class TestCounts:
+    @pytest.fixture(autouse=True, params=["one by one", "in pages"])
+    def many_kinds(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Whatever is true of counts is true of those that are in pages."""
+        if request.param == "in pages":
+            monkeypatch.setattr(statistics, "MANY_KINDS", 0)
+
     def test_they_are_what_counting_every_job_says(self, store: Store, target: str) -> None:
         """Given 400 jobs that end in many ways, minutes, groups and tasks, settled by three workers at once while the
         counts are being folded, when any group or task is asked for, then the answer is that of counting each job."""

@@ -27,9 +27,9 @@ from datetime import datetime, timedelta
 
 from recruiter.domain.job import JobId
 
-LASTS = timedelta(seconds=0.4)
-"""How long a list is used. It is as long as about so many jobs take that a worker has prefetched."""
-_ROOMS_AHEAD, _MOST = 4, 4000
+LASTS = timedelta(seconds=0.5)
+"""How long a list is used, from the moment at which the round began that has made it."""
+_ROOMS_AHEAD, _MOST = 5, 5000
 
 
 def wanted(room: int) -> int:
@@ -40,9 +40,10 @@ def wanted(room: int) -> int:
 class Lookahead:
     """The thread of the leader owns it."""
 
-    def __init__(self, many_lanes: int = 100) -> None:
+    def __init__(self, many_lanes: int = 100, lasts: timedelta = LASTS) -> None:
         self.many_lanes = many_lanes
         """How many lanes must be asked before it is worth to look ahead."""
+        self._lasts = lasts
         self._jobs: list[JobId] = []
         self._basis: object = None
         self._found_at: datetime | None = None
@@ -59,7 +60,7 @@ class Lookahead:
             self._found_at is not None
             and basis is not None
             and basis == self._basis
-            and self._found_at <= now < self._found_at + LASTS
+            and self._found_at <= now < self._found_at + self._lasts
         )
         if not holds or len(self._jobs) < count:
             self.forget()

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Collection as Ids
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import lru_cache
 from math import inf
 from operator import itemgetter
 from typing import Any, cast
@@ -276,7 +277,7 @@ class Scheduled:
     def _next_in(self, lanes: Sequence[str], now: datetime, most: int, but: Ids[object]) -> _Next:
         """So many due jobs of these lanes, and of them all but these."""
         batches = self._due(self.collection.find_raw_batches, _RANKED, lanes, now, most)
-        found = [_ranked(raw) for batch in batches for raw in split_batch(cast(bytes, batch))]
+        found = [job for batch in batches for job in _ranked(cast(bytes, batch))]
         ranked = [job for job in found if not isinstance(job, Unreadable)]
         wrong = [job for job in found if isinstance(job, Unreadable)]
         last = (ranked[-1][0] if ranked else (-inf, -inf)) if len(found) == most else None
@@ -780,11 +781,15 @@ def lanes_in(collection: Collection[Document], lane: Document, *also: Document) 
         *also,
     ]
     raw: Collection[Any] = collection.with_options(codec_options=RAW)
-    return parsed(
-        NAME,
-        raw.aggregate(pipeline, hint=DUE, batchSize=_LANES_A_BATCH),
-        lambda row: text(row, "_id", longest=LONGEST_LANE),
-    )
+    found = [_lane(bytes(row.raw)) for row in raw.aggregate(pipeline, hint=DUE, batchSize=_LANES_A_BATCH)]
+    lanes = (lane for lane in found if isinstance(lane, str))
+    return Parsed(lanes, (lane for lane in found if isinstance(lane, Unreadable)))
+
+
+@lru_cache(maxsize=_LANES_A_BATCH)
+def _lane(raw: bytes) -> str | Unreadable:
+    """The leader reads the same ones again and again."""
+    return parse_one(NAME, raw, lambda row: text(row, "_id", longest=LONGEST_LANE))
 
 
 _SHORT_LANE: Document = {
@@ -818,13 +823,13 @@ _USUAL = (_USUAL_RANKED.size, b"\x10priority\x00", b"\x09scheduled_at\x00", b"\x
 """What the index answers for a job with a small whole priority and an ObjectId."""
 
 
-def _ranked(raw: bytes) -> tuple[_Rank, object] | Unreadable:
+def _ranked(batch: bytes) -> list[tuple[_Rank, object] | Unreadable]:
     """Of documents with rank and `_id` only. The leader asks for thousands."""
-    if len(raw) == _USUAL_RANKED.size:
-        size, name, priority, when, time, last, id = _USUAL_RANKED.unpack(raw)
-        if (size, name, when, last) == _USUAL:
-            return (-priority, time), id
-    return parse_one(NAME, raw, _rank_and_key)
+    if len(batch) % _USUAL_RANKED.size == 0:
+        rows = list(_USUAL_RANKED.iter_unpack(batch))
+        if all((size, name, when, last) == _USUAL for size, name, _, when, _, last, _ in rows):
+            return [((-priority, time), id) for _, _, priority, _, time, _, id in rows]
+    return [parse_one(NAME, raw, _rank_and_key) for raw in split_batch(batch)]
 
 
 def _rank_and_key(document: Document) -> tuple[_Rank, object]:

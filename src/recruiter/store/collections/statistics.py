@@ -5,9 +5,16 @@ that are moved, so they are exact. Each process writes to documents of its own, 
 the leader adds them up when a minute is over (`fold`): into one of the minute, and one of the hour.
 
     _id: {at: minute, group, task, writer}      writer: the session of the process; none once it is folded
+    _id: {at: minute, page, writer}             the same for many groups and tasks at once, in `counts`
     _id: {hour, group, task}                    all of the hour that is folded; MongoDB puts these after the others
     _id: {total: true, group, task}             all that was ever folded, for counters that only grow
     _id: {rounds: "leader"}                     how long the rounds of leaders took, and how many jobs they assigned
+
+A transaction that ends jobs of many groups would have to change a document for nearly each of them. Instead it writes
+one *page*: all that its process has counted in this minute so far. Only that process writes it, so it knows what is in
+it, and writes the sum of that and of what has ended now. The page has a version, which proves that the process is right
+about that. If it is not, because a transaction was aborted, or nobody knows what became of it, or the page has been
+folded, then the process leaves this page alone from now on and begins another. So no version is ever written twice.
 
 Beside them are documents of what waits and waited (`queues.py`).
 """
@@ -22,7 +29,7 @@ from itertools import islice
 from typing import Any
 from uuid import UUID
 
-from bson import MaxKey
+from bson import MaxKey, ObjectId
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 from pymongo import ASCENDING, IndexModel, UpdateOne
@@ -44,7 +51,7 @@ from recruiter.domain.statistics import (
 from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.errors import UnreadableDocument
 from recruiter.store import fields as field
-from recruiter.store.codec import RAW, Document, decode
+from recruiter.store.codec import RAW, Document, decode, encode
 from recruiter.store.errors import store_call
 from recruiter.store.fields import is_text
 from recruiter.store.reading import delete_these, parse_one, parsed
@@ -58,6 +65,9 @@ INDEXES = [
 VALIDATOR: Document = {"$jsonSchema": {"properties": {"_id": {"bsonType": "object", "minProperties": 1}}}}
 
 FOLDED_AT_ONCE = 500
+MANY_KINDS = 32
+"""Groups and tasks, of one minute, that a transaction counts one by one."""
+_ROOMY, _LARGEST_PAGE = 4, 10_000
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _LATE = timedelta(minutes=1)
 """How long after its end a minute is still likely to be written to."""
@@ -67,6 +77,9 @@ _ROUNDS: Document = {"_id": {"rounds": "leader"}}
 
 _Key = tuple[int, str, str]
 """Minute since 1970, group, task."""
+_Kind = tuple[str, str]
+"""Group, task."""
+_Kinds = dict[_Kind, Counts]
 
 _TAIL = b"\x02task\x00"
 _FIGURES = struct.Struct("<13sq9sd16sd")
@@ -77,6 +90,8 @@ class Statistics:
     def __init__(self, collection: Collection[Document]) -> None:
         self.collection = collection
         self._raw: Collection[Any] = collection.with_options(codec_options=RAW)
+        self._page: _Page | None = None
+        """The last one that was written, by a transaction that may have been aborted since."""
 
     def count(
         self,
@@ -87,40 +102,67 @@ class Statistics:
     ) -> None:
         """Inside the transaction that archives these documents and reschedules the jobs of these attempts: counts
         them."""
-        writes = counting(documents, writer, attempted)
-        if writes:
-            self.collection.bulk_write(writes, ordered=False, session=session)
+        minutes: dict[int, _Kinds] = {}
+        for (minute, group, task), counts in tally(documents, attempted).items():
+            minutes.setdefault(minute, {})[group, task] = counts
+        few: list[UpdateOne] = []
+        for minute, kinds in minutes.items():
+            if len(kinds) > MANY_KINDS:
+                self._write_page(minute, kinds, writer, session)
+            else:
+                few += [_counting((minute, *kind), counts, writer) for kind, counts in kinds.items()]
+        if few:
+            self.collection.bulk_write(few, ordered=False, session=session)
+
+    def _write_page(self, minute: int, kinds: _Kinds, writer: UUID, session: ClientSession) -> None:
+        page, self._page = self._page, None
+        if page is not None and page.takes(minute, kinds, writer):
+            query = {"_id": page.id, "version": page.version}
+            page.add(kinds)
+            if self.collection.update_one(query, {"$set": page.content}, session=session).matched_count:
+                self._page = page
+                return
+        page = _Page(minute, writer)
+        page.add(kinds)
+        self.collection.insert_one({"_id": page.id, **page.content}, session=session)
+        self._page = page
 
     def fold(self, now: datetime, session: ClientSession) -> int:
         """Inside a transaction: adds up what processes have counted in minutes that are over; returns how many of
-        their documents are gone."""
+        their counts are gone."""
         query = {"_id.writer": {"$exists": True}, "_id.at": {"$lt": minute_of(now - _LATE)}}
         # A document that cannot be read stays where it is, and does not keep the rest from being read.
         all_ = (
             parse_one(NAME, bytes(document.raw), _with_id)
             for document in self._raw.find(query, hint=TO_FOLD, session=session)
         )
-        found = list(islice((each for each in all_ if not isinstance(each, Unreadable)), FOLDED_AT_ONCE))
-        if not found:
+        ids: list[Document] = []
+        found: list[PeriodCounts] = []
+        for id, some in (each for each in all_ if not isinstance(each, Unreadable)):
+            ids.append(id)
+            found += some
+            if len(found) >= FOLDED_AT_ONCE:
+                break
+        if not ids:
             return 0
         sums: dict[tuple[str, datetime, str, str], Counts] = {}
-        for _, each in found:
+        for each in found:
             for span, at in (("at", each.at), ("hour", hour_of(each.at))):
                 sums.setdefault((span, at, each.group, each.task), Counts()).merge(each.counts)
         writes = [
             UpdateOne({"_id": {span: at, "group": group, "task": task}}, _increment(counts), upsert=True)
             for (span, at, group, task), counts in sums.items()
         ]
-        writes += [_of_all_time(each) for each in _by_kind(each for _, each in found)]
+        writes += [_of_all_time(each) for each in _by_kind(found)]
         self.collection.bulk_write(writes, ordered=False, session=session)
-        self.collection.delete_many({"_id": {"$in": [id for id, _ in found]}}, session=session)
+        self.collection.delete_many({"_id": {"$in": ids}}, session=session)
         return len(found)
 
     @store_call
     def totals(self) -> Parsed[PeriodCounts]:
         """All that was ever counted, by group and task, each with its first minute: numbers that only grow. A kind of
         which nothing has ended for as long as counts are kept begins anew."""
-        return parsed(NAME, self._read_totals(), _counted)
+        return _flat(parsed(NAME, self._read_totals(), _all_counted))
 
     def _read_totals(self) -> Iterator[RawBSONDocument]:
         with self.collection.database.client.start_session(snapshot=True) as session:
@@ -151,13 +193,17 @@ class Statistics:
         """What was counted in these minutes, of all groups and tasks or of this; if it is long ago, by the hour."""
         only: Document = {} if group is None else {"_id.group": group}
         only |= {} if task is None else {"_id.task": task}
-        return parsed(NAME, self._read(since, until, only), _counted)
+        if only:
+            only = {"$or": [only, {"_id.page": {"$exists": True}}]}
+        found = _flat(parsed(NAME, self._read(since, until, only), _all_counted))
+        wanted = (each for each in found if group in (None, each.group) and task in (None, each.task))
+        return Parsed(wanted, found.unreadable)
 
     @store_call
     def unreadable(self, limit: int) -> list[Unreadable]:
         """Up to so many; it reads all of the collection, which is a month of counts."""
         query = {f"_id.{other}": {"$exists": False} for other in ("queues", "rounds", "depth")}
-        all_ = (parse_one(NAME, bytes(document.raw), _counted) for document in self._raw.find(query))
+        all_ = (parse_one(NAME, bytes(document.raw), _all_counted) for document in self._raw.find(query))
         return list(islice((each for each in all_ if isinstance(each, Unreadable)), limit))
 
     def _read(self, since: datetime, until: datetime, only: Document) -> Iterator[RawBSONDocument]:
@@ -189,10 +235,58 @@ def counting(
     documents: Iterable[bytes | Document], writer: UUID, attempted: Iterable[Attempted] = ()
 ) -> list[UpdateOne]:
     """The writes that count these documents and attempts."""
-    return [
-        UpdateOne({"_id": _id(key, writer)}, _increment(counts), upsert=True)
-        for key, counts in tally(documents, attempted).items()
-    ]
+    return [_counting(key, counts, writer) for key, counts in tally(documents, attempted).items()]
+
+
+def _counting(key: _Key, counts: Counts, writer: UUID) -> UpdateOne:
+    return UpdateOne({"_id": _id(key, writer)}, _increment(counts), upsert=True)
+
+
+class _Page:
+    """What this process has counted in a minute, in one document."""
+
+    def __init__(self, minute: int, writer: UUID) -> None:
+        self._minute, self._writer = minute, writer
+        self.id: Document = {"at": _moment(minute), "page": ObjectId(), "writer": writer}
+        self.version = 0
+        self._counts: _Kinds = {}
+        self._encoded: dict[_Kind, bytes] = {}
+        """The same, as they are stored: most of a page does not change from one version to the next."""
+
+    def takes(self, minute: int, kinds: _Kinds, writer: UUID) -> bool:
+        """Whether these go here. A page must not be much larger than what is added: all of it is written again."""
+        together = len(self._counts.keys() | kinds.keys())
+        return (minute, writer) == (self._minute, self._writer) and together <= min(_ROOMY * len(kinds), _LARGEST_PAGE)
+
+    def add(self, kinds: _Kinds) -> None:
+        self.version += 1
+        for kind, counts in kinds.items():
+            if kind in self._counts:
+                self._counts[kind].merge(counts)
+            else:
+                self._counts[kind] = counts
+            self._encoded[kind] = encode(_row(*kind, self._counts[kind]))
+
+    @property
+    def content(self) -> Document:
+        rows = [b"\x03%d\x00%b" % numbered for numbered in enumerate(self._encoded.values())]
+        size = 5 + sum(map(len, rows))
+        counts = RawBSONDocument(b"".join((struct.pack("<i", size), *rows, b"\x00")), RAW)
+        return {"version": self.version, "counts": counts}
+
+
+def _row(group: str, task: str, counts: Counts) -> Document:
+    row: Document = {"group": group, "task": task, "ended": counts.ended, "again": counts.again}
+    for name, spread in (("latency", counts.latency), ("execution_time", counts.execution_time)):
+        if spread.count:
+            buckets = {str(bucket): count for bucket, count in spread.buckets.items()}
+            row[name] = {
+                "count": spread.count,
+                "total": spread.total,
+                "longest": spread.longest,
+                "spread": buckets,
+            }
+    return row
 
 
 def tally(documents: Iterable[bytes | Document], attempted: Iterable[Attempted] = ()) -> dict[_Key, Counts]:
@@ -294,7 +388,11 @@ def _span(name: str, since: datetime, until: datetime) -> Document:
 
 def _id(key: _Key, writer: UUID) -> Document:
     minute, group, task = key
-    return {"at": datetime.fromtimestamp(minute * 60, UTC), "group": group, "task": task, "writer": writer}
+    return {"at": _moment(minute), "group": group, "task": task, "writer": writer}
+
+
+def _moment(minute: int) -> datetime:
+    return datetime.fromtimestamp(minute * 60, UTC)
 
 
 def _increment(counts: Counts) -> Document:
@@ -316,13 +414,25 @@ def _spread_increments(name: str, spread: Spread) -> tuple[Document, Document]:
     return increments, {f"{name}.longest": spread.longest}
 
 
-def _with_id(document: Document) -> tuple[Document, PeriodCounts]:
-    return document["_id"], _counted(document)
+def _with_id(document: Document) -> tuple[Document, list[PeriodCounts]]:
+    return document["_id"], _all_counted(document)
 
 
-def _counted(document: Document) -> PeriodCounts:
+def _flat(found: Parsed[list[PeriodCounts]]) -> Parsed[PeriodCounts]:
+    return Parsed((each for several in found for each in several), found.unreadable)
+
+
+def _all_counted(document: Document) -> list[PeriodCounts]:
     """The parser."""
     id = field.mapping(document, "_id")
+    if "page" not in id:
+        return [_counted(document, id)]
+    counts, at = field.mapping(document, "counts"), field.moment(id, "at")
+    rows = (field.mapping(counts, number) for number in counts)
+    return [_counted(row, {**row, "at": at}) for row in rows]
+
+
+def _counted(document: Document, id: Document) -> PeriodCounts:
     at = field.moment(document, "first_at", None) or field.moment(id, "at", None) or field.moment(id, "hour")
     ended = field.mapping(document, "ended", {})
     for state in ended:
