@@ -65,14 +65,14 @@ def _recording(recorder: Recorder, uri: str, **options: Any) -> MongoClient[Any]
     return MongoClient(uri, **options)
 
 
-def explain(store: Store, command: Command) -> list[Command]:
-    """The server's own account of how it runs this command; one for each of its writes."""
+def explain(store: Store, command: Command, *, run: bool = True) -> list[Command]:
+    """The server's own account of how it runs this command, or would; one for each of its writes."""
     name = next(iter(command))
     assert name in _EXPLAINABLE, f"{name} cannot be explained"
     plain = {key: value for key, value in command.items() if key not in _NOT_IN_EXPLAIN}
     writes = {"update": "updates", "delete": "deletes"}.get(name)
     each = [plain] if writes is None else [{**plain, writes: [write]} for write in plain[writes]]
-    explained = [{"explain": one, "verbosity": "executionStats"} for one in each]
+    explained = [{"explain": one, "verbosity": "executionStats" if run else "queryPlanner"} for one in each]
     return [store.database.command(one, codec_options=OPTIONS) for one in explained]
 
 

@@ -89,9 +89,10 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def eventually(fact: Callable[[], T], within: float = PATIENCE) -> T:
+def eventually(fact: Callable[[], T], within: float = PATIENCE, every: float = 0.1) -> T:
     """Waits until the fact is true, and returns it. Fails with the last answer when the time is over. It asks ever less
-    often, and so waits a tenth too long at most: asking takes time from the processes that it waits for."""
+    often, down to `every` so many seconds, and so waits a tenth too long at most: asking takes time from the processes
+    that it waits for."""
     began = time.monotonic()
     while True:
         answer = fact()
@@ -100,7 +101,7 @@ def eventually(fact: Callable[[], T], within: float = PATIENCE) -> T:
         waited = time.monotonic() - began
         if waited > within:
             pytest.fail(f"not within {within:g} s; last answer: {answer!r}")
-        time.sleep(min(max(waited / 10, 0.01), 0.1))
+        time.sleep(min(max(waited / 10, 0.01), every))
 
 
 @pytest.fixture
@@ -145,9 +146,12 @@ def target(request: pytest.FixtureRequest, server: EmbeddedServer, databases: Da
 
 @pytest.fixture
 def store(target: str, databases: Databases) -> Iterator[Store]:
-    with closing(Store(Target.parse(target))) as store:
+    """This test's own; on a prepared database it has the connection with which that was made."""
+    ready = databases.in_use is not None and databases.in_use.target.uri == target
+    client = databases.in_use.client if databases.in_use is not None and ready else None
+    with closing(Store(Target.parse(target), application_client=client)) as store:
         store.check()
-        if target != databases.in_use:
+        if not ready:
             store.prepare()
         yield store
 

@@ -27,9 +27,9 @@ class Databases:
 
     def __init__(self, server: EmbeddedServer) -> None:
         self._server = server
-        self._resting: deque[Store] = deque()
-        self.in_use: str | None = None
-        """The address of the one that a test has now: everything in it is prepared."""
+        self._resting: deque[tuple[Store, list[dict[str, Any]]]] = deque()
+        self.in_use: Store | None = None
+        """The one that a test has now: everything in it is prepared."""
 
     @contextmanager
     def one(self) -> Iterator[str]:
@@ -37,11 +37,11 @@ class Databases:
         if len(self._resting) < RESTING:
             store = Store(Target.parse(self._server.uri).in_database(f"test_{ObjectId()}"))
             store.prepare()
+            made = catalog(store)
         else:
-            store = self._resting.popleft()
+            store, made = self._resting.popleft()
             empty(store)
-        made = catalog(store)
-        self.in_use = store.target.uri
+        self.in_use = store
         yield store.target.uri
         self.in_use = None
         store.client.admin.command("killAllSessions", [])  # processes that were killed in a transaction hold locks
@@ -49,10 +49,10 @@ class Databases:
             store.drop()  # the test changed indexes or validators
             store.close()
         else:
-            self._resting.append(store)
+            self._resting.append((store, made))
 
     def close(self) -> None:
-        for store in self._resting:
+        for store, _ in self._resting:
             store.drop()
             store.close()
 

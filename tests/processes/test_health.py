@@ -16,6 +16,7 @@ from recruiter.embedded import EmbeddedServer
 from recruiter.store.database import Store
 from tests.acceptance.test_command_line import run
 from tests.applications import jobs
+from tests.cli_here import here
 from tests.conftest import Process, Starter, eventually
 
 ALL = ("worker", "recruiter", "cleaner")
@@ -23,7 +24,7 @@ HASTY = {"RECRUITER_CONSIDERED_DEAD_AFTER": "3s"}
 
 
 def health(target: str, *arguments: str) -> tuple[int, str]:
-    return run("health", "--target", target, "--considered-dead-after", "3s", *arguments)
+    return here(target, "health", "--considered-dead-after", "3s", *arguments)
 
 
 @pytest.mark.parametrize("role", ALL)

@@ -77,7 +77,7 @@ def test_a_scrape_during_a_run_agrees_with_a_count(start: Starter, store: Store,
     assert of(afterwards, "recruiter_job_starts_total", **kind, task="wait_for_file") == 1
     assert of(afterwards, "recruiter_slots_used") == 0
     # 47 jobs, one of them three times; and rounds, in which they were assigned.
-    assert eventually(lambda: of(scrape(address), "recruiter_assigned_jobs_total") == 49)
+    assert eventually(lambda: of(scrape(address), "recruiter_assigned_jobs_total") == 49, every=1.0)
     assert (of(scrape(address), "recruiter_assignment_round_seconds_count") or 0) > 0
     assert metrics.stop() == 0
 
@@ -89,7 +89,7 @@ def until(address: str, fact: Callable[[Scraped], bool]) -> Scraped:
         scraped = scrape(address)
         return [scraped] if fact(scraped) else []
 
-    return eventually(found)[0]
+    return eventually(found, every=1.0)[0]
 
 
 def _settled(scraped: Scraped, added: int) -> bool:
