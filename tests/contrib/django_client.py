@@ -8,12 +8,14 @@ import sys
 import time
 
 import django
+from django.core.management import call_command
 from django.test import Client
 
 django.setup()
 
 
 def main() -> None:
+    call_command("migrate", run_syncdb=True, verbosity=0)
     client = Client()
     order = client.post("/orders", {"item": "cat", "price": 7}, content_type="application/json").json()
     deadline = time.monotonic() + 60

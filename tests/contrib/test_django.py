@@ -55,13 +55,12 @@ def test_the_example_project_passes_its_checks_and_tests(target: str, tmp_path: 
 def test_an_order_comes_in_a_worker_sends_the_receipt_and_it_is_read(
     target: str, tmp_path: Path, start: Starter
 ) -> None:
-    # given the example project, its database, and the processes that its own command starts
+    # given the example project, and the processes that its own command starts
     database = str(tmp_path / "orders.sqlite3")
-    run(target, tmp_path, ORDERS / "manage.py", "migrate", "--run-syncdb")
     fleet = start("recruiter", "start", "all", script=str(ORDERS / "manage.py"), ORDERS_DATABASE=database)
     fleet.says("joined the roster")
 
-    # when an order is posted with Django's test client
+    # when its database is made, and an order is posted with Django's test client
     where = {"DJANGO_SETTINGS_MODULE": "project.settings", "PYTHONPATH": str(ORDERS)}
     answer = json.loads(run(target, tmp_path, HERE / "django_client.py", **where))
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from bson import ObjectId
 from pymongo import WriteConcern
 from pymongo.errors import PyMongoError
 
@@ -24,16 +25,25 @@ from tests.conftest import Starter, eventually
 JOBS = jobs.__file__
 
 
-@pytest.fixture
-def replica_set() -> Iterator[EmbeddedReplicaSet]:
+@pytest.fixture(scope="module")
+def three() -> Iterator[EmbeddedReplicaSet]:
     with EmbeddedReplicaSet(nodes=3) as replica_set:
         yield replica_set
 
 
 @pytest.fixture
+def replica_set(three: EmbeddedReplicaSet) -> EmbeddedReplicaSet:
+    """All of its nodes, whatever a test before has killed."""
+    for node in three.nodes:
+        if not node.running:
+            three.restart(node)
+    return three
+
+
+@pytest.fixture
 def target(replica_set: EmbeddedReplicaSet) -> str:
     """Instead of the suite's single node."""
-    return replica_set.uri.replace("/?", "/failover?")
+    return replica_set.uri.replace("/?", f"/failover_{ObjectId()}?")
 
 
 def test_a_killed_primary_loses_and_doubles_nothing(
