@@ -34,9 +34,9 @@ def modules(node: ast.AST) -> list[str]:
 
 
 def called(node: ast.AST) -> str:
-    if isinstance(node, ast.Call):
-        return ast.unparse(node.func)
-    return ""
+    """The name of what is called, after a dot if it is of something."""
+    called = node.func if isinstance(node, ast.Call) else None
+    return called.id if isinstance(called, ast.Name) else f".{called.attr}" if isinstance(called, ast.Attribute) else ""
 
 
 FILES = sorted(SOURCE.rglob("*.py"))

@@ -14,6 +14,7 @@ import os
 import signal
 import threading
 import traceback
+from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from types import FrameType
@@ -90,10 +91,13 @@ def _introduction(application: Application) -> Document:
 
 def report_application(answer: Connection, bootstrap: str | None) -> None:
     """A child that only tells whether the application can be loaded, and where it keeps its jobs."""
+    told: tuple[str | None, str | None]
     try:
-        answer.send((load_application(bootstrap).address, None))
+        told = (load_application(bootstrap).address, None)
     except BaseException as error:
-        answer.send((None, account(error)))
+        told = (None, account(error))
+    with suppress(OSError):  # whoever asked has ended meanwhile
+        answer.send(told)
 
 
 def _work(
