@@ -6,7 +6,8 @@ fan_out_and_in   one step, N that wait for it, and one that waits for all of the
 
 The rate is counted from the first jobs that have ended until all have: the release of steps is in it, `start()` is not.
 
-    python benchmarks/flows.py [--parts N] [--runs N]       the rates, one worker with two children
+    python benchmarks/flows.py [--parts N] [--runs N]       the rates, one worker with two children; no-op jobs
+    python benchmarks/flows.py --work MS                    the same, with jobs that use so much CPU time each
     python benchmarks/flows.py --kill [--parts N] [--seed N]    worker and leader are killed at every stage of a fan-out
                                                             and fan-in; nothing may be lost or succeed twice
 
@@ -26,8 +27,10 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from recruiter import FlowHandle, FlowState
 from recruiter.domain.names import BLOCKED_LANE
@@ -71,25 +74,44 @@ class Fleet:
             member.wait(timeout=60)
 
 
-def plain(parts: int) -> None:
-    noop.noop.enqueue_many([(number, "x") for number in range(parts + 1)])
+@dataclass(frozen=True)
+class Parts:
+    """The jobs: so many no-ops, or jobs that use so many milliseconds of CPU time."""
+
+    count: int
+    milliseconds: float
+
+    @property
+    def task(self) -> Any:
+        return noop.work if self.milliseconds else noop.noop
+
+    @property
+    def argument(self) -> float | str:
+        return self.milliseconds or "x"
+
+    def calls(self, more: int = 0) -> list[tuple[int, float | str]]:
+        return [(number, self.argument) for number in range(self.count + more)]
 
 
-def fan_in(parts: int) -> None:
+def plain(parts: Parts) -> None:
+    parts.task.enqueue_many(parts.calls(1))
+
+
+def fan_in(parts: Parts) -> None:
     flow = noop.recruiter.flow("fan-in")
-    flow.add(noop.noop, 0, "last", after=flow.add_many(noop.noop, [(number, "x") for number in range(parts)]))
+    flow.add(parts.task, 0, parts.argument, after=flow.add_many(parts.task, parts.calls()))
     flow.start()
 
 
-def fan_out_and_in(parts: int) -> None:
+def fan_out_and_in(parts: Parts) -> None:
     flow = noop.recruiter.flow("fan-out and fan-in")
-    first = flow.add(noop.noop, 0, "first")
-    some = flow.add_many(noop.noop, [(number, "x") for number in range(parts)], after=first)
-    flow.add(noop.noop, 0, "last", after=some)
+    first = flow.add(parts.task, 0, parts.argument)
+    some = flow.add_many(parts.task, parts.calls(), after=first)
+    flow.add(parts.task, 0, parts.argument, after=some)
     flow.start()
 
 
-def drained(target: str, mongod: int, make: Callable[[int], None], parts: int) -> tuple[float, dict[str, float]]:
+def drained(target: str, mongod: int, make: Callable[[Parts], None], parts: Parts) -> tuple[float, dict[str, float]]:
     """Jobs per second, from the first that has ended to the last; and the CPU time of each process in that time, in µs
     per job."""
     store = noop.recruiter.store
@@ -117,7 +139,7 @@ def drained(target: str, mongod: int, make: Callable[[int], None], parts: int) -
         fleet.stop()
 
 
-def measure(parts: int, runs: int) -> None:
+def measure(parts: Parts, runs: int) -> None:
     kinds = (plain, fan_in, fan_out_and_in)
     rates: dict[str, list[float]] = {kind.__name__: [] for kind in kinds}
     costs: dict[str, list[dict[str, float]]] = {kind.__name__: [] for kind in kinds}
@@ -132,7 +154,8 @@ def measure(parts: int, runs: int) -> None:
                 costs[kind.__name__].append(used)
                 print(f"  {kind.__name__:16} {rate:8,.0f} /s   {used['together']:5.0f} µs of CPU per job", flush=True)
         noop.recruiter.close()
-    print(f"{parts:,} parts, {runs} rounds; overhead: the median of what each round says, and its range")
+    print(f"{parts.count:,} parts of {parts.milliseconds:g} ms, {runs} rounds")
+    print("overhead: the median of what each round says, and its range")
     for name in rates:
         rate = statistics.median(rates[name])
         medians = {who: statistics.median(used[who] for used in costs[name]) for who in costs[name][0]}
@@ -223,13 +246,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", type=int)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--work", type=float, default=0.0, metavar="MS")
     parser.add_argument("--kill", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     if given.kill:
         survive(given.parts or 1000, given.seed)
     else:
-        measure(given.parts or 10_000, given.runs)
+        measure(Parts(given.parts or 10_000, given.work), given.runs)
 
 
 if __name__ == "__main__":

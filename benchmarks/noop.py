@@ -1,5 +1,5 @@
-"""The application of the benchmarks: a job that does nothing, with two small arguments, one that notes how long it took
-to start, and one that does not end."""
+"""The application of the benchmarks: a job that does nothing, with two small arguments, one that works for a while, one
+that notes how long it took to start, and one that does not end."""
 
 import os
 import time
@@ -15,6 +15,15 @@ recruiter = Recruiter()
 @recruiter.task
 def noop(number: int, text: str) -> None:
     del number, text
+
+
+@recruiter.task
+def work(number: int, milliseconds: float) -> None:
+    """Keeps a processor busy for so long."""
+    del number
+    until = time.thread_time() + milliseconds / 1000
+    while time.thread_time() < until:
+        pass
 
 
 @recruiter.task

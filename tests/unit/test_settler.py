@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,7 +15,8 @@ from recruiter.domain.planning.prefetch import Throughput
 from recruiter.errors import DocumentRefused, StoreUnreachable, Superseded
 from recruiter.events import Event, Events
 from recruiter.processes.loop import Stop
-from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
+from recruiter.processes.worker import settler
+from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, WakeUps
 from recruiter.processes.worker.registration import Registration
 from recruiter.processes.worker.settler import Settler
 from recruiter.settings import Settings
@@ -22,6 +24,7 @@ from recruiter.steps.settle import write_first, write_in_parts
 from recruiter.store.codec import decode, encode, job_document
 from recruiter.store.connection import Wakers
 from recruiter.store.roster_fields import Holding
+from tests.conftest import eventually
 from tests.samples import NOW, a_job, done, to_retry
 
 
@@ -100,19 +103,23 @@ class FakeTransactions:
     def __init__(self) -> None:
         self.before: Callable[[Any], None] = lambda _batch: None
         self.written: dict[JobId, Any] = {}
-        self.settlements = 0
+        self.batches: list[set[JobId]] = []
+        self.held: list[JobId] = []
+        """What the worker held before; it holds what is not settled of it."""
 
     def settle(self, worker: str, batch: Any, _facts: object, _seen: object = None) -> Holding:
         assert worker
         self.before(batch)
-        self.written.update(batch.archive)
-        self.written.update((each.id, each) for each in batch.reschedule)
-        return self.hand_back(worker, batch.release)
+        written = {**batch.archive, **{each.id: each for each in batch.reschedule}, **dict.fromkeys(batch.release)}
+        return self._written(written)
 
     def hand_back(self, _worker: str, ids: Iterable[JobId], _seen: object = None) -> Holding:
-        self.written.update(dict.fromkeys(ids))
-        self.settlements += 1
-        return Holding([], self.settlements, 1)
+        return self._written(dict.fromkeys(ids))
+
+    def _written(self, batch: dict[JobId, Any]) -> Holding:
+        self.written.update(batch)
+        self.batches.append(set(batch))
+        return Holding([id for id in self.held if id not in self.written], len(self.batches), 1)
 
 
 class Fixture:
@@ -128,10 +135,12 @@ class Fixture:
         self.events: list[Event] = []
         events = Events()
         events.listen(self.events.append)
-        self.registration = Registration(store.clock, Settings())
+        wake_ups = WakeUps(settler=lambda: self.settler.hear())
+        self.registration = Registration(store.clock, Settings(processes=2), wake_ups)
         self.settled = 0
+        self.stop = Stop()
         self.settler = Settler(
-            cast(Any, store), events, Stop(), self.registration, Throughput(), on_settled=self.on_settled
+            cast(Any, store), events, self.stop, self.registration, Throughput(), on_settled=self.on_settled
         )
 
     def on_settled(self) -> None:
@@ -141,8 +150,17 @@ class Fixture:
     def held_jobs(self) -> HeldJobs:
         return self.registration.held_jobs
 
+    def ends(self, id: JobId) -> None:
+        self.held_jobs.ended([(id, done(a_job(str(id))))])
+
+    def passes(self, seconds: float) -> None:
+        """The settler has so much time to do what it should not."""
+        until = time.monotonic() + seconds
+        eventually(lambda: time.monotonic() > until)
+
     def holds(self, *ids: JobId) -> None:
         self.stored = {id: encode(job_document(a_job(id))) for id in ids}
+        self.transactions.held = list(ids)
         self.held_jobs.hear(Holding(list(ids), 0, 1))
         self.held_jobs.fetched(self.held_jobs.to_fetch(), [HeldJob(*each) for each in self.stored.items()])
         self.held_jobs.accept()
@@ -161,7 +179,7 @@ class TestTheSettler:
 
         assert [id for id, _ in worker.settler.settle()] == ["a", "b", "c"]
 
-        assert (list(worker.transactions.written), worker.transactions.settlements) == (["a", "b", "c"], 1)
+        assert (list(worker.transactions.written), len(worker.transactions.batches)) == (["a", "b", "c"], 1)
         assert [worker.held_jobs.state(id) for id in "abc"] == [None, None, None]
         assert worker.settled == 1
         assert worker.settler.settle() == []
@@ -246,3 +264,61 @@ class TestTheSettler:
         worker.settler.settle()
 
         assert list(worker.transactions.written) == ["a", "b"]
+
+
+@pytest.fixture
+def busy(worker: Fixture) -> Iterator[Fixture]:
+    """A worker with two slots, at work, with jobs `j0` to `j9`; the first has just been settled."""
+    worker.holds(*(f"j{number}" for number in range(10)))
+    thread = worker.settler.start()
+    worker.ends("j0")
+    eventually(lambda: worker.transactions.batches == [{"j0"}])
+    yield worker
+    worker.stop.ask()
+    thread.join()
+
+
+class TestGathering:
+    def test_while_every_slot_has_its_next_job_outcomes_are_written_together(
+        self, busy: Fixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(settler, "GATHERED_FOR", 1.0)
+
+        busy.ends("j1")
+        busy.passes(0.1)
+        busy.ends("j2")
+
+        eventually(lambda: len(busy.transactions.batches) == 2)
+        assert busy.transactions.batches == [{"j0"}, {"j1", "j2"}]
+
+    def test_a_slot_that_has_no_next_job_is_not_kept_waiting(
+        self, busy: Fixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(settler, "GATHERED_FOR", 3600.0)
+
+        for number in range(1, 7):
+            busy.ends(f"j{number}")  # after the last of them, three jobs are left for two slots
+
+        eventually(lambda: len(busy.transactions.written) == 7)
+
+    def test_many_do_not_wait(self, busy: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(settler, "GATHERED_FOR", 3600.0)
+        monkeypatch.setattr(settler, "ENOUGH", 3)
+
+        for id in ("j1", "j2", "j3"):
+            busy.ends(id)
+
+        eventually(lambda: {"j1", "j2", "j3"} <= busy.transactions.written.keys())
+
+    def test_one_that_comes_after_a_look_that_found_nothing_is_not_forgotten(
+        self, busy: Fixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(settler, "GATHERED_FOR", 1.0)
+        monkeypatch.setattr(settler, "ENOUGH", 0)  # nothing gathers, so that the next look finds nothing
+        busy.settler.wake()
+        busy.passes(0.1)
+        monkeypatch.setattr(settler, "ENOUGH", 100)
+
+        busy.ends("j1")
+
+        eventually(lambda: busy.transactions.batches == [{"j0"}, {"j1"}])

@@ -88,7 +88,7 @@ class WorkerCore:
         return WakeUps(
             fetcher=lambda: self._fetcher.wake(),
             runner=self._runner.wake,
-            settler=lambda: self._settler.wake(),
+            settler=lambda: self._settler.hear(),
             progress_writer=lambda: self._progress_writer.wake(),
         )
 

@@ -469,6 +469,11 @@ class HeldJobs:
             dead, self._dead_children = self._dead_children, []
             return dead
 
+    def gathers(self, slots: int, enough: int) -> bool:
+        """Whether outcomes may wait for others: there are few, and every slot has its next job."""
+        outcomes = len(self._outcomes)
+        return outcomes < enough and len(self._states) - outcomes - self._settling >= 2 * slots
+
     def to_settle(self) -> list[JobOutcome]:
         """Everything that has gathered, up to a bound in number and in bytes."""
         batch: list[JobOutcome] = []

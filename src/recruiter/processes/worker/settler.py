@@ -1,8 +1,13 @@
-"""The settler writes the outcomes of jobs: all that have gathered while the last batch was written, in one step."""
+"""The settler writes the outcomes of jobs: all that have gathered since the last batch, in one step.
+
+A batch costs about as much as a hundred jobs in it, whether it has one or a hundred. So while other jobs wait behind
+those that run, outcomes gather for a moment; a worker that has nothing else to do writes its outcome at once.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection
 
 from recruiter.domain.job import JobId
@@ -15,6 +20,12 @@ from recruiter.processes.worker.registration import Registration
 from recruiter.steps.settle import as_children_left_them, settle
 from recruiter.store.database import Store
 from recruiter.store.roster_fields import Holding
+
+GATHERED_FOR = 0.025
+"""Seconds between the beginnings of two batches. If a worker is killed, the jobs whose outcomes have not been written
+run again: it should not be longer than it must."""
+ENOUGH = 100
+"""So many outcomes need not wait for more."""
 
 
 class Settler:
@@ -34,6 +45,8 @@ class Settler:
         self._throughput = throughput
         self._on_settled = on_settled
         """Called after each batch: the worker may hold new jobs, and has room for more."""
+        self._began_at = -GATHERED_FOR
+        """When the last batch began, on the real clock, also where the application's stands still."""
         self._loop = Loop("settle", self._step, stop, events)
         store.wakers.add(self._loop.wake)
 
@@ -42,6 +55,17 @@ class Settler:
 
     def wake(self) -> None:
         self._loop.wake()
+
+    def hear(self) -> None:
+        """There are outcomes. The loop is left asleep while they gather: it wakes by itself when that is over."""
+        if not self._gathers():
+            self._loop.wake()
+
+    def _gathers(self) -> bool:
+        return self._rest() > 0 and self._registration.held_jobs.gathers(self._registration.settings.slots, ENOUGH)
+
+    def _rest(self) -> float:
+        return self._began_at + GATHERED_FOR - time.monotonic()
 
     def settle(self) -> list[JobOutcome]:
         """Settles one batch now, and returns it; it is empty when there is nothing to settle.
@@ -52,6 +76,7 @@ class Settler:
         outcomes = held_jobs.to_settle()
         if not outcomes:
             return []
+        self._began_at = time.monotonic()
         try:
             died = held_jobs.died_with_children(id for id, _ in outcomes)
             outcomes = self._after_deaths(held_jobs, outcomes, died)
@@ -88,10 +113,14 @@ class Settler:
         return as_children_left_them(self._store, outcomes, died) if died else outcomes
 
     def _step(self) -> float:
+        if self._gathers():
+            return self._rest()
         try:
-            return 0.0 if self.settle() else 3600.0
+            settled = self.settle()
         except Superseded:
             return 0.5  # the owner of the registration begins again
+        # As long as outcomes may gather, nobody wakes this loop for them.
+        return max(0.0, self._rest()) if settled or self._rest() > 0 else 3600.0
 
     def _write(self, held_jobs: HeldJobs, outcomes: list[JobOutcome]) -> Holding:
         self._end_progress(held_jobs, outcomes)
