@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 # Tests wait for processes, elections and timeouts most of the time, so more run at once than there are cores.
-AT_ONCE ?= 5
+AT_ONCE ?= 6
 STAMP  := $(VENV)/.installed
 # Each process of the suite would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE

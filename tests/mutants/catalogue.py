@@ -207,8 +207,8 @@ MUTANTS = (
         "counted_apart",
         "what goes into the archive is counted in the same transaction",
         "store/collections/statistics.py",
-        "        if writes:\n            self.collection.bulk_write(writes, ordered=False, session=session)\n",
-        "        if writes:\n            self.collection.bulk_write(writes, ordered=False)\n",
+        "        if few:\n            self.collection.bulk_write(few, ordered=False, session=session)\n",
+        "        if few:\n            self.collection.bulk_write(few, ordered=False)\n",
     ),
     Mutant(
         "attempts_unchecked",
