@@ -85,7 +85,7 @@ def test_a_lease_that_nobody_watches_is_renewed_less_often(candidates: tuple[Can
 
     one.clock.move(timedelta(seconds=quick))
     one.attend()
-    assert one.interval == 3 * quick, "nobody watches"
+    assert one.interval > 3 * quick, "nobody watches"
 
     assert not two.attend()
     one.clock.move(timedelta(seconds=one.interval))
@@ -95,7 +95,7 @@ def test_a_lease_that_nobody_watches_is_renewed_less_often(candidates: tuple[Can
     one.store.leases.collection.update_one({}, [{"$set": {"watched_at": {"$subtract": ["$watched_at", 10_001]}}}])
     one.clock.move(timedelta(seconds=one.interval))
     one.attend()
-    assert one.interval == 3 * quick, "the other one is gone"
+    assert one.interval > 3 * quick, "the other one is gone"
 
 
 def test_a_leader_that_renews_seldom_is_not_taken_for_silent(candidates: tuple[Candidate, Candidate]) -> None:

@@ -133,7 +133,8 @@ class Maintenance:
         self._carefully(lambda: self._report_hopeless(round, rules))
         self._carefully(lambda: self._retire_silent(round))
         self._carefully(self._adopt)
-        self._carefully(self._archive_expired)
+        if round.lanes:  # without a lane there is no job that could have expired
+            self._carefully(self._archive_expired)
         self._carefully(self._count_rounds)
         self._carefully(self._fold_statistics)
 

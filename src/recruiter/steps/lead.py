@@ -49,6 +49,8 @@ _LEASE = "lease"
 _SPARED = 10.0
 """Seconds in which the session of one worker is ended once: one that lives and settles slowly must come to an end."""
 _MOST_PATIENCE = 8.0
+_SELDOM = 0.4
+"""Of the lease time: between two renewals while nobody watches. One and a half of these are well within it."""
 _RENEWALS = 1.5
 """How many of the intervals that the holder has promised must pass before it counts as silent."""
 _MARK_EVERY = WATCHED / 3
@@ -61,6 +63,7 @@ class Leadership:
         self._clock = clock
         # Three renewals may be late before anybody takes over; half a lease where it is short, not below a second.
         self._silence = max(lease_time / 4, min(lease_time / 2, 1.0))
+        self._seldom = max(self._silence, _SELDOM * lease_time)
         self.interval = self._quick = self._silence / 3
         """Seconds between two renewals of a leader; more while nobody watches the lease."""
         self.look_every = self._silence / 5
@@ -215,7 +218,7 @@ class Leadership:
             self._step_back(mine)
         else:
             self._renewed_at = asked_at
-            self.interval = self._quick if renewed.watched else self._silence
+            self.interval = self._quick if renewed.watched else self._seldom
 
     def _step_back(self, mine: Lease) -> None:
         """Follows from now on, unless another thread has acquired the lease anew meanwhile."""
