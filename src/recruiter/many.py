@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any, Generic, Literal, TypedDict, TypeVar, get_args
@@ -17,8 +18,10 @@ from recruiter.domain.job import Job, JobId
 from recruiter.domain.text import shown
 from recruiter.domain.uniqueness import Until
 from recruiter.errors import InvalidArguments, InvalidJob, JobsRefused, RecruiterError
+from recruiter.interruption import may_be_interrupted
 from recruiter.producer import JobSender
 from recruiter.results import JobHandle
+from recruiter.steps.enqueue import LARGEST_BATCH
 from recruiter.store.codec import JobEncoder, new_id
 from recruiter.store.connection import answered_within
 from recruiter.store.in_session import (
@@ -106,7 +109,7 @@ class Many(Generic[R]):
                     self._enqueued(some, in_own_transaction(self._sender.store, self._steps(some)))
                 self._sender.after_send()
             else:
-                self._send(self._encoded(errors))
+                self._send(errors)
         return self._answered(errors)
 
     async def aenqueue(self, errors: Errors) -> list[Any]:
@@ -163,20 +166,35 @@ class Many(Generic[R]):
 
         return self._each(errors, one)
 
-    def _encoded(self, errors: Errors) -> list[tuple[int, tuple[ObjectId, RawBSONDocument]]]:
-        """The same as documents. All are made at one moment, so what they share is encoded once."""
+    def _send(self, errors: Errors) -> None:
+        """All are made at one moment, so what they share is encoded once. First all arguments are checked, so that a
+        mistake in the code of the caller is raised before anything is stored. Then each part is encoded while MongoDB
+        stores the one before."""
         arguments_of, seal, task = self._arguments_of, self._sender.payload.seal_arguments, self._task
         try:
             encode = JobEncoder(_job(self._told(self._builder_of({})))).encode
         except InvalidJob as error:  # what is wrong with one is wrong with all
             self._answers = [error] * len(self._calls)
-            return []
+            return
+        arguments = self._each(errors, lambda _, call: seal(task, arguments_of(call)))
+        sent: list[tuple[int, ObjectId]] = []
 
-        def one(_: int, call: Call) -> tuple[ObjectId, RawBSONDocument]:
-            id = new_id()
-            return id, encode(id, seal(task, arguments_of(call)))
+        def part(start: int) -> list[RawBSONDocument]:
+            documents = []
+            for place, args in arguments[start : start + LARGEST_BATCH]:
+                id = new_id()
+                try:
+                    documents.append(encode(id, args))
+                except InvalidJob as error:
+                    self._answers[place] = error
+                else:
+                    sent.append((place, id))
+            return documents
 
-        return self._each(errors, one)
+        refused = self._sender.send_many(_one_ahead(part, range(0, len(arguments), LARGEST_BATCH)))
+        handle, returns = self._sender.handle, self._returns
+        for number, (place, id) in enumerate(sent):
+            self._answers[place] = refused[number] if number in refused else handle(id, returns)
 
     def _told(self, job: JobBuilder[R]) -> JobBuilder[R]:
         options = self._options
@@ -205,12 +223,6 @@ class Many(Generic[R]):
                 self._answers[place] = error
         return made
 
-    def _send(self, jobs: list[tuple[int, tuple[ObjectId, RawBSONDocument]]]) -> None:
-        errors = self._sender.send_many([document for _, (_, document) in jobs])
-        handle, returns = self._sender.handle, self._returns
-        for number, (place, (id, _)) in enumerate(jobs):
-            self._answers[place] = errors[number] if number in errors else handle(id, returns)
-
     def _steps(self, jobs: list[tuple[int, Job]]) -> Callable[[InSession], Steps[list[RecruiterError | None]]]:
         return lambda here: here.enqueue([job for _, job in jobs], own_ids=self._ids is not None)
 
@@ -234,6 +246,19 @@ class Many(Generic[R]):
         if refused and errors == "raise":
             raise JobsRefused(refused, [None if place in refused else each for place, each in enumerate(self._answers)])
         return self._answers
+
+
+def _one_ahead(make: Callable[[int], T], numbers: Sequence[int]) -> Iterator[T]:
+    """What is made of each number, on a thread of its own: the next one while the caller is busy with this one."""
+    if len(numbers) < 2 or may_be_interrupted():
+        yield from map(make, numbers)
+        return
+    with ThreadPoolExecutor(1, "encoding") as thread:
+        coming = thread.submit(make, numbers[0])
+        for number in numbers[1:]:
+            made, coming = coming.result(), thread.submit(make, number)
+            yield made
+        yield coming.result()
 
 
 def _job(builder: JobBuilder[Any]) -> Job:

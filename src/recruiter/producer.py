@@ -88,7 +88,7 @@ class JobSender(Protocol):
 
     async def asend_encoded(self, id: JobId, task: str, job: RawBSONDocument, returns: Any = Any) -> JobHandle[Any]: ...
 
-    def send_many(self, jobs: Sequence[RawBSONDocument]) -> dict[int, RecruiterError]: ...
+    def send_many(self, parts: Iterable[Sequence[RawBSONDocument]]) -> dict[int, RecruiterError]: ...
 
     def send_unused(self, job: Job, returns: Any = Any) -> JobHandle[Any]: ...
 
@@ -265,9 +265,9 @@ class Producer(RegistryOwner):
         self.after_send()
         return self.handle(id, returns)
 
-    def send_many(self, jobs: Sequence[RawBSONDocument]) -> dict[int, RecruiterError]:
-        """Stores many encoded jobs; returns the errors of those that are not durable, by place."""
-        refusals = self._enqueuer.many(jobs)
+    def send_many(self, parts: Iterable[Sequence[RawBSONDocument]]) -> dict[int, RecruiterError]:
+        """Stores many encoded jobs, part by part; returns the errors of those that are not durable, by place."""
+        refusals = self._enqueuer.in_parts(parts)
         self.after_send()
         return refusals
 

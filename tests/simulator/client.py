@@ -263,7 +263,12 @@ class Collection:
     def insert_one(self, document: Mapping[str, Any], session: Session | None = None) -> None:
         self.insert_many([document], session)
 
-    def insert_many(self, new: Sequence[Mapping[str, Any]], session: Session | None = None) -> None:
+    def insert_many(
+        self, new: Sequence[Mapping[str, Any]], session: Session | None = None, ordered: bool = True
+    ) -> None:
+        if not ordered:
+            self.bulk_write([InsertOne(document) for document in new], ordered=False, session=session)
+            return
         self._call("insert", lambda t: self._server.insert(self.name, new, t), session, writes=True)
 
     def update_one(

@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
@@ -151,20 +151,27 @@ class Enqueuer:
 
         If MongoDB does not answer, that is the error of each job that was on its way, and may be stored, and of those
         behind it, which are not. Raises StoreUnreachable if that happens before anything is stored."""
+        return self.in_parts(jobs[start : start + LARGEST_BATCH] for start in range(0, len(jobs), LARGEST_BATCH))
+
+    def in_parts(self, parts: Iterable[Sequence[RawBSONDocument]]) -> dict[int, RecruiterError]:
+        """The same of jobs that are encoded part by part; a part has up to `LARGEST_BATCH`."""
         errors: dict[int, RecruiterError] = {}
-        for start in range(0, len(jobs), LARGEST_BATCH):
-            for offset, documents in by_size(jobs[start : start + LARGEST_BATCH]):
+        parts, start = iter(parts), 0
+        for part in parts:
+            for offset, documents in by_size(part):
                 first = start + offset
                 try:
                     with answered_within(self._patience):
                         refusals = self._scheduled.insert(documents)
                 except StoreUnreachable as error:
+                    rest = [*part[offset:], *(document for other in parts for document in other)]
                     if not first:
-                        told = f"it is not known which of these {len(jobs):,} jobs are stored"
+                        told = f"it is not known which of these {len(rest):,} jobs are stored"
                         raise StoreUnreachable(f"{error}; {told}") from error
-                    return errors | _given_up(jobs, first, first + len(documents), error)
+                    return errors | _given_up(rest, first, len(documents), error)
                 for index, refused in refusals.items():
                     errors[first + index] = refusal(documents[index]["_id"], documents[index]["task"], refused)
+            start += len(part)
         return errors
 
     def close(self) -> None:
@@ -339,15 +346,15 @@ def _outcome(call: _Call, id: JobId) -> str | None:
 
 
 def _given_up(
-    jobs: Sequence[RawBSONDocument], first: int, behind: int, error: StoreUnreachable
+    rest: Sequence[RawBSONDocument], first: int, on_their_way: int, error: StoreUnreachable
 ) -> dict[int, RecruiterError]:
-    """The errors of jobs that were on their way, from the first, and of those behind them."""
-    ids = {place: jobs[place]["_id"] for place in range(first, len(jobs))}
+    """The errors of jobs of which so many were on their way; the first has this place."""
+    ids = [document["_id"] for document in rest]
     return {
-        place: unknown(id, str(error))
-        if place < behind
+        first + number: unknown(id, str(error))
+        if number < on_their_way
         else StoreUnreachable(f"{error}; job {id_told(id)} is not stored")
-        for place, id in ids.items()
+        for number, id in enumerate(ids)
     }
 
 

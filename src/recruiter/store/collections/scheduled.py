@@ -23,7 +23,7 @@ from uuid import UUID
 
 import pymongo
 from bson import ObjectId
-from pymongo import ASCENDING, DESCENDING, IndexModel, InsertOne, UpdateOne
+from pymongo import ASCENDING, DESCENDING, IndexModel, UpdateOne
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.cursor import Cursor
@@ -206,7 +206,7 @@ class Scheduled:
             if len(documents) == 1:
                 self.collection.insert_one(documents[0])
             else:
-                self.collection.bulk_write([InsertOne(document) for document in documents], ordered=False)
+                self.collection.insert_many(documents, ordered=False)
         except DuplicateKeyError:
             return {0: "duplicate"}
         except BulkWriteError as error:

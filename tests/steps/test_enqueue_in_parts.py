@@ -1,0 +1,92 @@
+"""Many jobs are encoded part by part while MongoDB stores them: each answer belongs to its call, whatever fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from recruiter import Recruiter
+from recruiter.errors import InvalidJob, StoreUnreachable
+from recruiter.results import JobHandle
+from recruiter.steps.enqueue import LARGEST_BATCH
+from recruiter.store.collections.scheduled import Scheduled
+
+COUNT = 2 * LARGEST_BATCH + 500
+
+
+@pytest.fixture
+def recruiter(target: str) -> Iterator[Recruiter]:
+    with Recruiter(target) as recruiter:
+        yield recruiter
+
+
+def stored(recruiter: Recruiter) -> dict[Any, Any]:
+    return {job["_id"]: job["args"]["number"] for job in recruiter.store.scheduled.collection.find()}
+
+
+def test_each_answer_is_that_of_its_call(recruiter: Recruiter) -> None:
+    """Given calls of which some cannot be stored, in the first part, at its end and in the last one, then each of the
+    others has its handle, in its place."""
+
+    @recruiter.task
+    def note(number: Any) -> None:
+        del number
+
+    wrong = {3, LARGEST_BATCH - 1, LARGEST_BATCH, COUNT - 1}
+    calls = [(2**70 if number in wrong else number,) for number in range(COUNT)]
+
+    answers = note.enqueue_many(calls, errors="return")
+
+    assert {place for place, answer in enumerate(answers) if isinstance(answer, InvalidJob)} == wrong
+    told = {answer.id: place for place, answer in enumerate(answers) if isinstance(answer, JobHandle)}
+    assert told == stored(recruiter)
+
+
+def test_a_part_without_an_answer_is_told_of(recruiter: Recruiter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given that MongoDB does not answer for the second part, then its jobs may be stored and the rest is not."""
+
+    @recruiter.task
+    def note(number: int) -> None:
+        del number
+
+    insert, parts = Scheduled.insert, []
+
+    def silent(self: Scheduled, documents: Any) -> dict[int, str]:
+        parts.append(len(documents))
+        if len(parts) == 2:
+            raise StoreUnreachable("no answer")
+        return insert(self, documents)
+
+    monkeypatch.setattr(Scheduled, "insert", silent)
+
+    answers = note.enqueue_many([(number,) for number in range(COUNT)], errors="return")
+
+    assert parts == [LARGEST_BATCH, LARGEST_BATCH]
+    assert sorted(stored(recruiter).values()) == list(range(LARGEST_BATCH))
+    behind = 2 * LARGEST_BATCH
+    assert all(isinstance(answer, JobHandle) for answer in answers[:LARGEST_BATCH])
+    assert all("not known whether" in str(answer) for answer in answers[LARGEST_BATCH:behind])
+    assert all("is not stored" in str(answer) for answer in answers[behind:])
+
+
+def test_a_mistake_of_the_caller_stores_nothing(recruiter: Recruiter) -> None:
+    """Given a call in the last part that breaks when it is read, then nothing of the first parts is stored."""
+
+    class Broken(dict[str, Any]):
+        def keys(self) -> Any:
+            raise LookupError("broken")
+
+        __iter__ = keys
+
+    @recruiter.task
+    def note(number: int) -> None:
+        del number
+
+    calls: list[Any] = [(number,) for number in range(COUNT)]
+
+    with pytest.raises(LookupError):
+        note.enqueue_many([*calls, Broken(number=1)])
+
+    assert stored(recruiter) == {}
