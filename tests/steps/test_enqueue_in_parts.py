@@ -11,6 +11,7 @@ from recruiter import Recruiter
 from recruiter.errors import InvalidJob, StoreUnreachable
 from recruiter.results import JobHandle
 from recruiter.steps.enqueue import LARGEST_BATCH
+from recruiter.store.codec import LARGEST_JOB
 from recruiter.store.collections.scheduled import Scheduled
 
 COUNT = 2 * LARGEST_BATCH + 500
@@ -34,12 +35,13 @@ def test_each_answer_is_that_of_its_call(recruiter: Recruiter) -> None:
     def note(number: Any) -> None:
         del number
 
-    wrong = {3, LARGEST_BATCH - 1, LARGEST_BATCH, COUNT - 1}
-    calls = [(2**70 if number in wrong else number,) for number in range(COUNT)]
+    too_large = "x" * LARGEST_JOB
+    wrong = {3: object(), LARGEST_BATCH - 1: too_large, LARGEST_BATCH: object(), COUNT - 1: too_large}
+    calls = [(wrong.get(number, number),) for number in range(COUNT)]
 
     answers = note.enqueue_many(calls, errors="return")
 
-    assert {place for place, answer in enumerate(answers) if isinstance(answer, InvalidJob)} == wrong
+    assert {place for place, answer in enumerate(answers) if isinstance(answer, InvalidJob)} == set(wrong)
     told = {answer.id: place for place, answer in enumerate(answers) if isinstance(answer, JobHandle)}
     assert told == stored(recruiter)
 
