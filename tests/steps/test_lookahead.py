@@ -76,6 +76,18 @@ def test_a_round_that_knows_its_jobs_does_not_look(store: Store, jobs: list[JobI
     assert jobs
 
 
+def test_where_there_is_much_room_one_lane_is_enough(store: Store) -> None:
+    store.roster.raise_term(TERM)
+    on_the_roster(store, slots=5, prefetch=0)
+    jobs = insert(store, *(a_job(scheduled_at=NOW - timedelta(seconds=100 - number)) for number in range(40)))
+    lookahead = Lookahead(much_room=5)
+
+    rounds = [given(store, lookahead) for _ in range(2)]
+
+    assert [job for some in rounds for job in some] == jobs[:10]
+    assert len(lookahead) == 15, "the second round has looked again"
+
+
 def test_few_lanes_are_asked_each_time(store: Store, jobs: list[JobId]) -> None:
     lookahead = Lookahead(many_lanes=GROUPS)
 

@@ -1,5 +1,5 @@
 """Assign: one round of the leader. Every round starts from the roster. Between rounds it keeps nothing but, where there
-are many lanes, the next jobs that it has found (domain/planning/lookahead.py).
+are many lanes or much room, the next jobs that it has found (domain/planning/lookahead.py).
 
 Most lanes are free: their jobs may run wherever a worker serves them. One query finds the next of all of them, and they
 are dealt like cards (domain/planning/assign.py). Lanes are *metered* whose jobs need something of their host, or are
@@ -29,7 +29,7 @@ from recruiter.domain.planning.assign import Opening, Registration, openings
 from recruiter.domain.planning.fair import By, Tenant, TurnsTaken, take_turns
 from recruiter.domain.planning.hosts import Place, Spot, largest_of
 from recruiter.domain.planning.limits import Meter
-from recruiter.domain.planning.lookahead import Lookahead, wanted
+from recruiter.domain.planning.lookahead import Lookahead
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.planning.pack import AssignedJob, Candidate, Packing, never_fit, pack
 from recruiter.domain.planning.prefetch import seconds_until_room
@@ -119,14 +119,14 @@ def assign(
     planning = _Planning(store, term, now, rules, roster, held, lanes, turns)
     if found.unreadable:
         planning.malformed += store.scheduled.in_lanes(found.unreadable, MOST_MALFORMED)
-    many_lanes = lookahead.many_lanes if len(vacant) == 1 else None
+    beyond = lookahead if len(vacant) == 1 else None
     if ahead:
-        planning.look_ahead(vacant[0], many_lanes)
+        planning.look_ahead(vacant[0], beyond)
         round = Round(now, roster, lanes, len(ahead), refused=False, more=True, metered=len(planning.metered))
     elif planning.metered:
         round = planning.pack(reserved or {})
     else:
-        hands = planning.deal(roster, {}, many_lanes)
+        hands = planning.deal(roster, {}, beyond)
         refused = bool(hands) and not store.roster.assign(hands, term)
         planning.count_turns(hands)
         given = sum(map(len, hands.values()))
@@ -186,12 +186,12 @@ class _Planning:
         self._free = [lane for lane in open_lanes if lane not in known]
 
     def deal(
-        self, roster: Sequence[Registration], hands: dict[str, list[JobId]], many_lanes: int | None = None
+        self, roster: Sequence[Registration], hands: dict[str, list[JobId]], lookahead: Lookahead | None = None
     ) -> dict[str, list[JobId]]:
-        """Fills what room there is from the free lanes; with more lanes than so many, it also looks ahead."""
+        """Fills what room there is from the free lanes; where that is worth it, it also looks ahead."""
         for opening in openings(roster):
             room = min(opening.room, LARGEST_HAND)
-            found = self._next(opening, room, many_lanes)
+            found = self._next(opening, room, lookahead)
             jobs, self.beyond = found[:room], found[room:]
             self._held.update(jobs)
             self._filled |= len(found) + len(found.unreadable) >= room
@@ -200,15 +200,15 @@ class _Planning:
                 hands.setdefault(worker, []).extend(dealt)
         return hands
 
-    def look_ahead(self, opening: Opening, many_lanes: int | None) -> None:
+    def look_ahead(self, opening: Opening, lookahead: Lookahead | None) -> None:
         """Finds jobs for the next rounds, as if there was as much room again; unless they would have to be planned."""
         if not self.metered:
-            self.beyond = self._next(opening, min(opening.room, LARGEST_HAND), many_lanes)
+            self.beyond = self._next(opening, min(opening.room, LARGEST_HAND), lookahead)
 
-    def _next(self, opening: Opening, room: int, many_lanes: int | None) -> Parsed[JobId]:
+    def _next(self, opening: Opening, room: int, lookahead: Lookahead | None) -> Parsed[JobId]:
         served = opening.lanes(self._free)
-        ahead = many_lanes is not None and len(served) > many_lanes and not self._rules.fair
-        found = self._due(served, wanted(room) if ahead else room) if served else Parsed[JobId]()
+        wanted = room if lookahead is None or self._rules.fair else lookahead.wanted(len(served), room)
+        found = self._due(served, wanted) if served else Parsed[JobId]()
         self.malformed += found.unreadable
         return found
 

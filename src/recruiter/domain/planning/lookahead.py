@@ -1,9 +1,10 @@
 """Lookahead: due jobs that a round of the leader has found beyond the room there was, for its next rounds.
 
 To ask a thousand lanes for their next jobs takes MongoDB as long as to run hundreds of jobs, whether one of them is
-wanted or a thousand. So where there are many lanes, a round asks for more than it can give, and the next rounds give
-the rest without asking. They give it in the order in which it was found: a job that comes meanwhile waits until the
-next look, as it would wait behind jobs that a worker has prefetched.
+wanted or a thousand. And where quick jobs are given by the hundred, each look walks past the thousands that workers
+hold. So where there are many lanes or much room, a round asks for more than it can give, and the next rounds give the
+rest without asking. They give it in the order in which it was found: a job that comes meanwhile waits until the next
+look, as it would wait behind jobs that a worker has prefetched.
 
 Such a round is a round that has stood still between reading and writing, which is always possible and must do no harm.
 A job that was free stays free as long as this leader leads and does not give it, and this leader takes it off the list
@@ -32,21 +33,22 @@ LASTS = timedelta(seconds=0.5)
 _ROOMS_AHEAD, _MOST = 5, 5000
 
 
-def wanted(room: int) -> int:
-    """How many jobs to ask for where there is so much room."""
-    return max(room, min(_ROOMS_AHEAD * room, _MOST))
-
-
 class Lookahead:
     """The thread of the leader owns it."""
 
-    def __init__(self, many_lanes: int = 100, lasts: timedelta = LASTS) -> None:
-        self.many_lanes = many_lanes
-        """How many lanes must be asked before it is worth to look ahead."""
+    def __init__(self, many_lanes: int = 100, much_room: int = 100, lasts: timedelta = LASTS) -> None:
+        self._many_lanes, self._much_room = many_lanes, much_room
+        """With more lanes, or as much room, it is worth to look ahead."""
         self._lasts = lasts
         self._jobs: list[JobId] = []
         self._basis: object = None
         self._found_at: datetime | None = None
+
+    def wanted(self, lanes: int, room: int) -> int:
+        """How many jobs to ask for where so many lanes are asked and there is so much room."""
+        if lanes <= self._many_lanes and room < self._much_room:
+            return room
+        return max(room, min(_ROOMS_AHEAD * room, _MOST))
 
     def keep(self, jobs: Sequence[JobId], basis: object, found_at: datetime) -> None:
         """What a round has found and not given; without a basis it is forgotten."""
