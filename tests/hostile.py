@@ -97,7 +97,7 @@ SOUND: dict[str, dict[str, Any]] = {
         "pauses": 0,
         "given_at": NOW,
         "clock_offset": 0.0,
-        "kept_idle": None,
+        "drained": None,
     },
     "schedulers": {
         "job": {"task": "add"},

@@ -137,7 +137,7 @@ class Controls:
     aresources = async_face(resources)
 
     def _drain(self, worker: str, why: dict[str, object] | None) -> None:
-        if not self._store().roster.keep_idle(check_text("a worker", worker), why):
+        if not self._store().roster.set_drained(check_text("a worker", worker), why):
             raise WorkerNotFound(f"no worker {worker!r} is on the roster")
 
     def _now(self) -> datetime:

@@ -92,7 +92,7 @@ def attack(store: Store) -> None:
         "seen_at": NOW,
         "running": [{"job": f"running{TEXT}", "task": NAME, "since": NOW}],
         "assigned": [f"running{TEXT}"],
-        "kept_idle": who,
+        "drained": who,
         "resources": "proc=4",
         "clock_offset": 0.0,
     }

@@ -118,8 +118,8 @@ MUTANTS = (
         "watchers_unheard",
         "a leader renews its lease often while another recruiter watches it",
         _LEAD,
-        "            self.interval = self._quick if renewed.watched else self._silence\n",
-        "            self.interval = self._silence\n",
+        "            self.interval = self._quick if renewed.watched else self._seldom\n",
+        "            self.interval = self._seldom\n",
         "tests/steps/test_lead.py::test_a_lease_that_nobody_watches_is_renewed_less_often",
     ),
     # -- assigning

@@ -370,11 +370,11 @@ def test_an_unknown_outcome_costs_the_term(
         with suppress(StoreUnreachable):
             process._step()
     assert len(late) == 1
-    store.roster.keep_idle("w1", {"by": "a person"})
+    store.roster.set_drained("w1", {"by": "a person"})
     on_the_roster(store, "w2", term=store.leases.term())
     process._step()
     assert lists(store) == {"w1": [], "w2": [id]}
-    store.roster.keep_idle("w1", None)
+    store.roster.set_drained("w1", None)
     late.pop()()
     process._close()
 

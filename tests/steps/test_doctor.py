@@ -213,7 +213,7 @@ class TestWorkers:
 
     def test_one_is_drained(self, ward: Ward) -> None:
         ward.worker()
-        ward.store.roster.keep_idle("w1", {"at": ward.now, "by": "ada", "reason": "a new disk"})
+        ward.store.roster.set_drained("w1", {"at": ward.now, "by": "ada", "reason": "a new disk"})
         ward.finds(NOTE, "worker w1", "was drained by ada", "a new disk", "recruiter worker resume w1")
 
     def test_one_is_leaving(self, ward: Ward) -> None:
@@ -258,7 +258,7 @@ class TestJobs:
 
     def test_whose_workers_are_all_drained(self, ward: Ward) -> None:
         ward.worker()
-        ward.store.roster.keep_idle("w1", {"by": "ada"})
+        ward.store.roster.set_drained("w1", {"by": "ada"})
         ward.jobs()
         ward.finds(PROBLEM, "1 job of task add", "leaving or drained", "recruiter worker resume")
 

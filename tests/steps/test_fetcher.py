@@ -28,7 +28,7 @@ class FreeSlots:
 
     tasks: frozenset[str] | None = frozenset(["add"])
     limits: Sequence[Limit] = ()
-    hungry = True
+    has_free_slot = True
 
     def __init__(self) -> None:
         self.woken = threading.Event()

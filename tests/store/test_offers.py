@@ -53,7 +53,7 @@ def test_like_an_assignment_it_is_counted_and_dated(store: Store) -> None:
     [
         {"ready": False},
         {"draining": True},
-        {"kept_idle": {"by": "ada"}},
+        {"drained": {"by": "ada"}},
         {"term": 2},
         {"seen_at": datetime.now(UTC) - timedelta(minutes=1)},
     ],

@@ -88,9 +88,9 @@ class TestClaims:
     def test_it_is_never_sent_more_than_there_are_cells(self) -> None:
         child = ready(FakeChild(places=CELLS + 50))
 
-        assert child.handle.appetite(1.0) == CELLS
+        assert child.handle.room(1.0) == CELLS
         child.handle.send(held_many(CELLS), NOON)
-        assert child.handle.appetite(1.0) == 0
+        assert child.handle.room(1.0) == 0
         child.die(0)
         child.handle.close()
 
@@ -179,12 +179,12 @@ class TestSuccession:
         new.handle.successor_of = old.handle
 
         # then there is room for three, and for a fourth when it has ended
-        assert new.handle.appetite(1.0) == 3
+        assert new.handle.room(1.0) == 3
         new.handle.send(held_many(3), NOON)
-        assert new.handle.appetite(1.0) == 0
+        assert new.handle.room(1.0) == 0
         old.answer(number)
         old.handle.receive(1.0)
-        assert (new.handle.appetite(1.0), new.handle.has_a_free_place) == (1, True)
+        assert (new.handle.room(1.0), new.handle.has_a_free_place) == (1, True)
         for child in (old, new):
             child.die(0)
             child.handle.close()

@@ -100,7 +100,7 @@ def test_progress_wakes_its_writer(threads: Threads) -> None:
 class FakeRunner:
     tasks: frozenset[str] | None = None
     limits = ()
-    hungry = False
+    has_free_slot = False
 
     def __init__(self) -> None:
         self.opened: list[HeldJobs] = []

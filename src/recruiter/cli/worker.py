@@ -56,7 +56,7 @@ def _record(entry: RosterEntry, now: datetime) -> dict[str, Any]:
         "holds": worker.holds,
         "runs": [{"job": run["job"], "task": run["task"], "since": run["since"]} for run in entry.running],
         "resources": worker.resources.amounts(),
-        "drained": entry.kept_idle,
+        "drained": entry.drained,
         "joined_at": entry.joined_at,
         "seen_at": entry.seen_at,
     }
@@ -75,7 +75,7 @@ def _row(entry: RosterEntry, now: datetime) -> dict[str, Any]:
 
 
 def _told(entry: RosterEntry, now: datetime) -> str:
-    state, why = entry.state(now), entry.kept_idle
+    state, why = entry.state(now), entry.drained
     if state != "drained" or why is None:
         return state
     return f"{state} by {remark(why.get('by'), why.get('reason'))}"

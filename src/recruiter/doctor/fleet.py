@@ -73,8 +73,8 @@ def _judged(entry: RosterEntry, now: datetime, thresholds: Thresholds) -> Findin
         text = f"{who} was last seen {humanize(silent)} ago, and holds {plural(worker.holds, 'job')}"
         todo = "The leader or a cleaner retires it and frees its jobs. If it stays, start one of them"
         return problem("fleet", text, todo)
-    if entry.kept_idle is not None:
-        text = f"{who} was drained by {remark(entry.kept_idle.get('by'), entry.kept_idle.get('reason'))}"
+    if entry.drained is not None:
+        text = f"{who} was drained by {remark(entry.drained.get('by'), entry.drained.get('reason'))}"
         return note("fleet", text, f"Resume it: recruiter worker resume {entry.id}")
     if entry.leaving:
         jobs = plural(worker.holds, "job")

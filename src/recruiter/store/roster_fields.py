@@ -115,7 +115,7 @@ class RosterEntry:
     seen_at: datetime
     running: tuple[Mapping[str, Any], ...]
     leaving: bool = False
-    kept_idle: Mapping[str, Any] | None = None
+    drained: Mapping[str, Any] | None = None
     """`at`, `by`, `reason`: a person has asked to give it no jobs."""
     clock_offset: float | None = None
     """Seconds that the server's clock is ahead of its host's."""
@@ -125,7 +125,7 @@ class RosterEntry:
             return "silent"
         if self.leaving:
             return "leaving"
-        if self.kept_idle is not None:
+        if self.drained is not None:
             return "drained"
         return "works" if self.registration.ready else "joining"
 
@@ -189,7 +189,7 @@ def without(all_: Holding, ids: Sequence[JobId]) -> Holding:
 def registration_from(document: Document) -> Registration:
     """The parser of what is planned with."""
     groups = field.texts(document, "groups", None)
-    idle = field.mapping(document, "kept_idle", None)
+    drained = field.mapping(document, "drained", None)
     field.whole(document, "term", most=HIGHEST_TERM)
     if "given" in document:  # assigning raises it
         field.whole(document, "given")
@@ -202,7 +202,7 @@ def registration_from(document: Document) -> Registration:
         holds=field.whole(document, "holds"),
         beats=field.whole(document, "beats"),
         ready=field.truth(document, "ready"),
-        draining=field.truth(document, "draining") or bool(idle),
+        draining=field.truth(document, "draining") or bool(drained),
         session=session_id("session", document.get("session")),
         child_sessions=tuple(session for _, session in sessions_from(document)),
         host=field.text(document, "host", ""),
@@ -214,7 +214,7 @@ def registration_from(document: Document) -> Registration:
 
 def entry_from(document: Document) -> RosterEntry:
     """The parser of what people see."""
-    idle = field.mapping(document, "kept_idle", None)
+    drained = field.mapping(document, "drained", None)
     return RosterEntry(
         id=field.text(document, "_id"),
         host=field.text(document, "host"),
@@ -224,7 +224,7 @@ def entry_from(document: Document) -> RosterEntry:
         seen_at=field.moment(document, "seen_at"),
         running=tuple(field.array(document, "running", _run)),
         leaving=field.truth(document, "draining"),
-        kept_idle=None if idle is None else {name: field.text(idle, name, None) for name in ("by", "reason")},
+        drained=None if drained is None else {name: field.text(drained, name, None) for name in ("by", "reason")},
         clock_offset=field.number(document, "clock_offset", None, least=-1e9, most=1e9),
     )
 

@@ -114,7 +114,7 @@ def attempts(job: Job) -> list[schemas.Attempt]:
 
 
 def worker(entry: RosterEntry, said: Mapping[JobId, Job], now: datetime) -> schemas.Worker:
-    worker, idle = entry.registration, entry.kept_idle
+    worker, drained = entry.registration, entry.drained
     return schemas.Worker(
         id=entry.id,
         host=entry.host,
@@ -128,7 +128,9 @@ def worker(entry: RosterEntry, said: Mapping[JobId, Job], now: datetime) -> sche
         resources={name: float(value) for name, value in worker.resources.amounts().items()},
         joined_at=entry.joined_at,
         seen_at=entry.seen_at,
-        drained=None if idle is None else schemas.PauseView(idle.get("at"), idle.get("by"), idle.get("reason")),
+        drained=None
+        if drained is None
+        else schemas.PauseView(drained.get("at"), drained.get("by"), drained.get("reason")),
         clock_offset=entry.clock_offset,
     )
 

@@ -65,7 +65,7 @@ class InlineRunner:
         self._clock = clock
         self._events = events
         self._sender: ProgressSender[HeldJob] = ProgressSender(self._note)
-        self._was_hungry = False
+        self._had_free_slot = False
         self._lock = threading.Lock()
         self._waiting: deque[HeldJob] = deque()
         self._running: HeldJob | None = None
@@ -83,7 +83,7 @@ class InlineRunner:
         self._wake_ups.put(None)
 
     @property
-    def hungry(self) -> bool:
+    def has_free_slot(self) -> bool:
         return self._running is None and not self._waiting and not self._held_jobs.arrived
 
     def running(self) -> list[tuple[HeldJob, datetime]]:
@@ -151,12 +151,12 @@ class InlineRunner:
         """The next job, to be performed now. Waits to be woken, at most so long; None does not mean that none comes."""
         job = self._next()
         if job is None:
-            if not self._was_hungry:
+            if not self._had_free_slot:
                 self._held_jobs.wake_ups.fetcher()
-            self._was_hungry = True
+            self._had_free_slot = True
             self._wait(within)
             job = self._next()
-        self._was_hungry = job is None
+        self._had_free_slot = job is None
         return job
 
     def perform(self, job: HeldJob) -> tuple[Outcome | None, JobReport | None]:

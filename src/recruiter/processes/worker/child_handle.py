@@ -139,7 +139,7 @@ class ChildHandle:
         """It was sent more than it can run at once."""
         return self.load > self._places
 
-    def appetite(self, now: float) -> int:
+    def room(self, now: float) -> int:
         """How many more it can use now, judged by how fast it has been. While its jobs are slow, or some of its places
         are taken, only those that can start at once."""
         if not self.ready:

@@ -31,7 +31,7 @@ from recruiter.programs import signal_name
 
 _SWEEPS = (0.0, 0.1, 0.5, 2.0, 10.0)
 """Seconds after the death of a child at which to look for what it has left behind."""
-_BREATH = 0.5
+_SPAWN_PAUSE = 0.5
 """Rest before a replacement for a child that died before it was ready."""
 
 Spawn = Callable[[str, float], ChildHandle]
@@ -64,7 +64,7 @@ class ChildPool:
                 child = self._spawn(worker, now)
             except (OSError, EOFError) as error:  # no memory, too many processes: later perhaps
                 self._events.emit("child.broken", pid=0, trace=f"cannot start a child: {error}")
-                self._spawn_at = now + _BREATH
+                self._spawn_at = now + _SPAWN_PAUSE
                 return
             replaced = {other.successor_of for other in self.handles}
             leaving = (other for other in self.handles if other.recycling and other not in replaced)
@@ -84,7 +84,7 @@ class ChildPool:
             if other.successor_of is child:
                 other.successor_of = child.successor_of
         if child.tasks is None:
-            self._spawn_at = self._clock.monotonic() + _BREATH
+            self._spawn_at = self._clock.monotonic() + _SPAWN_PAUSE
         child.close()
         now = self._clock.monotonic()
         self._sweeps = deque(now + seconds for seconds in _SWEEPS)

@@ -73,7 +73,7 @@ class Dispatcher:
         self._flags: queue.SimpleQueue[Mapping[JobId, Document]] = queue.SimpleQueue()
         self._recalls: queue.SimpleQueue[Collection[JobId]] = queue.SimpleQueue()
         self._accepting = True
-        self._was_hungry = False
+        self._had_free_slot = False
         self._fed_at = self._watched_at = self._timed_at = 0.0
 
     # -- from other threads --------------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ class Dispatcher:
         self._pipes.wake()
 
     @property
-    def hungry(self) -> bool:
+    def has_free_slot(self) -> bool:
         """A child is free and nothing is here for it."""
         return self._accepting and not self._queued and any(c.has_a_free_place for c in list(self._pool.handles))
 
@@ -126,10 +126,10 @@ class Dispatcher:
         self._obey_recalls()
         self._obey_flags()
         self._feed()
-        hungry = self.hungry
-        if hungry and not self._was_hungry:
+        free = self.has_free_slot
+        if free and not self._had_free_slot:
             self._held_jobs.wake_ups.fetcher()
-        self._was_hungry = hungry
+        self._had_free_slot = free
         busy = self._queued or any(child.has_some_waiting for child in self._pool.handles)
         happened = self._pipes.wait(STUCK if busy else _IDLE if self.idle else _RUNNING)
         for call in happened:
@@ -232,11 +232,11 @@ class Dispatcher:
 
     def _feed(self) -> None:
         now = self._clock.monotonic()
-        hungry = sorted((c for c in self._pool.handles if c.appetite(now) > 0), key=lambda child: child.load)
-        for position, child in enumerate(hungry):
+        free = sorted((c for c in self._pool.handles if c.room(now) > 0), key=lambda child: child.load)
+        for position, child in enumerate(free):
             if not self._queued:
                 return
-            share = min(child.appetite(now), math.ceil(len(self._queued) / (len(hungry) - position)))
+            share = min(child.room(now), math.ceil(len(self._queued) / (len(free) - position)))
             child.send([self._queued.popleft() for _ in range(share)], self._time())
             self._fed_at = now
             self._pipes.watch_full(child)
@@ -264,7 +264,7 @@ class Dispatcher:
         outcomes: list[JobOutcome] = []
         for answer in answers:
             if answer.kind < pipe.ARCHIVE:
-                self._greet(child, answer)
+                self._introduced(child, answer)
             else:
                 outcome = pipe.outcome_of(answer.kind, answer.payload)
                 outcomes.append((answer.job.id, outcome))
@@ -281,7 +281,7 @@ class Dispatcher:
             for job, since, payload in said:
                 self._held_jobs.add_progress(job, self._moment(since), payload)
 
-    def _greet(self, child: ChildHandle, answer: Answer) -> None:
+    def _introduced(self, child: ChildHandle, answer: Answer) -> None:
         message = decode(answer.payload)
         if answer.kind == pipe.BROKEN:
             if self.tasks is None:
@@ -355,7 +355,7 @@ class Dispatcher:
                 self._withdraw(child)
             if child.recycling and not child.load and now - child.recycled_at > _FAREWELL:
                 child.kill()  # a job left a thread behind that does not end
-        if self._queued and now - self._fed_at > _STALE and not any(c.appetite(now) > 0 for c in self._pool.handles):
+        if self._queued and now - self._fed_at > _STALE and not any(c.room(now) > 0 for c in self._pool.handles):
             self._give_back(self._queued)
             self._queued.clear()
         if now - self._timed_at > STUCK:

@@ -135,7 +135,7 @@ class Fetcher:
 
     def _look_for_jobs(self, held_jobs: HeldJobs) -> float:
         """Nothing is known to fetch: if a slot is free, asks the roster, and then waits for an assignment."""
-        if not self._runner.hungry and not held_jobs.missed_some:
+        if not self._runner.has_free_slot and not held_jobs.missed_some:
             self._on_busy()
             return 1.0
         if (self._must_ask or held_jobs.missed_some or not self._is_listening) and self._ask(held_jobs):

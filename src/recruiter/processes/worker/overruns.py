@@ -24,7 +24,7 @@ from recruiter.store.codec import Document
 
 _TIME_TO_LEAVE = 0.5
 """Seconds that a job has, after its time is over and it has been told so, before its process is ended."""
-_BREATHLESS = 0.35
+_STUCK_AFTER = 0.35
 """Seconds after which the interpreter of a child counts as held by one of its jobs."""
 _TOLD = "its time was over, and it did not end when told so"
 _NOT_TOLD = "its time was over, and it did not let itself be interrupted"
@@ -122,7 +122,7 @@ def _holder(child: ChildHandle, running: list[int], now: float, state: ThreadSta
     """The job that lets no other job of its child be told anything, if one can be found."""
     loop = child.claims.loop_holder()
     in_loop = loop.number if loop is not None and loop.number in running else None
-    if now - child.claims.ticked_at() < _BREATHLESS:  # the interpreter is free: then it is the loop that is not
+    if now - child.claims.ticked_at() < _STUCK_AFTER:  # the interpreter is free: then it is the loop that is not
         return in_loop if loop is not None and now - loop.since > _TIME_TO_LEAVE else None
     threads = {number: child.claims.thread_of(number) for number in running}
     if in_loop is not None:

@@ -49,7 +49,7 @@ class JobRunner(Protocol):
         """What the application declares for these tasks; known with them."""
 
     @property
-    def hungry(self) -> bool:
+    def has_free_slot(self) -> bool:
         """It could start a job now, and has none."""
 
     def wake(self) -> None:

@@ -2,7 +2,7 @@
 
     {_id: "host:pid:1f3a", host, pid, groups, tasks, slots, prefetch, ready, draining, term, beats, settled, given,
      given_at, pauses, session, sessions: [{pid, session}], runs, resources, metered: [{job, lane}], joined_at,
-     seen_at, clock_offset, running: [{job, task, since}], assigned: [job ids], kept_idle: {at, by, reason}}
+     seen_at, clock_offset, running: [{job, task, since}], assigned: [job ids], drained: {at, by, reason}}
 
 A worker holds exactly the jobs in its own `assigned`. Only the leader adds to it, and only while no newer term has
 been written there; only the worker itself takes from it, by settling or handing back; and retiring a worker removes
@@ -112,7 +112,7 @@ _PLANNING_FIELDS: Document = {
             "host",
             "resources",
             "metered",
-            "kept_idle",
+            "drained",
             "given",
             "seen_at",
         ),
@@ -402,9 +402,9 @@ class Roster:
         self.collection.update_many({"pauses": {"$gte": 0, "$lte": MOST}}, {"$inc": {"pauses": 1}})
 
     @store_call
-    def keep_idle(self, worker: str, why: Mapping[str, Any] | None) -> bool:
+    def set_drained(self, worker: str, why: Mapping[str, Any] | None) -> bool:
         """No more jobs for this worker, or with None: jobs again. What it holds it finishes."""
-        update = {"$set": {"kept_idle": dict(why)}} if why is not None else {"$unset": {"kept_idle": ""}}
+        update = {"$set": {"drained": dict(why)}} if why is not None else {"$unset": {"drained": ""}}
         return self.collection.update_one({"_id": worker}, update).matched_count == 1
 
     @store_call
@@ -442,7 +442,7 @@ def _takes(offer: Offer, quiet_after: float) -> Document:
         "slots": {"$gte": len(offer.jobs)},
         f"assigned.{max(0, offer.slots - len(offer.jobs))}": {"$exists": False},
         "draining": False,
-        "kept_idle": None,
+        "drained": None,
         "$expr": {"$gt": ["$seen_at", last_moment]},
     }
 
