@@ -254,7 +254,11 @@ def _one_ahead(make: Callable[[int], T], numbers: Sequence[int]) -> Iterator[T]:
         yield from map(make, numbers)
         return
     with ThreadPoolExecutor(1, "encoding") as thread:
-        coming = thread.submit(make, numbers[0])
+        try:
+            coming = thread.submit(make, numbers[0])
+        except RuntimeError:  # the interpreter is ending, and starts no threads any more
+            yield from map(make, numbers)
+            return
         for number in numbers[1:]:
             made, coming = coming.result(), thread.submit(make, number)
             yield made

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -92,3 +94,21 @@ def test_a_mistake_of_the_caller_stores_nothing(recruiter: Recruiter) -> None:
         note.enqueue_many([*calls, Broken(number=1)])
 
     assert stored(recruiter) == {}
+
+
+def test_at_the_end_of_the_interpreter(recruiter: Recruiter, target: str) -> None:
+    """Given a program that enqueues when it ends, where Python starts no more threads, then all is stored."""
+    program = f"""
+import atexit
+from recruiter import Recruiter
+recruiter = Recruiter({target!r})
+@recruiter.task
+def note(number):
+    pass
+atexit.register(lambda: note.enqueue_many([(number,) for number in range({COUNT})]))
+"""
+
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert len(stored(recruiter)) == COUNT
