@@ -63,6 +63,7 @@ def test_a_leader_frozen_past_its_lease_changes_nothing_when_it_wakes(
     # given two recruiters and no worker, so that the leader has something to do as soon as one joins
     members = start_recruiters(start, 2, tmp_path)
     frozen = eventually(lambda: leader_of(store))
+    eventually(lambda: f"became {frozen}" in hooks(tmp_path))  # the process knows it too, and will say when it is over
     members[frozen].signal(signal.SIGSTOP)
     other = eventually(lambda: leader_of(store) not in (0, frozen) and leader_of(store))
     members[other].signal(signal.SIGSTOP)  # from here on nobody would repair what the old one does
