@@ -123,14 +123,8 @@ def assign(
     if ahead:
         planning.look_ahead(vacant[0], beyond)
         round = Round(now, roster, lanes, len(ahead), refused=False, more=True, metered=len(planning.metered))
-    elif planning.metered:
-        round = planning.pack(reserved or {})
     else:
-        hands = planning.deal(roster, {}, beyond)
-        refused = bool(hands) and not store.roster.assign(hands, term)
-        planning.count_turns(hands)
-        given = sum(map(len, hands.values()))
-        round = Round(now, roster, lanes, given, refused, planning.more, exhausted=not planning.more)
+        round = planning.pack(reserved or {}) if planning.metered else planning.give(beyond)
     lookahead.keep(planning.beyond, None if round.refused else _basis(store, term, rules, vacant), now)
     return replace(round, unreadable=entries.unreadable, malformed=planning.malformed, marked=marked)
 
@@ -184,6 +178,14 @@ class _Planning:
         """Whether free lanes may have had more jobs than there was room."""
         known = set(self.metered)
         self._free = [lane for lane in open_lanes if lane not in known]
+
+    def give(self, lookahead: Lookahead | None) -> Round:
+        """A round in which nothing has to be planned."""
+        hands = self.deal(self._roster, {}, lookahead)
+        refused = bool(hands) and not self._store.roster.assign(hands, self._term)
+        self.count_turns(hands)
+        given = sum(map(len, hands.values()))
+        return Round(self._now, self._roster, self._all_lanes, given, refused, self.more, exhausted=not self.more)
 
     def deal(
         self, roster: Sequence[Registration], hands: dict[str, list[JobId]], lookahead: Lookahead | None = None

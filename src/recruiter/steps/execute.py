@@ -214,9 +214,7 @@ class Executor:
             else:
                 with _Timed(timeout, interruptible, hard):
                     result = yield from self._called(task, attempt, interruptible, payload, calls)
-            stored = None
-            if _committed(attempt) is None and (encoded := task.encode_result(result)) is not None:
-                stored = payload.seal(document["task"], encoded)
+            stored = _stored(task, document, payload, result) if _committed(attempt) is None else None
         except BaseException as error:  # SystemExit and KeyboardInterrupt are the job's, not the worker's
             interruptible.leave()
             call = calls[-1] if calls else None
@@ -316,8 +314,7 @@ class Executor:
         return self._clock.now()
 
     def stored_result(self, document: Mapping[str, Any], value: Any) -> Any:
-        task = document["task"]
-        return self._payload(document).seal(task, self._registry.get(task).encode_result(value))
+        return _stored(self._registry.get(document["task"]), document, self._payload(document), value)
 
     def _payload(self, document: Mapping[str, Any]) -> Payload:
         payload: Payload = getattr(self.owner(document["task"]), "payload", PLAIN)
@@ -483,6 +480,11 @@ class Executor:
                 failure = {"listener": said_by(listener, repr), "event": name, "error": said_by(error, repr)}
                 for owner in owners:
                     owner.events.emit("listener.failed", **failure)
+
+
+def _stored(task: TaskDefinition, document: Mapping[str, Any], payload: Payload, result: Any) -> Any:
+    """The result as it is stored."""
+    return payload.seal(document["task"], task.encode_result(result))
 
 
 def _arguments(document: Document, payload: Payload = PLAIN) -> Any:

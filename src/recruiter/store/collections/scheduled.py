@@ -141,9 +141,9 @@ _SPARE_A_QUERY = 16
 _LANES_A_BATCH = 10_000
 _PRIORITIES = 20
 _UNITED = 50
+"""Lanes that are asked for in one aggregation, each by itself."""
 _KEYS_A_LANE = 200
 """To look into a lane takes about as long as to walk past so many jobs."""
-"""Lanes that are asked for in one aggregation, each by itself."""
 _PLANNED = {"_id": 1, "priority": 1, "scheduled_at": 1, "lane": 1}
 _RANKED = {"_id": 1, "priority": 1, "scheduled_at": 1}
 
@@ -885,9 +885,6 @@ def _adoption(read: Document, fields: Document) -> Document:
     if fields["lane"] != CANCELLED_LANE:
         unbelieved["cancel"] = ""
     return {"$set": fields, "$unset": unbelieved}
-
-
-_OBJECT_ID = 0x07
 
 
 def _quick_key(id: JobId) -> object:
