@@ -62,7 +62,6 @@ def test_a_retry_that_has_grown_too_large_runs_again_without_its_history(store: 
 
 
 def test_a_retry_that_cannot_be_stored_at_all_is_archived_with_its_original(store: Store) -> None:
-    store.prepare()  # with its validators: other tests of this database take them away
     job = a_job()
     hold(store, job)
 
