@@ -4,7 +4,8 @@ plain            N + 1 jobs, enqueued before the workers start
 fan_in           N steps that wait for nothing, and one that waits for all of them
 fan_out_and_in   one step, N that wait for it, and one that waits for all of them
 
-The rate is counted from the first jobs that have ended until all have: the release of steps is in it, `start()` is not.
+The rate is counted from the first jobs that have ended until all have, and no worker holds one any more: the release
+of steps is in it, `start()` is not.
 
     python benchmarks/flows.py [--parts N] [--runs N]       the rates, one worker with two children; no-op jobs
     python benchmarks/flows.py --work MS                    the same, with jobs that use so much CPU time each
@@ -132,6 +133,8 @@ def drained(target: str, mongod: int, make: Callable[[Parts], None], parts: Part
         before = {name: cpu(pid) for name, pid in pids.items()}
         while count() < jobs:  # from the metadata: a search for the last one would walk past all that were deleted
             time.sleep(0.005)
+        while store.roster.held():  # the count includes what has not been committed
+            time.sleep(0.002)
         took = time.perf_counter() - began
         used = {name: (cpu(pid) - before[name]) / (jobs - begun) * 1e6 for name, pid in pids.items()}
         return (jobs - begun) / took, {**used, "together": sum(used.values())}
@@ -209,7 +212,9 @@ def survive(parts: int, seed: int) -> None:
 def made(folder: str, parts: int) -> FlowHandle:
     flow = flows.recruiter.flow("fan-out")
     one = flow.add(flows.begin, folder)
-    some = [flow.add(flows.part, folder, one.result, number, 0.02) for number in range(parts)]
+    # every other one takes the result of the first, and is released; the others only come after it
+    calls = [(folder, one.result if number % 2 else 1, number, 0.02) for number in range(parts)]
+    some = flow.add_many(flows.part, calls, after=one)
     flow.add(flows.total, folder, [part.result for part in some])
     flow.on_success(flows.end, folder)
     return flow.start()
@@ -227,7 +232,7 @@ def killed(fleet: Fleet, handle: FlowHandle, store: Store, parts: int, chance: r
     stages: list[Callable[[], bool]] = [
         lambda: True,  # the first step waits
         lambda: ended.find_one(steps, {"_id": 1}) is not None,  # it has ended, and the parts are to be released
-        lambda: waiting.count_documents(blocked) < parts,  # some of them have been
+        lambda: waiting.count_documents(blocked) < parts,  # some of them have been, or have ended
         *(partial(so_far, hundredths) for hundredths in range(4, 100, 4)),
         lambda: ended.count_documents(steps) > parts,  # all parts have ended, and the last step is to be released
     ]

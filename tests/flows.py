@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any
 
 from bson import ObjectId
@@ -10,9 +11,12 @@ from bson import ObjectId
 from recruiter import Recruiter
 from recruiter.domain.job import Execution, JobId
 from recruiter.domain.names import ASIDE
+from recruiter.domain.planning.freed import FreedSteps
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.retry.decision import Archive, Decision, Retry
 from recruiter.domain.state import Why
+from recruiter.processes.worker.fetcher import fetch
+from recruiter.processes.worker.held_jobs import HeldJobs
 from recruiter.steps.cancel import archive_cancelled, archive_expired
 from recruiter.steps.release import Released, release
 from recruiter.steps.rescue import Rescue
@@ -22,14 +26,17 @@ from recruiter.store.codec import Document, decode
 from recruiter.store.collections.leases import Lease
 from recruiter.store.database import Store
 from recruiter.store.outcomes import Outcome
+from recruiter.store.roster_fields import Holding
 from tests.samples import on_the_roster
 
 
 class Stage:
     """Whoever leads and works, on one database."""
 
-    def __init__(self, recruiter: Recruiter) -> None:
+    def __init__(self, recruiter: Recruiter, many: float = inf) -> None:
+        """With so many steps that may start together, the leader gives them to workers as they are."""
         self.recruiter = recruiter
+        self.freed = FreedSteps(many)
         self.store: Store = recruiter.store
         self.lease = self.take_the_lead()
         self.worker = "w1"
@@ -49,11 +56,12 @@ class Stage:
     def look(self, lease: Lease | None = None, enough: Callable[[], bool] = lambda: False) -> Released:
         """One look at the markers."""
         lease = lease or self.lease
-        return release(self.store, self.store.clock.now(), lease.term, lease.holder or "", enough)
+        return release(self.store, self.store.clock.now(), lease.term, lease.holder or "", enough, self.freed)
 
     def settle_down(self) -> None:
         """The leader looks and archives until there is nothing more to do."""
         while True:
+            self.freed.give_up()
             ended = self.archive_cancelled()
             if not self.look().markers and not ended:
                 return
@@ -72,6 +80,21 @@ class Stage:
 
     def give(self, *ids: JobId) -> None:
         assert self.store.roster.assign({self.worker: list(ids)}, self.lease.term)
+
+    def give_freed(self, most: int = 1000) -> list[JobId]:
+        """Gives freed steps to the worker; returns those that it starts. It lets go of the others."""
+        self.freed.in_term(self.lease.term)
+        some = self.freed.take(most, lambda _: True, self.store.clock.now())
+        if some:
+            self.give(*some)
+        held = HeldJobs(self.worker)
+        held.hear(Holding(some, settled=0))
+        held.fetched(held.to_fetch(), fetch(self.store, some))
+        _, starts = held.accept()
+        started = [job.id for job in starts]
+        if let_go := [id for id in some if id not in started]:
+            self.store.transactions.hand_back(self.worker, let_go)
+        return started
 
     def run(self, *ids: JobId, fails: Sequence[JobId] = (), why: Why = Why.TRIED_TOO_MANY_TIMES) -> dict[JobId, Any]:
         """Gives these jobs to the worker and settles them: they succeed, but for those that fail. Returns what each of

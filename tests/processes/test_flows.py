@@ -18,7 +18,7 @@ from tests.processes.conftest import Lead
 
 FLOWS = flows.__file__
 QUICK = {"RECRUITER_CONSIDERED_DEAD_AFTER": "2s", "RECRUITER_LEASE_TIME": "1s", "RECRUITER_HEARTBEAT": "0.2s"}
-PARTS = 100
+PARTS = 200
 
 
 @pytest.fixture(autouse=True)
@@ -29,10 +29,12 @@ def application(target: str, store: Store) -> Iterator[None]:
     flows.recruiter.close()
 
 
-def fan_out(folder: Path, parts: int, wait: float = 0.0) -> FlowHandle:
+def fan_out(folder: Path, parts: int, wait: float = 0.0, *, results: bool = True) -> FlowHandle:
+    """With `results`, parts take that of the first; without, they only come after it, and are given as they are."""
     flow = flows.recruiter.flow("fan-out")
     one = flow.add(flows.begin, str(folder))
-    some = [flow.add(flows.part, str(folder), one.result, number, wait) for number in range(parts)]
+    calls = [(str(folder), one.result if results else 1, number, wait) for number in range(parts)]
+    some = flow.add_many(flows.part, calls, after=one)
     flow.add(flows.total, str(folder), [part.result for part in some])
     flow.on_success(flows.end, str(folder))
     return flow.start()
@@ -60,7 +62,7 @@ def test_a_fan_out_survives_killed_workers_and_leaders(start: Starter, store: St
         return start("start", name, "--bootstrap", FLOWS, *(["--processes", "2"] if name == "worker" else []), **QUICK)
 
     fleet = {name: starts(name) for name in ("recruiter", "worker")}
-    handle = fan_out(tmp_path, PARTS, 0.02)
+    handle = fan_out(tmp_path, PARTS, 0.02, results=False)
     # when the first is killed at the beginning, in the middle and near the end
     for progress, name in (
         (0.01, "recruiter"),

@@ -1,6 +1,7 @@
 """Random flows of up to 200 steps on a real MongoDB: steps run, fail, are tried again, recovered, cancelled and added,
-also by steps that run; the whole flow is paused, resumed, cancelled and retried while workers hold some of its steps;
-leaders depose each other, and workers die in the middle of jobs.
+also by steps that run; they are released, or given to the worker as they are; the whole flow is paused, resumed,
+cancelled and retried while workers hold some of its steps; leaders depose each other, and workers die in the middle of
+jobs.
 
 Whatever happens: a step starts only after those it waits for have ended as asked, and not while the flow is paused; it
 waits or runs once at any time, runs once for each attempt that is counted or cut off, and succeeds once; when nothing
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from math import inf
 from random import Random
 from typing import Any
 
@@ -79,6 +81,7 @@ class World:
     def happens(self) -> None:
         actions: dict[Callable[[], object], int] = {
             self.begin: 40,
+            self.begin_freed: 30,
             self.finish: 40,
             self.stage.look: 30,
             self.stage.archive_cancelled: 8,
@@ -97,15 +100,23 @@ class World:
         """The worker is given some of the steps, and starts them."""
         ready = self.stage.ready()
         some = self.rng.sample(ready, min(len(ready), self.rng.randint(1, 12)))
+        if some:
+            self.stage.give(*some)
+            self.starts(some)
+
+    def begin_freed(self) -> None:
+        """The worker is given steps that nobody has released."""
+        self.starts(self.stage.give_freed(self.rng.randint(1, 12)))
+
+    def starts(self, some: list[JobId]) -> None:
+        assert not set(some).intersection(self.held), "a step is given twice"
         for id, raw in self.store.scheduled.fetch(some):
             place = flow_of(decode(raw))
             assert place is not None
             assert not self.paused or place.on is not None, f"{place.step} starts while the flow is paused"
             self.check_may_start(place)
             self.runs[id] += 1
-        if some:
-            self.stage.give(*some)
-            self.held += some
+            self.held.append(id)
 
     def finish(self, fails: float = 0.25) -> None:
         """Some of those that run end: they succeed, fail, or are to be tried again."""
@@ -236,7 +247,7 @@ class World:
 def lives(recruiter: Recruiter, rng: Random, size: int) -> None:
     store = recruiter.store
     store.empty()
-    world = World(Stage(recruiter), rng, size)
+    world = World(Stage(recruiter, rng.choice((inf, 1, 2))), rng, size)
     with pytest.MonkeyPatch.context() as patch:
         # as if there were more of them
         patch.setattr(release, "STEPS_AT_ONCE", rng.choice((3, release.STEPS_AT_ONCE)))

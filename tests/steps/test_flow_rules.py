@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from math import inf
 from typing import Any
 
 import pytest
@@ -16,10 +17,9 @@ from recruiter.domain.names import CANCELLED_LANE
 from recruiter.steps import release as step
 from recruiter.steps.clean import clean
 from recruiter.store import transactions
-from recruiter.store.codec import Document
 from recruiter.store.collections import archived, flows
 from recruiter.store.collections.flows import Flows, Marker
-from recruiter.store.flow_steps import Candidates, FlowSteps, Found
+from recruiter.store.flow_steps import Candidates, FlowSteps, Found, Free
 from recruiter.store.transactions import Transactions
 from tests.flows import Stage
 
@@ -287,9 +287,10 @@ def all_markers_removed(patch: pytest.MonkeyPatch) -> None:
 def released_unguarded(patch: pytest.MonkeyPatch) -> None:
     """Neither read again in the transaction nor matched by its lane."""
 
-    def release(self: FlowSteps, released: Sequence[tuple[Sequence[JobId], Document]], *_: Any) -> None:
-        for ids, fields in released:
-            self._scheduled.update_many({"_id": {"$in": list(ids)}}, {"$set": fields})
+    def release(self: FlowSteps, released: Sequence[Free], *_: Any) -> int:
+        for each in released:
+            self._scheduled.update_many({"_id": {"$in": list(each.ids)}}, {"$set": each.fields})
+        return sum(len(each.ids) for each in released)
 
     whole = FlowSteps.whole
 
@@ -326,11 +327,12 @@ def not_looked_at_again(patch: pytest.MonkeyPatch) -> None:
 def all_released_later(patch: pytest.MonkeyPatch) -> None:
     whole, later = FlowSteps.release, []
 
-    def release(self: FlowSteps, released: Any, holds: int, session: Any = None) -> None:
+    def release(self: FlowSteps, released: Any, holds: int, session: Any = None) -> float:
         later.extend(released)
         if session is None:
             whole(self, later, holds)
             later.clear()
+        return inf
 
     patch.setattr(FlowSteps, "release", release)
 

@@ -23,6 +23,7 @@ from functools import partial
 from recruiter.domain.job import JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import CANCELLED_LANE
+from recruiter.domain.planning.freed import FreedSteps
 from recruiter.domain.policy_registry import SchedulePolicyRegistry
 from recruiter.domain.statistics import Spread
 from recruiter.domain.unreadable import Parsed, Unreadable
@@ -81,6 +82,7 @@ class Maintenance:
         leadership: Leadership,
         rescue: Rescue,
         schedules: SchedulePolicyRegistry,
+        freed: FreedSteps,
         wake: Callable[[], None],
     ) -> None:
         self._store = store
@@ -89,6 +91,7 @@ class Maintenance:
         self._leadership = leadership
         self._rescue = rescue
         self._repeater = Repeater(store, events, schedules)
+        self._freed = freed
         self._wake = wake
         self._look_around_at = 0.0
         self._look = _Look(iter(()), -1)
@@ -167,8 +170,12 @@ class Maintenance:
                 return
 
     def _release_at(self, round: Round) -> float:
-        """When to look at flows again, after a look that has led to nothing."""
-        flows = round.assigned or not any(worker.room > 0 for worker in round.roster)
+        """When to look at flows again, after a look that has led to nothing. At once when all that workers held has
+        ended: a step may have waited for the last of it."""
+        freed = self._freed.kept
+        if self._freed.last_looks(round.at) or not (freed or any(worker.holds for worker in round.roster)):
+            return self._looked_at
+        flows = freed or round.assigned or not any(worker.room > 0 for worker in round.roster)
         return self._looked_at + (_BUSY_REST if flows and self._look_took else _REST * self._look_took)
 
     def _release(self, not_before: float) -> None:
@@ -180,7 +187,7 @@ class Maintenance:
             if self._look.term != term:
                 if began < not_before:
                     return
-                self._look = _Look(releasing(self._store, self._clock.now, term, holder), term)
+                self._look = _Look(releasing(self._store, self._clock.now, term, holder, self._freed), term)
             part = next(self._look.parts, None)
             self._look.took += self._clock.monotonic() - began
             if part is not None:
@@ -188,7 +195,8 @@ class Maintenance:
                 self._tell_released(part)
                 continue
             look, self._look = self._look, _Look(iter(()), -1)
-            self._look_took = look.took if look.report.markers and not look.report.anything else 0.0
+            in_vain = not look.report.anything and (look.report.markers or self._freed.kept)
+            self._look_took = look.took if in_vain else 0.0
             self._looked_at = self._clock.monotonic()
             if not look.report.anything:
                 return

@@ -17,6 +17,7 @@ from recruiter.application import Hook, Hooks
 from recruiter.domain.job import JobId
 from recruiter.domain.planning.arrivals import Arrival, Vacancies
 from recruiter.domain.planning.fair import TurnsTaken
+from recruiter.domain.planning.freed import FreedSteps
 from recruiter.domain.planning.hosts import Spot
 from recruiter.domain.planning.lookahead import Lookahead
 from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
@@ -89,7 +90,10 @@ class RecruiterProcess:
         self._backoff_to = settings.backoff_to.total_seconds()
         self._leadership = Leadership(store, store.clock, self._lease_time)
         self._rescue = Rescue(store, store.clock, self._dead_after, policies)
-        self._maintenance = Maintenance(store, events, self._leadership, self._rescue, schedules, self.wake)
+        self._freed = FreedSteps()
+        self._maintenance = Maintenance(
+            store, events, self._leadership, self._rescue, schedules, self._freed, self.wake
+        )
         self._hooks = Hooks(events, became_master, stept_back)
         self._loop = Loop("recruiter", self._step, stop, events, manager=manager)
         self._keeping_stop = Stop()
@@ -215,6 +219,7 @@ class RecruiterProcess:
                 reserved=self._reserved,
                 turns=self._turns,
                 lookahead=self._lookahead,
+                freed=self._freed,
                 is_quiet=self._rescue.is_quiet,
             )
             seconds = self._clock.monotonic() - began

@@ -1,5 +1,6 @@
 """Assign: one round of the leader. Every round starts from the roster. Between rounds it keeps nothing but, where there
-are many lanes or much room, the next jobs that it has found (domain/planning/lookahead.py).
+are many lanes or much room, the next jobs that it has found (domain/planning/lookahead.py), and steps of flows that
+may start (domain/planning/freed.py).
 
 Most lanes are free: their jobs may run wherever a worker serves them. One query finds the next of all of them, and they
 are dealt like cards (domain/planning/assign.py). Lanes are *metered* whose jobs need something of their host, or are
@@ -27,6 +28,7 @@ from recruiter.domain.names import ASIDE, MARKED_LANE, group_and_task
 from recruiter.domain.planning.arrivals import Arrival, Vacancies, is_free
 from recruiter.domain.planning.assign import Opening, Registration, openings
 from recruiter.domain.planning.fair import By, Tenant, TurnsTaken, take_turns
+from recruiter.domain.planning.freed import FreedSteps
 from recruiter.domain.planning.hosts import Place, Spot, largest_of
 from recruiter.domain.planning.limits import Meter
 from recruiter.domain.planning.lookahead import Lookahead
@@ -74,6 +76,8 @@ class Round:
     """Jobs that cannot be given to anybody."""
     marked: bool = False
     """Whether there were markers of flows."""
+    freed: bool = False
+    """Whether steps of flows are left that can be given."""
 
 
 def assign(
@@ -87,6 +91,7 @@ def assign(
     is_quiet: Callable[[Registration], bool] = lambda _: False,
     turns: TurnsTaken | None = None,
     lookahead: Lookahead | None = None,
+    freed: FreedSteps | None = None,
 ) -> Round:
     """Reads the roster, finds due jobs that nobody holds, and gives them to workers that have room.
 
@@ -96,18 +101,24 @@ def assign(
     """
     rules = rules or Rules()
     lookahead = Lookahead() if lookahead is None else lookahead
+    freed = FreedSteps() if freed is None else freed
+    freed.in_term(term)
     entries = store.roster.read()
     roster = tuple(replace(worker, draining=True) if is_quiet(worker) else worker for worker in entries)
     vacant = openings(roster)
+    freed.saw(sum(worker.holds for worker in roster))
+    if rules.blocked:
+        freed.give_up()
     if (not vacant and not look) or rules.blocked:
         lanes, marked = _lanes(store.scheduled.lanes_to_plan()) if look else (None, False)
         empty = Round(now, roster, lanes, 0, refused=False, reserved=reserved or {}, unreadable=entries.unreadable)
-        return replace(empty, marked=marked)
+        return replace(empty, marked=marked, freed=bool(freed))
     ahead = lookahead.take(
         min(sum(opening.room for opening in vacant), LARGEST_HAND), _basis(store, term, rules, vacant), now
     )
     if ahead:
         # Given before it looks: where there are many lanes that takes long, and the workers wait.
+        freed.give_up()
         refused = not store.roster.assign(vacant[0].deal(ahead), term)
         if refused or (len(lookahead) >= len(ahead) and not look):
             lookahead.rebase(None if refused else _basis(store, term, rules, vacant))
@@ -116,7 +127,7 @@ def assign(
     held = store.roster.held() if ahead or entries.unreadable or any(w.holds for w in roster) else set[JobId]()
     found = store.scheduled.lanes_to_plan()
     lanes, marked = _lanes(found)
-    planning = _Planning(store, term, now, rules, roster, held, lanes, turns)
+    planning = _Planning(store, term, now, rules, roster, held, lanes, turns, freed)
     if found.unreadable:
         planning.malformed += store.scheduled.in_lanes(found.unreadable, MOST_MALFORMED)
     beyond = lookahead if len(vacant) == 1 else None
@@ -126,7 +137,10 @@ def assign(
     else:
         round = planning.pack(reserved or {}) if planning.metered else planning.give(beyond)
     lookahead.keep(planning.beyond, None if round.refused else _basis(store, term, rules, vacant), now)
-    return replace(round, unreadable=entries.unreadable, malformed=planning.malformed, marked=marked)
+    if round.refused:
+        freed.give_up()
+    told = replace(round, unreadable=entries.unreadable, malformed=planning.malformed)
+    return replace(told, marked=marked, freed=bool(freed))
 
 
 def _basis(store: Store, term: int, rules: Rules, vacant: Sequence[Opening]) -> object:
@@ -153,10 +167,12 @@ class _Planning:
         roster: Sequence[Registration],
         held: set[JobId],
         lanes: tuple[str, ...],
-        turns: TurnsTaken | None = None,
+        turns: TurnsTaken | None,
+        freed: FreedSteps,
     ) -> None:
         self._store = store
         self._turns = turns or TurnsTaken()
+        self._freed = freed
         self._tenants: dict[JobId, Tenant] = {}
         """Of the jobs of shared groups that were looked at."""
         self._term = term
@@ -178,6 +194,12 @@ class _Planning:
         """Whether free lanes may have had more jobs than there was room."""
         known = set(self.metered)
         self._free = [lane for lane in open_lanes if lane not in known]
+        if self.metered or not all(map(self._is_free, freed.lanes)):
+            freed.give_up()
+
+    def _is_free(self, lane: str) -> bool:
+        group, _ = group_and_task(lane)
+        return self._rules.pauses(group) is None and group not in self._rules.fair and is_free(lane, self._meter)
 
     def give(self, lookahead: Lookahead | None) -> Round:
         """A round in which nothing has to be planned."""
@@ -194,10 +216,13 @@ class _Planning:
         for opening in openings(roster):
             room = min(opening.room, LARGEST_HAND)
             found = self._next(opening, room, lookahead)
-            jobs, self.beyond = found[:room], found[room:]
+            jobs, self.beyond = list(found[:room]), found[room:]
+            if len(found) + len(found.unreadable) >= room:
+                self._filled = True
+                self._freed.give_up()
+            jobs += self._freed.take(room - len(jobs), opening.workers[0].serves, self._now)
             self._held.update(jobs)
-            self._filled |= len(found) + len(found.unreadable) >= room
-            self.more |= self._filled
+            self.more |= self._filled or bool(self._freed)
             for worker, dealt in opening.deal(jobs).items():
                 hands.setdefault(worker, []).extend(dealt)
         return hands
@@ -367,7 +392,7 @@ def recount(store: Store, term: int, rules: Rules, now: datetime) -> None:
 
 def lacks_takers(round: Round) -> bool:
     """Whether jobs may wait that no worker could take now: then it matters who joins, or makes room."""
-    if round.lanes is None or round.metered:
+    if round.lanes is None or round.metered or round.freed:
         return True  # there was no room at all, or not for everybody
     taken = {lane for opening in openings(round.roster) for lane in opening.lanes(round.lanes)}
     return not taken.issuperset(lane for lane in round.lanes if lane not in ASIDE)

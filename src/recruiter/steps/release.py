@@ -16,10 +16,14 @@ the release matches none that was held since the decision: also if the leader wa
 end will do for (`after_any`) the decision can change, when the step before it is recovered; so that one is released in
 the transaction.
 
+If a look frees very many that are alike, they are not written at all, but given to workers as they are: see
+domain/planning/freed.py. Their markers stay.
+
 Each decision is made from what was true after the marker was left, and whatever changes after that leaves another
 marker. So it may be done twice, by two leaders, or be cut off in the middle: nothing is missed and nothing happens
 twice. A decision matches only a step that is still blocked. In the transaction everything is read again: what was read
-before it may have been rolled back with a primary that failed. Most looks find that others have to end first: they
+before it may have been rolled back with a primary that failed. If a step that was to be released has changed meanwhile,
+the markers stay for another look. Most looks find that others have to end first: they
 read little, write nothing, and only remove their markers.
 """
 
@@ -29,6 +33,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
+from math import inf
 from typing import TypeAlias, TypeVar
 
 from bson import ObjectId
@@ -45,19 +50,18 @@ from recruiter.domain.flow import (
     verdict,
 )
 from recruiter.domain.job import JobId, expiry
+from recruiter.domain.planning.freed import FreedSteps
 from recruiter.domain.retry.decision import after
 from recruiter.domain.state import Why
 from recruiter.store import outcomes
 from recruiter.store.codec import LARGEST_JOB, Document, anew, archived_from, encode, encode_job, lane_of
 from recruiter.store.collections.flows import Flow, Marker, merged
 from recruiter.store.database import Store
-from recruiter.store.flow_steps import Candidates, Found
+from recruiter.store.flow_steps import Candidates, Found, Free
 from recruiter.store.outcomes import OutcomeBatch
 from recruiter.store.transactions import InTransaction
 
 T = TypeVar("T")
-Free: TypeAlias = tuple[tuple[JobId, ...], Document]
-"""Steps that may start, and their new fields."""
 
 MARKERS_AT_ONCE = 500
 STEPS_AT_ONCE = 500
@@ -93,37 +97,62 @@ class Released:
 
 
 def release(
-    store: Store, now: datetime, term: int, holder: str, enough: Callable[[], bool] = lambda: False
+    store: Store,
+    now: datetime,
+    term: int,
+    holder: str,
+    enough: Callable[[], bool] = lambda: False,
+    freed: FreedSteps | None = None,
 ) -> Released:
     """Looks once where markers say, until it was `enough`. Only for the leader; raises what `releasing` does."""
     report = Released()
-    for part in releasing(store, lambda: now, term, holder):
+    for part in releasing(store, lambda: now, term, holder, freed):
         report.add(part)
         if not part.markers and enough():
             break
     return report
 
 
-def releasing(store: Store, now: Callable[[], datetime], term: int, holder: str) -> Iterator[Released]:
+def releasing(
+    store: Store, now: Callable[[], datetime], term: int, holder: str, freed: FreedSteps | None = None
+) -> Iterator[Released]:
     """Looks once where markers say, part by part: when thousands of steps may start, workers wait for the first of
-    them. It may be left at any time: the markers stay for what was not looked at. Only for the leader.
+    them. It may be left at any time: the markers stay for what was not looked at. Only for the leader. Where very many
+    may start, they are added to `freed`, if there is one.
 
     Raises Superseded, and StoreError when the outcome of a write is unknown; then no more may be written with this
     term.
     """
-    found = store.flows.next_markers(MARKERS_AT_ONCE)
+    freed = FreedSteps(inf) if freed is None else freed
+    freed.in_term(term)
+    for flow in (last := freed.last_looks(now())):
+        freed.forget(flow)
+    found = store.flows.next_markers(MARKERS_AT_ONCE, freed.kept)
     if found.unreadable:
         store.flows.remove_markers([], found.unreadable)
     yield Released(len(found) + len(found.unreadable))
     for flow, marker in merged(found).items():
-        yield from _Look(store, now, term, holder, flow).at(marker)
-        store.flows.remove_markers([each.id for each in found if each.flow == flow])
+        look = _Look(store, now, term, holder, flow, FreedSteps(inf) if flow in last else freed)
+        yield from look.at(marker)
+        markers = {each.id for each in found if each.flow == flow}
+        if look.has_ended:
+            markers |= freed.forget(flow)
+        if not look.must_repeat and not freed.keep(flow, markers):
+            store.flows.remove_markers(list(markers))
 
 
 class _Look:
     """One look at one flow."""
 
-    def __init__(self, store: Store, now: Callable[[], datetime], term: int, holder: str, flow: ObjectId) -> None:
+    def __init__(
+        self,
+        store: Store,
+        now: Callable[[], datetime],
+        term: int,
+        holder: str,
+        flow: ObjectId,
+        freed: FreedSteps,
+    ) -> None:
         self._store = store
         self._steps = store.flow_steps
         self._clock = now
@@ -131,13 +160,25 @@ class _Look:
         self._term = term
         self._holder = holder
         self._id = flow
+        self._freed = freed
+        self._held: set[JobId] | None = None
+        """Jobs that workers held before the steps were read; None when none of these steps will be freed."""
+        self.must_repeat = False
+        """Whether a step that was to be released has changed meanwhile."""
+        self.has_ended = False
+        """Whether the flow has."""
 
     def at(self, marker: Marker) -> Iterator[Released]:
         """Returns when nothing is left to be looked at."""
         flow = self._store.flows.get_many([self._id]).get(self._id)
         if flow is not None:
             self._repeat_what_was_asked(flow, marker)
-        found = self._steps.candidates(marker)
+        if flow is None or flow.cancel is not None or flow.paused is not None:
+            self._freed.forget(self._id)
+        known = self._freed.known(self._id)
+        found = [each for each in self._steps.candidates(marker) if each.id not in known]
+        if self._freed.can_take(len(found)):
+            self._held = self._store.roster.held()
         for start in range(0, len(found), _LOOKED_AT * STEPS_AT_ONCE):
             promising = self._promising(found[start : start + _LOOKED_AT * STEPS_AT_ONCE], flow)
             while promising:
@@ -145,12 +186,19 @@ class _Look:
                 decided = self._lead(partial(self._decide, promising))
                 if decided.report.anything:
                     yield decided.report
+                for each in decided.freed:
+                    lane, priority = each.fields["lane"], each.where["priority"]
+                    held = self._held or set()
+                    yield Released(released=self._freed.add(self._id, lane, priority, each.ids, held, self._now))
                 for some in _in_parts(decided.free, STEPS_AT_ONCE):
-                    self._steps.release(some, decided.holds)
-                    yield Released(released=sum(len(ids) for ids, _ in some))
+                    count = sum(len(each.ids) for each in some)
+                    self.must_repeat |= self._steps.release(some, decided.holds) < count
+                    yield Released(released=count)
                 promising = decided.left
         if flow is not None and self._steps.goes_on(self._id) == flow.state.ended:
-            yield self._lead(self._conclude)
+            concluded = self._lead(self._conclude)
+            self.has_ended = bool(concluded.ended)
+            yield concluded
 
     def _lead(self, write: Callable[[InTransaction], T]) -> T:
         return self._store.transactions.lead(self._term, self._holder, write)
@@ -179,6 +227,8 @@ class _Look:
             for each in candidates:
                 what = Verdict.FAIL if flow is None and not each.ended else verdict(each.place, states)
                 if what is Verdict.FAIL and not each.ended:
+                    if self._runs(each):
+                        continue
                     failing.update(each.steps)
                     states |= dict.fromkeys(each.steps, StepState.FAILED)
                 if not self._rests(each, what, paused=flow is not None and flow.paused is not None):
@@ -187,6 +237,15 @@ class _Look:
             few = failing and len(seen) < STEPS_AT_ONCE
             some = self._steps.candidates(Marker(self._id, ended=frozenset(failing))) if few else ()
         return found
+
+    def _runs(self, each: Candidates) -> bool:
+        """Whether a worker holds one of them: it was given as it was, and what it waited for is gone since. It must not
+        be archived while it runs."""
+        held = self._store.roster.held()
+        if held.isdisjoint(each.ids):
+            return False
+        self.must_repeat = True
+        return True
 
     def _rests(self, each: Candidates, what: Verdict, *, paused: bool) -> bool:
         """Whether they stay as they are."""
@@ -220,10 +279,10 @@ class _Look:
         self._store.transactions.archive(OutcomeBatch(archive=writes.archive), session)
         self._store.transactions.bring_back(writes.bring_back, session)
         holds = flow.holds if flow is not None else 0
-        self._steps.release(writes.release, holds, session)
-        released = sum(len(ids) for ids, _ in writes.release)
+        released = sum(len(each.ids) for each in writes.release)
+        self.must_repeat |= self._steps.release(writes.release, holds, session) < released
         report = Released(0, released, list(writes.reasons.items()), len(writes.bring_back))
-        return _Decided(report, writes.free, holds, [*writes.left, *left])
+        return _Decided(report, writes.free, writes.freed, holds, [*writes.left, *left])
 
     def _read(
         self, some: Sequence[_Promising], session: InTransaction
@@ -282,7 +341,20 @@ class _Look:
                 some, rest = some.split(fitting)
                 writes.left.append((rest, Verdict.RELEASE))
             writes.size += size * len(some.ids)
-        (writes.release if place.any else writes.free).append((some.ids, fields))
+        where = {name: some.job.get(name) for name in _UNCHANGED}
+        target = writes.release if place.any else writes.freed if self._frees(some, fields) else writes.free
+        target.append(Free(some.ids, fields, where))
+
+    def _frees(self, some: Candidates, fields: Document) -> bool:
+        """Whether they can be given to workers as they are: they are worth it, nothing but the lane has to change, and
+        they have neither run nor been held."""
+        return (
+            self._held is not None
+            and some.whole
+            and self._freed.can_take(len(some.ids))
+            and fields.keys() == {"lane", "scheduled_at"}
+            and not any(some.job.get(name) for name in _AFTER_A_START)
+        )
 
     def _too_large(self, writes: _Writes, some: Candidates, size: int, session: InTransaction) -> None:
         reason = (
@@ -330,10 +402,10 @@ def _in_parts(free: Sequence[Free], most: int) -> Iterator[list[Free]]:
     """So many steps at a time."""
     part: list[Free] = []
     room = most
-    for ids, fields in free:
-        for first in (0, *range(room, len(ids), most)):
-            some = ids[first : first + room]
-            part.append((some, fields))
+    for each in free:
+        for first in (0, *range(room, len(each.ids), most)):
+            some = each.ids[first : first + room]
+            part.append(each._replace(ids=some))
             room -= len(some)
             if not room:
                 yield part
@@ -349,6 +421,8 @@ class _Decided:
     report: Released
     free: list[Free]
     """Steps that are to be released now."""
+    freed: list[Free]
+    """Steps that are given as they are."""
     holds: int
     """How often their flow had been paused."""
     left: list[_Promising]
@@ -368,6 +442,7 @@ class _Writes:
     release: list[Free] = field(default_factory=list)
     free: list[Free] = field(default_factory=list)
     """Released after it."""
+    freed: list[Free] = field(default_factory=list)
     bring_back: dict[JobId, RawBSONDocument] = field(default_factory=dict)
     results: dict[tuple[JobId, ...], list[Document]] = field(default_factory=dict)
     """What was read of other steps, by the steps that it is of: most of those that are released together take the
@@ -381,7 +456,10 @@ class _Writes:
 
 
 def released_fields(document: Document, place: FlowStep, now: datetime) -> Document:
-    """What changes on a step that nothing holds back any more: it is an ordinary job from now on."""
+    """What changes on a step that nothing holds back any more: it is an ordinary job from now on. One that has run
+    before, without that, has been told since when it starts again."""
+    if any(document.get(name) for name in _AFTER_A_RUN):
+        return {"lane": lane_of(document)}
     delay = timedelta(seconds=place.delay or 0)
     due = max(after(now, delay), document["scheduled_at"])
     fields: Document = {"lane": lane_of(document), "scheduled_at": due}
@@ -390,6 +468,11 @@ def released_fields(document: Document, place: FlowStep, now: datetime) -> Docum
     if document.get("expires_in") is not None:
         fields["expires_at"] = expiry(due, document["expires_in"])
     return fields
+
+
+_AFTER_A_RUN = ("attempts", "snoozes")
+_AFTER_A_START = (*_AFTER_A_RUN, "held")
+_UNCHANGED = ("group", "suspect", "priority")
 
 
 def _made(job: Document, now: datetime) -> Document:

@@ -24,7 +24,7 @@ from recruiter.domain.duration import not_before
 from recruiter.domain.flow import FlowStep
 from recruiter.domain.job import EXECUTIONS_KEPT, ArchivedJob, Checkpoint, Execution, Job, JobId, expiry
 from recruiter.domain.lane import Lane
-from recruiter.domain.names import CANCELLED_LANE, DEFAULT_GROUP
+from recruiter.domain.names import BLOCKED_LANE, CANCELLED_LANE, DEFAULT_GROUP
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.progress import Progress
 from recruiter.errors import InvalidJob, JobTooLarge, UnreadableDocument, UnsupportedValue
@@ -180,6 +180,8 @@ def job_document(job: Job) -> Document:
 
 
 _FLOW = b"\x03flow\x00"
+_BLOCKED = encode({"lane": BLOCKED_LANE})[4:-1]
+_SCHEDULED_AT = b"\x09scheduled_at\x00"
 
 
 def flow_of(ended: bytes | Mapping[str, Any]) -> FlowStep | None:
@@ -218,6 +220,32 @@ def _first_of_flow(raw: bytes) -> tuple[ObjectId, ObjectId] | None:
     ):  # nothing more, or an array first: `after` or `any`, of which `on` has none
         return None
     return ObjectId(raw[35:47]), ObjectId(raw[53:65])
+
+
+def blocked_at(raw: bytes) -> int:
+    """Where a job says that it is in the lane of steps that wait for others; 0 if it is not. It is asked for every job
+    that is fetched."""
+    return _place_of(raw, _BLOCKED, 4) if _BLOCKED in raw else 0
+
+
+def due_since(raw: bytes, blocked_at: int, moment: datetime) -> bytes:
+    """The same blocked step, but due since then, unless it is due later."""
+    found = _place_of(raw, _SCHEDULED_AT, blocked_at)
+    if not found:
+        return raw  # somebody has written it by hand
+    at = found + len(_SCHEDULED_AT)
+    (before,) = _DATE.unpack_from(raw, at)
+    return raw[:at] + _DATE.pack(max(before, int(moment.timestamp() * 1000))) + raw[at + _DATE.size :]
+
+
+def _place_of(raw: bytes, element: bytes, at: int) -> int:
+    """Where a field begins with these bytes, at this place or behind it; 0 if there is none."""
+    end = len(raw) - 1
+    while at < end:
+        if raw.startswith(element, at):
+            return at
+        at = _after(raw, at)
+    return 0
 
 
 def _flow_field(document: bytes | Mapping[str, Any]) -> Any:

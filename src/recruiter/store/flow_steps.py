@@ -6,6 +6,7 @@ them has, and failed if none has.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -40,10 +41,11 @@ _NOT_MANY = {f"flow.after.{TAIL}": {"$exists": False}}
 _OF_FLOW = ("id", "on", "after", "any", "takes", "delay")
 _OF_RUN = ("task", "group", "key", "suspect", "proc", "mem", "resources", "scheduled_at", "postponed", "expires_in")
 """What says where and when a step runs that is released."""
+_OF_TURN = (*_OF_RUN, "priority", "attempts", "snoozes")
 _ALIKE: Document = {
     "_id": {
         "flow": {name: f"$flow.{name}" for name in _OF_FLOW},
-        "job": {name: f"${name}" for name in _OF_RUN},
+        "job": {**{name: f"${name}" for name in _OF_TURN}, "held": "$flow.held"},
     },
     "ids": {"$push": "$_id"},
     "steps": {"$push": {"$ifNull": ["$flow.step", None]}},
@@ -51,12 +53,20 @@ _ALIKE: Document = {
 }
 """Steps that have all this in common share one decision."""
 _LAST: Document = {
-    **dict.fromkeys((*_OF_RUN, *(f"flow.{name}" for name in ("step", *_OF_FLOW))), 1),
+    **dict.fromkeys((*_OF_TURN, *(f"flow.{name}" for name in ("step", *_OF_FLOW))), 1),
     "flow.after": {"$slice": -TAIL},
     "flow.takes": {"$slice": 1},
     "size": {"$bsonSize": "$$ROOT"},
 }
 """Of one that waits for very many."""
+
+
+class Free(NamedTuple):
+    """Steps that may start, their new fields, and what they must still be like."""
+
+    ids: tuple[JobId, ...]
+    fields: Document
+    where: Document
 
 
 class Found(NamedTuple):
@@ -253,18 +263,17 @@ class FlowSteps:
         return last
 
     @store_call
-    def release(
-        self, released: Sequence[tuple[Sequence[JobId], Document]], holds: int, session: ClientSession | None = None
-    ) -> None:
-        """Gives these blocked steps their new fields: one write for all that get the same. Those that have been held
-        since then, because their flow was paused, are left as they are (`holds` is how often it had been paused)."""
+    def release(self, released: Sequence[Free], holds: int, session: ClientSession | None = None) -> int:
+        """Gives these blocked steps their new fields: one write for all that get the same; returns how many there were.
+        Those that have been held since then, because their flow was paused, are left as they are (`holds` is how often
+        it had been paused). Their time can only become later: one of them may run, and be put off meanwhile."""
         here = {"lane": BLOCKED_LANE, "flow.held": {"$not": {"$gt": holds}}}
         # With the hint the server need not choose an index again for each of them.
         writes = [
-            UpdateMany({"_id": {"$in": list(ids)}, **here}, {"$set": fields}, hint="_id_") for ids, fields in released
+            UpdateMany({"_id": {"$in": list(each.ids)}, **here, **each.where}, _releasing(each.fields), hint="_id_")
+            for each in released
         ]
-        if writes:
-            self._scheduled.bulk_write(writes, ordered=False, session=session)
+        return self._scheduled.bulk_write(writes, ordered=False, session=session).matched_count if writes else 0
 
     def insert(self, jobs: Sequence[Document], session: ClientSession) -> None:
         """Inside the leader's transaction: steps that waited for the end of their flow."""
@@ -324,9 +333,10 @@ class FlowSteps:
         )
 
     @store_call
-    def count_running(self, flow: ObjectId, held: Sequence[JobId]) -> int:
-        """How many of these jobs are steps of the flow."""
-        return self._scheduled.count_documents({"_id": {"$in": list(held)}, "flow.id": flow, "flow.on": None})
+    def running(self, flow: ObjectId, held: Sequence[JobId]) -> Counter[str]:
+        """How many of these jobs are steps of the flow, by lane."""
+        query = {"_id": {"$in": list(held)}, "flow.id": flow, "flow.on": None}
+        return Counter(str(document.get("lane")) for document in self._scheduled.find(query, {"lane": 1}))
 
     @store_call
     def remove(self, flow: ObjectId, batch: int) -> int:
@@ -349,6 +359,12 @@ def _candidates(
         return None
     known_ids, known_steps = zip(*named, strict=True)
     return Candidates(known_ids, known_steps, place, job, size, ended, whole)
+
+
+def _releasing(fields: Document) -> Document:
+    later = {name: value for name, value in fields.items() if name == "scheduled_at"}
+    update: Document = {"$set": {name: value for name, value in fields.items() if name not in later}}
+    return {**update, "$max": later} if later else update
 
 
 def _queries(marker: Marker) -> Iterator[tuple[Document, str]]:

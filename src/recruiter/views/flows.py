@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -176,9 +177,10 @@ def _reported(store: Store, flow: Flow, held: set[JobId], marked: set[ObjectId])
     lanes, whys = store.flow_steps.counts(flow.id)
     if lanes or flow.id in marked:  # somebody has recovered or added a step, and the leader has not looked yet
         flow = replace(flow, outcome=None, ended_at=None)
-    running = store.flow_steps.count_running(flow.id, list(held)) if held and lanes else 0
-    counts = {BLOCKED: lanes.pop(BLOCKED_LANE, 0), State.RUNNING.value: running}
-    counts[State.WAITING.value] = max(0, sum(lanes.values()) - running)
+    running = store.flow_steps.running(flow.id, list(held)) if held and lanes else Counter[str]()
+    waiting = {lane: max(0, steps - running[lane]) for lane, steps in lanes.items()}
+    counts = {BLOCKED: waiting.pop(BLOCKED_LANE, 0), State.RUNNING.value: running.total()}
+    counts[State.WAITING.value] = sum(waiting.values())
     for why, steps in whys.items():
         state = State.at_the_end(why == Why.DONE, why).value
         counts[state] = counts.get(state, 0) + steps

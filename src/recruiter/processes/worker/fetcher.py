@@ -19,6 +19,7 @@ from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
 from recruiter.processes.worker.registration import JobRunner, Registration
 from recruiter.store.change_stream import FLOW, LULL, Change, ChangeWaiter
+from recruiter.store.codec import blocked_at, due_since, step_of
 from recruiter.store.collections.roster import ASSIGNED_TO_ME, ASSIGNMENT_FIELDS
 from recruiter.store.collections.scheduled import Marked
 from recruiter.store.database import Store
@@ -99,7 +100,7 @@ class Fetcher:
 
     def _fetch(self, held_jobs: HeldJobs, ids: list[JobId]) -> None:
         try:
-            jobs = [HeldJob(id, raw) for id, raw in self._store.scheduled.fetch(ids)]
+            jobs = fetch(self._store, ids)
         except BaseException:
             held_jobs.not_fetched(ids)
             raise
@@ -187,6 +188,21 @@ class Fetcher:
             self._events.emit("change_stream.back")
         else:
             self._events.emit("change_stream.failed", error=error)
+
+
+def fetch(store: Store, ids: Sequence[JobId]) -> list[HeldJob]:
+    """The documents of jobs that were assigned. A step of a flow that was given as it was (domain/planning/freed.py)
+    is due since the leader decided that it may start."""
+    found = store.scheduled.fetch(ids)
+    blocked = {id: at for id, raw in found if (at := blocked_at(raw))}
+    if not blocked:
+        return [HeldJob(id, raw) for id, raw in found]
+    flows = {id: place[0] for id, raw in found if id in blocked and (place := step_of(raw)) is not None}
+    since = store.flows.looked_at(set(flows.values()))
+    return [
+        HeldJob(id, due_since(raw, blocked[id], since[flows[id]]) if flows.get(id) in since else raw)
+        for id, raw in found
+    ]
 
 
 def mark_started(store: Store, worker: str, jobs: Sequence[HeldJob], at: datetime) -> Marked:

@@ -56,7 +56,7 @@ from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.instruments import trace_id_of
 from recruiter.processes.progress import ProgressBuffer
 from recruiter.store import outcomes
-from recruiter.store.codec import Document, decode
+from recruiter.store.codec import Document, blocked_at, decode
 from recruiter.store.outcomes import Outcome, Settled
 from recruiter.store.roster_fields import Assignment, Holding, Seen
 
@@ -104,6 +104,14 @@ class HeldJob(NamedTuple):
     def cancelled(self) -> bool:
         """Whether somebody had cancelled it when it was fetched."""
         return _CANCELLED in self.raw and self._field("lane") == CANCELLED_LANE
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it was a step of a paused flow when it was fetched."""
+        if b"held\x00" not in self.raw or not blocked_at(self.raw):
+            return False
+        flow = self._field("flow")
+        return isinstance(flow, dict) and flow.get("held") is not None
 
     @property
     def group(self) -> str | None:
@@ -320,7 +328,7 @@ class HeldJobs:
 
     def fetched(self, ids: Iterable[JobId], jobs: Iterable[HeldJob]) -> bool:
         """The documents of jobs that were to be fetched; true when some are let go at once, because they are gone,
-        cancelled, or may not start now."""
+        cancelled, or may not start now, or their flow is paused."""
         there = {job.id: job for job in jobs}
         with self._lock:
             mine = [id for id in ids if self._states.get(id) is HeldState.ASSIGNED]
@@ -338,7 +346,7 @@ class HeldJobs:
         return bool(let_go)
 
     def _starts(self, job: HeldJob) -> bool:
-        return not job.cancelled and self._may_start(job)
+        return not job.cancelled and not job.is_paused and self._may_start(job)
 
     def to_mark(self, slots: int) -> list[HeldJob]:
         """At-most-once and debounced jobs, as many as can start now; the fewer are marked, the fewer are lost with this

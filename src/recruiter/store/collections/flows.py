@@ -12,6 +12,7 @@ removes the markers that it has read (steps/release.py).
 
 from __future__ import annotations
 
+from collections.abc import Collection as Ids
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -137,9 +138,10 @@ class Flows:
             self.markers.insert_many([marker_document(marker) for marker in markers], session=session)
 
     @store_call
-    def next_markers(self, limit: int) -> Parsed[Marker]:
-        """The oldest markers."""
-        return parsed(MARKERS, self._raw_markers.find({}, limit=limit).sort("_id", ASCENDING), _marker)
+    def next_markers(self, limit: int, but: Ids[ObjectId] = ()) -> Parsed[Marker]:
+        """The oldest markers, all but these."""
+        query = {"_id": {"$nin": list(but)}} if but else {}
+        return parsed(MARKERS, self._raw_markers.find(query, limit=limit).sort("_id", ASCENDING), _marker)
 
     @store_call
     def remove_markers(self, ids: Sequence[Any], unreadable: Sequence[Unreadable] = ()) -> None:
@@ -170,6 +172,12 @@ class Flows:
         """Those that are there and can be read."""
         found = self._raw.find({"_id": {"$in": list(ids)}, **_THERE}, session=session)
         return {flow.id: flow for flow in parsed(NAME, found, _flow)}
+
+    @store_call
+    def looked_at(self, ids: Iterable[ObjectId]) -> dict[ObjectId, datetime]:
+        """When the leader last decided something about steps of these."""
+        found = self.collection.find({"_id": {"$in": list(ids)}, "looked_at": {"$type": "date"}}, {"looked_at": 1})
+        return {document["_id"]: document["looked_at"] for document in found}
 
     @store_call
     def latest(self, limit: int, owner: str | None = None, running: bool | None = None) -> Parsed[Flow]:

@@ -31,7 +31,7 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from recruiter.domain.job import MOST_SIGNALS, Job, JobId
 from recruiter.domain.lane import Lane
-from recruiter.domain.names import ASIDE, CANCELLED_LANE, MARKED_LANE
+from recruiter.domain.names import ASIDE, BLOCKED_LANE, CANCELLED_LANE, MARKED_LANE
 from recruiter.domain.planning.pack import Candidate
 from recruiter.domain.state import State
 from recruiter.domain.unreadable import Parsed, Unreadable
@@ -42,6 +42,7 @@ from recruiter.store.codec import (
     decode_leniently,
     id_of,
     job_from,
+    lane_of,
     split_batch,
     this_document,
 )
@@ -146,6 +147,7 @@ _KEYS_A_LANE = 200
 """To look into a lane takes about as long as to walk past so many jobs."""
 _PLANNED = {"_id": 1, "priority": 1, "scheduled_at": 1, "lane": 1}
 _RANKED = {"_id": 1, "priority": 1, "scheduled_at": 1}
+_OF_LANE = dict.fromkeys(("lane", "group", "task", "key", "suspect", "proc", "mem", "resources"), 1)
 
 DUPLICATE_KEY = 11000
 _MARKED_WITHIN = 5.0
@@ -393,25 +395,21 @@ class Scheduled:
     @store_call
     def owners_of(self, ids: Ids[JobId]) -> dict[JobId, tuple[str, str]]:
         """The lane and the owner of each of these jobs; an empty text for nobody."""
-        found = self._raw.find({"_id": {"$in": list(ids)}, **_HAS_LANE}, {"lane": 1, "username": 1})
+        found = self._raw.find({"_id": {"$in": list(ids)}, **_HAS_LANE}, {**_OF_LANE, "username": 1})
         return {
             id: (lane, owner)
             for id, lane, owner in parsed(
                 NAME,
                 found,
-                lambda document: (
-                    _id(document),
-                    text(document, "lane", longest=LONGEST_LANE),
-                    text(document, "username", None) or "",
-                ),
+                lambda document: (_id(document), _own_lane(document), text(document, "username", None) or ""),
             )
         }
 
     @store_call
     def lanes_of(self, ids: Ids[JobId]) -> dict[JobId, str]:
         """The lanes of these jobs, where they have one."""
-        found = self._raw.find({"_id": {"$in": list(ids)}, **_HAS_LANE}, {"lane": 1})
-        return dict(parsed(NAME, found, lambda document: (document["_id"], text(document, "lane", None, LONGEST_LANE))))
+        found = self._raw.find({"_id": {"$in": list(ids)}, **_HAS_LANE}, _OF_LANE)
+        return dict(parsed(NAME, found, lambda document: (document["_id"], _own_lane(document))))
 
     @store_call
     def next_due(self, now: datetime) -> datetime | None:
@@ -847,6 +845,12 @@ def _with_an_id(document: Document) -> Document:
 
 def _id_and_task(document: Document) -> tuple[JobId, str]:
     return _id(document), text(document, "task")
+
+
+def _own_lane(document: Document) -> str:
+    """Also of a step of a flow that runs while it is in the lane of blocked ones (domain/planning/freed.py)."""
+    lane = text(document, "lane", longest=LONGEST_LANE)
+    return lane_of(document) if lane == BLOCKED_LANE else lane
 
 
 def _candidate(document: Document) -> Candidate:
