@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recruiter.domain.job import EXECUTIONS_KEPT, Execution
+from recruiter.domain.names import BLOCKED_LANE
 from recruiter.domain.state import State
 from recruiter.errors import InvalidJob, JobTooLarge
 from recruiter.store import codec, outcomes
@@ -22,8 +23,10 @@ from recruiter.store.codec import (
     adopted_fields,
     archived_document,
     archived_from,
+    blocked_at,
     decode,
     decode_foreign,
+    due_since,
     encode,
     encode_job,
     execution_document,
@@ -256,3 +259,49 @@ class TestStepsThatEnd:
 
         for form in (document, second):
             assert step_of(encode(form)) == step_of(form) == place
+
+
+PLACE = {"id": ObjectId(), "step": ObjectId(), "after": [ObjectId()]}
+STEP: dict[str, Any] = {
+    "_id": ObjectId(),
+    "flow": PLACE,
+    "task": "t",
+    "args": {"number": 1},
+    "group": "g",
+    "lane": BLOCKED_LANE,
+    "priority": 0,
+    "created_at": NOW,
+    "scheduled_at": NOW,
+    "attempts": 0,
+}
+LOOKALIKE = {name: STEP[name] for name in ("lane", "priority", "created_at", "scheduled_at")}
+"""What looks like one, as an argument."""
+DOCUMENTS: dict[str, dict[str, Any]] = {
+    "as we write it": STEP,
+    "with a lookalike": {**STEP, "args": LOOKALIKE},
+    "with an argument of each type": {**STEP, "args": {"a": 1.5, "b": "x", "c": None, "d": [LOOKALIKE], "e": b"x"}},
+    "with a priority that is no small number": {**STEP, "priority": 2**40},
+    "with an id of its own": {**STEP, "_id": "mine"},
+    "with options": {"urn": "u", "tags": ["x"], **STEP, "key": "k", "retry_policy": {"type": "p", **LOOKALIKE}},
+    "in another order": dict(reversed(STEP.items())),
+    "without a time": {name: value for name, value in STEP.items() if name != "scheduled_at"},
+}
+
+
+class TestBlockedSteps:
+    """A worker reads, and changes, a step that is given to it as it is, without decoding it."""
+
+    @pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS)
+    @pytest.mark.parametrize("later", [timedelta(hours=1), -timedelta(hours=1)], ids=["later", "before"])
+    def test_it_is_due_since_then(self, document: dict[str, Any], later: timedelta) -> None:
+        raw = encode(document)
+
+        changed = decode(due_since(raw, blocked_at(raw), NOW + later))
+
+        due = {"scheduled_at": max(NOW, NOW + later)} if "scheduled_at" in document else {}
+        assert changed == {**decode(raw), **due}
+
+    @pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS)
+    def test_only_one_that_is_blocked(self, document: dict[str, Any]) -> None:
+        assert blocked_at(encode(document)) > 0
+        assert blocked_at(encode({**document, "lane": "g/t"})) == 0

@@ -182,6 +182,15 @@ def job_document(job: Job) -> Document:
 _FLOW = b"\x03flow\x00"
 _BLOCKED = encode({"lane": BLOCKED_LANE})[4:-1]
 _SCHEDULED_AT = b"\x09scheduled_at\x00"
+_BEFORE_LANE = (
+    (b"\x07_id\x00", None),
+    (_FLOW, 0),
+    (b"\x02task\x00", 4),
+    (b"\x03args\x00", 0),
+    (b"\x02group\x00", 4),
+)
+"""The fields of a step in the order in which we write them, each with what its value has beyond the length it says."""
+_BEFORE_TIME = ((_BLOCKED, 0), (b"\x10priority\x00", 4), (b"\x09created_at\x00", 8))
 
 
 def flow_of(ended: bytes | Mapping[str, Any]) -> FlowStep | None:
@@ -225,27 +234,41 @@ def _first_of_flow(raw: bytes) -> tuple[ObjectId, ObjectId] | None:
 def blocked_at(raw: bytes) -> int:
     """Where a job says that it is in the lane of steps that wait for others; 0 if it is not. It is asked for every job
     that is fetched."""
-    return _place_of(raw, _BLOCKED, 4) if _BLOCKED in raw else 0
+    if _BLOCKED not in raw:
+        return 0
+    at = 4
+    for element, more in _BEFORE_LANE:  # as we write it; `_place_of` takes three times as long
+        if not raw.startswith(element, at):
+            return _place_of(raw, _BLOCKED)
+        at += len(element)
+        at += more + _LENGTH.unpack_from(raw, at)[0] if more is not None else 12
+    return at if raw.startswith(_BLOCKED, at) else _place_of(raw, _BLOCKED)
 
 
 def due_since(raw: bytes, blocked_at: int, moment: datetime) -> bytes:
     """The same blocked step, but due since then, unless it is due later."""
-    found = _place_of(raw, _SCHEDULED_AT, blocked_at)
-    if not found:
+    found = blocked_at
+    for element, size in _BEFORE_TIME:  # likewise
+        if not raw.startswith(element, found):
+            found = _place_of(raw, _SCHEDULED_AT)
+            break
+        found += len(element) + size
+    if not raw.startswith(_SCHEDULED_AT, found):
         return raw  # somebody has written it by hand
     at = found + len(_SCHEDULED_AT)
     (before,) = _DATE.unpack_from(raw, at)
     return raw[:at] + _DATE.pack(max(before, int(moment.timestamp() * 1000))) + raw[at + _DATE.size :]
 
 
-def _place_of(raw: bytes, element: bytes, at: int) -> int:
-    """Where a field begins with these bytes, at this place or behind it; 0 if there is none."""
-    end = len(raw) - 1
-    while at < end:
-        if raw.startswith(element, at):
-            return at
-        at = _after(raw, at)
-    return 0
+def _place_of(raw: bytes, element: bytes) -> int:
+    """Where a field begins with these bytes; 0 if there is none."""
+    at = 4
+    while (found := raw.find(element, at)) > 0:
+        while at < found:
+            at = _after(raw, at)
+        if at == found:
+            return found
+    return 0  # what looked like it was a field of a field
 
 
 def _flow_field(document: bytes | Mapping[str, Any]) -> Any:

@@ -39,21 +39,21 @@ _FAILED_FOR_OTHERS: Document = {"why": Why.DEPENDENCY_FAILED.value, "recovered_a
 _VERY_MANY = {f"flow.after.{TAIL}": {"$exists": True}}
 _NOT_MANY = {f"flow.after.{TAIL}": {"$exists": False}}
 _OF_FLOW = ("id", "on", "after", "any", "takes", "delay")
-_OF_RUN = ("task", "group", "key", "suspect", "proc", "mem", "resources", "scheduled_at", "postponed", "expires_in")
-"""What says where and when a step runs that is released."""
-_OF_TURN = (*_OF_RUN, "priority", "attempts", "snoozes")
+_OF_JOB = (
+    *("task", "group", "key", "suspect", "proc", "mem", "resources", "scheduled_at", "postponed", "expires_in"),
+    *("priority", "attempts", "snoozes"),
+)
+"""What says where and when a step runs that is released, and whether it has run before."""
 _ALIKE: Document = {
-    "_id": {
-        "flow": {name: f"$flow.{name}" for name in _OF_FLOW},
-        "job": {**{name: f"${name}" for name in _OF_TURN}, "held": "$flow.held"},
-    },
+    # An array takes MongoDB less time than a document.
+    "_id": [*(f"$flow.{name}" for name in (*_OF_FLOW, "held")), *(f"${name}" for name in _OF_JOB)],
     "ids": {"$push": "$_id"},
     "steps": {"$push": {"$ifNull": ["$flow.step", None]}},
     "size": {"$max": {"$bsonSize": "$$ROOT"}},
 }
 """Steps that have all this in common share one decision."""
 _LAST: Document = {
-    **dict.fromkeys((*_OF_TURN, *(f"flow.{name}" for name in ("step", *_OF_FLOW))), 1),
+    **dict.fromkeys((*_OF_JOB, *(f"flow.{name}" for name in ("step", *_OF_FLOW))), 1),
     "flow.after": {"$slice": -TAIL},
     "flow.takes": {"$slice": 1},
     "size": {"$bsonSize": "$$ROOT"},
@@ -127,11 +127,14 @@ class FlowSteps:
             if not these["_id"]["$in"]:
                 continue
             raw: Collection[Any] = collection.with_options(codec_options=RAW)
+            left = len(these["_id"]["$in"])
             for document in raw.aggregate([{"$match": {**these, **_NOT_MANY}}, {"$group": _ALIKE}]):
                 row = decode_leniently(bytes(document.raw))[0]
-                of_all = row["_id"].get("flow", {}), row["_id"].get("job", {}), row["size"]
-                looked.append(_candidates(row["ids"], row["steps"], *of_all, ended=ended, whole=True))
-            for document in raw.find({**these, **_VERY_MANY}, _LAST):
+                of_all = dict(zip((*_OF_FLOW, "held", *_OF_JOB), row["_id"], strict=True))
+                flow = {name: of_all[name] for name in _OF_FLOW if of_all[name] is not None}
+                looked.append(_candidates(row["ids"], row["steps"], flow, of_all, row["size"], ended=ended, whole=True))
+                left -= len(row["ids"])
+            for document in raw.find({**these, **_VERY_MANY}, _LAST) if left else ():
                 row = decode_leniently(bytes(document.raw))[0]
                 steps = [row["flow"].get("step")]
                 looked.append(_candidates([row["_id"]], steps, row["flow"], row, row["size"], ended=ended, whole=False))
