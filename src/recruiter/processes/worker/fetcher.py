@@ -19,7 +19,7 @@ from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
 from recruiter.processes.worker.registration import JobRunner, Registration
 from recruiter.store.change_stream import FLOW, LULL, Change, ChangeWaiter
-from recruiter.store.codec import blocked_at, due_since, step_of
+from recruiter.store.codec import blocked_at, due_since, flow_id_of
 from recruiter.store.collections.roster import ASSIGNED_TO_ME, ASSIGNMENT_FIELDS
 from recruiter.store.collections.scheduled import Marked
 from recruiter.store.database import Store
@@ -194,14 +194,14 @@ def fetch(store: Store, ids: Sequence[JobId]) -> list[HeldJob]:
     """The documents of jobs that were assigned. A step of a flow that was given as it was (domain/planning/freed.py)
     is due since the leader decided that it may start."""
     found = store.scheduled.fetch(ids)
-    blocked = {id: at for id, raw in found if (at := blocked_at(raw))}
-    if not blocked:
+    blocked = [blocked_at(raw) for _, raw in found]
+    if not any(blocked):
         return [HeldJob(id, raw) for id, raw in found]
-    flows = {id: place[0] for id, raw in found if id in blocked and (place := step_of(raw)) is not None}
-    since = store.flows.looked_at(set(flows.values()))
+    flows = [flow_id_of(raw) if at else None for at, (_, raw) in zip(blocked, found, strict=True)]
+    since = store.flows.looked_at(set(filter(None, flows)))
     return [
-        HeldJob(id, due_since(raw, blocked[id], since[flows[id]]) if flows.get(id) in since else raw)
-        for id, raw in found
+        HeldJob(id, due_since(raw, at, since[flow]) if flow in since else raw)
+        for at, flow, (id, raw) in zip(blocked, flows, found, strict=True)
     ]
 
 

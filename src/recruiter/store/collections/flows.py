@@ -174,10 +174,11 @@ class Flows:
         return {flow.id: flow for flow in parsed(NAME, found, _flow)}
 
     @store_call
-    def looked_at(self, ids: Iterable[ObjectId]) -> dict[ObjectId, datetime]:
-        """When the leader last decided something about steps of these."""
-        found = self.collection.find({"_id": {"$in": list(ids)}, "looked_at": {"$type": "date"}}, {"looked_at": 1})
-        return {document["_id"]: document["looked_at"] for document in found}
+    def looked_at(self, ids: Iterable[bytes]) -> dict[bytes, datetime]:
+        """When the leader last decided something about steps of these flows."""
+        query = {"_id": {"$in": [ObjectId(id) for id in ids]}, "looked_at": {"$type": "date"}}
+        found = self.collection.find(query, {"looked_at": 1})
+        return {document["_id"].binary: document["looked_at"] for document in found}
 
     @store_call
     def latest(self, limit: int, owner: str | None = None, running: bool | None = None) -> Parsed[Flow]:
