@@ -419,6 +419,23 @@ MUTANTS = (
         "**({} if again else fresh)}",
         "}",
     ),
+    # -- looking ahead
+    Mutant(
+        "lookahead_for_good",
+        "jobs that an earlier round has found are forgotten when the term, a rule or the kind of worker changes",
+        "domain/planning/lookahead.py",
+        "            and basis == self._basis\n",
+        "",
+        "tests/steps/test_lookahead.py",
+    ),
+    Mutant(
+        "lookahead_given_twice",
+        "a job that is given from the list of the next ones leaves it",
+        "domain/planning/lookahead.py",
+        "        taken, self._jobs = self._jobs[:count], self._jobs[count:]\n",
+        "        taken = self._jobs[:count]\n",
+        "tests/steps/test_lookahead.py",
+    ),
     # -- flows
     Mutant(
         "released_early",
@@ -448,10 +465,9 @@ MUTANTS = (
         "markers_removed_unlooked",
         "a marker stays until the leader has looked where it says",
         "steps/release.py",
-        "        yield from _Look(store, now, term, holder, flow).at(marker)\n"
-        "        store.flows.remove_markers([each.id for each in found if each.flow == flow])\n",
+        "        yield from look.at(marker)\n",
         "        store.flows.remove_markers([each.id for each in found if each.flow == flow])\n"
-        "        yield from _Look(store, now, term, holder, flow).at(marker)\n",
+        "        yield from look.at(marker)\n",
         "tests/steps/test_flows.py::TestReleasing::test_what_is_left_of_a_look_that_took_long_enough_is_done_by_the_next",
     ),
     Mutant(
@@ -469,6 +485,62 @@ MUTANTS = (
         "            self.markers.insert_one(marker_document(Marker(id, all=True)))\n",
         "            pass\n",
         "tests/steps/test_flow_rules.py::test_a_story_ends_well",
+    ),
+    Mutant(
+        "freed_markers_removed",
+        "the markers of steps that were freed stay until all of these have ended or been released",
+        "steps/release.py",
+        "        if not look.must_repeat and not freed.keep(flow, markers):\n",
+        "        if not look.must_repeat:\n",
+        "tests/steps/test_freed_steps.py::test_a_story_ends_well",
+    ),
+    Mutant(
+        "held_steps_freed",
+        "a step that a worker holds is not given again by the next leader",
+        "domain/planning/freed.py",
+        "deque(step for step in known if step not in held)",
+        "deque(known)",
+        "tests/steps/test_freed_steps.py::test_a_story_ends_well",
+    ),
+    Mutant(
+        "freed_twice",
+        "a step that has been freed is not freed by another look",
+        "steps/release.py",
+        "[each for each in self._steps.candidates(marker) if each.id not in known]",
+        "list(self._steps.candidates(marker))",
+        "tests/steps/test_freed_steps.py::test_a_story_ends_well",
+    ),
+    Mutant(
+        "freed_for_good",
+        "freed steps are looked at for a last time, and those that are left are released",
+        "domain/planning/freed.py",
+        "        if of_flow.is_over:\n            return True\n",
+        "        if of_flow.is_over:\n            return False\n",
+        "tests/steps/test_freed_steps.py::test_a_story_ends_well",
+    ),
+    Mutant(
+        "paused_steps_start",
+        "a worker does not start a step whose flow was paused after the leader had freed it",
+        "processes/worker/held_jobs.py",
+        "not job.cancelled and not job.is_paused and self._may_start(job)",
+        "not job.cancelled and self._may_start(job)",
+        "tests/steps/test_freed_steps.py::test_a_story_ends_well",
+    ),
+    Mutant(
+        "time_overwritten",
+        "the release of a step that runs does not bring forward the time of its next attempt",
+        "store/flow_steps.py",
+        'name == "scheduled_at"}',
+        'name == "nothing"}',
+        "tests/steps/test_freed_steps.py::test_a_story_ends_well",
+    ),
+    Mutant(
+        "freed_overtake",
+        "freed steps are given only while nothing else waits",
+        "steps/assign.py",
+        "                self._filled = True\n                self._freed.give_up()\n",
+        "                self._filled = True\n",
+        "tests/steps/test_freed_steps.py::test_other_jobs_come_first_and_then_all_are_written",
     ),
     # -- effects exactly once
     Mutant(
