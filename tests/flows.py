@@ -37,6 +37,8 @@ class Stage:
         """With so many steps that may start together, the leader gives them to workers as they are."""
         self.recruiter = recruiter
         self.freed = FreedSteps(many)
+        self._fetched: dict[JobId, bytes] = {}
+        """Freed steps that the worker runs, as it has fetched them."""
         self.store: Store = recruiter.store
         self.lease = self.take_the_lead()
         self.worker = "w1"
@@ -91,6 +93,7 @@ class Stage:
         held.hear(Holding(some, settled=0))
         held.fetched(held.to_fetch(), fetch(self.store, some))
         _, starts = held.accept()
+        self._fetched |= {job.id: job.raw for job in starts}
         started = [job.id for job in starts]
         if let_go := [id for id in some if id not in started]:
             self.store.transactions.hand_back(self.worker, let_go)
@@ -113,7 +116,7 @@ class Stage:
         ended: list[tuple[JobId, Outcome | None]] = []
         arguments: dict[JobId, Any] = {}
         for id, raw in self.store.scheduled.fetch(list(ids)):
-            document = decode(raw)
+            document = decode(self._fetched.pop(id, raw))
             decision: Decision | None = Retry(self.store.clock.now()) if id in again else None
             ended.append((id, self.outcome(document, Archive(why) if id in fails else decision)))
             arguments[id] = self.arguments(document)
@@ -140,6 +143,7 @@ class Stage:
         rescue = Rescue(self.store, self.store.clock, 0.0, PolicyRegistry())
         (retired,) = rescue.retire_silent(self.store.roster.read())
         assert retired.worker == self.worker
+        self._fetched.clear()
         self.worker = f"{self.worker}+"
         on_the_roster(self.store, self.worker, self.lease.term)
 

@@ -30,7 +30,7 @@ def application(target: str, store: Store) -> Iterator[None]:
 
 
 def fan_out(folder: Path, parts: int, wait: float = 0.0, *, results: bool = True) -> FlowHandle:
-    """With `results`, parts take that of the first; without, they only come after it, and are given as they are."""
+    """With `results`, parts take that of the first; without, they only come after it."""
     flow = flows.recruiter.flow("fan-out")
     one = flow.add(flows.begin, str(folder))
     calls = [(str(folder), one.result if results else 1, number, wait) for number in range(parts)]

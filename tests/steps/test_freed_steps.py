@@ -40,6 +40,10 @@ def stage(recruiter: Recruiter) -> Stage:
     def work(name: str) -> str:
         return name
 
+    @recruiter.task
+    def pair(a: str, b: str) -> str:
+        return a + b
+
     return Stage(recruiter, many=3)
 
 
@@ -267,7 +271,7 @@ def test_without_its_rule_it_ends_badly(
     ],
     ids=lambda told: next(iter(told)),
 )
-def test_steps_that_need_more_than_their_lane_are_written(stage: Stage, told: dict[str, Any]) -> None:
+def test_steps_that_need_more_are_written(stage: Stage, told: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     flow = stage.recruiter.flow("f")
     first = flow.add("work", "first")
     job = stage.recruiter.job("work", [first.result if "takes" in told else "part"])
@@ -278,11 +282,52 @@ def test_steps_that_need_more_than_their_lane_are_written(stage: Stage, told: di
     for _ in range(2 if "few" in told else PARTS):
         flow.add(job, **{"after_any" if "after_any" in told else "after": first})
     flow.start()
+    monkeypatch.setattr(step, "SMALL_RESULTS", 10)  # the result is the id of the job
     stage.run(first.id)
     stage.look()
 
     assert len(stage.freed) == 0
     assert lanes(stage) == {"generic/work"}
+
+
+def test_their_worker_fetches_the_results_that_they_take(stage: Stage) -> None:
+    flow = stage.recruiter.flow("f")
+    one, two = flow.add("work", "one"), flow.add("work", "two")
+    parts = flow.add_many("pair", [(one.result, two.result)] * PARTS)
+    handle = flow.start()
+    stage.run(one.id, two.id)
+    stage.look()
+    assert len(stage.freed) == PARTS
+
+    started = stage.give_freed(4)
+    given = stage.settle(*started[1:], again=started[3:])
+
+    assert list(given.values()) == [{"a": str(one.id), "b": str(two.id)}] * 3
+    assert "results" not in stage.store.archived.collection.find_one({"_id": started[1]})["flow"]  # type: ignore[index]
+    # those that are left are released with them: one runs, one failed, and two were not given
+    stage.settle_down()
+    left = [started[0], started[3], *(part.id for part in parts[4:])]
+    assert [decode(raw)["flow"]["results"][0]["value"] for _, raw in stage.store.scheduled.fetch(left)] == (
+        [str(one.id)] * 4
+    )
+    stage.settle(started[0])
+    everything_runs(stage, handle)
+
+
+def test_one_whose_result_is_gone_goes_back(stage: Stage) -> None:
+    """Given freed steps, when somebody removes the job whose result they take, then they do not start without it."""
+    flow = stage.recruiter.flow("f")
+    one = flow.add("work", "one")
+    parts = flow.add_many("work", [(one.result,)] * PARTS)
+    flow.start()
+    stage.run(one.id)
+    stage.look()
+    stage.store.archived.collection.delete_many({})
+
+    assert stage.give_freed() == []
+
+    stage.settle_down()
+    assert {stage.why(part.id) for part in parts} == {"dependency-failed"}
 
 
 def test_a_step_that_is_given_so_is_due_since_it_may_start(stage: Stage) -> None:

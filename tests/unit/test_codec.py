@@ -33,9 +33,11 @@ from recruiter.store.codec import (
     id_of,
     job_document,
     job_from,
+    lacks_results,
     remember,
     split_batch,
     step_of,
+    with_results,
 )
 from recruiter.store.fields import is_job_id
 from tests.samples import NOW, a_job, done
@@ -280,6 +282,7 @@ DOCUMENTS: dict[str, dict[str, Any]] = {
     "as we write it": STEP,
     "with a lookalike": {**STEP, "args": LOOKALIKE},
     "with an argument of each type": {**STEP, "args": {"a": 1.5, "b": "x", "c": None, "d": [LOOKALIKE], "e": b"x"}},
+    "with arguments that are called like its fields": {**STEP, "args": {"takes": [1], "results": [2], "held": 3}},
     "with a priority that is no small number": {**STEP, "priority": 2**40},
     "with an id of its own": {**STEP, "_id": "mine"},
     "with options": {"urn": "u", "tags": ["x"], **STEP, "key": "k", "retry_policy": {"type": "p", **LOOKALIKE}},
@@ -305,3 +308,22 @@ class TestBlockedSteps:
     def test_only_one_that_is_blocked(self, document: dict[str, Any]) -> None:
         assert blocked_at(encode(document)) > 0
         assert blocked_at(encode({**document, "lane": "g/t"})) == 0
+
+    @pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS)
+    def test_it_gets_results(self, document: dict[str, Any]) -> None:
+        results = [{"step": ObjectId(), "value": {"x": [1, "two"]}}]
+
+        changed = with_results(encode(document), results)
+
+        assert decode(changed) == decode(encode({**document, "flow": {**document["flow"], "results": results}}))
+        assert len(changed) == int.from_bytes(changed[:4], "little")
+
+    @pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS)
+    def test_it_lacks_results(self, document: dict[str, Any]) -> None:
+        taking = {**document, "flow": {**PLACE, "takes": PLACE["after"]}}
+        place = lacks_results(encode(taking))
+
+        assert lacks_results(encode(document)) is None
+        assert place is not None
+        assert list(place.takes) == PLACE["after"]
+        assert lacks_results(with_results(encode(taking), [])) is None

@@ -68,6 +68,8 @@ STEPS_AT_ONCE = 500
 """Steps that are moved in one transaction, or released in one write."""
 _LOOKED_AT = 4
 """So many times as many are looked at, and decided, together."""
+SMALL_RESULTS = 64 * 1024
+"""Bytes of results up to which the worker of a freed step fetches them."""
 _LARGEST = 2 * LARGEST_JOB
 """Bytes of results that one transaction copies at most, near enough."""
 
@@ -324,30 +326,36 @@ class _Look:
 
     def _release(self, writes: _Writes, some: Candidates, place: FlowStep, session: InTransaction) -> None:
         fields = released_fields(some.job, place, self._now)
-        if writes.size > _LARGEST:
+        where = {name: some.job.get(name) for name in _UNCHANGED}
+        frees = self._frees(some, fields)
+        if writes.size > _LARGEST and not frees:
             writes.left.append((some, Verdict.RELEASE))
             return
         if place.takes:
             if place.takes not in writes.results:
                 writes.results[place.takes] = self._steps.results(self._id, place.takes, session)
             results = writes.results[place.takes]
-            size = some.size + len(encode({"results": results}))
+            of_results = len(encode({"results": results}))
+            size = some.size + of_results
             if size > LARGEST_JOB:
                 self._too_large(writes, some, size, session)
                 return
+            frees = frees and of_results <= SMALL_RESULTS
+        if frees and not place.any:
+            writes.freed.append(Free(some.ids, fields, where))
+            return
+        if place.takes:
             fields["flow.results"] = results
             fitting = max(1, (_LARGEST - writes.size) // size)
             if fitting < len(some.ids):
                 some, rest = some.split(fitting)
                 writes.left.append((rest, Verdict.RELEASE))
             writes.size += size * len(some.ids)
-        where = {name: some.job.get(name) for name in _UNCHANGED}
-        target = writes.release if place.any else writes.freed if self._frees(some, fields) else writes.free
-        target.append(Free(some.ids, fields, where))
+        (writes.release if place.any else writes.free).append(Free(some.ids, fields, where))
 
     def _frees(self, some: Candidates, fields: Document) -> bool:
-        """Whether they can be given to workers as they are: they are worth it, nothing but the lane has to change, and
-        they have neither run nor been held."""
+        """Whether they can be given to workers as they are: they are worth it, nothing but the lane and
+        the results have to be written, and they have neither run nor been held."""
         return (
             self._held is not None
             and some.whole

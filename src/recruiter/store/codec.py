@@ -8,7 +8,7 @@ Documents travel through a worker as bytes; only children decode them. What a fo
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
 from typing import Any
@@ -266,6 +266,23 @@ def due_since(raw: bytes, blocked_at: int, moment: datetime) -> bytes:
     at = found + len(_SCHEDULED_AT)
     (before,) = _DATE.unpack_from(raw, at)
     return raw[:at] + _DATE.pack(max(before, int(moment.timestamp() * 1000))) + raw[at + _DATE.size :]
+
+
+def lacks_results(step: bytes) -> FlowStep | None:
+    """The place of a step that takes results of others, and does not have them yet; None of any other."""
+    if b"\x04takes\x00" not in step or "results" in (_flow_field(step) or ()):
+        return None
+    place = flow_of(step)
+    return place if place is not None and place.takes else None
+
+
+def with_results(step: bytes, results: Sequence[Document]) -> bytes:
+    """The same step with what other steps have returned."""
+    element = encode({"results": results})[4:-1]
+    at = _place_of(step, _FLOW) + len(_FLOW)
+    size = _LENGTH.unpack_from(step, at)[0]
+    flow = _LENGTH.pack(size + len(element)) + step[at + 4 : at + size - 1] + element
+    return _LENGTH.pack(len(step) + len(element)) + step[4:at] + flow + step[at + size - 1 :]
 
 
 def _place_of(raw: bytes, element: bytes) -> int:

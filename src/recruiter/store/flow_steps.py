@@ -238,7 +238,8 @@ class FlowSteps:
         query = {"flow.id": flow, "flow.on": None, "done": False, "recovered_as": None}
         return self._archived.count_documents(query, hint=archived.BY_FLOW, session=session)
 
-    def results(self, flow: ObjectId, steps: Sequence[JobId], session: ClientSession) -> list[Document]:
+    @store_call
+    def results(self, flow: ObjectId, steps: Sequence[JobId], session: ClientSession | None = None) -> list[Document]:
         """What these steps have returned, as it is stored."""
         found: list[Document] = []
         for start in range(0, len(steps), _AT_ONCE):

@@ -4,7 +4,7 @@ To release a step is to write its lane. If one step frees ten thousand, that tak
 that is done for ten thousand quick jobs. So where a look at a flow (steps/release.py) frees many that are alike, the
 leader remembers them, and its rounds give them to workers when there is nothing else to give. Such a step runs and ends
 while its document is in the lane of blocked steps: who holds a job is written on the roster, and what ends it deletes
-it wherever it is.
+it wherever it is. If it takes results of other steps, its worker fetches them.
 
 What makes this safe:
 

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
+from bson import ObjectId
+
 from recruiter.domain.job import JobId
 from recruiter.errors import Superseded
 from recruiter.events import Events
@@ -19,7 +21,7 @@ from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
 from recruiter.processes.worker.registration import JobRunner, Registration
 from recruiter.store.change_stream import FLOW, LULL, Change, ChangeWaiter
-from recruiter.store.codec import blocked_at, due_since, flow_id_of
+from recruiter.store.codec import Document, blocked_at, due_since, flow_id_of, lacks_results, with_results
 from recruiter.store.collections.roster import ASSIGNED_TO_ME, ASSIGNMENT_FIELDS
 from recruiter.store.collections.scheduled import Marked
 from recruiter.store.database import Store
@@ -191,18 +193,40 @@ class Fetcher:
 
 
 def fetch(store: Store, ids: Sequence[JobId]) -> list[HeldJob]:
-    """The documents of jobs that were assigned. A step of a flow that was given as it was (domain/planning/freed.py)
-    is due since the leader decided that it may start."""
+    """The documents of jobs that were assigned, but for those that have to go back. A step of a flow that was given as
+    it was (domain/planning/freed.py) is due since the leader decided that it may start, and gets the results that it
+    takes; it goes back when one of them is gone."""
     found = store.scheduled.fetch(ids)
     blocked = [blocked_at(raw) for _, raw in found]
     if not any(blocked):
         return [HeldJob(id, raw) for id, raw in found]
     flows = [flow_id_of(raw) if at else None for at, (_, raw) in zip(blocked, found, strict=True)]
     since = store.flows.looked_at(set(filter(None, flows)))
-    return [
+    due = (
         HeldJob(id, due_since(raw, at, since[flow]) if flow in since else raw)
         for at, flow, (id, raw) in zip(blocked, flows, found, strict=True)
-    ]
+    )
+    results = Results(store)
+    return [filled for job, at in zip(due, blocked, strict=True) if (filled := results.filled(job, at)) is not None]
+
+
+class Results:
+    """What freed steps take of others: those that are fetched together mostly take the same."""
+
+    def __init__(self, store: Store) -> None:
+        self._steps = store.flow_steps
+        self._known: dict[tuple[ObjectId, tuple[JobId, ...]], list[Document]] = {}
+
+    def filled(self, job: HeldJob, blocked: int) -> HeldJob | None:
+        """The job with the results that it takes, if it takes any; None when one of them is gone."""
+        place = lacks_results(job.raw) if blocked else None
+        if place is None:
+            return job
+        key = place.flow, place.takes
+        if key not in self._known:
+            self._known[key] = self._steps.results(*key)
+        results = self._known[key]
+        return job._replace(raw=with_results(job.raw, results)) if len(results) == len(place.takes) else None
 
 
 def mark_started(store: Store, worker: str, jobs: Sequence[HeldJob], at: datetime) -> Marked:
