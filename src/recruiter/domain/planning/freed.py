@@ -23,7 +23,7 @@ jobs fill the room there is, when a group is paused or a limit is set, and when 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -60,6 +60,11 @@ class _OfFlow:
     given: int = 0
     is_over: bool = False
     """Its last look is due."""
+
+    def gave(self, count: int, now: datetime) -> None:
+        if count:
+            self.given += count
+            self.given_at = now
 
 
 class FreedSteps:
@@ -98,9 +103,7 @@ class FreedSteps:
         for batch in self._batches:
             if serves(batch.lane):
                 some = [batch.steps.popleft() for _ in range(min(count - len(taken), len(batch.steps)))]
-                of_flow = self._flows[batch.flow]
-                of_flow.given += len(some)
-                of_flow.given_at = now
+                self._flows[batch.flow].gave(len(some), now)
                 taken += some
         self._batches = [batch for batch in self._batches if batch.steps]
         return taken
@@ -147,10 +150,10 @@ class FreedSteps:
 
     def last_looks(self, now: datetime) -> set[ObjectId]:
         """The flows that must be looked at for the last time now."""
-        waiting = {batch.flow: 0 for batch in self._batches}
+        waiting = Counter[ObjectId]()
         for batch in self._batches:
             waiting[batch.flow] += len(batch.steps)
-        return {id for id, of_flow in self._flows.items() if self._is_over(of_flow, waiting.get(id, 0), now)}
+        return {id for id, of_flow in self._flows.items() if self._is_over(of_flow, waiting[id], now)}
 
     def _is_over(self, of_flow: _OfFlow, waiting: int, now: datetime) -> bool:
         if of_flow.is_over:
