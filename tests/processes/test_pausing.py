@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any
+from functools import partial
 
 import pytest
 
@@ -11,7 +12,6 @@ from recruiter.store.database import Store
 from tests.applications import jobs
 from tests.conftest import Starter, eventually
 from tests.processes.conftest import Lead
-from tests.samples import a_job, insert
 
 HEARTBEAT = timedelta(seconds=1)
 SLACK = timedelta(seconds=0.5)
@@ -25,21 +25,28 @@ def last_start(store: Store) -> datetime:
     return started
 
 
-@pytest.mark.parametrize("stop", ["pause_group", "block_starts"])
+@pytest.mark.parametrize("stop", ["pause_group", "block_starts", "pause_flow"])
 def test_nothing_starts_a_heartbeat_after_a_pause(start: Starter, lead: Lead, store: Store, stop: str) -> None:
     # given a worker that has been quick, and so holds many of the slow jobs that came then
     lead()
     start("start", "worker", "--bootstrap", jobs.__file__).says("joined the roster")
     jobs.add.enqueue_many([(number, 1) for number in range(2000)])
     eventually(lambda: store.archived.collection.estimated_document_count() > 1000, within=60)
-    now = store.clock.now()
-    naps: dict[str, Any] = {"task": "nap", "args": [0.2], "group": "mail", "created_at": now, "scheduled_at": now}
-    insert(store, *(a_job(**naps) for _ in range(300)))
+    flow = jobs.recruiter.flow("naps")
+    for _ in range(300):
+        flow.add(jobs.nap.job(0.2).in_group("mail"))
+    handle = flow.start()
     eventually(lambda: store.archived.collection.count_documents({"task": "nap"}) > 1, within=60)
 
     # when they are paused
     controls = jobs.recruiter.controls
-    controls.pause_group("mail") if stop == "pause_group" else controls.block_starts()
+    pausing: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+        "pause_group": (partial(controls.pause_group, "mail"), partial(controls.resume_group, "mail")),
+        "block_starts": (controls.block_starts, controls.allow_starts),
+        "pause_flow": (handle.pause, handle.resume),
+    }
+    pause, resume = pausing[stop]
+    pause()
     paused_at = store.clock.now()
 
     # then what was not started is handed back, and nothing has started a heartbeat later
@@ -49,6 +56,6 @@ def test_nothing_starts_a_heartbeat_after_a_pause(start: Starter, lead: Lead, st
     assert ended + store.scheduled.collection.count_documents({"task": "nap"}) == 300
 
     # and they go on where they were when they are resumed, with no attempt counted
-    controls.resume_group("mail") if stop == "pause_group" else controls.allow_starts()
+    resume()
     eventually(lambda: store.archived.collection.count_documents({"task": "nap"}) > ended + 5)
     assert store.archived.collection.count_documents({"attempts": {"$gt": 1}}) == 0

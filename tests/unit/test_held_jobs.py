@@ -237,6 +237,32 @@ class TestAtMostOnce:
         assert held.to_mark(1) == []
 
 
+class TestSurplus:
+    """Jobs that turn out to take longer than those before them."""
+
+    def test_the_last_go_back(self, held: HeldJobs) -> None:
+        """Given jobs in every state before their start, when it will end only five of them soon, then five stay."""
+        recalled: list[JobId] = []
+        held.on_recall(recalled.extend)
+        fetch(held, *(a_held_job(number) for number in range(50)))
+        accepted(held)
+        held.hear(named(*range(100)))
+        held.fetched(held.to_fetch()[:30], [a_held_job(number) for number in range(50, 80)])
+
+        held.hand_back_all_but(5)
+
+        assert set(recalled) == set(range(5, 50))
+        assert {id for id, outcome in held.to_settle() if outcome is None} == set(range(50, 100))
+        assert held.to_fetch() == []
+
+    def test_a_little_more_than_that_stays(self, held: HeldJobs) -> None:
+        fetch(held, *(a_held_job(number) for number in range(40)))
+
+        held.hand_back_all_but(5)
+
+        assert held.to_settle() == []
+
+
 class TestPausing:
     def test_what_was_fetched_goes_back_and_what_is_queued_is_recalled(self, held: HeldJobs) -> None:
         recalled: list[Collection[JobId]] = []

@@ -22,7 +22,8 @@ _AT_ONCE = 500
 
 
 def pause_flow(store: Store, flow: ObjectId, now: datetime, by: str | None, reason: str | None) -> None:
-    """No step of it starts from now on; those that run go on. Raises FlowNotFound."""
+    """No step of it starts from now on; those that run go on. Workers hand back those that they hold and have not
+    started, with their next heartbeat. Raises FlowNotFound."""
 
     def write(session: InTransaction) -> int | None:
         holds = store.flows.pause(flow, {"at": now, "by": by, "reason": reason}, session)
@@ -35,11 +36,13 @@ def pause_flow(store: Store, flow: ObjectId, now: datetime, by: str | None, reas
         raise _not_found(flow)
     store.flow_steps.hold(flow, holds)
     store.flows.look_again_unless(flow, holds)
+    store.roster.tell_of_pauses()
 
 
 def resume_flow(store: Store, flow: ObjectId) -> None:
     """Raises FlowNotFound."""
     _ask(store, flow, {}, ("paused",))
+    store.roster.tell_of_pauses()
 
 
 def cancel_flow(store: Store, flow: ObjectId, now: datetime, by: str | None, reason: str | None) -> int:
@@ -68,6 +71,7 @@ def retry_flow(store: Store, flow: ObjectId, now: datetime, *, lost: bool) -> in
             )
 
     _ask(store, flow, {}, ("paused",), check, go_on=True)
+    store.roster.tell_of_pauses()
     recovered = 0
     while failed := store.flow_steps.failed(flow, _AT_ONCE, lost=lost):
         ended = store.archived.get_many(failed).values()

@@ -213,6 +213,7 @@ class _Look:
         elif flow.paused is not None and marker.all:
             self._steps.hold(self._id, flow.holds)
             self._store.flows.look_again_unless(self._id, flow.holds)
+            self._store.roster.tell_of_pauses()
 
     # -- before the transaction ----------------------------------------------------------------------------------
 

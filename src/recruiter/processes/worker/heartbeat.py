@@ -122,6 +122,9 @@ class Heartbeat:
         held_jobs.hear(holding)
         if self._obeys_pauses:
             self._obey_pauses(held_jobs, answer.pauses)
+        if holding.count:
+            self._throughput.count(0, self._clock.monotonic())  # as long as nothing ends, nobody else says so
+            held_jobs.hand_back_all_but(self._settings.slots + self._throughput.prefetch)
         held_jobs.saw(runs, self._clock.now(), self._every)
         if holding.assigned:
             self._pass_on_flags(holding)
@@ -132,8 +135,16 @@ class Heartbeat:
         if self._obeyed == (held_jobs, pauses):
             return
         paused = self._store.limits.paused()
+        flows = held_jobs.flows()
+        paused_flows = self._store.flows.paused_among(flows) if flows else frozenset[bytes]()
         self._obeyed = held_jobs, pauses
-        held_jobs.allow(lambda job: not paused or (FLEET not in paused and f"group:{job.group}" not in paused))
+        # Steps that come later say themselves whether their flow is paused.
+        held_jobs.allow(
+            lambda job: (
+                (not paused or (FLEET not in paused and f"group:{job.group}" not in paused))
+                and (not paused_flows or job.flow not in paused_flows)
+            )
+        )
 
     def _pass_on_flags(self, holding: Holding) -> None:
         flags = self._store.scheduled.flags(_MOST_FLAGS)

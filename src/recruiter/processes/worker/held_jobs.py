@@ -56,7 +56,7 @@ from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.instruments import trace_id_of
 from recruiter.processes.progress import ProgressBuffer
 from recruiter.store import outcomes
-from recruiter.store.codec import Document, blocked_at, decode
+from recruiter.store.codec import Document, blocked_at, decode, flow_id_of
 from recruiter.store.outcomes import Outcome, Settled
 from recruiter.store.roster_fields import Assignment, Holding, Seen
 
@@ -67,6 +67,8 @@ JobOutcome = tuple[JobId, Outcome | None]
 
 _CANCELLED = CANCELLED_LANE.encode()
 
+_FAR_MORE, _ALWAYS_HELD = 4, 20
+"""So many times as many as will be done soon, and some more, are far more."""
 LARGEST_FETCH = 400
 LARGEST_SETTLEMENT = 1000
 LARGEST_BYTES = 32 * 1024 * 1024
@@ -112,6 +114,11 @@ class HeldJob(NamedTuple):
             return False
         flow = self._field("flow")
         return isinstance(flow, dict) and flow.get("held") is not None
+
+    @property
+    def flow(self) -> bytes | None:
+        """The id of the flow that it is a step of."""
+        return flow_id_of(self.raw) if b"\x03flow\x00" in self.raw else None
 
     @property
     def group(self) -> str | None:
@@ -436,6 +443,11 @@ class HeldJobs:
             self.wake_ups.progress_writer()
         return to_write
 
+    def flows(self) -> set[bytes]:
+        """The flows of which it holds steps."""
+        with self._lock:
+            return set(filter(None, (job.flow for job in self._jobs.values())))
+
     def allow(self, may_start: Callable[[HeldJob], bool]) -> bool:
         """From now on only jobs start of which this is true. The others are let go, or recalled from the runner.
 
@@ -443,17 +455,36 @@ class HeldJobs:
         with self._lock:
             self._may_start = may_start
             refused = {id for id, job in self._jobs.items() if not may_start(job)}
-            here = [id for id in refused if self._states[id] is HeldState.FETCHED]
-            self._arrivals = deque(job for job in self._arrivals if job.id not in refused)
-            self._next = deque(job for job in self._next if job.id not in refused)
-            self._to_mark = deque(job for job in self._to_mark if job.id not in refused)
-            self._end((id, None) for id in here)
+            here = self._let_go(refused)
+        self._recall_others(refused, here)
+        return bool(here)
+
+    def hand_back_all_but(self, most: int) -> None:
+        """If it holds far more than it will end soon, because jobs take longer than those before them did, then the
+        last of them go back: urgent jobs, limits and pauses would have to wait for them."""
+        with self._lock:
+            waiting = [id for id, state in self._states.items() if state in _NOT_STARTED]
+            if len(waiting) <= _FAR_MORE * most + _ALWAYS_HELD:
+                return
+            surplus = set(waiting[most:])
+            self._to_fetch = [id for id in self._to_fetch if id not in surplus]
+            here = self._let_go(surplus)
+        self._recall_others(surplus, here)
+
+    def _let_go(self, ids: Collection[JobId]) -> list[JobId]:
+        """Those of these that the runner has not seen are let go; returns them."""
+        here = [id for id in ids if self._states[id] in (HeldState.ASSIGNED, HeldState.FETCHED)]
+        self._arrivals = deque(job for job in self._arrivals if job.id not in ids)
+        self._next = deque(job for job in self._next if job.id not in ids)
+        self._to_mark = deque(job for job in self._to_mark if job.id not in ids)
+        self._end((id, None) for id in here)
+        return here
+
+    def _recall_others(self, ids: Collection[JobId], here: Collection[JobId]) -> None:
         if here:
             self.wake_ups.settler()
-        elsewhere = refused.difference(here)
-        if elsewhere:
+        if elsewhere := set(ids).difference(here):
             self._recall(elsewhere)
-        return bool(here)
 
     # -- the settler -------------------------------------------------------------------------------------------------
 

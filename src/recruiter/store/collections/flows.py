@@ -229,6 +229,12 @@ class Flows:
         if self.collection.find_one({"_id": id, "holds": holds, "paused": {"$exists": True}}, {"_id": 1}) is None:
             self.markers.insert_one(marker_document(Marker(id, all=True)))
 
+    @store_call
+    def paused_among(self, ids: Iterable[bytes]) -> set[bytes]:
+        """Those of these flows that are paused."""
+        query = {"_id": {"$in": [ObjectId(id) for id in ids]}, "paused": {"$exists": True}}
+        return {document["_id"].binary for document in self.collection.find(query, {"_id": 1})}
+
     def set_flag(self, id: ObjectId, fields: Document, unset: Sequence[str], session: ClientSession) -> bool:
         """Inside a transaction: resumes, cancels; false when there is no such flow."""
         update: Document = {"$set": fields} if fields else {}
