@@ -435,3 +435,12 @@ class TestExplain:
         fleet.worker(slots=1)
         (job,) = fleet.jobs(1)
         assert fleet.why(job) == "due, and nothing blocks it; it is the next of its lane"
+
+    def test_when_the_next_may_start(self, fleet: Fleet) -> None:
+        fleet.worker(slots=2)
+        fleet.controls.set_limit("task:add", count=1, per="1m")
+        jobs = fleet.jobs(2)
+        fleet.clock.move(timedelta(milliseconds=980))
+        fleet.round()
+        (waiting,) = set(jobs) - set(fleet.held())
+        assert fleet.why(waiting) == "task add may start 1 per 1m; the next one at 2030-01-01 12:01:01 UTC"

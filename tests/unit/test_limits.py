@@ -314,7 +314,7 @@ def test_sentences() -> None:
     assert [str(reason) for reason in reasons] == [
         "task resize is at its limit of 1 (held by job x)",
         "group mail is stopped by its limit of 0",
-        "key customer:42 may start 10 per 1m; the next one at 2030-01-01 12:00:00+00:00",
+        "key customer:42 may start 10 per 1m; the next one at 2030-01-01 12:00:00 UTC",
         "needs 4 GB of mem; the whole fleet may use 10 GB, and 1 GB are free",
         "a slot of worker w1 is reserved for job 17, which comes first",
     ]

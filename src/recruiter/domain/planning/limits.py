@@ -256,7 +256,7 @@ class AtRate(Reason):
     next_at: datetime
 
     def __str__(self) -> str:
-        return f"{_titled(self.bucket)} may start {self.rate}; the next one at {self.next_at.isoformat(' ')}"
+        return f"{_titled(self.bucket)} may start {self.rate}; the next one at {self.next_at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 @dataclass(frozen=True, slots=True)
