@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
+from bson import ObjectId
 
 from recruiter import Recruiter
 from recruiter.clock import StoppedClock
@@ -15,6 +17,7 @@ from recruiter.domain.planning.needs import Needs
 from recruiter.errors import JobNotFound, LimitNotFound, SettingsError, WorkerNotFound
 from recruiter.steps.assign import Round, assign, recount
 from recruiter.steps.lead import Leadership
+from recruiter.store.collections.scheduled import DUE as IN_TURN
 from recruiter.store.database import Store
 from recruiter.views.explain import explain
 from tests.samples import NOW, a_job, insert, on_the_roster, running
@@ -435,6 +438,20 @@ class TestExplain:
         fleet.worker(slots=1)
         (job,) = fleet.jobs(1)
         assert fleet.why(job) == "due, and nothing blocks it; it is the next of its lane"
+
+    def test_only_one_of_those_that_are_alike_is_the_next(self, fleet: Fleet) -> None:
+        """Given jobs of one priority and time, with ids of every kind, then each counts those that start before it."""
+        fleet.worker(slots=9)
+        for id in (ObjectId(), "b", UUID(int=1), 7, "a", ObjectId()):
+            fleet.jobs(1, id=id)
+        in_turn = [row["_id"] for row in fleet.store.scheduled.collection.find({"lane": {"$gt": ""}}, hint=IN_TURN)]
+
+        first, *others = [fleet.why(id) for id in in_turn]
+
+        assert first.endswith("; it is the next of its lane")
+        assert [told.partition("; ")[2] for told in others] == [
+            f"{before} due jobs of its lane come first" for before in range(1, 6)
+        ]
 
     def test_when_the_next_may_start(self, fleet: Fleet) -> None:
         fleet.worker(slots=2)

@@ -668,11 +668,14 @@ class Scheduled:
     @store_call
     def count_before(self, document: Document) -> int:
         """How many jobs of its lane get their turn before it; counts up to a thousand."""
+        alike = {name: document[name] for name in ("priority", "scheduled_at")}
         sooner = {
             "lane": document["lane"],
             "$or": [
                 {"priority": {"$gt": document["priority"]}, "scheduled_at": {"$lte": document["scheduled_at"]}},
                 {"priority": document["priority"], "scheduled_at": {"$lt": document["scheduled_at"]}},
+                # Outside of $expr, $lt finds ids of the same type only; the index has those of all types in one order.
+                {**alike, "$expr": {"$lt": ["$_id", {"$literal": document["_id"]}]}},
             ],
         }
         return self.collection.count_documents(sooner, limit=1000, hint=DUE)
