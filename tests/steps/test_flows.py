@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from bson import ObjectId
 from pymongo import AsyncMongoClient, MongoClient
+from pymongo.monitoring import CommandListener, CommandSucceededEvent
 
 from recruiter import (
     Every,
@@ -977,6 +979,64 @@ class TestControl:
 
 def _dies(*_: object) -> None:
     raise KeyboardInterrupt
+
+
+class AfterEachRead(CommandListener):
+    """Does something whenever MongoDB has answered a read of jobs or the roster."""
+
+    def __init__(self, do: Callable[[], object]) -> None:
+        self._do = do
+
+    def started(self, event: object) -> None: ...
+
+    def failed(self, event: object) -> None: ...
+
+    def succeeded(self, event: CommandSucceededEvent) -> None:
+        if event.command_name in ("find", "aggregate"):
+            self._do()
+
+
+class TestCounting:
+    def test_each_step_counts_once_also_if_it_ends_between_two_reads(self, stage: Stage, target: str) -> None:
+        """Given a running step that ends whenever a report has read something, then each report adds up."""
+        flow = stage.recruiter.flow("f")
+        steps = [step.id for step in flow.add_many("say", [("x",)] * 60)]
+        handle = flow.start()
+        stage.give(*steps[:40])
+        running = iter(steps[:40])
+        client: MongoClient[Document] = MongoClient(
+            target, event_listeners=[AfterEachRead(lambda: stage.settle(next(running)))]
+        )
+
+        with client, Recruiter(client.get_default_database()) as watching:
+            watching.store.roster.held()  # connected
+            reports = [watching.flows.find(handle.id).report(), *watching.flows.latest()]
+
+        for report in reports:
+            assert report.total == 60
+            assert report.counts["waiting"] == 20
+            assert report.counts["running"] + report.counts["succeeded"] == 40
+        ended = [report.counts["succeeded"] for report in reports]
+        assert 0 < ended[0] < ended[1], "none has ended meanwhile"
+
+    def test_reports_add_up_while_hundreds_of_steps_end(self, stage: Stage) -> None:
+        flow = stage.recruiter.flow("f")
+        steps = [step.id for step in flow.add_many("say", [("x",)] * 600)]
+        handle = flow.start()
+
+        def run_all() -> None:
+            for start in range(0, len(steps), 10):
+                stage.run(*steps[start : start + 10])
+
+        totals: list[int] = []
+        with ThreadPoolExecutor(1) as worker:
+            running = worker.submit(run_all)
+            while not running.done():
+                totals += [report.total for report in (handle.report(), *stage.recruiter.flows.latest())]
+            running.result()
+
+        assert set(totals) == {600}
+        assert handle.report().counts == {"succeeded": 600}
 
 
 class TestExplaining:

@@ -188,7 +188,7 @@ class Store:
 
     @cached_property
     def flow_steps(self) -> FlowSteps:
-        return FlowSteps(self.scheduled, self.archived)
+        return FlowSteps(self.scheduled, self.archived, self.roster)
 
     @cached_property
     def creations(self) -> creations.Creations:

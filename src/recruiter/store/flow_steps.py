@@ -24,6 +24,7 @@ from recruiter.store.codec import RAW, Document, decode_leniently, flow_of
 from recruiter.store.collections import archived, scheduled
 from recruiter.store.collections.archived import Archived
 from recruiter.store.collections.flows import Marker
+from recruiter.store.collections.roster import Roster
 from recruiter.store.collections.scheduled import Scheduled
 from recruiter.store.errors import store_call
 from recruiter.store.fields import is_job_id
@@ -76,6 +77,17 @@ class Found(NamedTuple):
     ended: bool
 
 
+class StepCounts(NamedTuple):
+    """How many steps of a flow are where, at one moment."""
+
+    waiting: Counter[str]
+    """By lane; without those that run."""
+    running: int
+    """How many are held by workers."""
+    ended: Counter[str]
+    """By the reason why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Candidates:
     """Steps that may have to be released, archived, or brought back. They wait for the same, and differ in nothing
@@ -102,9 +114,10 @@ class Candidates:
 
 
 class FlowSteps:
-    def __init__(self, scheduled: Scheduled, archived: Archived) -> None:
+    def __init__(self, scheduled: Scheduled, archived: Archived, roster: Roster) -> None:
         self._scheduled = scheduled.collection
         self._archived = archived.collection
+        self._roster = roster
 
     # -- for the leader ------------------------------------------------------------------------------------------
 
@@ -325,22 +338,27 @@ class FlowSteps:
         return [*waiting, *self._archived.find(query, fields, hint=archived.BY_FLOW)]
 
     @store_call
-    def counts(self, flow: ObjectId) -> tuple[dict[str, int], dict[str, int]]:
-        """How many steps are in which lane, and how many have ended for which reason; recovered ones count once."""
-        match: Document = {"flow.id": flow, "flow.on": None}
-        lanes: list[Document] = [{"$match": match}, {"$group": {"_id": "$lane", "steps": {"$sum": 1}}}]
-        last = {"$or": [{"done": True}, {"recovered_as": None}]}
-        whys: list[Document] = [{"$match": {**match, **last}}, {"$group": {"_id": "$why", "steps": {"$sum": 1}}}]
-        return (
-            {str(row["_id"]): row["steps"] for row in self._scheduled.aggregate(lanes, hint=scheduled.BY_FLOW)},
-            {str(row["_id"]): row["steps"] for row in self._archived.aggregate(whys, hint=archived.BY_FLOW)},
-        )
+    def counts(self, flows: Sequence[ObjectId]) -> dict[ObjectId, StepCounts]:
+        """How many steps of each of these flows wait, run and have ended; recovered ones count once.
 
-    @store_call
-    def running(self, flow: ObjectId, held: Sequence[JobId]) -> Counter[str]:
-        """How many of these jobs are steps of the flow, by lane."""
-        query = {"_id": {"$in": list(held)}, "flow.id": flow, "flow.on": None}
-        return Counter(str(document.get("lane")) for document in self._scheduled.find(query, {"lane": 1}))
+        All is read from one snapshot: otherwise a step that ends between two reads would be counted twice. The snapshot
+        has every write that was acknowledged before this call, because all writes wait for a majority."""
+        if not flows:
+            return {}
+        with self._scheduled.database.client.start_session(snapshot=True) as session:
+            held = list(self._roster.held(session))
+            return {flow: self._counts(flow, held, session) for flow in flows}
+
+    def _counts(self, flow: ObjectId, held: Sequence[JobId], session: ClientSession) -> StepCounts:
+        match: Document = {"flow.id": flow, "flow.on": None}
+        last = {"$or": [{"done": True}, {"recovered_as": None}]}
+        lanes = _count_by("lane", self._scheduled, match, session)
+        running = Counter[str]()
+        if held and lanes:
+            found = self._scheduled.find({"_id": {"$in": held}, **match}, {"lane": 1}, session=session)
+            running.update(str(document.get("lane")) for document in found)
+        whys = _count_by("why", self._archived, {**match, **last}, session)
+        return StepCounts(lanes - running, running.total(), whys)
 
     @store_call
     def remove(self, flow: ObjectId, batch: int) -> int:
@@ -363,6 +381,12 @@ def _candidates(
         return None
     known_ids, known_steps = zip(*named, strict=True)
     return Candidates(known_ids, known_steps, place, job, size, ended, whole)
+
+
+def _count_by(field: str, collection: Collection[Document], match: Document, session: ClientSession) -> Counter[str]:
+    pipeline: list[Document] = [{"$match": match}, {"$group": {"_id": f"${field}", "steps": {"$sum": 1}}}]
+    found = collection.aggregate(pipeline, hint=scheduled.BY_FLOW, session=session)
+    return Counter({str(row["_id"]): row["steps"] for row in found})
 
 
 def _releasing(fields: Document) -> Document:

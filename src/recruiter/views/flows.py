@@ -19,6 +19,7 @@ from recruiter.errors import FlowNotFound
 from recruiter.store.codec import Document, flow_of
 from recruiter.store.collections.flows import Flow
 from recruiter.store.database import Store
+from recruiter.store.flow_steps import StepCounts
 
 BLOCKED = "blocked"
 _SHOWN: Document = {
@@ -85,14 +86,16 @@ def flow_report(store: Store, id: ObjectId) -> FlowReport:
     """Raises FlowNotFound."""
     # Markers first: if there are none, the leader has looked at everything that happened before, and the flow says so.
     marked = store.flows.with_markers([id])
-    return _reported(store, found(store, id), _held(store), marked)
+    flow = found(store, id)
+    return _reported(flow, store.flow_steps.counts([id])[id], id in marked)
 
 
 def flow_reports(store: Store, limit: int, owner: str | None = None, running: bool | None = None) -> list[FlowReport]:
     """The newest flows."""
-    held, latest = _held(store), store.flows.latest(limit, owner, running)
+    latest = store.flows.latest(limit, owner, running)
     marked = store.flows.with_markers([flow.id for flow in latest if flow.outcome is not None])
-    return [_reported(store, flow, held, marked) for flow in latest]
+    counts = store.flow_steps.counts([flow.id for flow in latest])
+    return [_reported(flow, counts[flow.id], flow.id in marked) for flow in latest]
 
 
 def flow_id(id: ObjectId | str) -> ObjectId:
@@ -114,7 +117,7 @@ def found(store: Store, id: ObjectId) -> Flow:
 
 def step_reports(store: Store, id: ObjectId) -> list[StepReport]:
     """Every step of the flow, each once, in the order in which they were added."""
-    held = _held(store)
+    held = store.roster.held()
     rows = {row["_id"]: row for row in store.flow_steps.rows(id, _SHOWN)}  # one that has just ended may be there twice
     latest: dict[JobId, StepReport] = {}
     for row in sorted(rows.values(), key=_counts_for_more):
@@ -173,25 +176,19 @@ def _state(row: Mapping[str, Any], held: set[JobId]) -> str:
     return BLOCKED if row.get("lane") == BLOCKED_LANE else State.WAITING.value
 
 
-def _reported(store: Store, flow: Flow, held: set[JobId], marked: set[ObjectId]) -> FlowReport:
-    lanes, whys = store.flow_steps.counts(flow.id)
-    if lanes or flow.id in marked:  # somebody has recovered or added a step, and the leader has not looked yet
+def _reported(flow: Flow, steps: StepCounts, marked: bool) -> FlowReport:
+    if steps.waiting or steps.running or marked:
+        # Somebody has recovered or added a step, and the leader has not looked yet.
         flow = replace(flow, outcome=None, ended_at=None)
-    running = store.flow_steps.running(flow.id, list(held)) if held and lanes else Counter[str]()
-    waiting = {lane: max(0, steps - running[lane]) for lane, steps in lanes.items()}
-    counts = {BLOCKED: waiting.pop(BLOCKED_LANE, 0), State.RUNNING.value: running.total()}
-    counts[State.WAITING.value] = sum(waiting.values())
-    for why, steps in whys.items():
-        state = State.at_the_end(why == Why.DONE, why).value
-        counts[state] = counts.get(state, 0) + steps
+    blocked = steps.waiting[BLOCKED_LANE]
+    counts = Counter({BLOCKED: blocked, State.RUNNING.value: steps.running})
+    counts[State.WAITING.value] = steps.waiting.total() - blocked
+    for why, number in steps.ended.items():
+        counts[State.at_the_end(why == Why.DONE, why).value] += number
     flag = flow.cancel or flow.paused
     told = None
     if flag is not None:
         what = "cancelled" if flow.cancel is not None else "paused"
         told = f"{what} by {remark(flag.by, flag.reason)}"
-    counts = {state: counts[state] for state in (BLOCKED, *(each.value for each in State)) if counts.get(state)}
-    return FlowReport(flow.id, flow.name, flow.owner, flow.state, flow.created_at, flow.ended_at, counts, told)
-
-
-def _held(store: Store) -> set[JobId]:
-    return store.roster.held()
+    shown = {state: counts[state] for state in (BLOCKED, *(each.value for each in State)) if counts[state]}
+    return FlowReport(flow.id, flow.name, flow.owner, flow.state, flow.created_at, flow.ended_at, shown, told)

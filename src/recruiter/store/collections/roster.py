@@ -319,12 +319,12 @@ class Roster:
         return parsed(NAME, self._raw.find({}, _PLANNING_FIELDS), registration_from)
 
     @store_call
-    def held(self) -> set[JobId]:
+    def held(self, session: ClientSession | None = None) -> set[JobId]:
         """Every held job, also one whose document cannot be read otherwise."""
-        return {job for _, jobs in self._assigned() for job in jobs}
+        return {job for _, jobs in self._assigned(session) for job in jobs}
 
-    def _assigned(self) -> Iterator[tuple[str, list[JobId]]]:
-        for document in self._raw.find({}, {"assigned": 1}):
+    def _assigned(self, session: ClientSession | None = None) -> Iterator[tuple[str, list[JobId]]]:
+        for document in self._raw.find({}, {"assigned": 1}, session=session):
             fields = decode_leniently(bytes(document.raw))[0]
             yield str(fields["_id"]), job_ids_in(fields.get("assigned"))
 
