@@ -40,6 +40,7 @@ from recruiter.steps.clean import forget_flows
 from recruiter.steps.release import STEPS_AT_ONCE
 from recruiter.store.codec import Document
 from tests.flows import Stage
+from tests.samples import a_job, insert
 
 
 @pytest.fixture
@@ -1052,6 +1053,45 @@ class TestExplaining:
         assert told == (f"waits for other steps of flow 'thumbnails' ({handle.id}): say ({b.id}); 1 of 2 have ended")
         stage.run(b.id)
         assert "every step of flow 'thumbnails' that it waits for has ended" in stage.recruiter.explain(c.id)
+
+    def test_a_step_whose_dependencies_have_ended_says_what_any_due_job_would(self, stage: Stage) -> None:
+        """Given a step that may start and is not released, then it says what holds it up; if nothing does, that the
+        leader releases it."""
+        flow = stage.recruiter.flow("f")
+        a = add(flow, "a")
+        b = add(flow, "b", after=a)
+        flow.start()
+        stage.run(a.id)
+        roster, controls = stage.store.roster.collection, stage.recruiter.controls
+        others = insert(stage.store, *(a_job(task="say", args={"text": "x"}) for _ in range(4)))
+
+        def told() -> str:
+            return stage.recruiter.explain(b.id).removeprefix("every step of flow 'f' that it waits for has ended; ")
+
+        assert told() == "no worker knows the task 'say': start one whose --bootstrap defines it"
+        roster.update_one({"_id": stage.worker}, {"$set": {"tasks": ["say"]}})
+        assert told() == "the leader releases it in a moment"
+        controls.set_limit("task:say", 0)
+        assert told() == "task say is stopped by its limit of 0"
+        controls.remove_limit("task:say")
+        controls.pause_group("generic", by="ada", reason="lunch")
+        assert told().startswith("group generic is paused by ada since ")
+        controls.resume_group("generic")
+        stage.give(*others)
+        assert told() == "no slot is free where it could run (the one worker that serves it)"
+        stage.store.leases.collection.delete_many({})
+        assert told().startswith("there is no leader")
+
+    def test_a_step_that_cannot_start_is_not_told_to_wait_for_a_slot(self, stage: Stage) -> None:
+        flow = stage.recruiter.flow("f")
+        a = add(flow, "a")
+        b = add(flow, "b", after=a)
+        flow.start()
+
+        stage.run(a.id, fails=[a.id])
+
+        told = "a step of flow 'f' that it waits for has failed; the leader archives it in a moment"
+        assert stage.recruiter.explain(b.id) == told
 
     def test_blocked_steps_are_listed_and_filtered(self, stage: Stage) -> None:
         flow = stage.recruiter.flow("f")

@@ -349,6 +349,18 @@ def test_how_many_run(stage: Stage) -> None:
     assert handle.report().counts == {"blocked": PARTS - 1, "running": 2, "succeeded": 1}
 
 
+def test_one_that_waits_for_a_slot_says_so(stage: Stage) -> None:
+    """Given freed steps and a worker whose slots are busy, then the others do not say that the leader releases them."""
+    _, parts, _ = fan_out(stage)
+    stage.store.roster.collection.update_one({"_id": stage.worker}, {"$set": {"tasks": ["work"]}})
+
+    stage.give_freed(4)
+
+    ended = "every step of flow 'f' that it waits for has ended"
+    busy = "no slot is free where it could run (the one worker that serves it)"
+    assert {stage.recruiter.explain(part) for part in parts[4:]} == {f"{ended}; {busy}"}
+
+
 def test_a_flow_has_ended_when_its_last_step_has(stage: Stage) -> None:
     """Given steps whose last look is not due, when the flow ends, then no marker says that there is more to do."""
     handle, parts, last = fan_out(stage)

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from recruiter.domain.duration import brief, humanize
-from recruiter.domain.flow import StepState
+from recruiter.domain.flow import StepState, Verdict, verdict
 from recruiter.domain.job import ArchivedJob, JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import BLOCKED_LANE, CANCELLED_LANE, id_told
@@ -89,8 +89,12 @@ def _blocked(store: Store, document: dict[str, object], now: datetime) -> str:
         return f"its flow {flow.name!r} ({flow.id}) is paused by {remark(flow.paused.by, flow.paused.reason)}"
     states = store.flow_steps.states(place.flow, place.after)
     pending = [step for step in place.after if states.get(step) is StepState.PENDING]
+    if verdict(place, states) is Verdict.FAIL:
+        todo = _leader(store, now) or "the leader archives it in a moment"
+        return f"a step of flow {flow.name!r} that it waits for has failed; {todo}"
     if not pending:
-        todo = _leader(store, now) or "the leader releases it in a moment"
+        # Workers may be given it as it is (domain/planning/freed.py): it waits for all that a due job waits for.
+        todo = _held_up(store, document, now) or "the leader releases it in a moment"
         return f"every step of flow {flow.name!r} that it waits for has ended; {todo}"
     last = store.flow_steps.last_jobs(place.flow, pending[:_TOLD]).values()
     first = [f"{job.get('task')} ({job['_id']})" for job in last] or [str(pending[0])]
@@ -103,6 +107,16 @@ _TOLD = 3
 
 
 def _waiting(store: Store, document: dict[str, object], now: datetime) -> str:
+    reason = _held_up(store, document, now)
+    if reason is not None:
+        return reason
+    before = store.scheduled.count_before(document)
+    turn = f"{before} due jobs of its lane come first" if before else "it is the next of its lane"
+    return f"due, and nothing blocks it; {turn}"
+
+
+def _held_up(store: Store, document: dict[str, object], now: datetime) -> str | None:
+    """Why it cannot start now; None when it only waits its turn."""
     scheduled_at = document["scheduled_at"]
     assert isinstance(scheduled_at, datetime)
     wait = signal_wait_from(document.get("waits_for"))
@@ -121,14 +135,10 @@ def _waiting(store: Store, document: dict[str, object], now: datetime) -> str:
     return _leader(store, now) or _planned(store, document, lane, rules, now)
 
 
-def _planned(store: Store, document: dict[str, object], lane: Lane, rules: Rules, now: datetime) -> str:
+def _planned(store: Store, document: dict[str, object], lane: Lane, rules: Rules, now: datetime) -> str | None:
     facts = Circumstances(store.roster.read(), store.roster.held(), rules.limits, rules.starts, now)
     reason = facts.why_waiting(lane, document["_id"])  # type: ignore[arg-type]
-    if reason is not None:
-        return str(reason)
-    before = store.scheduled.count_before(document)
-    turn = f"{before} due jobs of its lane come first" if before else "it is the next of its lane"
-    return f"due, and nothing blocks it; {turn}"
+    return None if reason is None else str(reason)
 
 
 def _ended(ended: ArchivedJob) -> str:
