@@ -134,7 +134,7 @@ def releasing(
         store.flows.remove_markers([], found.unreadable)
     yield Released(len(found) + len(found.unreadable))
     for flow, marker in merged(found).items():
-        look = _Look(store, now, term, holder, flow, FreedSteps(inf) if flow in last else freed)
+        look = _Look(store, now, term, holder, flow, freed, is_last=flow in last)
         yield from look.at(marker)
         markers = {each.id for each in found if each.flow == flow}
         if look.has_ended:
@@ -154,7 +154,10 @@ class _Look:
         holder: str,
         flow: ObjectId,
         freed: FreedSteps,
+        *,
+        is_last: bool,
     ) -> None:
+        """If it `is_last`, no step is freed, and those that were are released."""
         self._store = store
         self._steps = store.flow_steps
         self._clock = now
@@ -162,7 +165,8 @@ class _Look:
         self._term = term
         self._holder = holder
         self._id = flow
-        self._freed = freed
+        self._freed = FreedSteps(inf) if is_last else freed
+        self._is_last = is_last
         self._held: set[JobId] | None = None
         """Jobs that workers held before the steps were read; None when none of these steps will be freed."""
         self.must_repeat = False
@@ -277,8 +281,8 @@ class _Look:
             if each.ended or what is Verdict.FAIL:
                 self._move(writes, each, place, what, gone=flow is None, session=session)
             elif what is Verdict.RELEASE and flow is not None and flow.paused is None:
-                self._release(writes, each, place, session)
-        self._store.flows.touch([self._id], self._now, session)
+                self._release(writes, each, place, flow.freed_at, session)
+        self._store.flows.touch(self._id, self._now, session, freed=bool(writes.freed))
         self._store.transactions.archive(OutcomeBatch(archive=writes.archive), session)
         self._store.transactions.bring_back(writes.bring_back, session)
         holds = flow.holds if flow is not None else 0
@@ -325,10 +329,14 @@ class _Look:
             writes.fail(id, outcomes.not_released(document, Why.DEPENDENCY_FAILED, self._now, reason), reason)
             writes.states[own.step] = StepState.FAILED
 
-    def _release(self, writes: _Writes, some: Candidates, place: FlowStep, session: InTransaction) -> None:
+    def _release(
+        self, writes: _Writes, some: Candidates, place: FlowStep, freed_at: datetime | None, session: InTransaction
+    ) -> None:
         fields = released_fields(some.job, place, self._now)
         where = {name: some.job.get(name) for name in _UNCHANGED}
         frees = self._frees(some, fields)
+        if self._is_last and freed_at is not None and fields.keys() == _LITTLE:
+            fields["scheduled_at"] = max(freed_at, some.job["scheduled_at"])  # it may start since then
         if writes.size > _LARGEST and not frees:
             writes.left.append((some, Verdict.RELEASE))
             return
@@ -361,7 +369,7 @@ class _Look:
             self._held is not None
             and some.whole
             and self._freed.can_take(len(some.ids))
-            and fields.keys() == {"lane", "scheduled_at"}
+            and fields.keys() == _LITTLE
             and not any(some.job.get(name) for name in _AFTER_A_START)
         )
 
@@ -479,6 +487,8 @@ def released_fields(document: Document, place: FlowStep, now: datetime) -> Docum
     return fields
 
 
+_LITTLE = {"lane", "scheduled_at"}
+"""What is written on most steps that are released."""
 _AFTER_A_RUN = ("attempts", "snoozes")
 _AFTER_A_START = (*_AFTER_A_RUN, "held")
 _UNCHANGED = ("group", "suspect", "priority")

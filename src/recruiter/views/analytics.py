@@ -32,7 +32,7 @@ def analyse(
     since, until = window(at, within, now)
     counted = store.statistics.read(since, until, group, task)
     backlogs = store.queues.waiting(at, group, task)
-    return add_up(counted, _queues(store, backlogs.of), backlogs.counted_at or now, since, until)
+    return add_up(counted, _queues(store, backlogs.of, group, task), backlogs.counted_at or now, since, until)
 
 
 def waiting(store: Store, at: datetime) -> dict[Kind, Queue]:
@@ -40,19 +40,26 @@ def waiting(store: Store, at: datetime) -> dict[Kind, Queue]:
     return _queues(store, store.queues.waiting(at).of)
 
 
-def _queues(store: Store, backlogs: Mapping[Kind, Backlog]) -> dict[Kind, Queue]:
-    """What has not ended, by group and task."""
+def _queues(
+    store: Store, backlogs: Mapping[Kind, Backlog], group: str | None = None, task: str | None = None
+) -> dict[Kind, Queue]:
+    """What has not ended, by group and task: of all, or of this."""
     running, silent = _held(store)
     of = {id: Lane.parse(lane) for id, lane in store.scheduled.lanes_of(running | silent).items()}
-    return {kind: _queue(kind, backlog, of, silent) for kind, backlog in sorted(backlogs.items())}
+    blocked = store.scheduled.blocked_among(of)
+    meant = (of_it[:2] for of_it in of.values() if group in (None, of_it.group) and task in (None, of_it.task))
+    return {
+        kind: _queue(kind, backlogs.get(kind, Backlog()), of, silent, blocked) for kind in sorted({*backlogs, *meant})
+    }
 
 
-def _queue(kind: Kind, backlog: Backlog, of: Mapping[JobId, Lane], silent: set[JobId]) -> Queue:
+def _queue(kind: Kind, backlog: Backlog, of: Mapping[JobId, Lane], silent: set[JobId], blocked: set[JobId]) -> Queue:
+    """Of one kind. Steps of flows may run while they are among the blocked ones: these are not in the backlog."""
     held = {id: of_it for id, of_it in of.items() if of_it[:2] == kind}
     running = [of_it for id, of_it in held.items() if id not in silent]
     died = backlog.suspects - sum(1 for of_it in running if of_it.alone)
     return Queue(
-        queued=max(0, backlog.due - len(held)),
+        queued=max(0, backlog.due - len(held.keys() - blocked)),
         postponed=backlog.postponed,
         running=len(running),
         zombies=max(0, died) + len(held) - len(running),

@@ -201,7 +201,7 @@ def fetch(store: Store, ids: Sequence[JobId]) -> list[HeldJob]:
     if not any(blocked):
         return [HeldJob(id, raw) for id, raw in found]
     flows = [flow_id_of(raw) if at else None for at, (_, raw) in zip(blocked, found, strict=True)]
-    since = store.flows.looked_at(set(filter(None, flows)))
+    since = store.flows.freed_at(set(filter(None, flows)))
     due = (
         HeldJob(id, due_since(raw, at, since[flow]) if flow in since else raw)
         for at, flow, (id, raw) in zip(blocked, flows, found, strict=True)

@@ -1,7 +1,7 @@
 """`flows`: one document for each flow; and `flow_markers`: the flows that the leader must look at again.
 
-    flows         {_id, name, username, created_at, ends: [{on, job}], run: [on],
-                   paused: {at, by, reason}, cancel: {at, by, reason}, ended: {at, state}, looked_at, forgotten}
+    flows         {_id, name, username, created_at, ends: [{on, job}], run: [on], holds, looked_at, freed_at,
+                   paused: {at, by, reason}, cancel: {at, by, reason}, ended: {at, state}, forgotten}
     flow_markers  {_id, flow, ended: [steps], added: [steps], all: true}
 
 What a flow consists of is written on its jobs, not here: the steps that end at the same moment must not wait for each
@@ -81,6 +81,8 @@ class Flow:
     """How often it has been paused."""
     cancel: Cancellation | None = None
     """Who cancelled it."""
+    freed_at: datetime | None = None
+    """When it was last decided that steps of it may start as they are."""
     ended_at: datetime | None = None
     outcome: FlowState | None = None
     """How it ended; None while steps wait or run, as far as the leader has looked."""
@@ -174,11 +176,11 @@ class Flows:
         return {flow.id: flow for flow in parsed(NAME, found, _flow)}
 
     @store_call
-    def looked_at(self, ids: Iterable[bytes]) -> dict[bytes, datetime]:
-        """When the leader last decided something about steps of these flows."""
-        query = {"_id": {"$in": [ObjectId(id) for id in ids]}, "looked_at": {"$type": "date"}}
-        found = self.collection.find(query, {"looked_at": 1})
-        return {document["_id"].binary: document["looked_at"] for document in found}
+    def freed_at(self, ids: Iterable[bytes]) -> dict[bytes, datetime]:
+        """When the leader last decided that steps of these flows may start as they are."""
+        query = {"_id": {"$in": [ObjectId(id) for id in ids]}, "freed_at": {"$type": "date"}}
+        found = self.collection.find(query, {"freed_at": 1})
+        return {document["_id"].binary: document["freed_at"] for document in found}
 
     @store_call
     def latest(self, limit: int, owner: str | None = None, running: bool | None = None) -> Parsed[Flow]:
@@ -199,9 +201,11 @@ class Flows:
         found = self.collection.find(query, {"_id": 1}, hint=BY_END, limit=limit).sort("ended.at", ASCENDING)
         return [document["_id"] for document in found]
 
-    def touch(self, ids: Iterable[ObjectId], at: datetime, session: ClientSession) -> None:
-        """Inside the leader's transaction: conflicts with those that pause, cancel or forget one of these flows."""
-        self.collection.update_many({"_id": {"$in": list(ids)}}, {"$set": {"looked_at": at}}, session=session)
+    def touch(self, id: ObjectId, at: datetime, session: ClientSession, *, freed: bool) -> None:
+        """Inside the leader's transaction: conflicts with those that pause, cancel or forget this flow. `freed`: some
+        of its steps may start as they are (domain/planning/freed.py)."""
+        fields = {"looked_at": at, **({"freed_at": at} if freed else {})}
+        self.collection.update_one({"_id": id}, {"$set": fields}, session=session)
 
     def conclude(
         self, id: ObjectId, state: FlowState | None, at: datetime, run: Iterable[On], session: ClientSession
@@ -317,6 +321,7 @@ def _flow(document: Document) -> Flow:
         paused=cancellation_from(document.get("paused")),
         holds=fields.whole(document, "holds", 0),
         cancel=cancellation_from(document.get("cancel")),
+        freed_at=fields.moment_or_none(document.get("freed_at")),
         ended_at=None if ended is None else fields.moment(ended, "at"),
         outcome=None if ended is None else FlowState(fields.text(ended, "state")),
     )

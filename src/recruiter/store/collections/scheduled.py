@@ -412,6 +412,12 @@ class Scheduled:
         return dict(parsed(NAME, found, lambda document: (document["_id"], _own_lane(document))))
 
     @store_call
+    def blocked_among(self, ids: Ids[JobId]) -> set[JobId]:
+        """Those of these jobs that are in the lane of blocked steps."""
+        query = {"_id": {"$in": list(ids)}, "lane": BLOCKED_LANE}
+        return {document["_id"] for document in self.collection.find(query, {"_id": 1})}
+
+    @store_call
     def next_due(self, now: datetime) -> datetime | None:
         """When the next postponed job becomes due."""
         found = self.collection.find_one(
