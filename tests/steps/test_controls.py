@@ -450,8 +450,20 @@ class TestExplain:
 
         assert first.endswith("; it is the next of its lane")
         assert [told.partition("; ")[2] for told in others] == [
-            f"{before} due jobs of its lane come first" for before in range(1, 6)
+            "1 due job of its lane comes first",
+            *(f"{before} due jobs of its lane come first" for before in range(2, 6)),
         ]
+
+    def test_who_comes_first(self, fleet: Fleet) -> None:
+        """Given a job, one that is more urgent and has come later, and one that a worker holds, then only the urgent
+        one comes before it."""
+        worker = fleet.worker(slots=9)
+        (held,) = fleet.jobs(1)
+        (job,) = fleet.jobs(1)
+        insert(fleet.store, a_job(created_at=DUE, scheduled_at=DUE + timedelta(milliseconds=1), priority=5))
+        assert fleet.store.roster.assign({worker: [held]}, 1)
+
+        assert fleet.why(job) == "due, and nothing blocks it; 1 due job of its lane comes first"
 
     def test_when_the_next_may_start(self, fleet: Fleet) -> None:
         fleet.worker(slots=2)

@@ -110,8 +110,9 @@ def _waiting(store: Store, document: dict[str, object], now: datetime) -> str:
     reason = _held_up(store, document, now)
     if reason is not None:
         return reason
-    before = store.scheduled.count_before(document)
-    turn = f"{before} due jobs of its lane come first" if before else "it is the next of its lane"
+    before = store.scheduled.count_before(document, now, store.roster.held())
+    first = plural(before, "due job of its lane comes first", "due jobs of its lane come first")
+    turn = first if before else "it is the next of its lane"
     return f"due, and nothing blocks it; {turn}"
 
 

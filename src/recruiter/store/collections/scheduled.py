@@ -672,13 +672,15 @@ class Scheduled:
         return None if found is None else decode_leniently(bytes(found.raw))[0]
 
     @store_call
-    def count_before(self, document: Document) -> int:
-        """How many jobs of its lane get their turn before it; counts up to a thousand."""
+    def count_before(self, document: Document, now: datetime, held: Ids[JobId]) -> int:
+        """How many due jobs of its lane get their turn before it, without those that are held; counts up to a
+        thousand."""
         alike = {name: document[name] for name in ("priority", "scheduled_at")}
         sooner = {
             "lane": document["lane"],
+            "_id": {"$nin": list(held)},
             "$or": [
-                {"priority": {"$gt": document["priority"]}, "scheduled_at": {"$lte": document["scheduled_at"]}},
+                {"priority": {"$gt": document["priority"]}, "scheduled_at": {"$lte": now}},
                 {"priority": document["priority"], "scheduled_at": {"$lt": document["scheduled_at"]}},
                 # Outside of $expr, $lt finds ids of the same type only; the index has those of all types in one order.
                 {**alike, "$expr": {"$lt": ["$_id", {"$literal": document["_id"]}]}},
