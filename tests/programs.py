@@ -16,6 +16,12 @@ def family_in(folder: Path) -> list[int]:
     return [int(file.read_text()) for file in files]
 
 
+def family_ends(folder: Path) -> None:
+    """Both end. They have been killed; a machine that is busy takes a moment to do it."""
+    pids = family_in(folder)
+    eventually(lambda: all(map(is_gone, pids)), within=5)
+
+
 def is_gone(pid: int) -> bool:
     try:
         return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)

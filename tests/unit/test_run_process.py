@@ -21,7 +21,7 @@ from recruiter.programs import LONGEST_LINE, LONGEST_OUTPUT, CommandResult
 from recruiter.store.codec import Document
 from tests.bench import Bench
 from tests.conftest import eventually
-from tests.programs import family_in, is_gone
+from tests.programs import family_ends, family_in, is_gone
 
 TIMED_OUT = "recruiter.errors.JobTimedOut"
 COMMAND_FAILED = "recruiter.errors.CommandFailed"
@@ -201,7 +201,7 @@ class TestEnding:
 
         assert failure(job)[0] == TIMED_OUT
         assert time.monotonic() - started < 4
-        assert all(map(is_gone, family_in(tmp_path)))
+        family_ends(tmp_path)
 
     def test_when_the_handler_raises(self, bench: Bench, tmp_path: Path) -> None:
         def stop(_: str) -> None:
@@ -212,7 +212,7 @@ class TestEnding:
 
         assert failure(job) == ("ValueError", "seen enough")
         assert lines(job) == ["line"]
-        assert all(map(is_gone, family_in(tmp_path)))
+        family_ends(tmp_path)
 
     def test_when_the_job_ends_and_leaves_it_in_a_thread(self, bench: Bench, tmp_path: Path) -> None:
         outcome: list[BaseException] = []
@@ -229,7 +229,7 @@ class TestEnding:
 
         assert bench.archived(leave)["done"]
 
-        assert all(map(is_gone, family_in(tmp_path)))
+        family_ends(tmp_path)
         eventually(lambda: [str(error) for error in outcome] == ["sh was ended with its job"])
 
     def test_none_begins_after_the_job_has_ended(self, bench: Bench, tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ class TestAsync:
 
         assert failure(job)[0] == TIMED_OUT
         assert time.monotonic() - started < 4
-        assert all(map(is_gone, family_in(tmp_path)))
+        family_ends(tmp_path)
 
     def test_cancelling_it_ends_the_program_and_the_job_goes_on(self, bench: Bench, tmp_path: Path) -> None:
         async def run() -> bool:
@@ -320,4 +320,4 @@ class TestAsync:
 
         assert bench.archived(run)["done"]
 
-        assert all(map(is_gone, family_in(tmp_path)))
+        family_ends(tmp_path)
