@@ -77,7 +77,7 @@ def test_a_worker_that_cannot_reach_mongodb_ends_what_it_runs(
     lead(2.0, 5.0)
     worker = start("start", "worker", "--bootstrap", JOBS, **QUICK)
     jobs.record.enqueue(str(tmp_path), "long", 600.0)
-    eventually(lambda: (tmp_path / "long").exists())
+    eventually(lambda: (tmp_path / "long").exists() and (tmp_path / "long").read_text().endswith("\n"))
     (pid,) = (int(line.split()[1]) for line in (tmp_path / "long").read_text().splitlines())
 
     # when it has not been heard of for so long that the job may have been given to others
