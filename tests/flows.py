@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from typing import Any
 
+import pytest
 from bson import ObjectId
 
 from recruiter import Recruiter
@@ -28,6 +29,27 @@ from recruiter.store.database import Store
 from recruiter.store.outcomes import Outcome
 from recruiter.store.roster_fields import Holding
 from tests.samples import on_the_roster
+
+Story = Callable[["Stage"], None]
+Mutant = Callable[[pytest.MonkeyPatch], None]
+"""Takes a rule away."""
+
+
+def stories_of(rules: Iterable[tuple[Story, Mutant]]) -> pytest.MarkDecorator:
+    """Each story once, as it is: it ends well."""
+    return pytest.mark.parametrize("story", dict.fromkeys(story for story, _ in rules), ids=lambda told: told.__name__)
+
+
+def without_its_rule(rules: Iterable[tuple[Story, Mutant]]) -> pytest.MarkDecorator:
+    """Each story with each rule that it needs: without it, it ends badly."""
+    return pytest.mark.parametrize(("story", "mutant"), rules, ids=lambda each: each.__name__)
+
+
+def ends_badly(stage: Stage, story: Story, mutant: Mutant) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        mutant(patch)
+        with pytest.raises((AssertionError, pytest.fail.Exception)):
+            story(stage)
 
 
 class Stage:

@@ -21,7 +21,7 @@ from recruiter.store.collections import archived, flows
 from recruiter.store.collections.flows import Flows, Marker
 from recruiter.store.flow_steps import Candidates, FlowSteps, Found, Free
 from recruiter.store.transactions import Transactions
-from tests.flows import Stage
+from tests.flows import Mutant, Stage, Story, ends_badly, stories_of, without_its_rule
 
 
 @pytest.fixture
@@ -30,10 +30,6 @@ def stage(recruiter: Recruiter) -> Stage:
     def work(name: str) -> None: ...
 
     return Stage(recruiter)
-
-
-Story = Callable[[Stage], None]
-Mutant = Callable[[pytest.MonkeyPatch], None]
 
 
 def chain_of(stage: Stage, *names: str) -> tuple[list[Step[Any]], FlowHandle]:
@@ -357,19 +353,14 @@ RULES: list[tuple[Story, Mutant]] = [
 ]
 
 
-@pytest.mark.parametrize("story", dict.fromkeys(story for story, _ in RULES), ids=lambda story: story.__name__)
+@stories_of(RULES)
 def test_a_story_ends_well(stage: Stage, story: Story) -> None:
     story(stage)
 
 
-@pytest.mark.parametrize(("story", "mutant"), RULES, ids=lambda each: each.__name__)
-def test_without_its_rule_it_ends_badly(
-    stage: Stage, story: Story, mutant: Mutant, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutant(monkeypatch)
-
-    with pytest.raises((AssertionError, pytest.fail.Exception)):
-        story(stage)
+@without_its_rule(RULES)
+def test_without_its_rule_it_ends_badly(stage: Stage, story: Story, mutant: Mutant) -> None:
+    ends_badly(stage, story, mutant)
 
 
 @contextmanager

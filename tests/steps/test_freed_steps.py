@@ -3,7 +3,6 @@ goes wrong without it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -28,7 +27,7 @@ from recruiter.store.codec import decode
 from recruiter.store.collections.limits import Rules
 from recruiter.store.collections.roster import Roster
 from recruiter.views.analytics import waiting
-from tests.flows import Stage
+from tests.flows import Mutant, Stage, Story, ends_badly, stories_of, without_its_rule
 from tests.samples import NOW, on_the_roster
 
 PARTS = 6
@@ -74,9 +73,6 @@ def lanes(stage: Stage) -> set[str]:
 
 
 # -- the stories ---------------------------------------------------------------------------------------------------
-
-Story = Callable[[Stage], None]
-Mutant = Callable[[pytest.MonkeyPatch], None]
 
 
 def many_are_given_as_they_are(stage: Stage) -> None:
@@ -243,19 +239,14 @@ RULES: list[tuple[Story, Mutant]] = [
 ]
 
 
-@pytest.mark.parametrize("story", dict.fromkeys(story for story, _ in RULES), ids=lambda story: story.__name__)
+@stories_of(RULES)
 def test_a_story_ends_well(stage: Stage, story: Story) -> None:
     story(stage)
 
 
-@pytest.mark.parametrize(("story", "mutant"), RULES, ids=lambda each: each.__name__)
-def test_without_its_rule_it_ends_badly(
-    stage: Stage, story: Story, mutant: Mutant, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutant(monkeypatch)
-
-    with pytest.raises((AssertionError, pytest.fail.Exception)):
-        story(stage)
+@without_its_rule(RULES)
+def test_without_its_rule_it_ends_badly(stage: Stage, story: Story, mutant: Mutant) -> None:
+    ends_badly(stage, story, mutant)
 
 
 # -- what is freed, and what is written ----------------------------------------------------------------------------

@@ -107,18 +107,16 @@ def assign(
     roster = tuple(replace(worker, draining=True) if is_quiet(worker) else worker for worker in entries)
     vacant = openings(roster)
     freed.saw(sum(worker.holds for worker in roster))
-    if rules.blocked:
+    if rules.blocked or lookahead:  # nothing may start, or other jobs wait
         freed.give_up()
     if (not vacant and not look) or rules.blocked:
         lanes, marked = _lanes(store.scheduled.lanes_to_plan()) if look else (None, False)
         empty = Round(now, roster, lanes, 0, refused=False, reserved=reserved or {}, unreadable=entries.unreadable)
         return replace(empty, marked=marked, freed=bool(freed))
-    ahead = lookahead.take(
-        min(sum(opening.room for opening in vacant), LARGEST_HAND), _basis(store, term, rules, vacant), now
-    )
+    room = min(sum(opening.room for opening in vacant), LARGEST_HAND)
+    ahead = lookahead.take(room, _basis(store, term, rules, vacant), now)
     if ahead:
         # Given before it looks: where there are many lanes that takes long, and the workers wait.
-        freed.give_up()
         refused = not store.roster.assign(vacant[0].deal(ahead), term)
         if refused or (len(lookahead) >= len(ahead) and not look):
             lookahead.rebase(None if refused else _basis(store, term, rules, vacant))
@@ -128,8 +126,7 @@ def assign(
     found = store.scheduled.lanes_to_plan()
     lanes, marked = _lanes(found)
     planning = _Planning(store, term, now, rules, roster, held, lanes, turns, freed)
-    if found.unreadable:
-        planning.malformed += store.scheduled.in_lanes(found.unreadable, MOST_MALFORMED)
+    planning.set_aside(found.unreadable)
     beyond = lookahead if len(vacant) == 1 else None
     if ahead:
         planning.look_ahead(vacant[0], beyond)
@@ -137,8 +134,6 @@ def assign(
     else:
         round = planning.pack(reserved or {}) if planning.metered else planning.give(beyond)
     lookahead.keep(planning.beyond, None if round.refused else _basis(store, term, rules, vacant), now)
-    if round.refused:
-        freed.give_up()
     told = replace(round, unreadable=entries.unreadable, malformed=planning.malformed)
     return replace(told, marked=marked, freed=bool(freed))
 
@@ -201,10 +196,17 @@ class _Planning:
         group, _ = group_and_task(lane)
         return self._rules.pauses(group) is None and group not in self._rules.fair and is_free(lane, self._meter)
 
+    def set_aside(self, unreadable: Sequence[Unreadable]) -> None:
+        """Jobs in lanes that cannot be read are set aside."""
+        if unreadable:
+            self.malformed += self._store.scheduled.in_lanes(unreadable, MOST_MALFORMED)
+
     def give(self, lookahead: Lookahead | None) -> Round:
         """A round in which nothing has to be planned."""
         hands = self.deal(self._roster, {}, lookahead)
         refused = bool(hands) and not self._store.roster.assign(hands, self._term)
+        if refused:
+            self._freed.give_up()
         self.count_turns(hands)
         given = sum(map(len, hands.values()))
         return Round(self._now, self._roster, self._all_lanes, given, refused, self.more, exhausted=not self.more)
