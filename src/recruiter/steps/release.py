@@ -179,6 +179,8 @@ class _Look:
         flow = self._store.flows.get_many([self._id]).get(self._id)
         if flow is not None:
             self._repeat_what_was_asked(flow, marker)
+        if flow is None or flow.grown:
+            marker = marker.in_full()
         if flow is None or flow.cancel is not None or flow.paused is not None:
             self._freed.forget(self._id)
         known = self._freed.known(self._id)

@@ -180,6 +180,8 @@ def job_document(job: Job) -> Document:
 
 
 _FLOW = b"\x03flow\x00"
+_DEPENDENTS = b"\x04dependents\x00"
+_ID_ELEMENT = len(encode({"0": ObjectId()})[4:-1])
 _BLOCKED = encode({"lane": BLOCKED_LANE})[4:-1]
 _SCHEDULED_AT = b"\x09scheduled_at\x00"
 _BEFORE_LANE = (
@@ -203,10 +205,7 @@ def flow_of(ended: bytes | Mapping[str, Any]) -> FlowStep | None:
 
 
 def step_of(ended: bytes | Mapping[str, Any]) -> tuple[ObjectId, JobId] | None:
-    """Only its flow and its step: it is asked for every step that ends. None also of a step that waited for the end of
-    its flow: nothing waits for it."""
-    if isinstance(ended, bytes) and (place := _first_of_flow(ended)) is not None:
-        return place
+    """Only its flow and its step. None also of a step that waited for the end of its flow: nothing waits for it."""
     try:
         flow = _flow_field(ended)
     except _UNDECODABLE:
@@ -218,25 +217,34 @@ def step_of(ended: bytes | Mapping[str, Any]) -> tuple[ObjectId, JobId] | None:
     return flow["id"], flow["step"]
 
 
+def raw_step_of(raw: bytes) -> tuple[bytes, bytes, bytes | None] | None:
+    """The same as bytes, and the dependents that the step names, without decoding, of a document as we write it: the
+    flow comes second, with id, step and dependents at its beginning. It is asked for every job that ends. The
+    dependents are as they stand in their array; `few_ids` reads them."""
+    if raw[4] != 0x07 or raw[21:27] != _FLOW or raw[31:35] != b"\x07id\x00" or raw[47:53] != b"\x07step\x00":
+        return None
+    if raw[65:77] == _DEPENDENTS:
+        return raw[35:47], raw[53:65], raw[81 : 76 + _LENGTH.unpack_from(raw, 77)[0]]
+    # Nothing more, or another array first: that of a step that waits for others, and not for the end of its flow.
+    return (raw[35:47], raw[53:65], None) if raw[65:66] in (b"\x00", b"\x04") else None
+
+
+def few_ids(elements: bytes) -> list[ObjectId] | None:
+    """The elements of an array of at most ten ids of our own; None if it has others."""
+    starts = range(0, len(elements), _ID_ELEMENT)
+    if any(elements[at] != 0x07 or elements[at + 2 : at + 3] != b"\x00" for at in starts):
+        return None
+    if len(elements) % _ID_ELEMENT:
+        return None
+    return [ObjectId(elements[at + 3 : at + _ID_ELEMENT]) for at in starts]
+
+
 def flow_id_of(step: bytes) -> bytes | None:
     """The id of its flow, as bytes: it is asked for each of thousands that are fetched together."""
     if step[21:27] == _FLOW and step[31:35] == b"\x07id\x00" and step[4] == 0x07:
         return step[35:47]
     place = step_of(step)
     return None if place is None else place[0].binary
-
-
-def _first_of_flow(raw: bytes) -> tuple[ObjectId, ObjectId] | None:
-    """The same, without decoding, of a document as we write it: the flow comes second, with id and step at its
-    beginning. The step may wait for ten thousand, which come after them."""
-    if raw[4] != 0x07 or raw[21:27] != _FLOW or raw[31:35] != b"\x07id\x00" or raw[47:53] != b"\x07step\x00":
-        return None
-    if raw[65:66] not in (
-        b"\x00",
-        b"\x04",
-    ):  # nothing more, or an array first: `after` or `any`, of which `on` has none
-        return None
-    return ObjectId(raw[35:47]), ObjectId(raw[53:65])
 
 
 def blocked_at(raw: bytes) -> int:

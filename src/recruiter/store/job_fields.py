@@ -186,6 +186,8 @@ def signal_wait_from(value: Any) -> SignalWait | None:
 def flow_document(step: FlowStep) -> dict[str, Any]:
     """The place of a job in its flow, as it is written in the job's document. What is empty is left out."""
     document: dict[str, Any] = {"id": step.flow, "step": step.step}
+    if step.dependents is not None:
+        document["dependents"] = list(step.dependents)
     if step.after:
         document["after"] = list(step.after)
     if step.any:
@@ -213,8 +215,10 @@ def flow_from(document: Mapping[str, Any]) -> FlowStep | None:
     if not isinstance(id, ObjectId) or on not in _ON:
         raise UnreadableDocument(f"flow is {shown(stored, 60)}; it must be the place of a step in its flow")
     step, after = field.job_id("flow.step", stored.get("step")), _steps(stored, "after")
-    if len(stored) == 2 + ("after" in stored):
-        return FlowStep(id, step, after)  # most are no more than that, and every step that runs is read
+    dependents = None if stored.get("dependents") is None else _steps(stored, "dependents")
+    if len(stored) == 2 + ("after" in stored) + ("dependents" in stored):
+        # Most are no more than that, and every step that runs is read.
+        return FlowStep(id, step, after, dependents=dependents)
     return FlowStep(
         id,
         step,
@@ -224,6 +228,7 @@ def flow_from(document: Mapping[str, Any]) -> FlowStep | None:
         On(on) if on is not None else None,
         added if isinstance(added := stored.get("added"), ObjectId) else None,
         field.number(stored, "delay", None, least=0),
+        dependents,
     )
 
 

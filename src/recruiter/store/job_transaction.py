@@ -57,9 +57,9 @@ from recruiter.errors import (
     TransactionRepeats,
 )
 from recruiter.interruption import shielded
-from recruiter.store.codec import OPTIONS, encode, flow_of
+from recruiter.store.codec import OPTIONS, encode
 from recruiter.store.collections import archived, flows, scheduled, statistics
-from recruiter.store.collections.flows import Marker, marker_document
+from recruiter.store.collections.flows import marker_document, markers_of
 from recruiter.store.errors import Meaning, meaning_of, translate
 from recruiter.store.in_session import Ours, Session, Steps, acall, call, same_deployment
 from recruiter.store.runs import Run
@@ -216,10 +216,8 @@ class _JobTransaction:
         try:
             yield lambda: ended.insert_one(RawBSONDocument(raw), session=session)
             yield lambda: counts.bulk_write(writes, ordered=False, session=session)
-            place = flow_of(raw)
-            if place is not None:
-                marker = marker_document(Marker(place.flow, ended=frozenset([place.step])))
-                yield lambda: self._collection(flows.MARKERS).insert_one(marker, session=session)
+            for marker in map(marker_document, markers_of([raw])):
+                yield lambda marker=marker: self._collection(flows.MARKERS).insert_one(marker, session=session)  # type: ignore[misc]
         except DuplicateKeyError as error:
             raise JobExists(
                 f"a job with id {id_told(run.id)} is in the archive already; it was left as it is"

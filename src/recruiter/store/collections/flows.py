@@ -28,7 +28,7 @@ from recruiter.domain.job import Cancellation, JobId
 from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.errors import UnreadableDocument
 from recruiter.store import fields
-from recruiter.store.codec import RAW, Document, new_id, step_of, this_document
+from recruiter.store.codec import RAW, Document, few_ids, new_id, raw_step_of, step_of, this_document
 from recruiter.store.errors import store_call
 from recruiter.store.job_fields import cancellation_from
 from recruiter.store.reading import parse_one, parsed, readable
@@ -58,6 +58,10 @@ VALIDATOR: Document = {
 }
 MARKERS_VALIDATOR: Document = {"$jsonSchema": {"properties": {"flow": {"bsonType": "objectId"}}}}
 _THERE: Document = {"forgotten": None}
+_ID = 12
+"""Bytes of an id of our own."""
+GROWN: Document = {"$set": {"grown": True}}
+"""Steps were added: those that they wait for do not name them as their dependents."""
 CANCELLED: Document = {"cancel": {"$exists": True}}
 GO_ON: Document = {"$unset": {"cancel": "", "ended": ""}}
 """For a flow that was cancelled. It may have ended; the leader decides how it ends now."""
@@ -81,6 +85,8 @@ class Flow:
     """How often it has been paused."""
     cancel: Cancellation | None = None
     """Who cancelled it."""
+    grown: bool = False
+    """Whether steps were added since it was started."""
     freed_at: datetime | None = None
     """When it was last decided that steps of it may start as they are."""
     ended_at: datetime | None = None
@@ -103,9 +109,17 @@ class Marker:
     """Steps that have ended, or wait again: what depends on them is to be looked at."""
     added: frozenset[JobId] = frozenset()
     """Steps that are to be looked at themselves."""
+    named: bytes = b""
+    """Steps that have ended and whose dependents are among `added`: their ids, one after the other. Others wait for
+    them only if steps were added to the flow since it was started."""
     all: bool = False
     """Every step of the flow is to be looked at."""
     id: ObjectId = field(default_factory=new_id)
+
+    def in_full(self) -> Marker:
+        """The same, with all dependents to be looked up."""
+        ids = (ObjectId(self.named[at : at + _ID]) for at in range(0, len(self.named), _ID))
+        return replace(self, ended=self.ended.union(ids), named=b"")
 
 
 class Flows:
@@ -278,12 +292,34 @@ def flow_record(flow: Flow) -> Document:
 
 def markers_of(ended: Iterable[bytes | Document]) -> list[Marker]:
     """The markers that must be left when these are archived: one for each flow that they are steps of."""
-    steps: dict[ObjectId, set[JobId]] = {}
+    looked_up: dict[bytes, list[JobId]] = {}
+    named: dict[tuple[bytes, bytes], list[bytes]] = {}
     for document in ended:
-        place = step_of(document)
-        if place is not None:
-            steps.setdefault(place[0], set()).add(place[1])
-    return [Marker(flow, ended=frozenset(some)) for flow, some in steps.items()]
+        raw = raw_step_of(document) if isinstance(document, bytes) else None
+        if raw is not None and raw[2] is not None:
+            named.setdefault((raw[0], raw[2]), []).append(raw[1])
+        elif raw is not None:
+            looked_up.setdefault(raw[0], []).append(ObjectId(raw[1]))
+        elif (place := step_of(document)) is not None:
+            looked_up.setdefault(place[0].binary, []).append(place[1])
+    added: dict[bytes, set[JobId]] = {}
+    steps: dict[bytes, list[bytes]] = {}
+    for (flow, elements), some in named.items():
+        dependents = few_ids(elements)
+        if dependents is None:  # somebody has written it by hand
+            looked_up.setdefault(flow, []).extend(map(ObjectId, some))
+        else:
+            added.setdefault(flow, set()).update(dependents)
+            steps.setdefault(flow, []).extend(some)
+    return [
+        Marker(
+            ObjectId(flow),
+            ended=frozenset(looked_up.get(flow, ())),
+            added=frozenset(added.get(flow, ())),
+            named=b"".join(steps.get(flow, ())),
+        )
+        for flow in looked_up | steps
+    ]
 
 
 def marker_document(marker: Marker) -> Document:
@@ -291,21 +327,26 @@ def marker_document(marker: Marker) -> Document:
     for name in ("ended", "added"):
         if steps := getattr(marker, name):
             document[name] = list(steps)
+    if marker.named:
+        document["named"] = marker.named
     return {**document, "all": True} if marker.all else document
 
 
 def merged(markers: Iterable[Marker]) -> dict[ObjectId, Marker]:
     """All that is to be looked at, by flow."""
-    all_: dict[ObjectId, Marker] = {}
+    by_flow: dict[ObjectId, list[Marker]] = {}
     for marker in markers:
-        known = all_.get(marker.flow, Marker(marker.flow))
-        all_[marker.flow] = replace(
-            known,
-            ended=known.ended | marker.ended,
-            added=known.added | marker.added,
-            all=known.all or marker.all,
+        by_flow.setdefault(marker.flow, []).append(marker)
+    return {
+        flow: Marker(
+            flow,
+            ended=frozenset().union(*(marker.ended for marker in some)),
+            added=frozenset().union(*(marker.added for marker in some)),
+            named=b"".join(marker.named for marker in some),
+            all=any(marker.all for marker in some),
         )
-    return all_
+        for flow, some in by_flow.items()
+    }
 
 
 def _flow(document: Document) -> Flow:
@@ -321,6 +362,7 @@ def _flow(document: Document) -> Flow:
         paused=cancellation_from(document.get("paused")),
         holds=fields.whole(document, "holds", 0),
         cancel=cancellation_from(document.get("cancel")),
+        grown=bool(document.get("grown")),
         freed_at=fields.moment_or_none(document.get("freed_at")),
         ended_at=None if ended is None else fields.moment(ended, "at"),
         outcome=None if ended is None else FlowState(fields.text(ended, "state")),
@@ -335,9 +377,11 @@ def _end(place: str, value: Any) -> tuple[On, Document]:
 def _marker(document: Document) -> Marker:
     """The parser."""
     steps = {name: frozenset(fields.array(document, name, fields.job_id, ())) for name in ("ended", "added")}
-    return Marker(
-        _object_id(document, "flow"), steps["ended"], steps["added"], bool(document.get("all")), document["_id"]
-    )
+    named = document.get("named", b"")
+    if not isinstance(named, bytes) or len(named) % _ID:
+        raise UnreadableDocument("named must be ids of steps, one after the other")
+    flow, look_at_all = _object_id(document, "flow"), bool(document.get("all"))
+    return Marker(flow, steps["ended"], steps["added"], named, look_at_all, document["_id"])
 
 
 def _object_id(document: Document, name: str) -> ObjectId:
