@@ -316,7 +316,7 @@ class Flow(_Adding):
         ends = tuple(
             (on, job_document(draft.placed(self.id, now, self.owner, blocked=False, on=on))) for on, draft in self._ends
         )
-        return flows.Flow(self.id, self.name, now, self.owner, ends), jobs
+        return flows.Flow(self.id, self.name, now, self.owner, ends, steps=len(jobs)), jobs
 
     def _told(self, id: JobId) -> str:
         return f"{self._drafts[id].job.task} ({id})"

@@ -272,7 +272,7 @@ class _Look:
         """Writes what follows for as many as fit."""
         some, left = _first(promising, STEPS_AT_ONCE)
         flow = self._store.flows.get_many([self._id], session).get(self._id)
-        ready, places, writes = self._read(some, session)
+        ready, places, writes = self._read(some, None if flow is None else flow.all_steps, session)
         for each, _ in some:
             first = each.ids[0]
             if (place := ready.get(first) or places.get(first)) is None:
@@ -294,13 +294,14 @@ class _Look:
         return _Decided(report, writes.free, writes.freed, holds, [*writes.left, *left])
 
     def _read(
-        self, some: Sequence[_Promising], session: InTransaction
+        self, some: Sequence[_Promising], steps: int | None, session: InTransaction
     ) -> tuple[dict[JobId, FlowStep], dict[JobId, FlowStep], _Writes]:
         """By the first id of each, the places of those that wait for very many, all of which have succeeded; the places
         of the others, if they are still there; and what is stored of them and of what they wait for. What a step waits
         for never changes, but only in full can it be decided by."""
         many = (each for each, what in some if not each.whole and what is Verdict.RELEASE)
-        ready = {each.ids[0]: place for each in many if (place := self._steps.place_after_success(each, session))}
+        after_success = ((each.ids[0], self._steps.place_after_success(each, steps, session)) for each in many)
+        ready = {first: place for first, place in after_success if place is not None}
         read = (each for each, what in some if each.ended or what is Verdict.FAIL or not each.whole)
         documents = self._steps.whole((each for each in read if each.ids[0] not in ready), session)
         places = {id: place for id, (place, _) in documents.items()}

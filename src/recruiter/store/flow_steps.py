@@ -34,7 +34,8 @@ _AT_ONCE = 1000
 TAIL = 20
 """Of a step that waits for very many, the last of them are looked at first: they were added last, and mostly run last.
 As long as one of them is pending, the others need not be read."""
-_FAILED_FOR_OTHERS: Document = {"why": Why.DEPENDENCY_FAILED.value, "recovered_as": None}
+_FAILED_FOR_OTHERS: Document = {"done": False, "why": Why.DEPENDENCY_FAILED.value, "recovered_as": None}
+_ENDED: Document = {"done": {"$in": [True, False]}}
 
 
 _VERY_MANY = {f"flow.after.{TAIL}": {"$exists": True}}
@@ -125,8 +126,9 @@ class FlowSteps:
     def candidates(self, marker: Marker) -> list[Found]:
         """The steps that a marker is about: blocked ones, and those that were archived because a dependency failed."""
         found: dict[JobId, Found] = {}
-        for query, index in _queries(marker):
+        for query, waiting, of_ended in _queries(marker):
             for ended, collection, where in self._places:
+                index = of_ended if ended else waiting
                 for document in collection.find({**query, **where}, {"_id": 1}, hint=index):
                     found[document["_id"]] = Found(document["_id"], ended)
         return list(found.values())
@@ -184,7 +186,7 @@ class FlowSteps:
         rest = [step for step in wanted if step not in states]
         fields = {"_id": 0, "flow.step": 1, "done": 1}
         for start in range(0, len(rest), _AT_ONCE):
-            query = {"flow.id": flow, "flow.step": {"$in": rest[start : start + _AT_ONCE]}}
+            query = {"flow.id": flow, **_ENDED, "flow.step": {"$in": rest[start : start + _AT_ONCE]}}
             batch: Document = {"hint": archived.BY_FLOW, "batch_size": _AT_ONCE + 1, "session": session}
             for ended in self._archived.find(query, fields, **batch):
                 step = ended["flow"]["step"]
@@ -193,10 +195,12 @@ class FlowSteps:
         return states
 
     @store_call
-    def place_after_success(self, each: Candidates, session: ClientSession) -> FlowStep | None:
-        """The whole place of a step that waits for very many, if all of these have succeeded. The server counts them,
-        from the index alone, so that ten thousand need not be read. A step succeeds once: after that it is not
-        recovered."""
+    def place_after_success(self, each: Candidates, steps: int | None, session: ClientSession) -> FlowStep | None:
+        """The place of a step that waits for very many, if all of these have succeeded; of what it waits for, it may
+        have only the last. The server counts them, from the index alone, so that ten thousand need not be read. A step
+        succeeds once: after that it is not recovered. `steps` is how many the flow has, if that is known."""
+        if steps is not None and not each.place.takes and self._has_succeeded_but_for_others(each, steps, session):
+            return each.place
         step = self._scheduled.find_one({"_id": each.ids[0], "lane": BLOCKED_LANE}, {"flow": 1}, session=session)
         flow = {} if step is None else step["flow"]
         after, takes = flow.get("after"), flow.get("takes", [])
@@ -207,12 +211,26 @@ class FlowSteps:
             return None
         return replace(each.place, after=tuple(after), takes=tuple(takes))
 
+    def _has_succeeded_but_for_others(self, each: Candidates, steps: int, session: ClientSession) -> bool:
+        """Whether every step of the flow has succeeded, but for a few that are pending, and that this one does not wait
+        for: then what it waits for need not be named."""
+        left = self._pending({"flow.id": each.place.flow}, session, limit=_AT_ONCE)
+        if len(left) == _AT_ONCE or self._waits_for_one_of(each, left, session):
+            return False
+        query = {"flow.id": each.place.flow, "done": True}
+        succeeded = self._archived.count_documents(query, hint=archived.BY_FLOW, session=session)
+        return succeeded + len(left) == steps
+
+    def _waits_for_one_of(self, each: Candidates, steps: Sequence[JobId], session: ClientSession | None = None) -> bool:
+        query = {"_id": each.ids[0], "flow.after": {"$in": steps}}
+        return self._scheduled.find_one(query, {"_id": 1}, hint="_id_", session=session) is not None
+
     @store_call
     def waits_for_another(self, each: Candidates) -> bool:
         """Whether something is pending that a step waits for which waits for very many."""
         left = self._pending({"flow.id": each.place.flow}, None, limit=_AT_ONCE)
         if len(left) < _AT_ONCE:
-            return self._scheduled.find_one({"_id": each.ids[0], "flow.after": {"$in": left}}, {"_id": 1}) is not None
+            return self._waits_for_one_of(each, left)
         whole = self.whole([each]).values()
         return any(self.pending_among(each.place.flow, place.after) for place, _ in whole)
 
@@ -352,12 +370,12 @@ class FlowSteps:
     def _counts(self, flow: ObjectId, held: Sequence[JobId], session: ClientSession) -> StepCounts:
         match: Document = {"flow.id": flow, "flow.on": None}
         last = {"$or": [{"done": True}, {"recovered_as": None}]}
-        lanes = _count_by("lane", self._scheduled, match, session)
+        lanes = _count_by("lane", self._scheduled, scheduled.BY_FLOW, match, session)
         running = Counter[str]()
         if held and lanes:
             found = self._scheduled.find({"_id": {"$in": held}, **match}, {"lane": 1}, session=session)
             running.update(str(document.get("lane")) for document in found)
-        whys = _count_by("why", self._archived, {**match, **last}, session)
+        whys = _count_by("why", self._archived, archived.BY_FLOW, {**match, **last}, session)
         return StepCounts(lanes - running, running.total(), whys)
 
     @store_call
@@ -366,9 +384,6 @@ class FlowSteps:
         found = self._archived.find({"flow.id": flow}, {"_id": 1}, hint=archived.BY_FLOW, limit=batch)
         ids = [document["_id"] for document in found]
         return self._archived.delete_many({"_id": {"$in": ids}}).deleted_count if ids else 0
-
-
-assert (scheduled.BY_FLOW, scheduled.BY_DEPENDENCY) == (archived.BY_FLOW, archived.BY_DEPENDENCY)
 
 
 def _candidates(
@@ -383,9 +398,11 @@ def _candidates(
     return Candidates(known_ids, known_steps, place, job, size, ended, whole)
 
 
-def _count_by(field: str, collection: Collection[Document], match: Document, session: ClientSession) -> Counter[str]:
+def _count_by(
+    field: str, collection: Collection[Document], index: str, match: Document, session: ClientSession
+) -> Counter[str]:
     pipeline: list[Document] = [{"$match": match}, {"$group": {"_id": f"${field}", "steps": {"$sum": 1}}}]
-    found = collection.aggregate(pipeline, hint=scheduled.BY_FLOW, session=session)
+    found = collection.aggregate(pipeline, hint=index, session=session)
     return Counter({str(row["_id"]): row["steps"] for row in found})
 
 
@@ -395,15 +412,16 @@ def _releasing(fields: Document) -> Document:
     return {**update, "$max": later} if later else update
 
 
-def _queries(marker: Marker) -> Iterator[tuple[Document, str]]:
+def _queries(marker: Marker) -> Iterator[tuple[Document, str, str]]:
+    """Each with the indexes for jobs that wait, and for those that have ended."""
     of_flow = {"flow.id": marker.flow}
     if marker.all:
-        yield of_flow, scheduled.BY_FLOW
+        yield of_flow, scheduled.BY_FLOW, archived.BY_FLOW
         return
-    for steps, field, index in (
-        (marker.ended, "flow.after", scheduled.BY_DEPENDENCY),
-        (marker.added, "flow.step", scheduled.BY_FLOW),
+    for steps, field, waiting, ended in (
+        (marker.ended, "flow.after", scheduled.BY_DEPENDENCY, archived.BY_DEPENDENCY),
+        (marker.added, "flow.step", scheduled.BY_FLOW, archived.BY_FLOW),
     ):
         some = list(steps)
         for start in range(0, len(some), _AT_ONCE):
-            yield {**of_flow, field: {"$in": some[start : start + _AT_ONCE]}}, index
+            yield {**of_flow, field: {"$in": some[start : start + _AT_ONCE]}}, waiting, ended

@@ -25,7 +25,7 @@ BY_AGE, BY_WHY = "by_end", "by_why"
 BY_URN, BY_TAG, BY_OWNER, BY_KEY = "end_by_urn", "end_by_tag", "end_by_owner", "end_by_key"
 BY_ERROR, BY_ATTEMPTS, SET_ASIDE = "end_by_error", "end_by_attempts", "set_aside"
 FAILED, KEPT = "failed", "kept_failed"
-BY_FLOW, BY_DEPENDENCY = "step_by_flow", "step_by_dependency"
+BY_FLOW, BY_DEPENDENCY = "step_by_outcome", "step_by_dependency"
 NO_STEP: Document = {"flow.id": None}
 """Jobs that are no steps of flows."""
 _SET_ASIDE = {"why": {"$in": [Why.MALFORMED.value, Why.CRASHED_TOO_MANY_TIMES.value]}}
@@ -61,7 +61,8 @@ INDEXES = [
     ),
     # Steps of flows; and those that never ran because a step failed, by what they waited for.
     IndexModel(
-        [("flow.id", ASCENDING), ("flow.step", ASCENDING), ("done", ASCENDING)],  # states are read from it alone
+        # States are read from it alone; and those of a flow that have succeeded, or failed, stand side by side.
+        [("flow.id", ASCENDING), ("done", ASCENDING), ("flow.step", ASCENDING)],
         name=BY_FLOW,
         partialFilterExpression={"flow.id": {"$exists": True}},
     ),

@@ -85,6 +85,8 @@ class Flow:
     """How often it has been paused."""
     cancel: Cancellation | None = None
     """Who cancelled it."""
+    steps: int = 0
+    """How many it was started with."""
     grown: bool = False
     """Whether steps were added since it was started."""
     freed_at: datetime | None = None
@@ -92,6 +94,11 @@ class Flow:
     ended_at: datetime | None = None
     outcome: FlowState | None = None
     """How it ended; None while steps wait or run, as far as the leader has looked."""
+
+    @property
+    def all_steps(self) -> int | None:
+        """How many jobs there are of steps that have not failed, all in all; None if that is not known."""
+        return None if self.grown or self.run else self.steps or None
 
     @property
     def state(self) -> FlowState:
@@ -282,7 +289,7 @@ class Flows:
 
 def flow_record(flow: Flow) -> Document:
     """A new flow as it is stored."""
-    document: Document = {"_id": flow.id, "name": flow.name, "created_at": flow.created_at}
+    document: Document = {"_id": flow.id, "name": flow.name, "created_at": flow.created_at, "steps": flow.steps}
     if flow.owner is not None:
         document["username"] = flow.owner
     if flow.ends:
@@ -362,6 +369,7 @@ def _flow(document: Document) -> Flow:
         paused=cancellation_from(document.get("paused")),
         holds=fields.whole(document, "holds", 0),
         cancel=cancellation_from(document.get("cancel")),
+        steps=fields.whole(document, "steps", 0),
         grown=bool(document.get("grown")),
         freed_at=fields.moment_or_none(document.get("freed_at")),
         ended_at=None if ended is None else fields.moment(ended, "at"),
