@@ -24,6 +24,7 @@ from recruiter.domain.job import JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.planning.freed import FreedSteps
+from recruiter.domain.planning.waits import Waits
 from recruiter.domain.policy_registry import SchedulePolicyRegistry
 from recruiter.domain.statistics import Spread
 from recruiter.domain.unreadable import Parsed, Unreadable
@@ -92,6 +93,7 @@ class Maintenance:
         self._rescue = rescue
         self._repeater = Repeater(store, events, schedules)
         self._freed = freed
+        self._waits = Waits()
         self._wake = wake
         self._look_around_at = 0.0
         self._look = _Look(iter(()), -1)
@@ -187,7 +189,7 @@ class Maintenance:
             if self._look.term != term:
                 if began < not_before:
                     return
-                self._look = _Look(releasing(self._store, self._clock.now, term, holder, self._freed), term)
+                self._look = _Look(self._releasing(term, holder), term)
             part = next(self._look.parts, None)
             self._look.took += self._clock.monotonic() - began
             if part is not None:
@@ -203,6 +205,9 @@ class Maintenance:
             self._wake()
             not_before = 0.0
         self._wake()
+
+    def _releasing(self, term: int, holder: str) -> Iterator[Released]:
+        return releasing(self._store, self._clock.now, term, holder, self._freed, self._waits)
 
     def _tell_released(self, report: Released) -> None:
         for id, reason in report.failed:

@@ -30,7 +30,7 @@ read little, write nothing, and only remove their markers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from math import inf
@@ -51,6 +51,7 @@ from recruiter.domain.flow import (
 )
 from recruiter.domain.job import JobId, expiry
 from recruiter.domain.planning.freed import FreedSteps
+from recruiter.domain.planning.waits import Waits
 from recruiter.domain.retry.decision import after
 from recruiter.domain.state import Why
 from recruiter.store import outcomes
@@ -105,10 +106,11 @@ def release(
     holder: str,
     enough: Callable[[], bool] = lambda: False,
     freed: FreedSteps | None = None,
+    waits: Waits | None = None,
 ) -> Released:
     """Looks once where markers say, until it was `enough`. Only for the leader; raises what `releasing` does."""
     report = Released()
-    for part in releasing(store, lambda: now, term, holder, freed):
+    for part in releasing(store, lambda: now, term, holder, freed, waits):
         report.add(part)
         if not part.markers and enough():
             break
@@ -116,7 +118,12 @@ def release(
 
 
 def releasing(
-    store: Store, now: Callable[[], datetime], term: int, holder: str, freed: FreedSteps | None = None
+    store: Store,
+    now: Callable[[], datetime],
+    term: int,
+    holder: str,
+    freed: FreedSteps | None = None,
+    waits: Waits | None = None,
 ) -> Iterator[Released]:
     """Looks once where markers say, part by part: when thousands of steps may start, workers wait for the first of
     them. It may be left at any time: the markers stay for what was not looked at. Only for the leader. Where very many
@@ -126,6 +133,7 @@ def releasing(
     term.
     """
     freed = FreedSteps(inf) if freed is None else freed
+    waits = Waits() if waits is None else waits
     freed.in_term(term)
     for flow in (last := freed.last_looks(now())):
         freed.forget(flow)
@@ -134,7 +142,7 @@ def releasing(
         store.flows.remove_markers([], found.unreadable)
     yield Released(len(found) + len(found.unreadable))
     for flow, marker in merged(found).items():
-        look = _Look(store, now, term, holder, flow, freed, is_last=flow in last)
+        look = _Look(store, now, term, holder, flow, freed, waits, is_last=flow in last)
         yield from look.at(marker)
         markers = {each.id for each in found if each.flow == flow}
         if look.has_ended:
@@ -154,6 +162,7 @@ class _Look:
         holder: str,
         flow: ObjectId,
         freed: FreedSteps,
+        waits: Waits,
         *,
         is_last: bool,
     ) -> None:
@@ -166,6 +175,7 @@ class _Look:
         self._holder = holder
         self._id = flow
         self._freed = FreedSteps(inf) if is_last else freed
+        self._waits = waits
         self._is_last = is_last
         self._held: set[JobId] | None = None
         """Jobs that workers held before the steps were read; None when none of these steps will be freed."""
@@ -179,8 +189,12 @@ class _Look:
         flow = self._store.flows.get_many([self._id]).get(self._id)
         if flow is not None:
             self._repeat_what_was_asked(flow, marker)
+        known_to_wait = frozenset[JobId]()
         if flow is None or flow.grown:
             marker = marker.in_full()
+        else:
+            known_to_wait = self._known_to_wait(marker.dependents)
+            marker = replace(marker, added=marker.added | (marker.dependents - known_to_wait))
         if flow is None or flow.cancel is not None or flow.paused is not None:
             self._freed.forget(self._id)
         known = self._freed.known(self._id)
@@ -203,7 +217,8 @@ class _Look:
                     self.must_repeat |= self._steps.release(some, decided.holds) < count
                     yield Released(released=count)
                 promising = decided.left
-        if flow is not None and self._steps.goes_on(self._id) == flow.state.ended:
+        goes_on = bool(known_to_wait) or self._steps.goes_on(self._id)
+        if flow is not None and goes_on == flow.state.ended:
             concluded = self._lead(self._conclude)
             self.has_ended = bool(concluded.ended)
             yield concluded
@@ -220,6 +235,12 @@ class _Look:
             self._steps.hold(self._id, flow.holds)
             self._store.flows.look_again_unless(self._id, flow.holds)
             self._store.roster.tell_of_pauses()
+
+    def _known_to_wait(self, steps: frozenset[JobId]) -> frozenset[JobId]:
+        """Those of these steps that still wait for the one that they were last seen to wait for."""
+        seen = self._waits.of(self._id, steps)
+        pending = self._steps.pending_among(self._id, list(set(seen.values()))) if seen else frozenset[JobId]()
+        return frozenset(step for step, other in seen.items() if other in pending)
 
     # -- before the transaction ----------------------------------------------------------------------------------
 
@@ -240,6 +261,9 @@ class _Look:
                         continue
                     failing.update(each.steps)
                     states |= dict.fromkeys(each.steps, StepState.FAILED)
+                if what is Verdict.WAIT:
+                    other = next(step for step in reversed(each.place.after) if states.get(step) is StepState.PENDING)
+                    self._waits.saw(self._id, each.steps, other)
                 if not self._rests(each, what, paused=flow is not None and flow.paused is not None):
                     found.append((each, what))
                     seen.update(each.ids)
@@ -264,7 +288,10 @@ class _Look:
             return True
         if each.whole or what is Verdict.FAIL:
             return False
-        return self._steps.waits_for_another(each)  # the last of very many have ended
+        other = self._steps.pending_before(each)  # the last of very many have ended
+        if other is not None:
+            self._waits.saw(self._id, each.steps, other)
+        return other is not None
 
     # -- in the transaction --------------------------------------------------------------------------------------
 

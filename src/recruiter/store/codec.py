@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import bson
 from bson import CodecOptions, ObjectId
@@ -27,6 +27,7 @@ from recruiter.domain.lane import Lane
 from recruiter.domain.names import BLOCKED_LANE, CANCELLED_LANE, DEFAULT_GROUP
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.progress import Progress
+from recruiter.domain.state import Why
 from recruiter.errors import InvalidJob, JobTooLarge, UnreadableDocument, UnsupportedValue
 from recruiter.store import fields as field
 from recruiter.store.fields import is_job_id
@@ -181,6 +182,7 @@ def job_document(job: Job) -> Document:
 
 _FLOW = b"\x03flow\x00"
 _DEPENDENTS = b"\x04dependents\x00"
+_DONE = encode({"done": True, "why": Why.DONE.value})[4:]
 _ID_ELEMENT = len(encode({"0": ObjectId()})[4:-1])
 _BLOCKED = encode({"lane": BLOCKED_LANE})[4:-1]
 _SCHEDULED_AT = b"\x09scheduled_at\x00"
@@ -217,16 +219,29 @@ def step_of(ended: bytes | Mapping[str, Any]) -> tuple[ObjectId, JobId] | None:
     return flow["id"], flow["step"]
 
 
-def raw_step_of(raw: bytes) -> tuple[bytes, bytes, bytes | None] | None:
-    """The same as bytes, and the dependents that the step names, without decoding, of a document as we write it: the
-    flow comes second, with id, step and dependents at its beginning. It is asked for every job that ends. The
-    dependents are as they stand in their array; `few_ids` reads them."""
+class RawStep(NamedTuple):
+    """A step that has ended, as it stands in its document."""
+
+    flow: bytes
+    step: bytes
+    dependents: bytes | None
+    """The elements of their array, if it names them; `few_ids` reads them."""
+
+
+def raw_step_of(raw: bytes) -> RawStep | None:
+    """The same, without decoding, of a document as we write it: the flow comes second, with id, step and dependents at
+    its beginning. It is asked for every job that ends."""
     if raw[4] != 0x07 or raw[21:27] != _FLOW or raw[31:35] != b"\x07id\x00" or raw[47:53] != b"\x07step\x00":
         return None
     if raw[65:77] == _DEPENDENTS:
-        return raw[35:47], raw[53:65], raw[81 : 76 + _LENGTH.unpack_from(raw, 77)[0]]
+        return RawStep(raw[35:47], raw[53:65], raw[81 : 76 + _LENGTH.unpack_from(raw, 77)[0]])
     # Nothing more, or another array first: that of a step that waits for others, and not for the end of its flow.
-    return (raw[35:47], raw[53:65], None) if raw[65:66] in (b"\x00", b"\x04") else None
+    return RawStep(raw[35:47], raw[53:65], None) if raw[65:66] in (b"\x00", b"\x04") else None
+
+
+def has_succeeded(archived: bytes | Mapping[str, Any]) -> bool:
+    """By the end of a document as `archived_document` writes it."""
+    return isinstance(archived, bytes) and archived.endswith(_DONE)
 
 
 def few_ids(elements: bytes) -> list[ObjectId] | None:

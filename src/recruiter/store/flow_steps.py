@@ -215,24 +215,28 @@ class FlowSteps:
         """Whether every step of the flow has succeeded, but for a few that are pending, and that this one does not wait
         for: then what it waits for need not be named."""
         left = self._pending({"flow.id": each.place.flow}, session, limit=_AT_ONCE)
-        if len(left) == _AT_ONCE or self._waits_for_one_of(each, left, session):
+        if len(left) == _AT_ONCE or self._one_it_waits_for(each, left, session) is not None:
             return False
         query = {"flow.id": each.place.flow, "done": True}
         succeeded = self._archived.count_documents(query, hint=archived.BY_FLOW, session=session)
         return succeeded + len(left) == steps
 
-    def _waits_for_one_of(self, each: Candidates, steps: Sequence[JobId], session: ClientSession | None = None) -> bool:
+    def _one_it_waits_for(
+        self, each: Candidates, steps: Sequence[JobId], session: ClientSession | None = None
+    ) -> JobId | None:
+        """One of these steps that it waits for."""
         query = {"_id": each.ids[0], "flow.after": {"$in": steps}}
-        return self._scheduled.find_one(query, {"_id": 1}, hint="_id_", session=session) is not None
+        found = self._scheduled.find_one(query, {"flow.after.$": 1}, hint="_id_", session=session)
+        return None if found is None else found["flow"]["after"][0]
 
     @store_call
-    def waits_for_another(self, each: Candidates) -> bool:
-        """Whether something is pending that a step waits for which waits for very many."""
+    def pending_before(self, each: Candidates) -> JobId | None:
+        """A pending step that a step waits for which waits for very many."""
         left = self._pending({"flow.id": each.place.flow}, None, limit=_AT_ONCE)
         if len(left) < _AT_ONCE:
-            return self._waits_for_one_of(each, left)
+            return self._one_it_waits_for(each, left)
         whole = self.whole([each]).values()
-        return any(self.pending_among(each.place.flow, place.after) for place, _ in whole)
+        return next((id for place, _ in whole for id in self.pending_among(each.place.flow, place.after)), None)
 
     @store_call
     def pending_among(self, flow: ObjectId, steps: Sequence[JobId], session: ClientSession | None = None) -> set[JobId]:

@@ -28,7 +28,7 @@ from recruiter.domain.job import Cancellation, JobId
 from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.errors import UnreadableDocument
 from recruiter.store import fields
-from recruiter.store.codec import RAW, Document, few_ids, new_id, raw_step_of, step_of, this_document
+from recruiter.store.codec import RAW, Document, few_ids, has_succeeded, new_id, raw_step_of, step_of, this_document
 from recruiter.store.errors import store_call
 from recruiter.store.job_fields import cancellation_from
 from recruiter.store.reading import parse_one, parsed, readable
@@ -116,17 +116,25 @@ class Marker:
     """Steps that have ended, or wait again: what depends on them is to be looked at."""
     added: frozenset[JobId] = frozenset()
     """Steps that are to be looked at themselves."""
-    named: bytes = b""
-    """Steps that have ended and whose dependents are among `added`: their ids, one after the other. Others wait for
-    them only if steps were added to the flow since it was started."""
+    succeeded: bytes = b""
+    """Steps that have succeeded, and that name their dependents: their ids, one after the other. Other steps wait for
+    them only if these were added to the flow after it was started."""
+    dependents: frozenset[JobId] = frozenset()
+    """The steps that those name."""
     all: bool = False
     """Every step of the flow is to be looked at."""
     id: ObjectId = field(default_factory=new_id)
 
     def in_full(self) -> Marker:
         """The same, with all dependents to be looked up."""
-        ids = (ObjectId(self.named[at : at + _ID]) for at in range(0, len(self.named), _ID))
-        return replace(self, ended=self.ended.union(ids), named=b"")
+        ids = (ObjectId(self.succeeded[at : at + _ID]) for at in range(0, len(self.succeeded), _ID))
+        return replace(
+            self,
+            ended=self.ended.union(ids),
+            added=self.added | self.dependents,
+            succeeded=b"",
+            dependents=frozenset(),
+        )
 
 
 class Flows:
@@ -300,42 +308,42 @@ def flow_record(flow: Flow) -> Document:
 def markers_of(ended: Iterable[bytes | Document]) -> list[Marker]:
     """The markers that must be left when these are archived: one for each flow that they are steps of."""
     looked_up: dict[bytes, list[JobId]] = {}
-    named: dict[tuple[bytes, bytes], list[bytes]] = {}
+    naming: dict[tuple[bytes, bytes], list[bytes]] = {}
     for document in ended:
-        raw = raw_step_of(document) if isinstance(document, bytes) else None
-        if raw is not None and raw[2] is not None:
-            named.setdefault((raw[0], raw[2]), []).append(raw[1])
-        elif raw is not None:
-            looked_up.setdefault(raw[0], []).append(ObjectId(raw[1]))
-        elif (place := step_of(document)) is not None:
-            looked_up.setdefault(place[0].binary, []).append(place[1])
-    added: dict[bytes, set[JobId]] = {}
-    steps: dict[bytes, list[bytes]] = {}
-    for (flow, elements), some in named.items():
-        dependents = few_ids(elements)
-        if dependents is None:  # somebody has written it by hand
-            looked_up.setdefault(flow, []).extend(map(ObjectId, some))
+        place = raw_step_of(document) if isinstance(document, bytes) else None
+        if place is not None and place.dependents is not None and has_succeeded(document):
+            naming.setdefault((place.flow, place.dependents), []).append(place.step)
+        elif place is not None:
+            looked_up.setdefault(place.flow, []).append(ObjectId(place.step))
+        elif (decoded := step_of(document)) is not None:
+            looked_up.setdefault(decoded[0].binary, []).append(decoded[1])
+    succeeded: dict[bytes, list[bytes]] = {}
+    dependents: dict[bytes, set[JobId]] = {}
+    for (flow, elements), steps in naming.items():
+        ids = few_ids(elements)
+        if ids is None:  # somebody has written it by hand
+            looked_up.setdefault(flow, []).extend(map(ObjectId, steps))
         else:
-            added.setdefault(flow, set()).update(dependents)
-            steps.setdefault(flow, []).extend(some)
+            succeeded.setdefault(flow, []).extend(steps)
+            dependents.setdefault(flow, set()).update(ids)
     return [
         Marker(
             ObjectId(flow),
             ended=frozenset(looked_up.get(flow, ())),
-            added=frozenset(added.get(flow, ())),
-            named=b"".join(steps.get(flow, ())),
+            succeeded=b"".join(succeeded.get(flow, ())),
+            dependents=frozenset(dependents.get(flow, ())),
         )
-        for flow in looked_up | steps
+        for flow in looked_up | succeeded
     ]
 
 
 def marker_document(marker: Marker) -> Document:
     document: Document = {"_id": marker.id, "flow": marker.flow}
-    for name in ("ended", "added"):
+    for name in _LISTS:
         if steps := getattr(marker, name):
             document[name] = list(steps)
-    if marker.named:
-        document["named"] = marker.named
+    if marker.succeeded:
+        document["succeeded"] = marker.succeeded
     return {**document, "all": True} if marker.all else document
 
 
@@ -349,7 +357,8 @@ def merged(markers: Iterable[Marker]) -> dict[ObjectId, Marker]:
             flow,
             ended=frozenset().union(*(marker.ended for marker in some)),
             added=frozenset().union(*(marker.added for marker in some)),
-            named=b"".join(marker.named for marker in some),
+            succeeded=b"".join(marker.succeeded for marker in some),
+            dependents=frozenset().union(*(marker.dependents for marker in some)),
             all=any(marker.all for marker in some),
         )
         for flow, some in by_flow.items()
@@ -384,12 +393,15 @@ def _end(place: str, value: Any) -> tuple[On, Document]:
 
 def _marker(document: Document) -> Marker:
     """The parser."""
-    steps = {name: frozenset(fields.array(document, name, fields.job_id, ())) for name in ("ended", "added")}
-    named = document.get("named", b"")
-    if not isinstance(named, bytes) or len(named) % _ID:
-        raise UnreadableDocument("named must be ids of steps, one after the other")
+    steps = {name: frozenset(fields.array(document, name, fields.job_id, ())) for name in _LISTS}
+    succeeded = document.get("succeeded", b"")
+    if not isinstance(succeeded, bytes) or len(succeeded) % _ID:
+        raise UnreadableDocument("succeeded must be the ids of steps, one after the other")
     flow, look_at_all = _object_id(document, "flow"), bool(document.get("all"))
-    return Marker(flow, steps["ended"], steps["added"], named, look_at_all, document["_id"])
+    return Marker(flow, **steps, succeeded=succeeded, all=look_at_all, id=document["_id"])
+
+
+_LISTS = ("ended", "added", "dependents")
 
 
 def _object_id(document: Document, name: str) -> ObjectId:
