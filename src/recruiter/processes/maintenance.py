@@ -54,6 +54,8 @@ _CANCELLING = 0.5
 """Seconds that a round may spend on jobs that have been cancelled; others wait for theirs."""
 _RELEASING = 0.02
 """Seconds that a round may spend on the steps of flows, near enough: workers wait for the first that are released."""
+_GIVING = 2
+"""After a part of a look that has freed steps, these are given to workers for so many times as long as it took."""
 _REST, _BUSY_REST = 4, 0.1
 """After a look at flows that led to nothing the next one waits this many times as long as it took; while jobs flow so
 many seconds: thousands of steps may end that one waits for, and looking takes little of the time."""
@@ -71,6 +73,8 @@ class _Look:
     term: int
     report: Released = field(default_factory=Released)
     took: float = 0.0
+    next_at: float = 0.0
+    """When it goes on, if there are steps that can be given meanwhile."""
 
 
 class Maintenance:
@@ -185,13 +189,17 @@ class Maintenance:
         goes on with this look."""
         until = self._clock.monotonic() + _RELEASING
         while (began := self._clock.monotonic()) < until:
+            if self._freed and began < self._look.next_at:
+                return  # workers wait for those that were freed
             term, holder = self._leadership.term, self._leadership.holder
             if self._look.term != term:
                 if began < not_before:
                     return
                 self._look = _Look(self._releasing(term, holder), term)
             part = next(self._look.parts, None)
-            self._look.took += self._clock.monotonic() - began
+            took = self._clock.monotonic() - began
+            self._look.took += took
+            self._look.next_at = self._clock.monotonic() + _GIVING * took
             if part is not None:
                 self._look.report.add(part)
                 self._tell_released(part)
