@@ -13,6 +13,7 @@ from recruiter import Recruiter
 from recruiter.domain.job import Execution, JobId
 from recruiter.domain.names import ASIDE
 from recruiter.domain.planning.freed import FreedSteps
+from recruiter.domain.planning.waits import Waits
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.retry.decision import Archive, Decision, Retry
 from recruiter.domain.state import Why
@@ -59,6 +60,7 @@ class Stage:
         """With so many steps that may start together, the leader gives them to workers as they are."""
         self.recruiter = recruiter
         self.freed = FreedSteps(many)
+        self.waits = Waits()
         self._fetched: dict[JobId, bytes] = {}
         """Freed steps that the worker runs, as it has fetched them."""
         self.store: Store = recruiter.store
@@ -80,7 +82,9 @@ class Stage:
     def look(self, lease: Lease | None = None, enough: Callable[[], bool] = lambda: False) -> Released:
         """One look at the markers."""
         lease = lease or self.lease
-        return release(self.store, self.store.clock.now(), lease.term, lease.holder or "", enough, self.freed)
+        return release(
+            self.store, self.store.clock.now(), lease.term, lease.holder or "", enough, self.freed, self.waits
+        )
 
     def settle_down(self) -> None:
         """The leader looks and archives until there is nothing more to do."""

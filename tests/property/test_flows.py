@@ -22,9 +22,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from recruiter import FlowHandle, FlowState, InvalidFlow, JobNotFound, Recruiter, Step
+from recruiter.domain import flow as domain
 from recruiter.domain.flow import FlowStep, StepState
 from recruiter.domain.job import JobId
 from recruiter.steps import release
+from recruiter.store import flow_steps
 from recruiter.store.codec import decode, flow_of
 from tests.flows import Stage
 
@@ -247,10 +249,13 @@ class World:
 def lives(recruiter: Recruiter, rng: Random, size: int) -> None:
     store = recruiter.store
     store.empty()
-    world = World(Stage(recruiter, rng.choice((inf, 1, 2))), rng, size)
     with pytest.MonkeyPatch.context() as patch:
         # as if there were more of them
         patch.setattr(release, "STEPS_AT_ONCE", rng.choice((3, release.STEPS_AT_ONCE)))
+        patch.setattr(domain, "MOST_NAMED", rng.choice((0, 1, domain.MOST_NAMED)))
+        patch.setattr(flow_steps, "MOST_CANDIDATES", rng.choice((2, flow_steps.MOST_CANDIDATES)))
+        patch.setattr(flow_steps, "TAIL", rng.choice((2, flow_steps.TAIL)))
+        world = World(Stage(recruiter, rng.choice((inf, 1, 2))), rng, size)
         for _ in range(min(60 + size, 160)):
             world.happens()
         world.comes_to_rest()

@@ -19,7 +19,7 @@ from recruiter.steps.clean import clean
 from recruiter.store import transactions
 from recruiter.store.collections import archived, flows
 from recruiter.store.collections.flows import Flows, Marker
-from recruiter.store.flow_steps import Candidates, FlowSteps, Found, Free
+from recruiter.store.flow_steps import Candidates, FlowSteps, Free
 from recruiter.store.transactions import Transactions
 from tests.flows import Mutant, Stage, Story, ends_badly, stories_of, without_its_rule
 
@@ -270,8 +270,9 @@ def recovered_unmarked(patch: pytest.MonkeyPatch) -> None:
 def failed_stay(patch: pytest.MonkeyPatch) -> None:
     whole = FlowSteps.candidates
 
-    def candidates(self: FlowSteps, marker: Marker) -> list[Found]:
-        return [each for each in whole(self, marker) if not each.ended]
+    def candidates(self: FlowSteps, marker: Marker) -> Iterator[list[Candidates]]:
+        for some in whole(self, marker):
+            yield [each for each in some if not each.ended]
 
     patch.setattr(FlowSteps, "candidates", candidates)
 

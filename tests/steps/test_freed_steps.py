@@ -142,17 +142,17 @@ def one_fails_and_is_put_off(stage: Stage, group: str | None = None) -> None:
     _, parts, _ = fan_out(stage)
     stage.give_freed()
     later = stage.store.clock.now() + timedelta(hours=1)
-    look_at = flow_steps.FlowSteps.look_at
+    look = flow_steps.FlowSteps._look
 
-    def meanwhile(self: flow_steps.FlowSteps, *given: Any) -> Any:
-        found = look_at(self, *given)
+    def meanwhile(self: flow_steps.FlowSteps, *given: Any, ended: bool) -> Any:
+        found = look(self, *given, ended=ended)
         patch.undo()
         ((id, raw),) = stage.store.scheduled.fetch(parts[:1])
         settle(stage.store, stage.worker, [(id, stage.outcome(decode(raw), Retry(later, group=group)))], {})
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flow_steps.FlowSteps, "look_at", meanwhile)
+        patch.setattr(flow_steps.FlowSteps, "_look", meanwhile)
         stage.freed.give_up()
         stage.look()
     stage.settle_down()

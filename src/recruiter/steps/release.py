@@ -29,7 +29,7 @@ read little, write nothing, and only remove their markers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -58,7 +58,7 @@ from recruiter.store import outcomes
 from recruiter.store.codec import LARGEST_JOB, Document, anew, archived_from, encode, encode_job, lane_of
 from recruiter.store.collections.flows import Flow, Marker, merged
 from recruiter.store.database import Store
-from recruiter.store.flow_steps import Candidates, Found, Free
+from recruiter.store.flow_steps import Candidates, Free
 from recruiter.store.outcomes import OutcomeBatch
 from recruiter.store.transactions import InTransaction
 
@@ -67,8 +67,6 @@ T = TypeVar("T")
 MARKERS_AT_ONCE = 500
 STEPS_AT_ONCE = 500
 """Steps that are moved in one transaction, or released in one write."""
-_LOOKED_AT = 4
-"""So many times as many are looked at, and decided, together."""
 SMALL_RESULTS = 64 * 1024
 """Bytes of results up to which the worker of a freed step fetches them."""
 _LARGEST = 2 * LARGEST_JOB
@@ -189,39 +187,46 @@ class _Look:
         flow = self._store.flows.get_many([self._id]).get(self._id)
         if flow is not None:
             self._repeat_what_was_asked(flow, marker)
-        known_to_wait = frozenset[JobId]()
-        if flow is None or flow.grown:
-            marker = marker.in_full()
-        else:
-            known_to_wait = self._known_to_wait(marker.dependents)
-            marker = replace(marker, added=marker.added | (marker.dependents - known_to_wait))
         if flow is None or flow.cancel is not None or flow.paused is not None:
             self._freed.forget(self._id)
-        known = self._freed.known(self._id)
-        found = [each for each in self._steps.candidates(marker) if each.id not in known]
-        if self._freed.can_take(len(found)):
+        marker, still_wait = self._narrowed(marker, flow)
+        if marker.all or marker.ended:  # there may be very many that wait for one
             self._held = self._store.roster.held()
-        for start in range(0, len(found), _LOOKED_AT * STEPS_AT_ONCE):
-            promising = self._promising(found[start : start + _LOOKED_AT * STEPS_AT_ONCE], flow)
+        for candidates in self._steps.candidates(marker):
+            promising = self._promising(_without(candidates, self._freed.known(self._id)), flow)
             while promising:
                 self._now = self._clock()
                 decided = self._lead(partial(self._decide, promising))
-                if decided.report.anything:
-                    yield decided.report
-                for each in decided.freed:
-                    lane, priority = each.fields["lane"], each.where["priority"]
-                    held = self._held or set()
-                    yield Released(released=self._freed.add(self._id, lane, priority, each.ids, held, self._now))
-                for some in _in_parts(decided.free, STEPS_AT_ONCE):
-                    count = sum(len(each.ids) for each in some)
-                    self.must_repeat |= self._steps.release(some, decided.holds) < count
-                    yield Released(released=count)
+                yield from self._carry_out(decided)
                 promising = decided.left
-        goes_on = bool(known_to_wait) or self._steps.goes_on(self._id)
+        goes_on = still_wait or self._steps.goes_on(self._id)
         if flow is not None and goes_on == flow.state.ended:
             concluded = self._lead(self._conclude)
             self.has_ended = bool(concluded.ended)
             yield concluded
+
+    def _narrowed(self, marker: Marker, flow: Flow | None) -> tuple[Marker, bool]:
+        """The marker without the dependents that need not be looked at; and whether there are such: they still wait for
+        the step that they were last seen to wait for. What was added later is named by no step, and is looked up."""
+        if flow is None or flow.grown:
+            return marker.in_full(), False
+        seen = self._waits.of(self._id, marker.dependents)
+        pending = self._steps.pending_among(self._id, list(set(seen.values()))) if seen else frozenset[JobId]()
+        still_wait = {step for step, other in seen.items() if other in pending}
+        return replace(marker, added=marker.added | (marker.dependents - still_wait)), bool(still_wait)
+
+    def _carry_out(self, decided: _Decided) -> Iterator[Released]:
+        """What is left to be done after the transaction."""
+        if decided.report.anything:
+            yield decided.report
+        for each in decided.freed:
+            lane, priority = each.fields["lane"], each.where["priority"]
+            held = self._held or set()
+            yield Released(released=self._freed.add(self._id, lane, priority, each.ids, held, self._now))
+        for some in _in_parts(decided.free, STEPS_AT_ONCE):
+            count = sum(len(each.ids) for each in some)
+            self.must_repeat |= self._steps.release(some, decided.holds) < count
+            yield Released(released=count)
 
     def _lead(self, write: Callable[[InTransaction], T]) -> T:
         return self._store.transactions.lead(self._term, self._holder, write)
@@ -236,21 +241,14 @@ class _Look:
             self._store.flows.look_again_unless(self._id, flow.holds)
             self._store.roster.tell_of_pauses()
 
-    def _known_to_wait(self, steps: frozenset[JobId]) -> frozenset[JobId]:
-        """Those of these steps that still wait for the one that they were last seen to wait for."""
-        seen = self._waits.of(self._id, steps)
-        pending = self._steps.pending_among(self._id, list(set(seen.values()))) if seen else frozenset[JobId]()
-        return frozenset(step for step, other in seen.items() if other in pending)
-
     # -- before the transaction ----------------------------------------------------------------------------------
 
-    def _promising(self, some: Sequence[Found], flow: Flow | None) -> list[_Promising]:
+    def _promising(self, candidates: Sequence[Candidates], flow: Flow | None) -> list[_Promising]:
         """The steps for which there may be something to do, each after those that fail before it."""
         found: list[_Promising] = []
         seen: set[JobId] = set()
         states: dict[JobId, StepState] = {}
-        while some:
-            candidates = self._steps.look_at([each for each in some if each.id not in seen])
+        while candidates:
             wanted = {step for each in candidates for step in each.place.after}.difference(states)
             states |= self._steps.states(self._id, wanted)
             failing: set[JobId] = set()
@@ -268,7 +266,8 @@ class _Look:
                     found.append((each, what))
                     seen.update(each.ids)
             few = failing and len(seen) < STEPS_AT_ONCE
-            some = self._steps.candidates(Marker(self._id, ended=frozenset(failing))) if few else ()
+            after_these = self._steps.candidates(Marker(self._id, ended=frozenset(failing))) if few else ()
+            candidates = [each for some in after_these for each in _without(some, seen)]
         return found
 
     def _runs(self, each: Candidates) -> bool:
@@ -429,6 +428,10 @@ class _Look:
 
 
 _Promising: TypeAlias = tuple[Candidates, Verdict]
+
+
+def _without(candidates: Iterable[Candidates], ids: Set[JobId]) -> list[Candidates]:
+    return [left for each in candidates if (left := each.without(ids)) is not None]
 
 
 def _first(promising: Sequence[_Promising], most: int) -> tuple[list[_Promising], list[_Promising]]:

@@ -7,7 +7,7 @@ them has, and failed if none has.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -31,6 +31,8 @@ from recruiter.store.fields import is_job_id
 
 _AT_ONCE = 1000
 """Steps that are asked for in one query."""
+MOST_CANDIDATES = 100_000
+"""Steps that are looked at in one pass: many more would not fit into an answer."""
 TAIL = 20
 """Of a step that waits for very many, the last of them are looked at first: they were added last, and mostly run last.
 As long as one of them is pending, the others need not be read."""
@@ -38,29 +40,36 @@ _FAILED_FOR_OTHERS: Document = {"done": False, "why": Why.DEPENDENCY_FAILED.valu
 _ENDED: Document = {"done": {"$in": [True, False]}}
 
 
-_VERY_MANY = {f"flow.after.{TAIL}": {"$exists": True}}
-_NOT_MANY = {f"flow.after.{TAIL}": {"$exists": False}}
 _OF_FLOW = ("id", "on", "after", "any", "takes", "delay")
 _OF_JOB = (
     *("task", "group", "key", "suspect", "proc", "mem", "resources", "scheduled_at", "postponed", "expires_in"),
     *("priority", "attempts", "snoozes"),
 )
 """What says where and when a step runs that is released, and whether it has run before."""
-_ALIKE: Document = {
-    # An array takes MongoDB less time than a document.
-    "_id": [*(f"$flow.{name}" for name in (*_OF_FLOW, "held")), *(f"${name}" for name in _OF_JOB)],
-    "ids": {"$push": "$_id"},
-    "steps": {"$push": {"$ifNull": ["$flow.step", None]}},
-    "size": {"$max": {"$bsonSize": "$$ROOT"}},
-}
-"""Steps that have all this in common share one decision."""
-_LAST: Document = {
-    **dict.fromkeys((*_OF_JOB, *(f"flow.{name}" for name in ("step", *_OF_FLOW))), 1),
-    "flow.after": {"$slice": -TAIL},
-    "flow.takes": {"$slice": 1},
-    "size": {"$bsonSize": "$$ROOT"},
-}
-"""Of one that waits for very many."""
+_IN_COMMON = [*(f"$flow.{name}" for name in (*_OF_FLOW, "held")), *(f"${name}" for name in _OF_JOB)]
+"""An array takes MongoDB less time than a document."""
+
+
+def _alike() -> Document:
+    """Steps that have all this in common share one decision. Those that wait for very many are looked at one by one."""
+    after = {"$cond": [{"$isArray": ["$flow.after"]}, "$flow.after", []]}
+    return {
+        "_id": {"$cond": [{"$gt": [{"$size": after}, TAIL]}, None, _IN_COMMON]},
+        "ids": {"$push": "$_id"},
+        # Of most steps it is the id of their job, which need not be sent twice.
+        "steps": {"$push": {"$cond": [{"$eq": ["$flow.step", "$_id"]}, None, {"$ifNull": ["$flow.step", False]}]}},
+        "size": {"$max": {"$bsonSize": "$$ROOT"}},
+    }
+
+
+def _last() -> Document:
+    """What is read of a step that waits for very many."""
+    return {
+        **dict.fromkeys((*_OF_JOB, *(f"flow.{name}" for name in ("step", *_OF_FLOW))), 1),
+        "flow.after": {"$slice": -TAIL},
+        "flow.takes": {"$slice": 1},
+        "size": {"$bsonSize": "$$ROOT"},
+    }
 
 
 class Free(NamedTuple):
@@ -69,13 +78,6 @@ class Free(NamedTuple):
     ids: tuple[JobId, ...]
     fields: Document
     where: Document
-
-
-class Found(NamedTuple):
-    """A job that a marker is about."""
-
-    id: JobId
-    ended: bool
 
 
 class StepCounts(NamedTuple):
@@ -108,6 +110,13 @@ class Candidates:
     whole: bool = True
     """Whether `place.after` is all that they wait for, or only the last of it."""
 
+    def without(self, ids: Set[JobId]) -> Candidates | None:
+        """All but these; None if none is left."""
+        if not ids or ids.isdisjoint(self.ids):
+            return self
+        left = [(id, step) for id, step in zip(self.ids, self.steps, strict=True) if id not in ids]
+        return replace(self, ids=tuple(id for id, _ in left), steps=tuple(step for _, step in left)) if left else None
+
     def split(self, at: int) -> tuple[Candidates, Candidates]:
         """So many of them, and the rest."""
         first = replace(self, ids=self.ids[:at], steps=self.steps[:at])
@@ -122,38 +131,50 @@ class FlowSteps:
 
     # -- for the leader ------------------------------------------------------------------------------------------
 
-    @store_call
-    def candidates(self, marker: Marker) -> list[Found]:
-        """The steps that a marker is about: blocked ones, and those that were archived because a dependency failed."""
-        found: dict[JobId, Found] = {}
+    def candidates(self, marker: Marker) -> Iterator[list[Candidates]]:
+        """The steps that a marker is about, part by part: blocked ones, and those that were archived because a
+        dependency failed; each with at most the last of what it waits for."""
         for query, waiting, of_ended in _queries(marker):
             for ended, collection, where in self._places:
-                index = of_ended if ended else waiting
-                for document in collection.find({**query, **where}, {"_id": 1}, hint=index):
-                    found[document["_id"]] = Found(document["_id"], ended)
-        return list(found.values())
+                these, index = {**query, **where}, of_ended if ended else waiting
+                found, count = self._look(collection, these, index, ended=ended)
+                yield found
+                ids = self._ids(collection, these, index) if count == MOST_CANDIDATES else ()
+                at_once = min(_AT_ONCE, MOST_CANDIDATES)
+                for start in range(0, len(ids), at_once):
+                    some = {"_id": {"$in": ids[start : start + at_once]}, **where}
+                    yield self._look(collection, some, "_id_", ended=ended)[0]
 
     @store_call
-    def look_at(self, found: Sequence[Found]) -> list[Candidates]:
-        """Those of them that are still such, each with at most the last of what it waits for."""
+    def _ids(self, collection: Collection[Document], query: Document, index: str) -> list[JobId]:
+        return [document["_id"] for document in collection.find(query, {"_id": 1}, hint=index)]
+
+    @store_call
+    def _look(
+        self, collection: Collection[Document], query: Document, index: str, *, ended: bool
+    ) -> tuple[list[Candidates], int]:
+        """One pass over them, but not too many: those that are alike are put together by the server. Also how many
+        there were."""
+        raw: Collection[Any] = collection.with_options(codec_options=RAW)
+        pipeline: list[Document] = [{"$match": query}, {"$limit": MOST_CANDIDATES}, {"$group": _alike()}]
         looked: list[Candidates | None] = []
-        for ended, collection, where in self._places:
-            these = {"_id": {"$in": [each.id for each in found if each.ended == ended]}, **where}
-            if not these["_id"]["$in"]:
+        of_many: list[JobId] = []
+        count = 0
+        for document in raw.aggregate(pipeline, hint=index):
+            row = decode_leniently(bytes(document.raw))[0]
+            count += len(row["ids"])
+            if row["_id"] is None:
+                of_many = row["ids"]
                 continue
-            raw: Collection[Any] = collection.with_options(codec_options=RAW)
-            left = len(these["_id"]["$in"])
-            for document in raw.aggregate([{"$match": {**these, **_NOT_MANY}}, {"$group": _ALIKE}]):
-                row = decode_leniently(bytes(document.raw))[0]
-                of_all = dict(zip((*_OF_FLOW, "held", *_OF_JOB), row["_id"], strict=True))
-                flow = {name: of_all[name] for name in _OF_FLOW if of_all[name] is not None}
-                looked.append(_candidates(row["ids"], row["steps"], flow, of_all, row["size"], ended=ended, whole=True))
-                left -= len(row["ids"])
-            for document in raw.find({**these, **_VERY_MANY}, _LAST) if left else ():
-                row = decode_leniently(bytes(document.raw))[0]
-                steps = [row["flow"].get("step")]
-                looked.append(_candidates([row["_id"]], steps, row["flow"], row, row["size"], ended=ended, whole=False))
-        return [each for each in looked if each is not None]
+            of_all = dict(zip((*_OF_FLOW, "held", *_OF_JOB), row["_id"], strict=True))
+            flow = {name: of_all[name] for name in _OF_FLOW if of_all[name] is not None}
+            steps = [id if step is None else step for id, step in zip(row["ids"], row["steps"], strict=True)]
+            looked.append(_candidates(row["ids"], steps, flow, of_all, row["size"], ended=ended, whole=True))
+        for document in raw.find({**query, "_id": {"$in": of_many}}, _last(), hint="_id_") if of_many else ():
+            row = decode_leniently(bytes(document.raw))[0]
+            steps = [row["flow"].get("step")]
+            looked.append(_candidates([row["_id"]], steps, row["flow"], row, row["size"], ended=ended, whole=False))
+        return [each for each in looked if each is not None], count
 
     @property
     def _places(self) -> tuple[tuple[bool, Collection[Document], Document], ...]:
