@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from math import inf
 from typing import Any
@@ -19,7 +20,7 @@ from recruiter.steps.clean import clean
 from recruiter.store import transactions
 from recruiter.store.collections import archived, flows
 from recruiter.store.collections.flows import Flows, Marker
-from recruiter.store.flow_steps import Candidates, FlowSteps, Free
+from recruiter.store.flow_steps import TAIL, Candidates, FlowSteps, Free
 from recruiter.store.transactions import Transactions
 from tests.flows import Mutant, Stage, Story, ends_badly, stories_of, without_its_rule
 
@@ -229,6 +230,65 @@ def a_decision_could_change(stage: Stage) -> None:
     assert ready == [b.id]
 
 
+def a_step_is_added_while_the_one_runs_that_it_waits_for(stage: Stage) -> None:
+    """Given a step that runs, and that names the one that waits for it, when another is added that waits for it too,
+    and it succeeds, then both may start."""
+    (a, b), handle = chain_of(stage, "a", "b")
+    stage.give(a.id)
+    c = handle.add("work", "c", after=a)
+    stage.settle_down()
+    stage.settle(a.id)
+    stage.settle_down()
+    assert stage.ready() == [b.id, c.id]
+
+
+def waits_for_two(stage: Stage) -> tuple[Step[Any], Step[Any], Step[Any], Step[Any]]:
+    """A step that waits for three: the first has ended, and the leader has seen it wait for the last."""
+    flow = stage.recruiter.flow("f")
+    first, second, third = (flow.add("work", name) for name in ("a", "b", "c"))
+    last = flow.add("work", "d", after=[first, second, third])
+    flow.start()
+    stage.run(first.id)
+    stage.settle_down()
+    assert stage.waits.of(last.flow, [last.id]) == {last.id: third.id}
+    return first, second, third, last
+
+
+def others_end_one_by_one(stage: Stage) -> None:
+    """Given a step that waits for two, when these end one by one, the one last that it was seen to wait for or the
+    other one, then it may start after both."""
+    for order in (0, 1):
+        _, second, third, last = waits_for_two(stage)
+        for each in (second, third) if order else (third, second):
+            assert last.id not in stage.ready()
+            stage.run(each.id)
+            stage.settle_down()
+        assert last.id in stage.ready()
+
+
+def one_fails_while_another_runs(stage: Stage) -> None:
+    """Given a step that waits for two, when one fails, then it is archived at once, whatever the other does."""
+    _, second, _, last = waits_for_two(stage)
+    stage.run(second.id, fails=[second.id])
+    stage.settle_down()
+    assert stage.why(last.id) == "dependency-failed"
+
+
+def one_is_removed_and_one_added(stage: Stage) -> None:
+    """Given a step that waits for very many, when one of these is removed by hand, and another step is added to the
+    flow and succeeds, then it does not start, although as many have succeeded as the flow had."""
+    flow = stage.recruiter.flow("f")
+    many = flow.add_many("work", [("part",)] * (TAIL + 1))
+    last = flow.add("work", "last", after=many)
+    handle = flow.start()
+    stage.run(*(step.id for step in many[:-1]), handle.add("work", "another").id)
+    stage.settle_down()
+    stage.store.archived.collection.delete_one({"_id": many[0].id})
+    stage.run(many[-1].id)
+    stage.settle_down()
+    assert stage.why(last.id) == "dependency-failed"
+
+
 # -- without the rule --------------------------------------------------------------------------------------------
 
 
@@ -334,6 +394,36 @@ def all_released_later(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FlowSteps, "release", release)
 
 
+def only_named(patch: pytest.MonkeyPatch) -> None:
+    """Dependents are not looked up in a flow that has grown."""
+    patch.setattr(Marker, "in_full", lambda self: replace(self, added=self.added | self.dependents, succeeded=b""))
+
+
+def growth_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Flows, "grow", lambda *_: None)
+
+
+def waits_believed(patch: pytest.MonkeyPatch) -> None:
+    """A step that was seen to wait is not looked at again."""
+    whole = step._Look._narrowed
+
+    def narrowed(self: step._Look, marker: Marker, flow: Any) -> tuple[Marker, bool]:
+        with pytest.MonkeyPatch.context() as inside:
+            inside.setattr(FlowSteps, "pending_among", lambda *given: set(given[2]))
+            return whole(self, marker, flow)
+
+    patch.setattr(step._Look, "_narrowed", narrowed)
+
+
+def failures_named(patch: pytest.MonkeyPatch) -> None:
+    """A step that has failed names its dependents as one that has succeeded."""
+    patch.setattr(flows, "has_succeeded", lambda _: True)
+
+
+def counted_although_added(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(flows.Flow, "all_steps", property(lambda self: self.steps))
+
+
 RULES: list[tuple[Story, Mutant]] = [
     (a_step_ends, without_markers_of_ends),
     (a_step_is_cancelled, without_markers_of_ends),
@@ -351,6 +441,11 @@ RULES: list[tuple[Story, Mutant]] = [
     (a_leader_freezes_after_its_decision, released_although_held),
     (a_pause_comes_late, not_looked_at_again),
     (a_decision_could_change, all_released_later),
+    (a_step_is_added_while_the_one_runs_that_it_waits_for, only_named),
+    (a_step_is_added_while_the_one_runs_that_it_waits_for, growth_forgotten),
+    (others_end_one_by_one, waits_believed),
+    (one_fails_while_another_runs, failures_named),
+    (one_is_removed_and_one_added, counted_although_added),
 ]
 
 

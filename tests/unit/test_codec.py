@@ -30,10 +30,13 @@ from recruiter.store.codec import (
     encode,
     encode_job,
     execution_document,
+    few_ids,
+    has_succeeded,
     id_of,
     job_document,
     job_from,
     lacks_results,
+    raw_step_of,
     remember,
     split_batch,
     step_of,
@@ -261,6 +264,36 @@ class TestStepsThatEnd:
 
         for form in (document, second):
             assert step_of(encode(form)) == step_of(form) == place
+
+    @pytest.mark.parametrize(
+        ("dependents", "read"),
+        [([], []), ([OTHER], [OTHER]), ([OTHER, STEP], [OTHER, STEP]), (["own"], None), ([1], None), ([[OTHER]], None)],
+    )
+    @pytest.mark.parametrize("more", [{}, {"after": [OTHER]}, {"delay": 1.0}, {"on": "end"}])
+    def test_the_dependents_that_it_names_are_read_without_decoding(
+        self, dependents: list[Any], read: Any, more: dict[str, Any]
+    ) -> None:
+        place = {"id": self.FLOW, "step": self.STEP, "dependents": dependents, **more}
+        raw = encode({"_id": ObjectId(), "flow": place, "args": {"flow": 1}})
+
+        found = raw_step_of(raw)
+
+        assert found is not None
+        assert found[:2] == (self.FLOW.binary, self.STEP.binary)
+        assert found.dependents is not None
+        assert few_ids(found.dependents) == read
+
+    def test_more_than_ten_are_none_of_ours(self) -> None:
+        ids = [ObjectId() for _ in range(11)]
+        assert few_ids(encode({"": ids})[10:-2]) is None
+        assert few_ids(encode({"": ids[:10]})[10:-2]) == ids[:10]
+
+    @pytest.mark.parametrize("why", ["done", "tried-too-many-times"])
+    def test_what_has_succeeded_is_seen_by_its_end(self, why: str) -> None:
+        document = {"_id": 1, "args": {"done": True, "why": "done"}, "task": "t", "group": "g"}
+        raw = encode(archived_document(document, why, NOW, {}))
+        assert has_succeeded(raw) == (why == "done")
+        assert not has_succeeded(encode({"_id": 1, "result": {"done": True, "why": "done"}}))
 
 
 PLACE = {"id": ObjectId(), "step": ObjectId(), "after": [ObjectId()]}

@@ -187,6 +187,9 @@ class _Look:
         flow = self._store.flows.get_many([self._id]).get(self._id)
         if flow is not None:
             self._repeat_what_was_asked(flow, marker)
+            if marker.grows and not flow.grown:  # before the marker is removed that says so
+                self._store.flows.grow(self._id)
+                flow = replace(flow, grown=True)
         if flow is None or flow.cancel is not None or flow.paused is not None:
             self._freed.forget(self._id)
         marker, still_wait = self._narrowed(marker, flow)

@@ -315,14 +315,11 @@ class InSession:
     def add_steps(self, flow: ObjectId, jobs: Sequence[Job], *, own_ids: bool) -> Steps[None]:
         """Stores steps of a flow that has begun, and a marker: what they wait for may be over."""
         self._needs_a_transaction("a step of a flow")
-        found = yield from self._find(flows.NAME, [flow], {"forgotten": 1, "grown": 1})
+        found = yield from self._find(flows.NAME, [flow], {"forgotten": 1})
         if not found or found[0].get("forgotten"):
             raise FlowNotFound(f"there is no flow {flow!r}: it was forgotten, or never was")
-        if not found[0].get("grown"):  # once: many steps may add others at the same moment
-            collection = self._collection(flows.NAME)
-            yield lambda: collection.update_one({"_id": flow}, flows.GROWN, session=self._session)
         yield from self._insert(scheduled.NAME, (yield from self._checked_steps(jobs, own_ids)))
-        marker = flows.Marker(flow, added=frozenset(job.id for job in jobs))
+        marker = flows.Marker(flow, added=frozenset(job.id for job in jobs), grows=True)
         yield from self._insert(flows.MARKERS, [flows.marker_document(marker)])
 
     def _checked_steps(self, jobs: Sequence[Job], own_ids: bool) -> Steps[list[Any]]:

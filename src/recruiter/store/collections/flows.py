@@ -60,8 +60,6 @@ MARKERS_VALIDATOR: Document = {"$jsonSchema": {"properties": {"flow": {"bsonType
 _THERE: Document = {"forgotten": None}
 _ID = 12
 """Bytes of an id of our own."""
-GROWN: Document = {"$set": {"grown": True}}
-"""Steps were added: those that they wait for do not name them as their dependents."""
 CANCELLED: Document = {"cancel": {"$exists": True}}
 GO_ON: Document = {"$unset": {"cancel": "", "ended": ""}}
 """For a flow that was cancelled. It may have ended; the leader decides how it ends now."""
@@ -88,7 +86,7 @@ class Flow:
     steps: int = 0
     """How many it was started with."""
     grown: bool = False
-    """Whether steps were added since it was started."""
+    """Whether steps were added since it was started, as far as the leader has seen."""
     freed_at: datetime | None = None
     """When it was last decided that steps of it may start as they are."""
     ended_at: datetime | None = None
@@ -123,6 +121,8 @@ class Marker:
     """The steps that those name."""
     all: bool = False
     """Every step of the flow is to be looked at."""
+    grows: bool = False
+    """Steps were added to the flow: those that they wait for do not name them as their dependents."""
     id: ObjectId = field(default_factory=new_id)
 
     def in_full(self) -> Marker:
@@ -236,6 +236,11 @@ class Flows:
         fields = {"looked_at": at, **({"freed_at": at} if freed else {})}
         self.collection.update_one({"_id": id}, {"$set": fields}, session=session)
 
+    @store_call
+    def grow(self, id: ObjectId) -> None:
+        """Steps have been added to it: from now on, dependents are looked up."""
+        self.collection.update_one({"_id": id}, {"$set": {"grown": True}})
+
     def conclude(
         self, id: ObjectId, state: FlowState | None, at: datetime, run: Iterable[On], session: ClientSession
     ) -> None:
@@ -344,7 +349,7 @@ def marker_document(marker: Marker) -> Document:
             document[name] = list(steps)
     if marker.succeeded:
         document["succeeded"] = marker.succeeded
-    return {**document, "all": True} if marker.all else document
+    return document | {name: True for name in ("all", "grows") if getattr(marker, name)}
 
 
 def merged(markers: Iterable[Marker]) -> dict[ObjectId, Marker]:
@@ -360,6 +365,7 @@ def merged(markers: Iterable[Marker]) -> dict[ObjectId, Marker]:
             succeeded=b"".join(marker.succeeded for marker in some),
             dependents=frozenset().union(*(marker.dependents for marker in some)),
             all=any(marker.all for marker in some),
+            grows=any(marker.grows for marker in some),
         )
         for flow, some in by_flow.items()
     }
@@ -397,8 +403,16 @@ def _marker(document: Document) -> Marker:
     succeeded = document.get("succeeded", b"")
     if not isinstance(succeeded, bytes) or len(succeeded) % _ID:
         raise UnreadableDocument("succeeded must be the ids of steps, one after the other")
-    flow, look_at_all = _object_id(document, "flow"), bool(document.get("all"))
-    return Marker(flow, **steps, succeeded=succeeded, all=look_at_all, id=document["_id"])
+    return Marker(
+        _object_id(document, "flow"),
+        ended=steps["ended"],
+        added=steps["added"],
+        succeeded=succeeded,
+        dependents=steps["dependents"],
+        all=bool(document.get("all")),
+        grows=bool(document.get("grows")),
+        id=document["_id"],
+    )
 
 
 _LISTS = ("ended", "added", "dependents")
