@@ -179,7 +179,8 @@ class Maintenance:
         """When to look at flows again, after a look that has led to nothing. At once when all that workers held has
         ended: a step may have waited for the last of it."""
         freed = self._freed.kept
-        if self._freed.last_looks(round.at) or not (freed or any(worker.holds for worker in round.roster)):
+        held = round.assigned or any(worker.holds for worker in round.roster)
+        if self._freed.last_looks(round.at) or not (freed or held):
             return self._looked_at
         flows = freed or round.assigned or not any(worker.room > 0 for worker in round.roster)
         return self._looked_at + (_BUSY_REST if flows and self._look_took else _REST * self._look_took)

@@ -53,8 +53,11 @@ _METERED_PAUSE = 0.2
 _WATCHING_PAUSE = 1.0
 """Seconds between two rounds at most, while somebody holds jobs: if it dies, they should not wait for the leader. Also
 while jobs wait and a worker is given none because it is quiet: no change waiter tells of its next heartbeat."""
-_FLOWING_PAUSE = 0.05
-"""Seconds between two rounds at most, while work flows: a worker may become faster than it was."""
+_FLOWING_PAUSE, _RISING_PAUSE = 0.05, 0.01
+"""Seconds between two rounds at most, while work flows, and when it has just begun to: a worker may become faster than
+it was, and at the beginning nobody knows how fast it is."""
+_RISING_FOR = 0.5
+"""Seconds after which that is known."""
 _CLOCKS_DIFFER = 0.06
 """Seconds that the clocks of two hosts may well differ."""
 _LAST_RENEWAL = 5.0
@@ -112,7 +115,8 @@ class RecruiterProcess:
         self._reserved: Mapping[JobId, Spot] = {}
         self._turns = TurnsTaken()
         self._lookahead = Lookahead()
-        self._pause, self._round_at, self._flowing_until = self._backoff_from, 0.0, 0.0
+        self._pause, self._round_at = self._backoff_from, 0.0
+        self._flowing_until, self._rising_until = 0.0, 0.0
         self._woken = threading.Event()
         """Whether a round is wanted."""
         self._arrivals: deque[Arrival] = deque()
@@ -252,6 +256,8 @@ class RecruiterProcess:
     def _pause_after(self, round: Round) -> float:
         now = self._clock.monotonic()
         if round.assigned >= FLOW:
+            if now >= self._flowing_until:
+                self._rising_until = now + _RISING_FOR
             self._flowing_until = now + LULL
             for waiter in self._waiters or ():
                 waiter.hang_up()
@@ -261,7 +267,8 @@ class RecruiterProcess:
                 return self._pause
         if now < self._flowing_until:
             # Work is flowing, and workers are full for the moment: looking costs less than being told.
-            return max(2 * self._backoff_from, min(until_room(round), _FLOWING_PAUSE))
+            longest = _RISING_PAUSE if now < self._rising_until else _FLOWING_PAUSE
+            return max(2 * self._backoff_from, min(until_room(round), longest))
         longest = min(self._backoff_to, self._dead_after / 2)
         some_room = any(worker.room > 0 for worker in round.roster)
         if self._listens_after(round):
