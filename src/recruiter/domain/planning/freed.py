@@ -34,7 +34,7 @@ from recruiter.domain.job import JobId
 
 MANY = 100
 """So many that are alike are worth it."""
-_LONGEST = timedelta(seconds=3)
+_LONGEST = timedelta(seconds=10)
 """So long they may look as if they were blocked, near enough."""
 _TRIED_FOR = timedelta(seconds=1)
 """After this it is known how fast they are given; and those that were given last have had time to end."""
