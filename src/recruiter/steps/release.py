@@ -23,8 +23,16 @@ Each decision is made from what was true after the marker was left, and whatever
 marker. So it may be done twice, by two leaders, or be cut off in the middle: nothing is missed and nothing happens
 twice. A decision matches only a step that is still blocked. In the transaction everything is read again: what was read
 before it may have been rolled back with a primary that failed. If a step that was to be released has changed meanwhile,
-the markers stay for another look. Most looks find that others have to end first: they
-read little, write nothing, and only remove their markers.
+the markers stay for another look.
+
+Most looks find that others have to end first, and must take little, for thousands may end that one step waits for:
+
+- A step that succeeds names its dependents, if they are few: its marker says which steps to look at. Steps that were
+  added to the flow later are named by nobody. When they are added, the leader notes that the flow has *grown*, and from
+  then on all dependents are looked up.
+- The leader remembers one pending step that each of them waits for (domain/planning/waits.py). As long as that is
+  pending, they are not looked at. Not so after a failure, which decides, whatever the others do.
+- Of a step that waits for very many, the server counts whether all steps of the flow have succeeded.
 """
 
 from __future__ import annotations
