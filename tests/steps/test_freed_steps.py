@@ -3,6 +3,7 @@ goes wrong without it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -224,6 +225,32 @@ def what_runs_is_archived(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(step._Look, "_runs", lambda *_: False)
 
 
+def steps_at_the_end_are_recovered(stage: Stage) -> None:
+    """Given a flow that was cancelled, and steps that ran at its end and failed, when these are recovered, which lets
+    the flow end once more, then they may start."""
+    flow = stage.recruiter.flow("f")
+    flow.add("work", "first")
+    for _ in range(3):
+        flow.on_end("work", "end")
+    flow.start().cancel()
+    stage.settle_down()
+    at_the_end = stage.ready()
+    stage.run(*at_the_end, fails=at_the_end)
+    for id in at_the_end:
+        stage.recruiter.recover(id)
+    stage.settle_down()
+    assert len(stage.ready()) == len(at_the_end) > 0
+
+
+def those_at_the_end_are_freed(patch: pytest.MonkeyPatch) -> None:
+    whole = step._Look._frees
+
+    def frees(self: step._Look, some: Any, fields: Any) -> bool:
+        return whole(self, replace(some, place=replace(some.place, on=None)), fields)
+
+    patch.setattr(step._Look, "_frees", frees)
+
+
 RULES: list[tuple[Story, Mutant]] = [
     (many_are_given_as_they_are, all_are_written),
     (the_leader_dies, markers_are_not_kept),
@@ -236,6 +263,7 @@ RULES: list[tuple[Story, Mutant]] = [
     (one_fails_and_moves, lanes_of_others_are_written),
     (one_fails_and_moves, looks_are_not_repeated),
     (what_it_waited_for_is_removed, what_runs_is_archived),
+    (steps_at_the_end_are_recovered, those_at_the_end_are_freed),
 ]
 
 

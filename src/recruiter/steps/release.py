@@ -404,10 +404,12 @@ class _Look:
 
     def _frees(self, some: Candidates, fields: Document) -> bool:
         """Whether they can be given to workers as they are: they are worth it, nothing but the lane and
-        the results have to be written, and they have neither run nor been held."""
+        the results have to be written, and they have neither run nor been held. Nor do they wait for the end of the
+        flow: with it, what was freed is forgotten."""
         return (
             self._held is not None
             and some.whole
+            and some.place.on is None
             and self._freed.can_take(len(some.ids))
             and fields.keys() == _LITTLE
             and not any(some.job.get(name) for name in _AFTER_A_START)
