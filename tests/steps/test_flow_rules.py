@@ -289,6 +289,20 @@ def one_is_removed_and_one_added(stage: Stage) -> None:
     assert stage.why(last.id) == "dependency-failed"
 
 
+def one_of_very_many_fails(stage: Stage) -> None:
+    """Given a step that waits for very many, when one of the first of them fails, then it is archived at once, and not
+    when all the others have ended."""
+    flow = stage.recruiter.flow("f")
+    many = flow.add_many("work", [("part",)] * (TAIL + 2))
+    last = flow.add("work", "last", after=many)
+    flow.start()
+    stage.run(many[1].id)
+    stage.settle_down()
+    stage.run(many[0].id, fails=[many[0].id])
+    stage.settle_down()
+    assert stage.why(last.id) == "dependency-failed"
+
+
 # -- without the rule --------------------------------------------------------------------------------------------
 
 
@@ -420,6 +434,10 @@ def failures_named(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(flows, "has_succeeded", lambda _: True)
 
 
+def only_the_last_looked_at(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(FlowSteps, "failed_before", lambda *_: False)
+
+
 def counted_although_added(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(flows.Flow, "all_steps", property(lambda self: self.steps))
 
@@ -445,6 +463,7 @@ RULES: list[tuple[Story, Mutant]] = [
     (a_step_is_added_while_the_one_runs_that_it_waits_for, growth_forgotten),
     (others_end_one_by_one, waits_believed),
     (one_fails_while_another_runs, failures_named),
+    (one_of_very_many_fails, only_the_last_looked_at),
     (one_is_removed_and_one_added, counted_although_added),
 ]
 

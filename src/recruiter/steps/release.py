@@ -265,6 +265,8 @@ class _Look:
             failing: set[JobId] = set()
             for each in candidates:
                 what = Verdict.FAIL if flow is None and not each.ended else verdict(each.place, states)
+                if what is Verdict.WAIT and not each.whole and self._steps.failed_before(each):
+                    what = Verdict.FAIL  # not one of the last, which are all that was looked at so far
                 if what is Verdict.FAIL and not each.ended:
                     if self._runs(each):
                         continue

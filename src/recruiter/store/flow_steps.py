@@ -260,6 +260,14 @@ class FlowSteps:
         return next((id for place, _ in whole for id in self.pending_among(each.place.flow, place.after)), None)
 
     @store_call
+    def failed_before(self, each: Candidates) -> bool:
+        """Whether a step has failed that must not, of those that a step waits for which waits for very many."""
+        query = {"flow.id": each.place.flow, "done": False, "recovered_as": None}
+        found = self._archived.find(query, {"_id": 0, "flow.step": 1}, hint=archived.BY_FLOW, limit=_AT_ONCE)
+        failed = [step for document in found if (step := document["flow"]["step"]) not in each.place.any]
+        return bool(failed) and self._one_it_waits_for(each, failed) is not None
+
+    @store_call
     def pending_among(self, flow: ObjectId, steps: Sequence[JobId], session: ClientSession | None = None) -> set[JobId]:
         """Those of these steps that have not ended."""
         if len(steps) > TAIL:  # mostly because the others have ended: all that is left may be less than these
