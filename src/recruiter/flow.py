@@ -389,7 +389,8 @@ class FlowHandle(_Adding):
     acancel = async_face(cancel)
 
     def pause(self, *, by: str | None = None, reason: str | None = None) -> None:
-        """Starts no other step from now on; those that run go on. Raises FlowNotFound."""
+        """Starts no other step from now on; those that run go on, and steps that workers have been given may still
+        start, for a heartbeat. Raises FlowNotFound."""
         check_remark(by, reason)
         pause_flow(self._recruiter.store, self.id, self._recruiter.clock.now(), by, reason)
 

@@ -161,3 +161,11 @@ class TestTree:
         graph[parts[-1]] = ["a"]
 
         assert [branch.steps for branch in branches(graph, lambda step: str(step)[:4])] == [("a",), tuple(parts)]
+
+    def test_one_that_waits_for_many_does_not_share_their_line_though_it_looks_like_them(self) -> None:
+        parts: list[JobId] = [f"part{n}" for n in range(FOLDED)]
+        graph: dict[JobId, list[JobId]] = {"a": [], **{part: ["a"] for part in parts}, "last": parts}
+
+        drawn = [branch.steps for branch in branches(graph, lambda _: "all the same")]
+
+        assert drawn == [("a",), tuple(parts), ("last",)]

@@ -230,7 +230,12 @@ def branches(graph: Graph, alike: Callable[[JobId], Hashable]) -> Iterator[Branc
         parents[step] = None if not after else after[0] if len(after) == 1 else parents[after[-1]]
     for step in graph:
         children.setdefault(parents[step], []).append(step)
-    lines = iter(_lines(children, None, alike))
+
+    def looks(step: JobId) -> Hashable:
+        """One that waits for many stands beside them, and must not be taken for one of them."""
+        return alike(step), tuple(known[step])
+
+    lines = iter(_lines(children, None, looks))
     stack: list[tuple[JobId | None, str, Iterator[tuple[tuple[JobId, ...], bool]]]] = [(None, "", lines)]
     while stack:
         parent, prefix, lines = stack[-1]
@@ -243,7 +248,7 @@ def branches(graph: Graph, alike: Callable[[JobId], Hashable]) -> Iterator[Branc
         yield Branch(prefix if top else f"{prefix}{'└─ ' if last else '├─ '}", steps, parent)
         if len(steps) == 1 and steps[0] in children:
             below = "" if top else f"{prefix}{'   ' if last else '│  '}"
-            stack.append((steps[0], below, iter(_lines(children, steps[0], alike))))
+            stack.append((steps[0], below, iter(_lines(children, steps[0], looks))))
 
 
 def _lines(
