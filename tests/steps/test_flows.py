@@ -377,7 +377,7 @@ class TestReleasing:
         assert (stage.why(b.id), stage.why(c.id)) == ("dependency-failed", "dependency-failed")
         assert stage.recruiter.explain(b.id).startswith("was given up at ")
         assert (
-            f": step {a.id} has not succeeded, and this one waited for it. Recover that step"
+            f": step {a.id} has not succeeded, and this one waited for it. Recover the step"
             in stage.recruiter.explain(b.id)
         )
         assert sorted(stage.ready()) == sorted([other.id, cleanup.id])
@@ -626,7 +626,7 @@ class TestRecovering:
 
         explain = stage.recruiter.explain
         failed = "has not succeeded, and this one waited for it"
-        advice = f"Recover that step to resume the flow, or all steps that failed: recruiter flow retry {handle.id}"
+        advice = f"Recover the step that failed first to resume the flow, or all that failed: recruiter flow retry {handle.id}"
         assert explain(last_b).endswith(f": step {recovered.id} {failed}. {advice}")
         assert explain(last_c).endswith(f": step {last_b} {failed}. {advice}")
         for step, last in ((a, recovered.id), (b, last_b), (c, last_c)):

@@ -164,7 +164,7 @@ def _ended(ended: ArchivedJob) -> str:
             if ended.recovered_as is not None or ended.flow is None:
                 return told
             all_failed = f"recruiter flow retry {ended.flow.flow}"
-            return f"{told}. Recover that step to resume the flow, or all steps that failed: {all_failed}"
+            return f"{told}. Recover the step that failed first to resume the flow, or all that failed: {all_failed}"
         case Why.MALFORMED:
             return f"was set aside {at}: {ended.reason or 'it cannot be a job'}"
     said_already = ended.why == Why.CRASHED_TOO_MANY_TIMES
