@@ -369,6 +369,18 @@ class TestActions:
         expect(page.locator(".done")).to_contain_text("is resumed")
         assert "group:images" not in shop.recruiter.controls.rules().paused
 
+    def test_a_question_answers_from_the_moment_it_is_there(self, watched: Watched, filled: dict[str, str]) -> None:
+        page = watched.open(f"job?id={filled['retried']}")
+        page.evaluate(
+            """() => new MutationObserver((_, seen) => {
+                const button = document.querySelector("#panel .ask button");
+                if (button) { seen.disconnect(); button.click(); }
+            }).observe(document.getElementById("panel"), { childList: true, subtree: true })"""
+        )
+        page.get_by_role("link", name="Remove").click()
+        expect(page.locator(".done")).to_contain_text("removed")
+        assert "/do" not in page.url, "the answer opened a page of its own"
+
     def test_escape_and_no_return_to_the_button_that_asked(self, watched: Watched, filled: dict[str, str]) -> None:
         page = watched.open(f"job?id={filled['behind']}")
         cancel = page.get_by_role("link", name="Cancel", exact=True)
