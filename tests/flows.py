@@ -34,6 +34,8 @@ from tests.samples import on_the_roster
 Story = Callable[["Stage"], None]
 Mutant = Callable[[pytest.MonkeyPatch], None]
 """Takes a rule away."""
+MOST_LOOKS = 500
+"""After so many there should be nothing left to do."""
 
 
 def stories_of(rules: Iterable[tuple[Story, Mutant]]) -> pytest.MarkDecorator:
@@ -88,11 +90,12 @@ class Stage:
 
     def settle_down(self) -> None:
         """The leader looks and archives until there is nothing more to do."""
-        while True:
+        for _ in range(MOST_LOOKS):
             self.freed.give_up()
             ended = self.archive_cancelled()
             if not self.look().markers and not ended:
                 return
+        pytest.fail(f"after {MOST_LOOKS} looks there is still something to do")
 
     def archive_cancelled(self) -> int:
         """Archives what was cancelled or has expired; returns how many."""

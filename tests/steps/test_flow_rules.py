@@ -323,7 +323,7 @@ def without_markers_of_what_the_leader_archives(patch: pytest.MonkeyPatch) -> No
 
 
 def without_markers_of_additions(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(flows, "Marker", lambda *given, **_: Marker(*given))
+    patch.setattr(flows, "Marker", lambda *given, **named: Marker(*given, **{**named, "added": frozenset()}))
 
 
 def without_markers_of_recoveries(patch: pytest.MonkeyPatch) -> None:
