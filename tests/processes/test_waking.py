@@ -60,10 +60,8 @@ def test_a_worker_that_joins_is_given_the_jobs_that_only_it_can_run(sleepy_leade
     on_the_roster(store, "mine", term=store.leases.term(), tasks=["add"])
 
     # then the leader does not sleep on
-    eventually(lambda: store.roster.held() == {job}, within=10)
-    holding = store.roster.holding("mine")
-    assert holding is not None
-    assert holding.assigned == [job]
+    eventually(lambda: (mine := store.roster.holding("mine")) is not None and mine.assigned == [job], within=10)
+    assert store.roster.held() == {job}
 
 
 def test_a_job_from_a_host_whose_clock_is_ahead_is_not_slept_over(target: str, store: Store) -> None:

@@ -19,12 +19,23 @@ def shown(ahead: timedelta = timedelta()) -> datetime:
     return datetime.now(UTC) + ahead
 
 
-def test_a_server_that_may_be_of_the_same_opinion_changes_nothing() -> None:
-    clock = SystemClock()
+class AtRest(SystemClock):
+    """No time passes between two lines of a test."""
 
-    clock.agree(shown(), took=0.0)
-    clock.agree(shown(-timedelta(seconds=3)), took=5.0)  # it was slow to answer, but looked at its clock at once
-    clock.agree(shown(-timedelta(milliseconds=10)), took=0.001)  # and ticks coarsely
+    def __init__(self) -> None:
+        super().__init__()
+        self.at = datetime.now(UTC)
+
+    def now(self) -> datetime:
+        return self.at + self.offset
+
+
+def test_a_server_that_may_be_of_the_same_opinion_changes_nothing() -> None:
+    clock = AtRest()
+
+    clock.agree(clock.at, took=0.0)
+    clock.agree(clock.at - timedelta(seconds=3), took=5.0)  # it was slow to answer, but looked at its clock at once
+    clock.agree(clock.at - timedelta(milliseconds=10), took=0.001)  # and ticks coarsely
 
     assert clock.offset == timedelta()
 

@@ -369,8 +369,10 @@ class TestActions:
         expect(page.locator(".done")).to_contain_text("is resumed")
         assert "group:images" not in shop.recruiter.controls.rules().paused
 
-    def test_a_question_answers_from_the_moment_it_is_there(self, watched: Watched, filled: dict[str, str]) -> None:
-        page = watched.open(f"job?id={filled['retried']}")
+    def test_a_question_answers_from_the_moment_it_is_there(self, watched: Watched, shop: World) -> None:
+        id = shop.enqueue("resize", picture="d.jpg", width=1)
+        shop.until(lambda: shop.state(id) == "succeeded")
+        page = watched.open(f"job?id={id}")
         page.evaluate(
             """() => new MutationObserver((_, seen) => {
                 const button = document.querySelector("#panel .ask button");
