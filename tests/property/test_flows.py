@@ -26,7 +26,7 @@ from recruiter.domain import flow as domain
 from recruiter.domain.flow import FlowStep, StepState
 from recruiter.domain.job import JobId
 from recruiter.steps import release
-from recruiter.store import flow_steps
+from recruiter.store import flow_steps, job_fields
 from recruiter.store.codec import decode, flow_of
 from tests.flows import Stage
 
@@ -255,6 +255,7 @@ def lives(recruiter: Recruiter, rng: Random, size: int) -> None:
         patch.setattr(domain, "MOST_NAMED", rng.choice((0, 1, domain.MOST_NAMED)))
         patch.setattr(flow_steps, "MOST_CANDIDATES", rng.choice((2, flow_steps.MOST_CANDIDATES)))
         patch.setattr(flow_steps, "TAIL", rng.choice((2, flow_steps.TAIL)))
+        patch.setattr(job_fields, "MOST_INDEXED", rng.choice((2, job_fields.MOST_INDEXED)))
         world = World(Stage(recruiter, rng.choice((inf, 1, 2))), rng, size)
         for _ in range(min(60 + size, 160)):
             world.happens()

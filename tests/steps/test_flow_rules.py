@@ -17,10 +17,11 @@ from recruiter.domain.job import JobId
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.steps import release as step
 from recruiter.steps.clean import clean
-from recruiter.store import transactions
+from recruiter.store import flow_steps, transactions
 from recruiter.store.collections import archived, flows
 from recruiter.store.collections.flows import Flows, Marker
 from recruiter.store.flow_steps import TAIL, Candidates, FlowSteps, Free
+from recruiter.store.job_fields import MOST_INDEXED
 from recruiter.store.transactions import Transactions
 from tests.flows import Mutant, Stage, Story, ends_badly, stories_of, without_its_rule
 
@@ -303,6 +304,24 @@ def one_of_very_many_fails(stage: Stage) -> None:
     assert stage.why(last.id) == "dependency-failed"
 
 
+def one_of_very_many_is_recovered(stage: Stage) -> None:
+    """Given a step that waits for very many and was archived because one of them failed, when that one is recovered,
+    then it waits again, and starts when all have succeeded."""
+    flow = stage.recruiter.flow("f")
+    many = flow.add_many("work", [("part",)] * (MOST_INDEXED + 1))
+    last = flow.add("work", "last", after=many)
+    flow.start()
+    stage.run(*(step.id for step in many[1:]))
+    stage.run(many[0].id, fails=[many[0].id])
+    stage.settle_down()
+    again = stage.recruiter.recover(many[0].id)
+    stage.settle_down()
+    assert "it was recovered" in (stage.recruiter.explain(last.id) or "")
+    stage.run(again.id)
+    stage.settle_down()
+    assert len(stage.ready()) == 1
+
+
 # -- without the rule --------------------------------------------------------------------------------------------
 
 
@@ -438,6 +457,17 @@ def only_the_last_looked_at(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FlowSteps, "failed_before", lambda *_: False)
 
 
+def found_by_what_they_wait_for(patch: pytest.MonkeyPatch) -> None:
+    """Those that wait for very many are not looked for by their flow."""
+    whole = flow_steps._queries
+
+    def queries(marker: Marker) -> Iterator[Any]:
+        for query, *indexes in whole(marker):
+            yield ({**query, "flow.many": None} if "flow.after" in query else query), *indexes
+
+    patch.setattr(flow_steps, "_queries", queries)
+
+
 def counted_although_added(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(flows.Flow, "all_steps", property(lambda self: self.steps))
 
@@ -464,6 +494,8 @@ RULES: list[tuple[Story, Mutant]] = [
     (others_end_one_by_one, waits_believed),
     (one_fails_while_another_runs, failures_named),
     (one_of_very_many_fails, only_the_last_looked_at),
+    (one_of_very_many_fails, found_by_what_they_wait_for),
+    (one_of_very_many_is_recovered, found_by_what_they_wait_for),
     (one_is_removed_and_one_added, counted_although_added),
 ]
 

@@ -18,7 +18,7 @@ from recruiter.domain.planning.freed import FreedSteps
 from recruiter.domain.planning.limits import Limit
 from recruiter.domain.retry.decision import Retry
 from recruiter.domain.schedule.scheduler import Pause
-from recruiter.processes.worker.fetcher import fetch
+from recruiter.processes.worker.fetcher import FreedSince, fetch
 from recruiter.processes.worker.held_jobs import HeldJob
 from recruiter.steps import release as step
 from recruiter.steps.assign import Round, assign
@@ -358,6 +358,18 @@ def test_a_step_that_is_given_so_is_due_since_it_may_start(stage: Stage) -> None
     due = {decode(job.raw)["scheduled_at"] for job in fetch(stage.store, parts)}
 
     assert min(due) > stage.store.clock.now() - timedelta(minutes=1)
+
+
+def test_those_that_are_fetched_in_many_parts_ask_once(stage: Stage) -> None:
+    """Given freed steps of one flow, when they are fetched one after the other, then the flow is not read for each."""
+    _, parts, _ = fan_out(stage)
+    since = FreedSince(stage.store)
+    first = fetch(stage.store, parts[:1], since)
+    stage.store.flows.collection.update_many({}, {"$unset": {"freed_at": ""}})
+
+    others = fetch(stage.store, parts[1:], since)
+
+    assert {decode(job.raw)["scheduled_at"] for job in others} == {decode(job.raw)["scheduled_at"] for job in first}
 
 
 def test_one_that_is_left_is_due_since_then_too(stage: Stage) -> None:

@@ -13,6 +13,7 @@ from bson.datetime_ms import DatetimeMS
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recruiter.domain.flow import FlowStep
 from recruiter.domain.job import EXECUTIONS_KEPT, Execution
 from recruiter.domain.names import BLOCKED_LANE
 from recruiter.domain.state import State
@@ -43,6 +44,7 @@ from recruiter.store.codec import (
     with_results,
 )
 from recruiter.store.fields import is_job_id
+from recruiter.store.job_fields import MOST_INDEXED, flow_document, flow_from
 from tests.samples import NOW, a_job, done
 
 IDS = [ObjectId("5f0000000000000000000005"), "text", "", 5, -1, Int64(2**40), UUID(int=7)]
@@ -360,3 +362,14 @@ class TestBlockedSteps:
         assert place is not None
         assert list(place.takes) == PLACE["after"]
         assert lacks_results(with_results(encode(taking), [])) is None
+
+
+@pytest.mark.parametrize("count", [1, MOST_INDEXED, MOST_INDEXED + 1])
+def test_what_a_step_waits_for(count: int) -> None:
+    """Given a step that waits for very many, then only the id of its flow stands where the index looks."""
+    place = FlowStep(ObjectId(), ObjectId(), tuple(ObjectId() for _ in range(count)))
+
+    document = flow_document(place)
+
+    assert document["after"] == ([place.flow] if count > MOST_INDEXED else list(place.after))
+    assert flow_from({"flow": document}) == place

@@ -52,9 +52,8 @@ _IN_COMMON = [*(f"$flow.{name}" for name in (*_OF_FLOW, "held")), *(f"${name}" f
 
 def _alike() -> Document:
     """Steps that have all this in common share one decision. Those that wait for very many are looked at one by one."""
-    after = {"$cond": [{"$isArray": ["$flow.after"]}, "$flow.after", []]}
     return {
-        "_id": {"$cond": [{"$gt": [{"$size": after}, TAIL]}, None, _IN_COMMON]},
+        "_id": {"$cond": [{"$isArray": ["$flow.many"]}, None, _IN_COMMON]},
         "ids": {"$push": "$_id"},
         # Of most steps it is the id of their job, which need not be sent twice.
         "steps": {"$push": {"$cond": [{"$eq": ["$flow.step", "$_id"]}, None, {"$ifNull": ["$flow.step", False]}]}},
@@ -66,7 +65,7 @@ def _last() -> Document:
     """What is read of a step that waits for very many."""
     return {
         **dict.fromkeys((*_OF_JOB, *(f"flow.{name}" for name in ("step", *_OF_FLOW))), 1),
-        "flow.after": {"$slice": -TAIL},
+        "flow.many": {"$slice": -TAIL},
         "flow.takes": {"$slice": 1},
         "size": {"$bsonSize": "$$ROOT"},
     }
@@ -224,7 +223,7 @@ class FlowSteps:
             return each.place
         step = self._scheduled.find_one({"_id": each.ids[0], "lane": BLOCKED_LANE}, {"flow": 1}, session=session)
         flow = {} if step is None else step["flow"]
-        after, takes = flow.get("after"), flow.get("takes", [])
+        after, takes = flow.get("many"), flow.get("takes", [])
         if not isinstance(after, list) or not isinstance(takes, list):
             return None
         query = {"flow.id": each.place.flow, "flow.step": {"$in": after}, "done": True}
@@ -246,9 +245,9 @@ class FlowSteps:
         self, each: Candidates, steps: Sequence[JobId], session: ClientSession | None = None
     ) -> JobId | None:
         """One of these steps that it waits for."""
-        query = {"_id": each.ids[0], "flow.after": {"$in": steps}}
-        found = self._scheduled.find_one(query, {"flow.after.$": 1}, hint="_id_", session=session)
-        return None if found is None else found["flow"]["after"][0]
+        query = {"_id": each.ids[0], "flow.many": {"$in": steps}}
+        found = self._scheduled.find_one(query, {"flow.many.$": 1}, hint="_id_", session=session)
+        return None if found is None else found["flow"]["many"][0]
 
     @store_call
     def pending_before(self, each: Candidates) -> JobId | None:
@@ -451,8 +450,10 @@ def _queries(marker: Marker) -> Iterator[tuple[Document, str, str]]:
     if marker.all:
         yield of_flow, scheduled.BY_FLOW, archived.BY_FLOW
         return
+    # Those that wait for very many are found by the flow.
+    dependencies = [*marker.ended, marker.flow] if marker.ended else ()
     for steps, field, waiting, ended in (
-        (marker.ended, "flow.after", scheduled.BY_DEPENDENCY, archived.BY_DEPENDENCY),
+        (dependencies, "flow.after", scheduled.BY_DEPENDENCY, archived.BY_DEPENDENCY),
         (marker.added, "flow.step", scheduled.BY_FLOW, archived.BY_FLOW),
     ):
         some = list(steps)

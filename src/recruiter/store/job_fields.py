@@ -183,12 +183,19 @@ def signal_wait_from(value: Any) -> SignalWait | None:
     return SignalWait(value["signal"], since, until, checkpoint or "")
 
 
+MOST_INDEXED = 20
+"""A step that waits for more is found by the id of its flow: when it ends, MongoDB would take longer to remove the
+index entries of ten thousand others than for anything else that is done for it."""
+
+
 def flow_document(step: FlowStep) -> dict[str, Any]:
     """The place of a job in its flow, as it is written in the job's document. What is empty is left out."""
     document: dict[str, Any] = {"id": step.flow, "step": step.step}
     if step.dependents is not None:
         document["dependents"] = list(step.dependents)
-    if step.after:
+    if len(step.after) > MOST_INDEXED:
+        document |= {"after": [step.flow], "many": list(step.after)}
+    elif step.after:
         document["after"] = list(step.after)
     if step.any:
         document["any"] = [each for each in step.after if each in step.any]
@@ -214,7 +221,7 @@ def flow_from(document: Mapping[str, Any]) -> FlowStep | None:
     id, on = stored.get("id"), stored.get("on")
     if not isinstance(id, ObjectId) or on not in _ON:
         raise UnreadableDocument(f"flow is {shown(stored, 60)}; it must be the place of a step in its flow")
-    step, after = field.job_id("flow.step", stored.get("step")), _steps(stored, "after")
+    step, after = field.job_id("flow.step", stored.get("step")), _steps(stored, "many" if "many" in stored else "after")
     dependents = None if stored.get("dependents") is None else _steps(stored, "dependents")
     if len(stored) == 2 + ("after" in stored) + ("dependents" in stored):
         # Most are no more than that, and every step that runs is read.

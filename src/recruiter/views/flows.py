@@ -24,7 +24,7 @@ from recruiter.store.flow_steps import StepCounts
 BLOCKED = "blocked"
 _SHOWN: Document = {
     **dict.fromkeys(("task", "lane", "flow.id", "flow.step", "flow.after", "flow.any", "flow.on", "done", "why"), 1),
-    **dict.fromkeys(("flow.added", "created_at"), 1),
+    **dict.fromkeys(("flow.many", "flow.added", "created_at"), 1),
     **dict.fromkeys(("reason", "archived_at", "recovered_as", "recovered_from", "attempts", "scheduled_at"), 1),
     **dict.fromkeys(("last_execution.started_at", "last_execution.class", "last_execution.message", "locked_at"), 1),
 }

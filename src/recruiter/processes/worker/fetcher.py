@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from datetime import datetime
 
 from bson import ObjectId
@@ -29,6 +29,8 @@ from recruiter.store.outcomes import Outcome
 from recruiter.store.roster_fields import assignment_of
 
 _BETWEEN_LOOKS = 0.005
+_FREED_FOR = 0.1
+"""Seconds for which it is believed when steps of a flow were last freed: thousands are fetched in many parts."""
 
 
 class Fetcher:
@@ -55,6 +57,7 @@ class Fetcher:
         self._loop = Loop("fetch", self._step, stop, events)
         store.wakers.add(self._loop.wake)
         self._waiter: ChangeWaiter | None = None
+        self._freed_since = FreedSince(store)
         self._must_ask = True
         """Whether something may have been assigned that no event told of."""
         self._flowing_until = 0.0
@@ -102,7 +105,7 @@ class Fetcher:
 
     def _fetch(self, held_jobs: HeldJobs, ids: list[JobId]) -> None:
         try:
-            jobs = fetch(self._store, ids)
+            jobs = fetch(self._store, ids, self._freed_since)
         except BaseException:
             held_jobs.not_fetched(ids)
             raise
@@ -192,7 +195,7 @@ class Fetcher:
             self._events.emit("change_stream.failed", error=error)
 
 
-def fetch(store: Store, ids: Sequence[JobId]) -> list[HeldJob]:
+def fetch(store: Store, ids: Sequence[JobId], freed_since: FreedSince | None = None) -> list[HeldJob]:
     """The documents of jobs that were assigned, but for those that have to go back. A step of a flow that was given as
     it was (domain/planning/freed.py) is due since the leader decided that it may start, and gets the results that it
     takes; it goes back when one of them is gone."""
@@ -201,13 +204,29 @@ def fetch(store: Store, ids: Sequence[JobId]) -> list[HeldJob]:
     if not any(blocked):
         return [HeldJob(id, raw) for id, raw in found]
     flows = [flow_id_of(raw) if at else None for at, (_, raw) in zip(blocked, found, strict=True)]
-    since = store.flows.freed_at(set(filter(None, flows)))
+    since = (freed_since or FreedSince(store)).of(set(filter(None, flows)))
     due = (
         HeldJob(id, due_since(raw, at, since[flow]) if flow in since else raw)
         for at, flow, (id, raw) in zip(blocked, flows, found, strict=True)
     )
     results = Results(store)
     return [filled for job, at in zip(due, blocked, strict=True) if (filled := results.filled(job, at)) is not None]
+
+
+class FreedSince:
+    """When steps of flows were last freed, as far as this worker has heard."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[bytes, datetime] = {}
+        self._until = 0.0
+
+    def of(self, flows: Set[bytes]) -> dict[bytes, datetime]:
+        """By flow; those that are not known to have freed any are left out."""
+        now = self._store.clock.monotonic()
+        if now >= self._until or not flows <= self._known.keys():
+            self._known, self._until = self._store.flows.freed_at(flows), now + _FREED_FOR
+        return self._known
 
 
 class Results:
