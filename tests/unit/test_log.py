@@ -72,7 +72,9 @@ class TestText:
         assert found[2] == socket.gethostname()
         assert int(found[3]) == os.getpid()
         assert (found[4], found[5]) == ("worker", "WARNING")
-        assert found[6] == "worker w1 was silent and was retired; 3 jobs released; jobs that it ran: 7"
+        assert (
+            found[6] == "worker w1 was silent and was retired; 3 jobs released; jobs that ran at its last heartbeat: 7"
+        )
 
     def test_below_the_level_nothing_is_written(self, lines: Lines) -> None:
         ended = Event("job.ended", {"job": 1, "task": "add", "seconds": 0.0123})
@@ -166,7 +168,7 @@ class TestJson:
             "pid": os.getpid(),
             "program": "worker",
             "level": "warning",
-            "message": "worker w1 was silent and was retired; 3 jobs released; jobs that it ran: 7",
+            "message": "worker w1 was silent and was retired; 3 jobs released; jobs that ran at its last heartbeat: 7",
             "event": "worker.retired",
             "worker": "w1",
             "released": 3,
@@ -263,11 +265,12 @@ def test_the_watcher_of_files_is_heard_when_it_warns(lines: Lines) -> None:
             Event(
                 "worker.retired", {"worker": "w1", "released": 0, "crashed": (ObjectId("6afc22a57867cebf4db5d1b1"),)}
             ),
-            "worker w1 was silent and was retired; 0 jobs released; jobs that it ran: 6afc22a57867cebf4db5d1b1",
+            "worker w1 was silent and was retired; 0 jobs released; "
+            "jobs that ran at its last heartbeat: 6afc22a57867cebf4db5d1b1",
         ),
         (
             Event("worker.retired", {"worker": "w1", "released": 2, "crashed": ()}),
-            "worker w1 was silent and was retired; 2 jobs released; jobs that it ran: none",
+            "worker w1 was silent and was retired; 2 jobs released; jobs that ran at its last heartbeat: none",
         ),
         (
             Event("job.failed", {"job": 7, "task": "send", "error": "E: x", "next": datetime(2030, 1, 1, tzinfo=UTC)}),

@@ -31,6 +31,7 @@ def batch(*codes: int, concern: int | None = None) -> BulkWriteError:
     return BulkWriteError({"writeErrors": errors, "writeConcernErrors": concerns})
 
 
+_TOO_LARGE = "-31800: transaction is too large and will not fit in the storage engine cache"
 WEATHER = [
     AutoReconnect("connection closed"),
     NetworkTimeout("timed out"),
@@ -44,6 +45,7 @@ WEATHER = [
     OperationFailure("interrupted at shutdown", 11600),
     OperationFailure("operation was interrupted", 11602),
     OperationFailure("Write conflict", 112),
+    OperationFailure("Read timestamp is older than the oldest available timestamp", 239),
     OperationFailure("No keys found for HMAC that is valid for time", 211),
     OperationFailure("something new", 999_999, {"errorLabels": ["TransientTransactionError"]}),
     OperationFailure("no space left on device", 14031),
@@ -113,6 +115,7 @@ def test_a_connection_without_sessions_is_to_be_dropped() -> None:
         (NetworkTimeout("127.0.0.1:27017: timed out"), StoreUnreachable, "did not finish in time"),
         (OperationFailure("operation was interrupted", 11601), StoreUnreachable, "interrupted the operation"),
         (OperationFailure("no space left", 14031), StoreUnreachable, "disk of the MongoDB server is full"),
+        (OperationFailure(_TOO_LARGE, 388), StoreError, "start a flow with fewer steps"),
         (OperationFailure("28: No space left on device", 8), StoreUnreachable, "disk of the MongoDB server is full"),
     ],
 )

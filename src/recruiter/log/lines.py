@@ -200,12 +200,13 @@ SENTENCES: dict[str, tuple[int, str]] = {
     ),
     "worker.retired": (
         logging.WARNING,
-        "worker {worker} was silent and was retired; {released:#job} released; jobs that it ran: {crashed}",
+        "worker {worker} was silent and was retired; {released:#job} released; "
+        "jobs that ran at its last heartbeat: {crashed}",
     ),
     "worker.unreadable": (
         logging.WARNING,
         "worker {worker} could not be read on the roster ({unreadable}) and was retired; {released:#job} released; "
-        "jobs that it ran: {crashed}",
+        "jobs that ran at its last heartbeat: {crashed}",
     ),
     "child.started": (logging.DEBUG, "child {pid} is ready"),
     "child.died": (logging.WARNING, "child {pid} died: {how}; jobs it ran: {jobs}"),

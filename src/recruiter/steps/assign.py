@@ -113,29 +113,30 @@ def assign(
         lanes, marked = _lanes(store.scheduled.lanes_to_plan()) if look else (None, False)
         empty = Round(now, roster, lanes, 0, refused=False, reserved=reserved or {}, unreadable=entries.unreadable)
         return replace(empty, marked=marked, freed=bool(freed))
-    room = min(sum(opening.room for opening in vacant), LARGEST_HAND)
-    ahead = lookahead.take(room, _basis(store, term, rules, vacant), now)
-    if ahead:
-        # Given before it looks: where there are many lanes that takes long, and the workers wait.
-        refused = not store.roster.assign(vacant[0].deal(ahead), term)
-        if refused or (len(lookahead) >= len(ahead) and not look):
-            lookahead.rebase(None if refused else _basis(store, term, rules, vacant))
-            return Round(now, roster, None, len(ahead), refused, more=True, unreadable=entries.unreadable)
+    # Given before it looks: where there are many lanes that takes long, and the workers wait.
+    ahead, refused = _give_ahead(store, term, now, rules, vacant, lookahead)
+    if refused or (ahead and len(lookahead) >= ahead and not look):
+        lookahead.rebase(None if refused else _basis(store, term, rules, vacant))
+        return Round(now, roster, None, ahead, refused, more=True, unreadable=entries.unreadable)
     # Read after the roster and before the jobs: only this leader adds to it, so what is free now stays free.
     held = store.roster.held() if ahead or entries.unreadable or any(w.holds for w in roster) else set[JobId]()
     found = store.scheduled.lanes_to_plan()
     lanes, marked = _lanes(found)
     planning = _Planning(store, term, now, rules, roster, held, lanes, turns, freed)
     planning.set_aside(found.unreadable)
-    beyond = lookahead if len(vacant) == 1 else None
-    if ahead:
-        planning.look_ahead(vacant[0], beyond)
-        round = Round(now, roster, lanes, len(ahead), refused=False, more=True, metered=len(planning.metered))
-    else:
-        round = planning.pack(reserved or {}) if planning.metered else planning.give(beyond)
+    round = planning.after(ahead, vacant, lookahead if len(vacant) == 1 else None, reserved or {})
     lookahead.keep(planning.beyond, None if round.refused else _basis(store, term, rules, vacant), now)
     told = replace(round, unreadable=entries.unreadable, malformed=planning.malformed)
     return replace(told, marked=marked, freed=bool(freed))
+
+
+def _give_ahead(
+    store: Store, term: int, now: datetime, rules: Rules, vacant: Sequence[Opening], lookahead: Lookahead
+) -> tuple[int, bool]:
+    """Gives jobs that an earlier round has found; returns how many, and whether that was refused."""
+    room = min(sum(opening.room for opening in vacant), LARGEST_HAND)
+    ahead = lookahead.take(room, _basis(store, term, rules, vacant), now)
+    return len(ahead), bool(ahead) and not store.roster.assign(vacant[0].deal(ahead), term)
 
 
 def _basis(store: Store, term: int, rules: Rules, vacant: Sequence[Opening]) -> object:
@@ -200,6 +201,16 @@ class _Planning:
         """Jobs in lanes that cannot be read are set aside."""
         if unreadable:
             self.malformed += self._store.scheduled.in_lanes(unreadable, MOST_MALFORMED)
+
+    def after(
+        self, ahead: int, vacant: Sequence[Opening], lookahead: Lookahead | None, reserved: Mapping[JobId, Spot]
+    ) -> Round:
+        """What is left to do when so many have been given ahead: if there were any, it only looks ahead again."""
+        if ahead:
+            self.look_ahead(vacant[0], lookahead)
+            metered = len(self.metered)
+            return Round(self._now, self._roster, self._all_lanes, ahead, refused=False, more=True, metered=metered)
+        return self.pack(reserved) if self.metered else self.give(lookahead)
 
     def give(self, lookahead: Lookahead | None) -> Round:
         """A round in which nothing has to be planned."""

@@ -64,7 +64,7 @@ _NO_SPACE = "No space left on device"
 """What a server says, with the code of an unknown error, before it ends because its disk is full."""
 _INTERRUPTED = {
     *(11601, 206, 225, 251, 256, 267),  # its session or transaction was ended
-    *(112, 134, 246, 365),  # another one was faster, or this node is not ready to answer
+    *(112, 134, 239, 246, 365),  # another one was faster, or this node is not ready to answer
     *(43, 175, 222, 234, 237, 280, 286),  # its cursor or change stream was closed
     *(133, 211, 215, 13388),  # the set, its keys or its databases are being changed
 }
@@ -79,6 +79,7 @@ _BAD_DOCUMENT = {
 }
 _RIGHTS = {13, 18, 8000}
 _NO_REPLICA_SET = {20, 40573}
+_TOO_LARGE = "too large and will not fit in the storage engine cache"
 _NO_SESSIONS = "Sessions are not supported"
 _NO_INDEX = "hint provided does not correspond to an existing index"
 
@@ -160,6 +161,11 @@ def _not_ours(error: BaseException) -> StoreError:
     if _NO_INDEX in text:
         return StoreError(
             "an index that this version of Recruiter needs is missing; run `recruiter prepare` to make it"
+        )
+    if _TOO_LARGE in text:
+        return StoreError(
+            f"MongoDB refused the transaction: {text}. Write less in it: start a flow with fewer steps, and let one of "
+            "them add the others (current_job.flow.add_many); or give the server a larger cache"
         )
     return StoreError(f"MongoDB refused the command: {text}")
 
