@@ -159,15 +159,17 @@ def measure(parts: Parts, runs: int) -> None:
                 print(f"  {kind.__name__:16} {rate:8,.0f} /s   {used['together']:5.0f} µs of CPU per job", flush=True)
         noop.recruiter.close()
     print(f"{parts.count:,} parts of {parts.milliseconds:g} ms, {runs} rounds")
-    print("overhead: the median of what each round says, and its range")
+    print("against plain jobs of the same round: the median of all rounds, and the range")
     for name in rates:
         rate = statistics.median(rates[name])
         medians = {who: statistics.median(used[who] for used in costs[name]) for who in costs[name][0]}
         told = ", ".join(f"{who} {used:.0f}" for who, used in medians.items())
-        slower = [plain / rate - 1 for plain, rate in zip(rates["plain"], rates[name], strict=True)]
+        lower = [1 - rate / plain for plain, rate in zip(rates["plain"], rates[name], strict=True)]
+        longer = [plain / rate - 1 for plain, rate in zip(rates["plain"], rates[name], strict=True)]
         both = zip(costs[name], costs["plain"], strict=True)
         of_cpu = [used["together"] / least["together"] - 1 for used, least in both]
-        print(f"  {name:16} {rate:8,.0f} /s   overhead {_spread(slower)}; of CPU time {_spread(of_cpu)}")
+        print(f"  {name:16} {rate:8,.0f} /s, lower by {_spread(lower)}; takes {_spread(longer)} longer", end="")
+        print(f", and {_spread(of_cpu)} more CPU time")
         print(f"  {'':16} µs of CPU per job: {told}")
 
 

@@ -510,6 +510,19 @@ def test_without_its_rule_it_ends_badly(stage: Stage, story: Story, mutant: Muta
     ends_badly(stage, story, mutant)
 
 
+def test_only_those_are_looked_at_that_wait_for_what_has_ended(stage: Stage) -> None:
+    """Given two steps that wait for very many others each, when one of these ends, then only the step is looked at that
+    waits for it."""
+    flow = stage.recruiter.flow("f")
+    some, others = (flow.add_many("work", [("part",)] * (MOST_INDEXED + 1)) for _ in range(2))
+    last, _ = flow.add("work", "last", after=some), flow.add("work", "other", after=others)
+    flow.start()
+
+    found = stage.store.flow_steps.candidates(Marker(flow.id, ended=frozenset({some[3].id})))
+
+    assert [id for part in found for each in part for id in each.ids] == [last.id]
+
+
 @contextmanager
 def after_reading(happens: Callable[[], object]) -> Iterator[None]:
     """Something happens once, after the leader has read markers and states and before it writes or removes anything."""

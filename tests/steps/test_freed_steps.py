@@ -372,6 +372,30 @@ def test_those_that_are_fetched_in_many_parts_ask_once(stage: Stage) -> None:
     assert {decode(job.raw)["scheduled_at"] for job in others} == {decode(job.raw)["scheduled_at"] for job in first}
 
 
+def test_those_of_another_fan_out_of_the_flow_ask_again(stage: Stage) -> None:
+    """Given freed steps of one fan-out that have been fetched, when those of a second one are freed and fetched at
+    once, then they are due since that, and not since the first."""
+    flow = stage.recruiter.flow("f")
+    first = flow.add("work", "first")
+    parts = flow.add_many("work", [("part",)] * PARTS, after=first)
+    second = flow.add("work", "second", after=first)
+    others = flow.add_many("work", [("other",)] * PARTS, after=second)
+    flow.start()
+    stage.run(first.id)
+    stage.look()
+    since = FreedSince(stage.store)
+    fetch(stage.store, [part.id for part in parts], since)
+    stage.run(second.id)
+    stage.look()
+    later = stage.store.clock.now() + timedelta(seconds=30)
+    stage.store.flows.collection.update_many({}, {"$set": {"freed_at": later}})
+
+    due = {decode(job.raw)["scheduled_at"] for job in fetch(stage.store, [other.id for other in others], since)}
+
+    assert abs(due.pop() - later) < timedelta(milliseconds=1)
+    assert not due
+
+
 def test_one_that_is_left_is_due_since_then_too(stage: Stage) -> None:
     """Given freed steps, when they are released later because other jobs came, then they do not look as if they had
     been freed only then."""

@@ -56,9 +56,11 @@ _RELEASING = 0.02
 """Seconds that a round may spend on the steps of flows, near enough: workers wait for the first that are released."""
 _GIVING = 2
 """After a part of a look that has freed steps, these are given to workers for so many times as long as it took."""
-_REST, _BUSY_REST = 4, 0.1
-"""After a look at flows that led to nothing the next one waits this many times as long as it took; while jobs flow so
-many seconds: thousands of steps may end that one waits for, and looking takes little of the time."""
+_REST = 4
+"""After a look at flows that led to nothing the next one waits this many times as long as it took."""
+_BUSY_REST, _LONGEST_BUSY_REST = 0.1, 0.3
+"""While jobs flow it waits so many seconds for each look in a row that led to nothing: thousands of steps may end that
+one waits for, and workers wait for the leader while it looks."""
 _BETWEEN_LOOKS = 1.0
 """Seconds until a scheduler that is new or changed is noticed by a busy leader; an idle one hears of it at once."""
 _BETWEEN_PROMISES = 60.0
@@ -102,6 +104,8 @@ class Maintenance:
         self._look_around_at = 0.0
         self._look = _Look(iter(()), -1)
         self._looked_at, self._look_took = 0.0, 0.0
+        self._in_vain = 0
+        """Looks in a row that led to nothing."""
         self._fold_at = 0.0
         self._rounds, self._assigned, self._count_at = Spread(), 0, 0.0
         self._unserved = LastingFacts[tuple[str, str]](_HOPELESS_GRACE)
@@ -183,7 +187,8 @@ class Maintenance:
         if self._freed.last_looks(round.at) or not (freed or held):
             return self._looked_at
         flows = freed or round.assigned or not any(worker.room > 0 for worker in round.roster)
-        return self._looked_at + (_BUSY_REST if flows and self._look_took else _REST * self._look_took)
+        busy_rest = min(self._in_vain * _BUSY_REST, _LONGEST_BUSY_REST)
+        return self._looked_at + (busy_rest if flows else _REST * self._look_took)
 
     def _release(self, not_before: float) -> None:
         """Looks at the flows that have markers, until none is left or it has taken long enough; then the next round
@@ -208,6 +213,7 @@ class Maintenance:
             look, self._look = self._look, _Look(iter(()), -1)
             in_vain = not look.report.anything and (look.report.markers or self._freed.kept)
             self._look_took = look.took if in_vain else 0.0
+            self._in_vain = self._in_vain + 1 if in_vain else 0
             self._looked_at = self._clock.monotonic()
             if not look.report.anything:
                 return

@@ -450,12 +450,16 @@ def _queries(marker: Marker) -> Iterator[tuple[Document, str, str]]:
     if marker.all:
         yield of_flow, scheduled.BY_FLOW, archived.BY_FLOW
         return
-    # Those that wait for very many are found by the flow.
-    dependencies = [*marker.ended, marker.flow] if marker.ended else ()
-    for steps, field, waiting, ended in (
-        (dependencies, "flow.after", scheduled.BY_DEPENDENCY, archived.BY_DEPENDENCY),
-        (marker.added, "flow.step", scheduled.BY_FLOW, archived.BY_FLOW),
-    ):
-        some = list(steps)
-        for start in range(0, len(some), _AT_ONCE):
-            yield {**of_flow, field: {"$in": some[start : start + _AT_ONCE]}}, waiting, ended
+    for some in _in_parts(marker.ended):
+        # Those that wait for very many are found by their flow, and then by what they wait for.
+        among: Document = {"$or": [{"flow.many": None}, {"flow.many": {"$in": some}}]}
+        query = {**of_flow, "flow.after": {"$in": [*some, marker.flow]}, **among}
+        yield query, scheduled.BY_DEPENDENCY, archived.BY_DEPENDENCY
+    for some in _in_parts(marker.added):
+        yield {**of_flow, "flow.step": {"$in": some}}, scheduled.BY_FLOW, archived.BY_FLOW
+
+
+def _in_parts(steps: Iterable[JobId]) -> Iterator[list[JobId]]:
+    some = list(steps)
+    for start in range(0, len(some), _AT_ONCE):
+        yield some[start : start + _AT_ONCE]

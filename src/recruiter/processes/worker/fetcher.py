@@ -21,7 +21,7 @@ from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
 from recruiter.processes.worker.registration import JobRunner, Registration
 from recruiter.store.change_stream import FLOW, LULL, Change, ChangeWaiter
-from recruiter.store.codec import Document, blocked_at, due_since, flow_id_of, lacks_results, with_results
+from recruiter.store.codec import Document, blocked_at, due_since, flow_place_of, lacks_results, with_results
 from recruiter.store.collections.roster import ASSIGNED_TO_ME, ASSIGNMENT_FIELDS
 from recruiter.store.collections.scheduled import Marked
 from recruiter.store.database import Store
@@ -29,8 +29,8 @@ from recruiter.store.outcomes import Outcome
 from recruiter.store.roster_fields import assignment_of
 
 _BETWEEN_LOOKS = 0.005
-_FREED_FOR = 0.1
-"""Seconds for which it is believed when steps of a flow were last freed: thousands are fetched in many parts."""
+_FREED_FOR = 0.2
+"""Seconds for which it is believed when steps of a flow were freed."""
 
 
 class Fetcher:
@@ -203,30 +203,35 @@ def fetch(store: Store, ids: Sequence[JobId], freed_since: FreedSince | None = N
     blocked = [blocked_at(raw) for _, raw in found]
     if not any(blocked):
         return [HeldJob(id, raw) for id, raw in found]
-    flows = [flow_id_of(raw) if at else None for at, (_, raw) in zip(blocked, found, strict=True)]
-    since = (freed_since or FreedSince(store)).of(set(filter(None, flows)))
+    places = [flow_place_of(raw) if at else None for at, (_, raw) in zip(blocked, found, strict=True)]
+    since = (freed_since or FreedSince(store)).of(set(filter(None, places)))
     due = (
-        HeldJob(id, due_since(raw, at, since[flow]) if flow in since else raw)
-        for at, flow, (id, raw) in zip(blocked, flows, found, strict=True)
+        HeldJob(id, due_since(raw, at, since[place]) if place in since else raw)
+        for at, place, (id, raw) in zip(blocked, places, found, strict=True)
     )
     results = Results(store)
     return [filled for job, at in zip(due, blocked, strict=True) if (filled := results.filled(job, at)) is not None]
 
 
+Place = tuple[bytes, bytes]
+"""A flow, and a place in it that is the same for steps that are freed together."""
+
+
 class FreedSince:
-    """When steps of flows were last freed, as far as this worker has heard."""
+    """When steps of flows were freed. Thousands are freed together and fetched in many parts, which ask once."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._known: dict[bytes, datetime] = {}
+        self._known: dict[Place, datetime | None] = {}
         self._until = 0.0
 
-    def of(self, flows: Set[bytes]) -> dict[bytes, datetime]:
-        """By flow; those that are not known to have freed any are left out."""
+    def of(self, places: Set[Place]) -> dict[Place, datetime]:
+        """Those where none is known to have been freed are left out."""
         now = self._store.clock.monotonic()
-        if now >= self._until or not flows <= self._known.keys():
-            self._known, self._until = self._store.flows.freed_at(flows), now + _FREED_FOR
-        return self._known
+        if now >= self._until or not places <= self._known.keys():
+            last = self._store.flows.freed_at({flow for flow, _ in places})
+            self._known, self._until = {place: last.get(place[0]) for place in places}, now + _FREED_FOR
+        return {place: moment for place in places if (moment := self._known[place]) is not None}
 
 
 class Results:

@@ -19,7 +19,7 @@ from datetime import datetime
 from typing import Any
 
 from bson import ObjectId
-from pymongo import ASCENDING, DESCENDING, IndexModel, ReturnDocument, WriteConcern
+from pymongo import ASCENDING, DESCENDING, IndexModel, ReturnDocument
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 
@@ -143,7 +143,6 @@ class Flows:
         self.markers = markers
         self._raw: Collection[Any] = flows.with_options(codec_options=RAW)
         self._raw_markers: Collection[Any] = markers.with_options(codec_options=RAW)
-        self._seen = markers.with_options(write_concern=WriteConcern(w=1))
 
     # -- markers -----------------------------------------------------------------------------------------------
 
@@ -177,11 +176,10 @@ class Flows:
 
     @store_call
     def remove_markers(self, ids: Sequence[Any], unreadable: Sequence[Unreadable] = ()) -> None:
-        """Only these: others may have come since they were read. Nobody waits until that is durable: if another primary
-        still has one, it is looked at once more."""
-        self._seen.delete_many({"_id": {"$in": list(ids)}})
+        """Only these: others may have come since they were read."""
+        self.markers.delete_many({"_id": {"$in": list(ids)}})
         for marker in unreadable:
-            self._seen.delete_one(this_document(marker.raw))
+            self.markers.delete_one(this_document(marker.raw))
 
     @store_call
     def with_markers(self, flows: Sequence[ObjectId]) -> set[ObjectId]:
