@@ -559,11 +559,19 @@ MUTANTS = (
         "tests/steps/test_flow_rules.py::test_a_story_ends_well",
     ),
     Mutant(
+        "wide_steps_unfound",
+        "a step that waits for more than twenty is looked at when one of these has failed",
+        "store/flow_steps.py",
+        """{"$in": [*some, marker.flow]}""",
+        """{"$in": some}""",
+        "tests/steps/test_flow_rules.py::test_a_story_ends_well",
+    ),
+    Mutant(
         "failures_named",
         "the dependents of a step that has failed are looked at, whatever else they wait for",
         "store/collections/flows.py",
-        "place.dependents is not None and has_succeeded(document)",
-        "place.dependents is not None",
+        "named is not None and has_succeeded(document)",
+        "named is not None",
         "tests/steps/test_flow_rules.py::test_a_story_ends_well",
     ),
     Mutant(

@@ -282,8 +282,8 @@ class TestStepsThatEnd:
 
         assert found is not None
         assert found[:2] == (self.FLOW.binary, self.STEP.binary)
-        assert found.dependents is not None
-        assert few_ids(found.dependents) == read
+        assert found[2] is not None
+        assert few_ids(found[2]) == read
 
     def test_more_than_ten_are_none_of_ours(self) -> None:
         ids = [ObjectId() for _ in range(11)]

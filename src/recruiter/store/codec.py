@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import bson
 from bson import CodecOptions, ObjectId
@@ -219,24 +219,16 @@ def step_of(ended: bytes | Mapping[str, Any]) -> tuple[ObjectId, JobId] | None:
     return flow["id"], flow["step"]
 
 
-class RawStep(NamedTuple):
-    """A step that has ended, as it stands in its document."""
-
-    flow: bytes
-    step: bytes
-    dependents: bytes | None
-    """The elements of their array, if it names them; `few_ids` reads them."""
-
-
-def raw_step_of(raw: bytes) -> RawStep | None:
+def raw_step_of(raw: bytes) -> tuple[bytes, bytes, bytes | None] | None:
     """The same, without decoding, of a document as we write it: the flow comes second, with id, step and dependents at
-    its beginning. It is asked for every job that ends."""
+    its beginning. Of these it returns the elements of their array, which `few_ids` reads; None if it does not name
+    them. It is asked for every job that ends."""
     if raw[4] != 0x07 or raw[21:27] != _FLOW or raw[31:35] != b"\x07id\x00" or raw[47:53] != b"\x07step\x00":
         return None
     if raw[65:77] == _DEPENDENTS:
-        return RawStep(raw[35:47], raw[53:65], raw[81 : 76 + _LENGTH.unpack_from(raw, 77)[0]])
+        return raw[35:47], raw[53:65], raw[81 : 76 + _LENGTH.unpack_from(raw, 77)[0]]
     # Nothing more, or another array first: that of a step that waits for others, and not for the end of its flow.
-    return RawStep(raw[35:47], raw[53:65], None) if raw[65:66] in (b"\x00", b"\x04") else None
+    return (raw[35:47], raw[53:65], None) if raw[65:66] in (b"\x00", b"\x04") else None
 
 
 def has_succeeded(archived: bytes | Mapping[str, Any]) -> bool:

@@ -316,10 +316,12 @@ def markers_of(ended: Iterable[bytes | Document]) -> list[Marker]:
     naming: dict[tuple[bytes, bytes], list[bytes]] = {}
     for document in ended:
         place = raw_step_of(document) if isinstance(document, bytes) else None
-        if place is not None and place.dependents is not None and has_succeeded(document):
-            naming.setdefault((place.flow, place.dependents), []).append(place.step)
-        elif place is not None:
-            looked_up.setdefault(place.flow, []).append(ObjectId(place.step))
+        if place is not None:
+            flow, step, named = place
+            if named is not None and has_succeeded(document):
+                naming.setdefault((flow, named), []).append(step)
+            else:
+                looked_up.setdefault(flow, []).append(ObjectId(step))
         elif (decoded := step_of(document)) is not None:
             looked_up.setdefault(decoded[0].binary, []).append(decoded[1])
     succeeded: dict[bytes, list[bytes]] = {}
