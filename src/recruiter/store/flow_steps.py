@@ -233,7 +233,8 @@ class FlowSteps:
 
     def _has_succeeded_but_for_others(self, each: Candidates, steps: int, session: ClientSession) -> bool:
         """Whether every step of the flow has succeeded, but for a few that are pending, and that this one does not wait
-        for: then what it waits for need not be named."""
+        for: then what it waits for need not be named. If another step was added just now, which the leader has not
+        heard of, there are more than it knows of."""
         left = self._pending({"flow.id": each.place.flow}, session, limit=_AT_ONCE)
         if len(left) == _AT_ONCE or self._one_it_waits_for(each, left, session) is not None:
             return False
