@@ -116,6 +116,17 @@ class ChaosRun:
             time.sleep(0.2)
         recruiter.scheduler(application.TICK).pause(reason="the run is over")
         self._until_ended(fleet, {}, deadline)
+        self._until_retired(fleet, deadline)
+
+    def _until_retired(self, fleet: Fleet, deadline: float) -> None:
+        """A worker that was killed is retired a while after its last heartbeat, also if it held nothing any more."""
+        assert self._client is not None
+        roster = self._client[DATABASE].roster
+        while time.monotonic() < deadline:
+            if set(roster.distinct("pid")) <= {member.pid for member in fleet.members}:
+                return
+            fleet.keep()
+            time.sleep(0.2)
 
     def _until_ended(self, fleet: Fleet, which: dict[str, Any], deadline: float) -> None:
         assert self._client is not None
