@@ -9,11 +9,16 @@ from datetime import timedelta
 
 import pytest
 
+from recruiter import Recruiter
+from recruiter.domain.job import Execution
 from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
 from recruiter.events import Events
 from recruiter.processes.loop import Stop
 from recruiter.processes.recruiter import RecruiterProcess
 from recruiter.settings import Settings
+from recruiter.steps.settle import settle
+from recruiter.store import outcomes
+from recruiter.store.collections import flows
 from recruiter.store.database import Store
 from tests.commands import WHOLE_DATABASE, Recorder, recorded
 from tests.conftest import eventually
@@ -74,3 +79,27 @@ def test_a_job_from_a_host_whose_clock_is_ahead_is_not_slept_over(target: str, s
         (job,) = insert(store, a_job(created_at=soon, scheduled_at=soon))
 
         eventually(lambda: store.roster.held() == {job}, within=10)
+
+
+def test_a_step_that_may_start_is_given_before_the_leader_looks_on(
+    target: str, store: Store, recruiter: Recruiter
+) -> None:
+    """Given a flow of two steps, when the first has ended, then the second is given to a worker, and only after that
+    does the leader do what is left of its look."""
+    on_the_roster(store, "mine", tasks=["work"])
+    flow = recruiter.flow("chain")
+    first = flow.add("work")
+    second = flow.add("work", after=first)
+    flow.start()
+    with leading(target, backoff_from=0.005) as leader:
+        eventually(lambda: store.roster.held() == {first.id})
+        document, now = store.scheduled.collection.find_one({"_id": first.id}), store.clock.now()
+        assert document is not None
+        ended = outcomes.succeeded(document, Execution(now, now, "mine"), now, None)
+        settle(store, "mine", [(first.id, ended)], {})
+
+        eventually(lambda: store.roster.held() == {second.id})
+        eventually(lambda: any(each["delete"] == flows.MARKERS for each in leader.named("delete")))
+
+    writes = [next(iter(each.items())) for each in leader.named("update", "delete")]
+    assert writes.index(("delete", flows.MARKERS)) > len(writes) - 1 - writes[::-1].index(("update", "roster"))

@@ -191,8 +191,8 @@ class Maintenance:
         return self._looked_at + (busy_rest if flows else _REST * self._look_took)
 
     def _release(self, not_before: float) -> None:
-        """Looks at the flows that have markers, until none is left or it has taken long enough; then the next round
-        goes on with this look."""
+        """Looks at the flows that have markers, until none is left, some steps may start, or it has taken long enough;
+        then the next round goes on with this look."""
         until = self._clock.monotonic() + _RELEASING
         while (began := self._clock.monotonic()) < until:
             if self._freed and began < self._look.next_at:
@@ -209,6 +209,8 @@ class Maintenance:
             if part is not None:
                 self._look.report.add(part)
                 self._tell_released(part)
+                if part.released:
+                    break  # these are given before the look goes on
                 continue
             look, self._look = self._look, _Look(iter(()), -1)
             in_vain = not look.report.anything and (look.report.markers or self._freed.kept)
