@@ -368,7 +368,7 @@ class FlowHandle(_Adding):
                     f"flow {flow.name!r} ({self.id}) has not ended in time; it goes on, and you can wait again"
                 )
             time.sleep(pause if until is None else max(0.0, min(pause, until - time.monotonic())))
-            pause = min(1.5 * pause, _LONGEST_BETWEEN_LOOKS)
+            pause = min(1.2 * pause, _LONGEST_BETWEEN_LOOKS)
 
     await_ = async_face(wait, runs_user_code=True)
 
