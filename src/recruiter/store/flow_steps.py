@@ -205,8 +205,8 @@ class FlowSteps:
         states = dict.fromkeys(self.pending_among(flow, wanted, session), StepState.PENDING)
         rest = [step for step in wanted if step not in states]
         fields = {"_id": 0, "flow.step": 1, "done": 1}
-        for start in range(0, len(rest), _AT_ONCE):
-            query = {"flow.id": flow, **_ENDED, "flow.step": {"$in": rest[start : start + _AT_ONCE]}}
+        for some in _in_parts(rest):
+            query = {"flow.id": flow, **_ENDED, "flow.step": {"$in": some}}
             batch: Document = {"hint": archived.BY_FLOW, "batch_size": _AT_ONCE + 1, "session": session}
             for ended in self._archived.find(query, fields, **batch):
                 step = ended["flow"]["step"]
@@ -275,9 +275,8 @@ class FlowSteps:
             if len(left) < len(steps):
                 return set(left).intersection(steps)
         found: set[JobId] = set()
-        for start in range(0, len(steps), _AT_ONCE):
-            query = {"flow.id": flow, "flow.step": {"$in": list(steps[start : start + _AT_ONCE])}}
-            found.update(self._pending(query, session))
+        for some in _in_parts(steps):
+            found.update(self._pending({"flow.id": flow, "flow.step": {"$in": some}}, session))
         return found
 
     def _pending(self, query: Document, session: ClientSession | None, limit: int = 0) -> list[JobId]:
@@ -306,8 +305,8 @@ class FlowSteps:
     def results(self, flow: ObjectId, steps: Sequence[JobId], session: ClientSession | None = None) -> list[Document]:
         """What these steps have returned, as it is stored."""
         found: list[Document] = []
-        for start in range(0, len(steps), _AT_ONCE):
-            query = {"flow.id": flow, "flow.step": {"$in": list(steps[start : start + _AT_ONCE])}, "done": True}
+        for some in _in_parts(steps):
+            query = {"flow.id": flow, "flow.step": {"$in": some}, "done": True}
             fields = {"_id": 0, "flow.step": 1, "result": 1}
             for ended in self._archived.find(query, fields, hint=archived.BY_FLOW, session=session):
                 found.append({"step": ended["flow"]["step"], "value": ended.get("result")})
@@ -321,8 +320,8 @@ class FlowSteps:
         it has ended, `done`. Those that are gone are left out."""
         last: dict[JobId, Document] = {}
         fields = {"flow.step": 1, "task": 1, "done": 1}
-        for start in range(0, len(steps), _AT_ONCE):
-            query = {"flow.id": flow, "flow.step": {"$in": list(steps[start : start + _AT_ONCE])}}
+        for some in _in_parts(steps):
+            query = {"flow.id": flow, "flow.step": {"$in": some}}
             ended = {**query, "$or": [{"done": True}, {"recovered_as": None}]}
             # First those that wait: a job that ends between the two reads is found in one of them.
             waiting = list(self._scheduled.find(query, fields, hint=scheduled.BY_FLOW, session=session))
@@ -461,6 +460,7 @@ def _queries(marker: Marker) -> Iterator[tuple[Document, str, str]]:
 
 
 def _in_parts(steps: Iterable[JobId]) -> Iterator[list[JobId]]:
+    """As many as are asked for in one query."""
     some = list(steps)
     for start in range(0, len(some), _AT_ONCE):
         yield some[start : start + _AT_ONCE]
