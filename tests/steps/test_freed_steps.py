@@ -559,6 +559,17 @@ def test_more_urgent_ones_first() -> None:
     assert steps.take(2, lambda _: True, NOW) == [1, 2]
 
 
+def test_whether_all_are_given() -> None:
+    steps = FreedSteps(1)
+    said = [steps.all_given]
+    steps.add(FLOW, "g/t", 0, [1, 2], set(), NOW)
+    for _ in range(2):
+        said.append(steps.all_given)
+        steps.take(1, lambda _: True, NOW)
+
+    assert [*said, steps.all_given] == [False, False, False, True]
+
+
 # -- how long they are remembered ----------------------------------------------------------------------------------
 
 

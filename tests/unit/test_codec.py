@@ -21,19 +21,19 @@ from recruiter.errors import InvalidJob, JobTooLarge
 from recruiter.store import codec, outcomes
 from recruiter.store.codec import (
     LARGEST_JOB,
+    BlockedStep,
     adopted_fields,
     archived_document,
     archived_from,
-    blocked_at,
     decode,
     decode_foreign,
-    due_since,
     encode,
     encode_job,
     execution_document,
     few_ids,
     has_succeeded,
     id_of,
+    is_blocked,
     job_document,
     job_from,
     lacks_results,
@@ -42,6 +42,7 @@ from recruiter.store.codec import (
     split_batch,
     step_of,
     with_results,
+    with_time,
 )
 from recruiter.store.fields import is_job_id
 from recruiter.store.job_fields import MOST_INDEXED, flow_document, flow_from
@@ -333,16 +334,58 @@ class TestBlockedSteps:
     @pytest.mark.parametrize("later", [timedelta(hours=1), -timedelta(hours=1)], ids=["later", "before"])
     def test_it_is_due_since_then(self, document: dict[str, Any], later: timedelta) -> None:
         raw = encode(document)
+        step = BlockedStep(raw)
 
-        changed = decode(due_since(raw, blocked_at(raw), NOW + later))
+        if "scheduled_at" not in document:
+            assert step.time_at == 0
+            return
+        changed = decode(with_time(raw, step.time_at, step.time_since(NOW + later)))
 
-        due = {"scheduled_at": max(NOW, NOW + later)} if "scheduled_at" in document else {}
-        assert changed == {**decode(raw), **due}
+        assert changed == {**decode(raw), "scheduled_at": max(NOW, NOW + later)}
 
     @pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS)
     def test_only_one_that_is_blocked(self, document: dict[str, Any]) -> None:
-        assert blocked_at(encode(document)) > 0
-        assert blocked_at(encode({**document, "lane": "g/t"})) == 0
+        assert is_blocked(encode(document))
+        assert not is_blocked(encode({**document, "lane": "g/t"}))
+
+    @pytest.mark.parametrize("args", [document["args"] for document in DOCUMENTS.values()], ids=DOCUMENTS)
+    def test_another_part_of_a_fan_out_is_written_like_it(self, args: dict[str, Any]) -> None:
+        other = ObjectId()
+        raw = encode({**STEP, "_id": other, "flow": {**PLACE, "step": other}, "args": args})
+
+        assert BlockedStep(encode(STEP)).time_in(raw) == BlockedStep(raw).time_at > 0
+
+    @pytest.mark.parametrize(
+        "different",
+        [
+            {"_id": "mine"},
+            {"flow": {**PLACE, "id": ObjectId()}},
+            {"flow": {**PLACE, "after": [ObjectId()]}},
+            {"flow": {**PLACE, "takes": PLACE["after"]}},
+            {"task": "u"},
+            {"lane": "g/t"},
+            {"priority": 1},
+            {"scheduled_at": NOW + timedelta(hours=1)},
+        ],
+        ids=str,
+    )
+    def test_one_that_differs_is_not(self, different: dict[str, Any]) -> None:
+        assert BlockedStep(encode(STEP)).time_in(encode({**STEP, **different})) == 0
+
+    @pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS)
+    @pytest.mark.parametrize("other", DOCUMENTS.values(), ids=DOCUMENTS)
+    def test_what_is_known_of_one_is_true_of_those_that_are_written_like_it(
+        self, document: dict[str, Any], other: dict[str, Any]
+    ) -> None:
+        one, another, raw = BlockedStep(encode(document)), BlockedStep(encode(other)), encode(other)
+
+        if one.time_in(raw):
+            assert one.time_in(raw) == another.time_at
+            assert (one.place, one.lacks, one.time_since(NOW)) == (
+                another.place,
+                another.lacks,
+                another.time_since(NOW),
+            )
 
     @pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS)
     def test_it_gets_results(self, document: dict[str, Any]) -> None:

@@ -55,7 +55,7 @@ _WATCHING_PAUSE = 1.0
 while jobs wait and a worker is given none because it is quiet: no change waiter tells of its next heartbeat."""
 _FLOWING_PAUSE, _RISING_PAUSE = 0.05, 0.01
 """Seconds between two rounds at most, while work flows, and when it has just begun to: a worker may become faster than
-it was, and at the beginning nobody knows how fast it is."""
+it was, and at the beginning nobody knows how fast it is. So too when steps of flows may wait for the last jobs."""
 _RISING_FOR = 0.5
 """Seconds after which that is known."""
 _CLOCKS_DIFFER = 0.06
@@ -267,7 +267,8 @@ class RecruiterProcess:
                 return self._pause
         if now < self._flowing_until:
             # Work is flowing, and workers are full for the moment: looking costs less than being told.
-            longest = _RISING_PAUSE if now < self._rising_until else _FLOWING_PAUSE
+            ends_soon = self._freed.all_given or (round.exhausted and round.marked)  # a step may wait for the last
+            longest = _RISING_PAUSE if now < self._rising_until or ends_soon else _FLOWING_PAUSE
             return max(2 * self._backoff_from, min(until_room(round), longest))
         longest = min(self._backoff_to, self._dead_after / 2)
         some_room = any(worker.room > 0 for worker in round.roster)

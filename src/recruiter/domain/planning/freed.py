@@ -82,6 +82,11 @@ class FreedSteps:
         """How many can be given."""
         return sum(len(batch.steps) for batch in self._batches)
 
+    @property
+    def all_given(self) -> bool:
+        """Whether there were some, and workers have the last of them."""
+        return bool(self._flows) and not self._batches
+
     def can_take(self, count: int) -> bool:
         """Whether so many that are alike are worth it."""
         return count >= self._many

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from datetime import datetime
 
 from bson import ObjectId
@@ -21,7 +21,7 @@ from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
 from recruiter.processes.worker.registration import JobRunner, Registration
 from recruiter.store.change_stream import FLOW, LULL, Change, ChangeWaiter
-from recruiter.store.codec import Document, blocked_at, due_since, flow_place_of, lacks_results, with_results
+from recruiter.store.codec import BlockedStep, Document, is_blocked, with_results, with_time
 from recruiter.store.collections.roster import ASSIGNED_TO_ME, ASSIGNMENT_FIELDS
 from recruiter.store.collections.scheduled import Marked
 from recruiter.store.database import Store
@@ -200,17 +200,32 @@ def fetch(store: Store, ids: Sequence[JobId], freed_since: FreedSince | None = N
     it was (domain/planning/freed.py) is due since the leader decided that it may start, and gets the results that it
     takes; it goes back when one of them is gone."""
     found = store.scheduled.fetch(ids)
-    blocked = [blocked_at(raw) for _, raw in found]
-    if not any(blocked):
+    if not any(is_blocked(raw) for _, raw in found):
         return [HeldJob(id, raw) for id, raw in found]
-    places = [flow_place_of(raw) if at else None for at, (_, raw) in zip(blocked, found, strict=True)]
-    since = (freed_since or FreedSince(store)).of(set(filter(None, places)))
-    due = (
-        HeldJob(id, due_since(raw, at, since[place]) if place in since else raw)
-        for at, place, (id, raw) in zip(blocked, places, found, strict=True)
-    )
+    like = list(_blocked(raw for _, raw in found))
+    steps = {step for step, _ in like if step is not None}
+    since = (freed_since or FreedSince(store)).of({step.place for step in steps if step.place is not None})
+    times = {step: step.time_since(since[step.place]) for step in steps if step.place in since and step.time_at}
     results = Results(store)
-    return [filled for job, at in zip(due, blocked, strict=True) if (filled := results.filled(job, at)) is not None]
+    jobs: list[HeldJob] = []
+    for (id, raw), (step, at) in zip(found, like, strict=True):
+        due = with_time(raw, at, times[step]) if step in times else raw
+        filled = results.filled(due, step) if step is not None and step.lacks is not None else due
+        if filled is not None:
+            jobs.append(HeldJob(id, filled))
+    return jobs
+
+
+def _blocked(jobs: Iterable[bytes]) -> Iterator[tuple[BlockedStep | None, int]]:
+    """Of each that is blocked, what is known of it, and where it says when it is due. That is found out once for those
+    that are alike and come one after the other."""
+    step: BlockedStep | None = None
+    for raw in jobs:
+        at = step.time_in(raw) if step is not None else 0
+        if not at:
+            step = BlockedStep(raw) if is_blocked(raw) else None
+            at = step.time_at if step is not None else 0
+        yield step, at
 
 
 Place = tuple[bytes, bytes]
@@ -241,16 +256,14 @@ class Results:
         self._steps = store.flow_steps
         self._known: dict[tuple[ObjectId, tuple[JobId, ...]], list[Document]] = {}
 
-    def filled(self, job: HeldJob, blocked: int) -> HeldJob | None:
-        """The job with the results that it takes, if it takes any; None when one of them is gone."""
-        place = lacks_results(job.raw) if blocked else None
-        if place is None:
-            return job
-        key = place.flow, place.takes
+    def filled(self, raw: bytes, step: BlockedStep) -> bytes | None:
+        """The job with the results that it lacks; None when one of them is gone."""
+        assert step.lacks is not None
+        key = step.lacks.flow, step.lacks.takes
         if key not in self._known:
             self._known[key] = self._steps.results(*key)
         results = self._known[key]
-        return job._replace(raw=with_results(job.raw, results)) if len(results) == len(place.takes) else None
+        return with_results(raw, results) if len(results) == len(step.lacks.takes) else None
 
 
 def mark_started(store: Store, worker: str, jobs: Sequence[HeldJob], at: datetime) -> Marked:

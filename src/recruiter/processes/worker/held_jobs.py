@@ -56,7 +56,7 @@ from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.instruments import trace_id_of
 from recruiter.processes.progress import ProgressBuffer
 from recruiter.store import outcomes
-from recruiter.store.codec import Document, blocked_at, decode, flow_id_of
+from recruiter.store.codec import Document, decode, flow_id_of, is_blocked
 from recruiter.store.outcomes import Outcome, Settled
 from recruiter.store.roster_fields import Assignment, Holding, Seen
 
@@ -110,7 +110,7 @@ class HeldJob(NamedTuple):
     @property
     def is_paused(self) -> bool:
         """Whether it was a step of a paused flow when it was fetched."""
-        if b"held\x00" not in self.raw or not blocked_at(self.raw):
+        if b"held\x00" not in self.raw or not is_blocked(self.raw):
             return False
         flow = self._field("flow")
         return isinstance(flow, dict) and flow.get("held") is not None
