@@ -367,7 +367,7 @@ class TestBlockedSteps:
             {"priority": 1},
             {"scheduled_at": NOW + timedelta(hours=1)},
         ],
-        ids=str,
+        ids=["id", "flow", "after", "takes", "task", "lane", "priority", "time"],
     )
     def test_one_that_differs_is_not(self, different: dict[str, Any]) -> None:
         assert BlockedStep(encode(STEP)).time_in(encode({**STEP, **different})) == 0
