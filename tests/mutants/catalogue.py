@@ -148,6 +148,22 @@ MUTANTS = (
         "tests/property/test_arrivals_protocol.py::test_only_inserts_count",
     ),
     Mutant(
+        "released_although_held",
+        "a step that was released is not given from there while a worker holds it",
+        "steps/assign.py",
+        "[step for step in steps if step.id not in round.held] if round.exhausted",
+        "list(steps) if round.exhausted",
+        "tests/steps/test_assign_released.py::test_one_that_a_worker_holds_is_not_given_to_another",
+    ),
+    Mutant(
+        "released_before_others",
+        "a step that was released is not given before jobs that have waited for room",
+        "steps/assign.py",
+        "[step for step in steps if step.id not in round.held] if round.exhausted else []",
+        "[step for step in steps if step.id not in round.held]",
+        "tests/steps/test_assign_released.py::test_not_when_other_jobs_may_wait",
+    ),
+    Mutant(
         "arrivals_uncounted",
         "a job under a limit is not given from its event",
         "domain/planning/arrivals.py",

@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 from pymongo import MongoClient
 
-from recruiter.store.change_stream import Change, ChangeWaiter
+from recruiter.store.change_stream import LANE_CHANGES, Change, ChangeWaiter
 from recruiter.store.codec import Document
 from recruiter.store.database import Store
 from tests.conftest import eventually
@@ -75,6 +75,23 @@ def test_it_tells_what_has_happened_once_for_each_time_it_is_armed(bell: Pair, s
     listens(bell)
 
     eventually(lambda: bell[1].heard[-1] == [Change("door", "unheard")])
+
+
+def test_of_a_change_it_tells_the_lane_if_it_is_asked_to(store: Store, trouble: list[str | None]) -> None:
+    """A leader that has released a step need not look for what other programs have written."""
+    listener = Listener()
+    bell = ChangeWaiter(store.database, {"operationType": "update"}, listener.hear, trouble.append, LANE_CHANGES)
+    try:
+        happens(store, "before")
+        listens((bell, listener))
+        for change in ({"lane": "after"}, {"other": 1}):
+            store.database["door"].update_one({}, {"$set": change})
+            eventually(listener.rung.is_set)
+            listens((bell, listener))
+
+        assert [heard for heard in listener.heard if heard] == [[Change("door", "after")], [Change("door", None)]]
+    finally:
+        bell.close()
 
 
 def test_however_much_has_happened_it_rings_once(bell: Pair, store: Store) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recruiter.domain.planning.prefetch import HORIZON, MOST_PREFETCHED, Throughput
+from recruiter.domain.planning.prefetch import HORIZON, MOST_PREFETCHED, Throughput, seconds_until_done
 
 
 def settled(throughput: Throughput, batch: int, every: float, seconds: float) -> int:
@@ -37,3 +37,9 @@ def test_it_falls_at_once_when_jobs_become_slow() -> None:
     throughput.count(1, 100.0 + 5 + 10)
 
     assert throughput.prefetch == 0
+
+
+def test_when_a_worker_will_be_done() -> None:
+    """It ends as many as it prefetches within the horizon; of one that prefetches nothing, nobody knows."""
+    assert seconds_until_done(150, 300) == HORIZON / 2
+    assert seconds_until_done(150, 0) == 0.0

@@ -23,6 +23,7 @@ from functools import partial
 from recruiter.domain.job import JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import CANCELLED_LANE
+from recruiter.domain.planning.arrivals import Ready
 from recruiter.domain.planning.freed import FreedSteps
 from recruiter.domain.planning.waits import Waits
 from recruiter.domain.policy_registry import SchedulePolicyRegistry
@@ -106,6 +107,8 @@ class Maintenance:
         self._looked_at, self._look_took = 0.0, 0.0
         self._in_vain = 0
         """Looks in a row that led to nothing."""
+        self.released: list[Ready] = []
+        """Steps that were released after the last round, and may be given at once."""
         self._fold_at = 0.0
         self._rounds, self._assigned, self._count_at = Spread(), 0, 0.0
         self._unserved = LastingFacts[tuple[str, str]](_HOPELESS_GRACE)
@@ -134,6 +137,7 @@ class Maintenance:
         """What the round has found, at once; the rest about once a second while busy, with every round while idle."""
         self._rounds.add(seconds)
         self._assigned += round.assigned
+        self.released = []
         if round.marked:
             self._carefully(lambda: self._release(self._release_at(round)))
         if CANCELLED_LANE in (round.lanes or ()):
@@ -208,6 +212,7 @@ class Maintenance:
             self._look.next_at = self._clock.monotonic() + _GIVING * took
             if part is not None:
                 self._look.report.add(part)
+                self.released += part.ready
                 self._tell_released(part)
                 if part.released:
                     break  # these are given before the look goes on

@@ -27,10 +27,19 @@ from recruiter.processes.loop import Loop, Presence, Stop
 from recruiter.processes.maintenance import Maintenance
 from recruiter.processes.systemd import ServiceManager
 from recruiter.settings import Settings
-from recruiter.steps.assign import Round, assign, assign_new, lacks_takers, recount, until_room
+from recruiter.steps.assign import (
+    Round,
+    assign,
+    assign_new,
+    assign_released,
+    lacks_takers,
+    recount,
+    until_done,
+    until_room,
+)
 from recruiter.steps.lead import Leadership
 from recruiter.steps.rescue import Rescue
-from recruiter.store.change_stream import FLOW, LULL, Change, ChangeWaiter
+from recruiter.store.change_stream import FLOW, LANE_CHANGES, LULL, Change, ChangeWaiter
 from recruiter.store.collections import flows, limits, scheduled, schedulers
 from recruiter.store.collections.limits import Rules
 from recruiter.store.collections.roster import ROOM_MADE
@@ -55,7 +64,7 @@ _WATCHING_PAUSE = 1.0
 while jobs wait and a worker is given none because it is quiet: no change waiter tells of its next heartbeat."""
 _FLOWING_PAUSE, _RISING_PAUSE = 0.05, 0.01
 """Seconds between two rounds at most, while work flows, and when it has just begun to: a worker may become faster than
-it was, and at the beginning nobody knows how fast it is. So too when steps of flows may wait for the last jobs."""
+it was, and at the beginning nobody knows how fast it is."""
 _RISING_FOR = 0.5
 """Seconds after which that is known."""
 _CLOCKS_DIFFER = 0.06
@@ -230,6 +239,7 @@ class RecruiterProcess:
             self._reserved = round.reserved
             self._leadership.saw(round.roster)
             self._maintenance.after_round(round, seconds, self._rules)
+            self._give_released(round)
         except Superseded:
             # Still leading, and no higher term anywhere: it was refused for another reason, and must not spin.
             return _DEAF_PAUSE if self._leadership.verify() else 0.0
@@ -241,6 +251,13 @@ class RecruiterProcess:
         elif round.exhausted:
             self._vacancies = Vacancies(round.roster)
         return self._pause_after(round)
+
+    def _give_released(self, round: Round) -> None:
+        """Steps that may start since this round need not wait for the next one, which comes at once."""
+        if self._maintenance.released:
+            moment, quiet_after = self._clock.now(), self._dead_after / 2
+            of_leader = self._leadership.term, moment, self._maintenance.released, round, self._rules
+            assign_released(self._store, *of_leader, quiet_after=quiet_after)
 
     def _learn_rules(self) -> None:
         """About once a second; before every round where starts are counted, for the counts are read with them."""
@@ -267,9 +284,11 @@ class RecruiterProcess:
                 return self._pause
         if now < self._flowing_until:
             # Work is flowing, and workers are full for the moment: looking costs less than being told.
-            ends_soon = self._freed.all_given or (round.exhausted and round.marked)  # a step may wait for the last
-            longest = _RISING_PAUSE if now < self._rising_until or ends_soon else _FLOWING_PAUSE
-            return max(2 * self._backoff_from, min(until_room(round), longest))
+            longest = _RISING_PAUSE if now < self._rising_until else _FLOWING_PAUSE
+            # When all is given that there is, steps of flows may wait for the last of it, which may be settled at once.
+            last_are_given = self._freed.all_given or (round.exhausted and round.marked)
+            expected = until_done(round) / 4 if last_are_given else until_room(round)
+            return max(2 * self._backoff_from, min(expected, longest))
         longest = min(self._backoff_to, self._dead_after / 2)
         some_room = any(worker.room > 0 for worker in round.roster)
         if self._listens_after(round):
@@ -304,7 +323,7 @@ class RecruiterProcess:
     def _change_waiters(self) -> tuple[ChangeWaiter, ChangeWaiter]:
         if self._waiters is None:
             self._waiters = (
-                ChangeWaiter(self._store.database, _ARRIVED, self._arrived, self._deaf),
+                ChangeWaiter(self._store.database, _ARRIVED, self._arrived, self._deaf, LANE_CHANGES),
                 ChangeWaiter(self._store.roster.collection, ROOM_MADE, lambda _: self.wake(), self._deaf),
             )
         return self._waiters
@@ -346,5 +365,5 @@ class RecruiterProcess:
 
 
 def _is_unusual(change: Change) -> bool:
-    """Whether it is neither a new job nor a marker of a flow."""
+    """Whether it is neither a job in a lane nor a marker of a flow."""
     return change.collection != flows.MARKERS and (change.collection != scheduled.NAME or change.lane is None)

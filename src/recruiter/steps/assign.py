@@ -10,22 +10,23 @@ that compete for the same slots; the buffers of the workers are then filled from
 Where tenants share a group (domain/planning/fair.py), each round also asks for the next jobs of each owner, and puts
 the group's jobs into turns. Without such a group, nothing more is asked.
 
-On an idle system `assign_new` gives new jobs to workers between two rounds, straight from the events of their inserts
-(domain/planning/arrivals.py says why that is safe). What is not given there is left to the next round.
+On an idle system `assign_new` gives new jobs to workers between two rounds, straight from the events of their inserts,
+and `assign_released` steps of flows that may start since the last round (domain/planning/arrivals.py says why that is
+safe). What is not given there is left to the next round.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from recruiter.domain.job import JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import ASIDE, MARKED_LANE, group_and_task
-from recruiter.domain.planning.arrivals import Arrival, Vacancies, is_free
+from recruiter.domain.planning.arrivals import Arrival, Ready, Vacancies, is_free
 from recruiter.domain.planning.assign import Opening, Registration, openings
 from recruiter.domain.planning.fair import By, Tenant, TurnsTaken, take_turns
 from recruiter.domain.planning.freed import FreedSteps
@@ -34,7 +35,7 @@ from recruiter.domain.planning.limits import Meter
 from recruiter.domain.planning.lookahead import Lookahead
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.planning.pack import AssignedJob, Candidate, Packing, never_fit, pack
-from recruiter.domain.planning.prefetch import seconds_until_room
+from recruiter.domain.planning.prefetch import seconds_until_done, seconds_until_room
 from recruiter.domain.planning.reasons import NeverFits
 from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.store.collections.limits import Rules
@@ -66,6 +67,8 @@ class Round:
     """There may be jobs that could be assigned at once."""
     exhausted: bool = False
     """No due job was left that a worker with room could have taken, now or when there is more room."""
+    held: Set[JobId] = frozenset()
+    """The jobs that workers hold after the round; only of one that is exhausted."""
     metered: int = 0
     """How many lanes had to be planned."""
     reserved: Mapping[JobId, Spot] = field(default_factory=dict)
@@ -126,7 +129,7 @@ def assign(
     planning.set_aside(found.unreadable)
     round = planning.after(ahead, vacant, lookahead if len(vacant) == 1 else None, reserved or {})
     lookahead.keep(planning.beyond, None if round.refused else _basis(store, term, rules, vacant), now)
-    told = replace(round, unreadable=entries.unreadable, malformed=planning.malformed)
+    told = replace(round, held=held, unreadable=entries.unreadable, malformed=planning.malformed)
     return replace(told, marked=marked, freed=bool(freed))
 
 
@@ -417,6 +420,11 @@ def until_room(round: Round) -> float:
     return min((seconds_until_room(worker.holds, worker.slots, worker.prefetch) for worker in full), default=0.0)
 
 
+def until_done(round: Round) -> float:
+    """Seconds until workers have ended what they hold, if these are quick jobs."""
+    return max((seconds_until_done(worker.holds, worker.prefetch) for worker in round.roster), default=0.0)
+
+
 def unserved(round: Round) -> set[tuple[str, str]]:
     """Group and task of waiting jobs that no worker on the roster serves: it does not know them, or works elsewhere."""
     waiting = (lane for lane in round.lanes or () if lane not in ASIDE)
@@ -468,12 +476,43 @@ def assign_new(
     To be called by the thread of the leader, between rounds. Raises StoreError when the outcome is unknown; then no
     more may be assigned with this term.
     """
-    floor, meter = floor_of(store), Meter(rules.limits, rules.starts, now)
-    usable = [arrival for arrival in arrivals if arrival.is_new(floor) and _may_start(arrival, now, rules, meter)]
+    floor = floor_of(store)
+    new = [arrival for arrival in arrivals if arrival.is_new(floor)]
+    return _offer(store, term, now, new, vacancies, rules, quiet_after) and len(new) == len(arrivals)
+
+
+def assign_released(
+    store: Store,
+    term: int,
+    now: datetime,
+    steps: Sequence[Ready],
+    round: Round,
+    rules: Rules,
+    *,
+    quiet_after: float,
+) -> bool:
+    """The same for steps of flows that were released after this round, which must be the last one."""
+    free = [step for step in steps if step.id not in round.held] if round.exhausted else []
+    vacancies = Vacancies(round.roster)
+    return _offer(store, term, now, free, vacancies, rules, quiet_after) and len(free) == len(steps)
+
+
+def _offer(
+    store: Store,
+    term: int,
+    now: datetime,
+    jobs: Sequence[Ready],
+    vacancies: Vacancies,
+    rules: Rules,
+    quiet_after: float,
+) -> bool:
+    """Gives those that may start, and that nobody holds; true when each was given."""
+    meter = Meter(rules.limits, rules.starts, now)
+    usable = [job for job in jobs if _may_start(job, now, rules, meter)]
     offers = vacancies.offers(usable) if usable and not rules.blocked else None
     if not offers:
-        return not arrivals
-    return store.roster.offer(offers, term, quiet_after) and len(usable) == len(arrivals)
+        return not jobs
+    return store.roster.offer(offers, term, quiet_after) and len(usable) == len(jobs)
 
 
 def floor_of(store: Store) -> int:
@@ -482,6 +521,6 @@ def floor_of(store: Store) -> int:
     return max(store.roster.answered_at, store.transactions.answered_at)
 
 
-def _may_start(arrival: Arrival, now: datetime, rules: Rules, meter: Meter) -> bool:
-    group, _ = group_and_task(arrival.lane)
-    return arrival.scheduled_at <= now and rules.pauses(group) is None and is_free(arrival.lane, meter)
+def _may_start(job: Ready, now: datetime, rules: Rules, meter: Meter) -> bool:
+    group, _ = group_and_task(job.lane)
+    return job.scheduled_at <= now and rules.pauses(group) is None and is_free(job.lane, meter)

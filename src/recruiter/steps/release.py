@@ -58,6 +58,7 @@ from recruiter.domain.flow import (
     verdict,
 )
 from recruiter.domain.job import JobId, expiry
+from recruiter.domain.planning.arrivals import Ready
 from recruiter.domain.planning.freed import FreedSteps
 from recruiter.domain.planning.waits import Waits
 from recruiter.domain.retry.decision import after
@@ -77,6 +78,8 @@ STEPS_AT_ONCE = 500
 """Steps that are moved in one transaction, or released in one write."""
 SMALL_RESULTS = 64 * 1024
 """Bytes of results up to which the worker of a freed step fetches them."""
+FEW = 16
+"""So many that are released are given to workers without a round."""
 _LARGEST = 2 * LARGEST_JOB
 """Bytes of results that one transaction copies at most, near enough."""
 
@@ -92,6 +95,8 @@ class Released:
     brought_back: int = 0
     ended: list[tuple[Flow, FlowState]] = field(default_factory=list)
     """Flows that have ended, and how."""
+    ready: list[Ready] = field(default_factory=list)
+    """Those of the released ones that can be given to workers at once, if they are few."""
 
     @property
     def anything(self) -> bool:
@@ -103,6 +108,7 @@ class Released:
         self.failed += other.failed
         self.brought_back += other.brought_back
         self.ended += other.ended
+        self.ready += other.ready
 
 
 def release(
@@ -236,8 +242,9 @@ class _Look:
             yield Released(released=self._freed.add(self._id, lane, priority, each.ids, held, self._now))
         for some in _in_parts(decided.free, STEPS_AT_ONCE):
             count = sum(len(each.ids) for each in some)
-            self.must_repeat |= self._steps.release(some, decided.holds) < count
-            yield Released(released=count)
+            changed = self._steps.release(some, decided.holds) < count
+            self.must_repeat |= changed
+            yield Released(released=count, ready=[] if changed or count > FEW else _ready(some))
 
     def _lead(self, write: Callable[[InTransaction], T]) -> T:
         return self._store.transactions.lead(self._term, self._holder, write)
@@ -477,6 +484,12 @@ def _in_parts(free: Sequence[Free], most: int) -> Iterator[list[Free]]:
                 part, room = [], most
     if part:
         yield part
+
+
+def _ready(released: Iterable[Free]) -> list[Ready]:
+    """All but those that have run before: when they may start is on their documents."""
+    timed = (each for each in released if "scheduled_at" in each.fields)
+    return [Ready(id, each.fields["lane"], each.fields["scheduled_at"]) for each in timed for id in each.ids]
 
 
 @dataclass

@@ -47,6 +47,7 @@ _STALE_AFTER = 10.0
 
 
 _NO_FIELDS: Document = {}
+LANE_CHANGES: Document = {"updateDescription.updatedFields.lane": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Change:
 
     collection: str | None
     lane: str | None
-    """Of a document that was inserted or replaced."""
+    """Of a document that was inserted or replaced; with `LANE_CHANGES`, also of one that has changed its lane."""
     event: Document = field(default_factory=dict, compare=False)
     """As much of it as was asked for."""
     arrival: Arrival | None = None
@@ -218,7 +219,8 @@ class ChangeWaiter:
 
 def _change(event: Document) -> Change:
     inserted = event.get("fullDocument", {})
-    lane, place = inserted.get("lane"), event.get("ns", {}).get("coll")
+    changed = event.get("updateDescription", {}).get("updatedFields", {})
+    lane, place = inserted.get("lane", changed.get("lane")), event.get("ns", {}).get("coll")
     return Change(place, lane if isinstance(lane, str) else None, event, _arrival(event, inserted))
 
 

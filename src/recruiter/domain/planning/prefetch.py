@@ -19,6 +19,11 @@ def seconds_until_room(holds: int, slots: int, prefetch: int) -> float:
     return beyond / prefetch * HORIZON if prefetch and beyond > 0 else 0.0
 
 
+def seconds_until_done(holds: int, prefetch: int) -> float:
+    """When a worker will have ended what it holds; 0 when that cannot be known."""
+    return holds / prefetch * HORIZON if prefetch else 0.0
+
+
 class Throughput:
     """Follows the rate, not the length of jobs: those that take a second or more are never prefetched, quick ones by
     the hundred. It grows from nothing in a few rounds, and falls slowly as long as jobs end at all: batches come

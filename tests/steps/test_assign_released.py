@@ -1,0 +1,131 @@
+"""Steps of flows that were just released are given to workers without another round: only if nobody holds them."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from recruiter import Recruiter
+from recruiter.domain.job import JobId
+from recruiter.domain.planning.arrivals import Ready
+from recruiter.domain.planning.freed import FreedSteps
+from recruiter.domain.planning.limits import Limit
+from recruiter.steps.assign import Round, assign, assign_released
+from recruiter.steps.release import FEW
+from recruiter.store.collections.limits import Rules
+from tests.flows import Stage
+from tests.samples import on_the_roster
+
+
+@pytest.fixture
+def stage(recruiter: Recruiter) -> Stage:
+    @recruiter.task
+    def work(name: str) -> str:
+        return name
+
+    stage = Stage(recruiter, many=3)
+    on_the_roster(stage.store, "free", stage.lease.term, tasks=["work"], slots=20)
+    return stage
+
+
+def round_of(stage: Stage) -> Round:
+    return assign(stage.store, stage.lease.term, stage.store.clock.now())
+
+
+def given(stage: Stage, steps: list[Ready], round: Round, rules: Rules | None = None) -> bool:
+    moment = stage.store.clock.now()
+    return assign_released(stage.store, stage.lease.term, moment, steps, round, rules or Rules(), quiet_after=60.0)
+
+
+def held(stage: Stage, worker: str = "free") -> list[JobId]:
+    holding = stage.store.roster.holding(worker)
+    assert holding is not None
+    return list(holding.assigned)
+
+
+def chain(stage: Stage, count: int = 1) -> list[JobId]:
+    """Given a step that has ended, and so many that have waited for it."""
+    flow = stage.recruiter.flow("f")
+    first = flow.add("work", "first")
+    others = flow.add_many("work", [("other",)] * count, after=first)
+    flow.start()
+    stage.run(first.id)
+    return [other.id for other in others]
+
+
+def test_a_step_that_may_start_is_given_at_once(stage: Stage) -> None:
+    others = chain(stage, 2)
+    round = round_of(stage)
+
+    ready = stage.look().ready
+
+    assert [step.id for step in ready] == others
+    assert given(stage, ready, round)
+    assert held(stage) == others
+
+
+def test_not_when_other_jobs_may_wait(stage: Stage) -> None:
+    """Given more jobs than there is room for, then a step that is released has to wait like them."""
+    others = chain(stage)
+    for number in range(25):
+        stage.recruiter.job("work", [str(number)]).enqueue()
+    round = round_of(stage)
+
+    ready = stage.look().ready
+
+    assert [step.id for step in ready] == others
+    assert not given(stage, ready, round)
+    assert not set(others).intersection(held(stage))
+
+
+def test_one_that_a_worker_holds_is_not_given_to_another(stage: Stage) -> None:
+    """Given a freed step that a worker runs while its document still says that it is blocked, when another leader
+    releases it, then nobody else is given it."""
+    others = chain(stage, 12)
+    stage.look()
+    (runs,) = stage.give_freed(1)
+    stage.take_the_lead()
+    stage.freed = FreedSteps(inf)
+    round = round_of(stage)
+
+    ready = stage.look().ready
+
+    assert runs in {step.id for step in ready}
+    assert not given(stage, ready, round)
+    assert held(stage) == [other for other in others if other != runs]
+    assert held(stage, "w1") == [runs]
+
+
+def test_one_that_is_not_due_yet_waits(stage: Stage) -> None:
+    flow = stage.recruiter.flow("f")
+    first = flow.add("work", "first")
+    flow.add(stage.recruiter.job("work", ["later"]).schedule_in("1 hour"), after=first)
+    flow.start()
+    stage.run(first.id)
+    round = round_of(stage)
+
+    ready = stage.look().ready
+
+    assert len(ready) == 1
+    assert not given(stage, ready, round)
+    assert held(stage) == []
+
+
+def test_one_under_a_limit_waits_for_a_round(stage: Stage) -> None:
+    chain(stage)
+    round = round_of(stage)
+
+    ready = stage.look().ready
+
+    assert not given(stage, ready, round, Rules((Limit("task:work", at_once=1),)))
+    assert held(stage) == []
+
+
+def test_very_many_are_left_to_rounds(recruiter: Recruiter, stage: Stage) -> None:
+    stage = Stage(recruiter)
+    chain(stage, FEW + 1)
+
+    report = stage.look()
+
+    assert (report.released, report.ready) == (FEW + 1, [])
