@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from math import inf
 
 import pytest
@@ -11,11 +12,14 @@ from recruiter.domain.job import JobId
 from recruiter.domain.planning.arrivals import Ready
 from recruiter.domain.planning.freed import FreedSteps
 from recruiter.domain.planning.limits import Limit
+from recruiter.domain.planning.needs import Needs
 from recruiter.steps.assign import Round, assign, assign_released
 from recruiter.steps.release import FEW
 from recruiter.store.collections.limits import Rules
 from tests.flows import Stage
-from tests.samples import on_the_roster
+from tests.samples import a_job, insert, on_the_roster
+
+PAST = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -65,12 +69,14 @@ def test_a_step_that_may_start_is_given_at_once(stage: Stage) -> None:
     assert held(stage) == others
 
 
-def test_not_when_other_jobs_may_wait(stage: Stage) -> None:
-    """Given more jobs than there is room for, then a step that is released has to wait like them."""
+def test_not_when_room_is_kept_for_another_job(stage: Stage) -> None:
+    """Given a job that waits for memory which another one takes, then no step gets the slot that it waits for."""
     others = chain(stage)
-    for number in range(25):
-        stage.recruiter.job("work", [str(number)]).enqueue()
-    round = round_of(stage)
+    stage.store.roster.collection.delete_many({})
+    on_the_roster(stage.store, "free", stage.lease.term, tasks=["work"], slots=2, prefetch=0, resources="mem=100")
+    for needed in (80, 90):
+        insert(stage.store, a_job(task="work", needs=Needs.of(mem=needed), created_at=PAST, scheduled_at=PAST))
+        round = round_of(stage)
 
     ready = stage.look().ready
 
