@@ -16,6 +16,7 @@ from recruiter.domain.planning.needs import Needs
 from recruiter.steps.assign import Round, assign, assign_released
 from recruiter.steps.release import FEW
 from recruiter.store.collections.limits import Rules
+from recruiter.views.find import anything_to_do
 from tests.flows import Stage
 from tests.samples import a_job, insert, on_the_roster
 
@@ -135,3 +136,13 @@ def test_very_many_are_left_to_rounds(recruiter: Recruiter, stage: Stage) -> Non
     report = stage.look()
 
     assert (report.released, report.ready) == (FEW + 1, [])
+
+
+def test_run_all_waits_for_a_step_that_is_about_to_be_released(stage: Stage) -> None:
+    """Given a step whose dependency has ended, and a leader that has not looked yet, then there is something to do for
+    those who run its task, and only for them. After the look it is a job like others, which is not due here."""
+    chain(stage)
+    marked = [anything_to_do(stage.store, "w1", {task}, PAST) for task in ("work", "other")]
+    stage.look()
+
+    assert (marked, anything_to_do(stage.store, "w1", {"work"}, PAST)) == ([True, False], False)

@@ -376,6 +376,12 @@ class FlowSteps:
         ]
 
     @store_call
+    def any_blocked(self, flows: Sequence[ObjectId], tasks: Iterable[str]) -> bool:
+        """Whether a step of these flows and tasks waits for others."""
+        query = {"flow.id": {"$in": list(flows)}, "lane": BLOCKED_LANE, "task": {"$in": list(tasks)}}
+        return bool(flows) and self._scheduled.find_one(query, {"_id": 1}, hint=scheduled.BY_FLOW) is not None
+
+    @store_call
     def known(self, flow: ObjectId, steps: Sequence[JobId]) -> set[JobId]:
         """Those of these that are steps of the flow."""
         return set(self.states(flow, steps))

@@ -64,13 +64,14 @@ def identify(store: Store, text: str) -> JobId:
 
 
 def anything_to_do(store: Store, worker: str, tasks: Collection[str], now: datetime) -> bool:
-    """Whether a job of these tasks is due that nobody holds, or waits to be adopted, or is this worker's already.
+    """Whether a job of these tasks is due that nobody holds, or waits to be adopted, or is this worker's already; or is
+    a step that may start as soon as the leader has looked at its flow.
 
-    The order of the questions matters: a document that is adopted meanwhile is due then, and a due job that is given to
-    this worker meanwhile is its own then. To be asked while this worker settles nothing: a job that it lets go of
-    meanwhile, to be tried again, would be missed.
+    The order of the questions matters: a document that is adopted meanwhile is due then, as is a step that is released
+    meanwhile, and a due job that is given to this worker meanwhile is its own then. To be asked while this worker
+    settles nothing: a job that it lets go of meanwhile, to be tried again, would be missed.
     """
-    if store.scheduled.to_adopt(tasks, now):
+    if store.scheduled.to_adopt(tasks, now) or store.flow_steps.any_blocked(store.flows.marked(), tasks):
         return True
     held = store.roster.held()
     lanes = [lane for lane in store.scheduled.lanes() if lane not in ASIDE and group_and_task(lane)[1] in tasks]

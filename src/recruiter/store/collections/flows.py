@@ -187,6 +187,11 @@ class Flows:
         return set(self.markers.distinct("flow", {"flow": {"$in": list(flows)}})) if flows else set()
 
     @store_call
+    def marked(self) -> list[ObjectId]:
+        """The flows where the leader has still to look."""
+        return [flow for flow in self.markers.distinct("flow") if isinstance(flow, ObjectId)]
+
+    @store_call
     def count_markers(self) -> int:
         return self.markers.estimated_document_count()
 
