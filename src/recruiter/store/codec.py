@@ -513,7 +513,7 @@ def remember(document: Document, execution: Execution) -> Document:
     return fields
 
 
-_ONLY_BLOCKED = ("results", "held")
+_ONLY_BLOCKED = frozenset(("results", "held"))
 
 
 def archived_document(document: Document, why: str, at: datetime, fields: Document) -> Document:
@@ -524,8 +524,9 @@ def archived_document(document: Document, why: str, at: datetime, fields: Docume
     archived = {**document, **fields}
     for name in _STAYS_BEHIND.intersection(archived):
         del archived[name]
-    if "flow" in archived and isinstance(archived["flow"], dict):  # the results it was given are with the other steps
-        archived["flow"] = {name: value for name, value in archived["flow"].items() if name not in _ONLY_BLOCKED}
+    flow = archived.get("flow")
+    if isinstance(flow, dict) and not _ONLY_BLOCKED.isdisjoint(flow):  # the results are with the steps they are of
+        archived["flow"] = {name: value for name, value in flow.items() if name not in _ONLY_BLOCKED}
     task, group = archived.pop("task", None), archived.pop("group", None)
     archived["archived_at"] = at
     archived |= _times(fields.get("last_execution"), document.get("scheduled_at"))

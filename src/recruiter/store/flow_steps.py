@@ -245,8 +245,11 @@ class FlowSteps:
     def _one_it_waits_for(
         self, each: Candidates, steps: Sequence[JobId], session: ClientSession | None = None
     ) -> JobId | None:
-        """One of these steps that it waits for."""
-        query = {"_id": each.ids[0], "flow.many": {"$in": steps}}
+        """One of these steps that it waits for. It is one of them itself, if it is pending, and mostly the last."""
+        others = [step for step in steps if step not in each.steps]
+        if not others:
+            return None
+        query = {"_id": each.ids[0], "flow.many": {"$in": others}}
         found = self._scheduled.find_one(query, {"flow.many.$": 1}, hint="_id_", session=session)
         return None if found is None else found["flow"]["many"][0]
 
