@@ -156,6 +156,14 @@ MUTANTS = (
         "tests/steps/test_assign_released.py::test_one_that_a_worker_holds_is_not_given_to_another",
     ),
     Mutant(
+        "given_as_it_was",
+        "a step that was put off since it was read is not given without a round",
+        "steps/release.py",
+        "_ready(some) if just_read and not changed",
+        "_ready(some) if not changed",
+        "tests/steps/test_assign_released.py::test_one_that_is_put_off_while_the_look_goes_on_is_not_given",
+    ),
+    Mutant(
         "given_before_others",
         "a step that was released does not get the room that is kept for another job",
         "steps/assign.py",

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from math import inf
+from typing import Any
 
 import pytest
 
 from recruiter import Recruiter
 from recruiter.domain.job import JobId
+from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.planning.arrivals import Ready
 from recruiter.domain.planning.freed import FreedSteps
 from recruiter.domain.planning.limits import Limit
 from recruiter.domain.planning.needs import Needs
+from recruiter.domain.retry.decision import Retry
+from recruiter.processes.recruiter import _is_unusual
 from recruiter.steps.assign import Round, assign, assign_released
-from recruiter.steps.release import FEW
+from recruiter.steps.release import FEW, STEPS_AT_ONCE, releasing
+from recruiter.steps.settle import settle
+from recruiter.store.change_stream import Change
+from recruiter.store.codec import decode
+from recruiter.store.collections import flows, scheduled, schedulers
 from recruiter.store.collections.limits import Rules
 from recruiter.views.find import anything_to_do
 from tests.flows import Stage
+from tests.property.test_arrivals_protocol import a_recruiter
 from tests.samples import a_job, insert, on_the_roster
 
 PAST = datetime(2020, 1, 1, tzinfo=UTC)
@@ -146,3 +155,99 @@ def test_run_all_waits_for_a_step_that_is_about_to_be_released(stage: Stage) -> 
     stage.look()
 
     assert (marked, anything_to_do(stage.store, "w1", {"work"}, PAST)) == ([True, False], False)
+
+
+def test_one_that_is_put_off_while_the_look_goes_on_is_not_given(stage: Stage) -> None:
+    """Given freed steps that run, and a leader that releases them part by part, when one of the last part fails
+    meanwhile and is to be tried again later, then nobody is given it now."""
+    others = chain(stage, STEPS_AT_ONCE + FEW // 2)
+    stage.look()
+    assert [*stage.give_freed(300), *stage.give_freed(300)] == others
+    stage.freed.give_up()
+    of_leader = stage.store.clock.now, stage.lease.term, stage.lease.holder or ""
+    parts = releasing(stage.store, *of_leader, stage.freed, stage.waits)
+    next(part for part in parts if part.released)
+    late = stage.store.clock.now() + timedelta(hours=1)
+    document = decode(dict(stage.store.scheduled.fetch(others[-1:]))[others[-1]])
+    settle(stage.store, stage.worker, [(others[-1], stage.outcome(document, Retry(late)))], {})
+    round = round_of(stage)
+
+    last = next(part for part in parts if part.released)
+
+    assert (last.released, round.exhausted) == (FEW // 2, True)
+    given(stage, last.ready, round)
+    assert held(stage) == []
+
+
+def test_they_are_given_before_the_leader_archives_anything(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What nobody holds may be archived: cancelled, expired. Only what was given before is safe from it."""
+    (other,) = chain(stage)
+    stage.store.leases.collection.delete_many({})
+    process = a_recruiter(stage.store)
+    archives, seen = process._maintenance.after_round, list[list[JobId]]()
+
+    def archiving(*of_round: Any) -> None:
+        seen.append(held(stage))
+        archives(*of_round)
+
+    monkeypatch.setattr(process._maintenance, "after_round", archiving)
+    process._step()
+    process._close()
+
+    assert seen[0] == [other]
+
+
+class TestRunAll:
+    """Steps that may start as soon as the leader has looked are not missed."""
+
+    @pytest.fixture
+    def ran(self) -> list[str]:
+        return []
+
+    @pytest.fixture
+    def say(self, recruiter: Recruiter, ran: list[str]) -> Any:
+        @recruiter.task
+        def say(name: str) -> str:
+            ran.append(name)
+            if name == "fails":
+                raise ValueError(name)
+            return name
+
+        return say
+
+    def test_one_after_another(self, recruiter: Recruiter, say: Any, ran: list[str]) -> None:
+        flow = recruiter.flow("f")
+        first = flow.add(say, "first")
+        flow.add(say, "last", after=first)
+        flow.start()
+
+        recruiter.run_all(say)
+
+        assert ran == ["first", "last"]
+
+    @pytest.mark.parametrize("name", ["first", "fails"])
+    def test_the_one_that_waits_for_the_end(self, recruiter: Recruiter, say: Any, ran: list[str], name: str) -> None:
+        flow = recruiter.flow("f")
+        flow.add(say, name)
+        flow.on_end(say, "end")
+        flow.start()
+
+        recruiter.run_all(say)
+
+        assert ran == [name, "end"]
+
+
+@pytest.mark.parametrize(
+    ("collection", "lane", "unusual"),
+    [
+        (scheduled.NAME, "generic/work", False),
+        (flows.MARKERS, None, False),
+        (scheduled.NAME, CANCELLED_LANE, True),
+        (scheduled.NAME, None, True),
+        (schedulers.NAME, None, True),
+    ],
+    ids=["released", "marked", "cancelled", "of another program", "a scheduler"],
+)
+def test_what_an_idle_leader_looks_around_for(collection: str, lane: str | None, unusual: bool) -> None:
+    """A round that finds no room does not look for what was cancelled, and one that finds some not for schedulers."""
+    assert _is_unusual(Change(collection, lane)) is unusual

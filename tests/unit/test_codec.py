@@ -372,6 +372,12 @@ class TestBlockedSteps:
     def test_one_that_differs_is_not(self, different: dict[str, Any]) -> None:
         assert BlockedStep(encode(STEP)).time_in(encode({**STEP, **different})) == 0
 
+    def test_nor_is_one_that_says_where_it_waits_at_its_end(self) -> None:
+        lane_last = {name: value for name, value in STEP.items() if name != "lane"}
+        blocked = BlockedStep(encode({**lane_last, "lane": BLOCKED_LANE}))
+
+        assert blocked.time_in(encode({**lane_last, "lane": "g/t"})) == 0
+
     @pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS)
     @pytest.mark.parametrize("other", DOCUMENTS.values(), ids=DOCUMENTS)
     def test_what_is_known_of_one_is_true_of_those_that_are_written_like_it(

@@ -107,8 +107,6 @@ class Maintenance:
         self._looked_at, self._look_took = 0.0, 0.0
         self._in_vain = 0
         """Looks in a row that led to nothing."""
-        self.released: list[Ready] = []
-        """Steps that were released after the last round, and may be given at once."""
         self._fold_at = 0.0
         self._rounds, self._assigned, self._count_at = Spread(), 0, 0.0
         self._unserved = LastingFacts[tuple[str, str]](_HOPELESS_GRACE)
@@ -133,13 +131,18 @@ class Maintenance:
     def before_round(self) -> None:
         self._carefully(lambda: self._repeater.step(self._leadership.term, self._leadership.holder))
 
+    def release(self, round: Round) -> list[Ready]:
+        """Releases steps of flows, if it is time; returns those that may be given at once: to be done before anything
+        else is written."""
+        ready: list[Ready] = []
+        if round.marked:
+            self._carefully(lambda: self._release(self._release_at(round), ready))
+        return ready
+
     def after_round(self, round: Round, seconds: float, rules: Rules) -> None:
         """What the round has found, at once; the rest about once a second while busy, with every round while idle."""
         self._rounds.add(seconds)
         self._assigned += round.assigned
-        self.released = []
-        if round.marked:
-            self._carefully(lambda: self._release(self._release_at(round)))
         if CANCELLED_LANE in (round.lanes or ()):
             self._carefully(self._archive_cancelled)
         if round.malformed:
@@ -194,9 +197,9 @@ class Maintenance:
         busy_rest = min(self._in_vain * _BUSY_REST, _LONGEST_BUSY_REST)
         return self._looked_at + (busy_rest if flows else _REST * self._look_took)
 
-    def _release(self, not_before: float) -> None:
+    def _release(self, not_before: float, ready: list[Ready]) -> None:
         """Looks at the flows that have markers, until none is left, some steps may start, or it has taken long enough;
-        then the next round goes on with this look."""
+        then the next round goes on with this look. Adds to `ready` what may be given at once."""
         until = self._clock.monotonic() + _RELEASING
         while (began := self._clock.monotonic()) < until:
             if self._freed and began < self._look.next_at:
@@ -212,7 +215,7 @@ class Maintenance:
             self._look.next_at = self._clock.monotonic() + _GIVING * took
             if part is not None:
                 self._look.report.add(part)
-                self.released += part.ready
+                ready += part.ready
                 self._tell_released(part)
                 if part.released:
                     break  # these are given before the look goes on

@@ -15,7 +15,8 @@ from contextlib import suppress
 
 from recruiter.application import Hook, Hooks
 from recruiter.domain.job import JobId
-from recruiter.domain.planning.arrivals import Arrival, Vacancies
+from recruiter.domain.names import CANCELLED_LANE
+from recruiter.domain.planning.arrivals import Arrival, Ready, Vacancies
 from recruiter.domain.planning.fair import TurnsTaken
 from recruiter.domain.planning.freed import FreedSteps
 from recruiter.domain.planning.hosts import Spot
@@ -238,8 +239,8 @@ class RecruiterProcess:
             seconds = self._clock.monotonic() - began
             self._reserved = round.reserved
             self._leadership.saw(round.roster)
+            self._give(self._maintenance.release(round), round)
             self._maintenance.after_round(round, seconds, self._rules)
-            self._give_released(round)
         except Superseded:
             # Still leading, and no higher term anywhere: it was refused for another reason, and must not spin.
             return _DEAF_PAUSE if self._leadership.verify() else 0.0
@@ -252,11 +253,11 @@ class RecruiterProcess:
             self._vacancies = Vacancies(round.roster)
         return self._pause_after(round)
 
-    def _give_released(self, round: Round) -> None:
+    def _give(self, released: Sequence[Ready], round: Round) -> None:
         """Steps that may start since this round need not wait for the next one, which comes at once."""
-        if self._maintenance.released:
+        if released:
             moment, quiet_after = self._clock.now(), self._dead_after / 2
-            of_leader = self._leadership.term, moment, self._maintenance.released, round, self._rules
+            of_leader = self._leadership.term, moment, released, round, self._rules
             assign_released(self._store, *of_leader, quiet_after=quiet_after)
 
     def _learn_rules(self) -> None:
@@ -365,5 +366,7 @@ class RecruiterProcess:
 
 
 def _is_unusual(change: Change) -> bool:
-    """Whether it is neither a job in a lane nor a marker of a flow."""
-    return change.collection != flows.MARKERS and (change.collection != scheduled.NAME or change.lane is None)
+    """Whether it is neither a job that waits in a lane nor a marker of a flow."""
+    return change.collection != flows.MARKERS and (
+        change.collection != scheduled.NAME or change.lane in (None, CANCELLED_LANE)
+    )

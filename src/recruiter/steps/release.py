@@ -210,12 +210,12 @@ class _Look:
         if marker.all or marker.ended:  # there may be very many that wait for one
             self._held = self._store.roster.held()
         for candidates in self._steps.candidates(marker):
-            promising = self._promising(_without(candidates, self._freed.known(self._id)), flow)
+            promising, just_read = self._promising(_without(candidates, self._freed.known(self._id)), flow), True
             while promising:
                 self._now = self._clock()
                 decided = self._lead(partial(self._decide, promising))
-                yield from self._carry_out(decided)
-                promising = decided.left
+                yield from self._carry_out(decided, just_read=just_read)
+                promising, just_read = decided.left, False
         goes_on = still_wait or self._steps.goes_on(self._id)
         if flow is not None and goes_on == flow.state.ended:
             concluded = self._lead(self._conclude)
@@ -232,19 +232,23 @@ class _Look:
         still_wait = {step for step, other in seen.items() if other in pending}
         return replace(marker, added=marker.added | (marker.dependents - still_wait)), bool(still_wait)
 
-    def _carry_out(self, decided: _Decided) -> Iterator[Released]:
-        """What is left to be done after the transaction."""
+    def _carry_out(self, decided: _Decided, *, just_read: bool) -> Iterator[Released]:
+        """What is left to be done after the transaction. With each part that is returned, time passes, in which a step
+        that runs may have been put off: only of steps that were `just_read` it is known when they may start."""
         if decided.report.anything:
             yield decided.report
+            just_read = False
         for each in decided.freed:
             lane, priority = each.fields["lane"], each.where["priority"]
             held = self._held or set()
             yield Released(released=self._freed.add(self._id, lane, priority, each.ids, held, self._now))
+            just_read = False
         for some in _in_parts(decided.free, STEPS_AT_ONCE):
             count = sum(len(each.ids) for each in some)
             changed = self._steps.release(some, decided.holds) < count
             self.must_repeat |= changed
-            yield Released(released=count, ready=[] if changed or count > FEW else _ready(some))
+            yield Released(released=count, ready=_ready(some) if just_read and not changed and count <= FEW else [])
+            just_read = False
 
     def _lead(self, write: Callable[[InTransaction], T]) -> T:
         return self._store.transactions.lead(self._term, self._holder, write)

@@ -270,13 +270,14 @@ class BlockedStep:
         """None when it cannot be read."""
         self.lacks = lacks_results(raw)
         found, args = _place_of(raw, _SCHEDULED_AT), _place_of(raw, _ARGS) + len(_ARGS)
+        lane = _place_of(raw, _BLOCKED)
         self.time_at = found + len(_SCHEDULED_AT) if found else 0
         """Where it says when it is due; 0 when somebody has removed that."""
         self._time = raw[self.time_at : self.time_at + _DATE.size]
         ends = args + _LENGTH.unpack_from(raw, args)[0]
         as_we_write_it = raw.startswith(_ID, 4) and raw[21:27] == _FLOW and raw[47:53] == b"\x07step\x00"
         # From its id to its step, from there to its arguments, and from there to its time; of another, what none has.
-        self._flow = raw[21:53] if as_we_write_it and 65 < args < ends <= found else b""
+        self._flow = raw[21:53] if as_we_write_it and 65 < args < ends <= lane < found else b""
         self._until_args, self._until_time = raw[65:args], raw[ends : self.time_at + _DATE.size]
 
     def time_in(self, raw: bytes) -> int:

@@ -379,10 +379,13 @@ class FlowSteps:
         ]
 
     @store_call
-    def any_blocked(self, flows: Sequence[ObjectId], tasks: Iterable[str]) -> bool:
-        """Whether a step of these flows and tasks waits for others."""
-        query = {"flow.id": {"$in": list(flows)}, "lane": BLOCKED_LANE, "task": {"$in": list(tasks)}}
-        return bool(flows) and self._scheduled.find_one(query, {"_id": 1}, hint=scheduled.BY_FLOW) is not None
+    def any_waits(self, flows: Sequence[ObjectId], tasks: Iterable[str]) -> bool:
+        """Whether a step of these flows and tasks waits for others, or was archived because one of them failed."""
+        query = {"flow.id": {"$in": list(flows)}, "task": {"$in": list(tasks)}}
+        return bool(flows) and any(
+            collection.find_one(query | where, {"_id": 1}, hint=archived.BY_FLOW if ended else scheduled.BY_FLOW)
+            for ended, collection, where in self._places
+        )
 
     @store_call
     def known(self, flow: ObjectId, steps: Sequence[JobId]) -> set[JobId]:
