@@ -296,6 +296,9 @@ def check_reasons(after: World, packing: Packing, candidates: list[Candidate]) -
         if isinstance(reason, KeptFor):
             assert reason.job in packing.reserved
             assert order[reason.job] < order[first.id]
+            # Those after it that need less may have used up a limit that they share with it.
+            held = [job for job in after.held if order.get(job.id, -1) < order[first.id]]
+            placed = placed or replace(after, held=held).plan([first]).hands
             assert placed or kept_within_a_limit(reason, lane, lanes[reason.job], after), (reason, lane)
         else:
             before_it = [each for each in candidates[: order[first.id]] if each.id not in given]

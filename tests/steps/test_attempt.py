@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import sys
 import threading
@@ -1290,6 +1291,7 @@ class TestReach:
             interruptible.interrupt(JobTimedOut("the first"))
             interruptible.interrupt(JobTimedOut("the second"))
 
+        gc.collect()  # in a callback of the collector, the interpreter would drop the interruption
         other = threading.Timer(0.02, interrupt)
         other.start()
         job = ended(bench.executor.run(encode(job_document(a_task(bench, function))), interruptible))
