@@ -359,7 +359,8 @@ class Recruiter(Producer):
         return self._inline.run(self._names_of(task), None if wait is None else to_seconds(wait), stop)
 
     def run_all(self, task: TaskLike) -> list[JobReport]:
-        """Runs due jobs of this task here, one after another, until none is left; retries that are due at once too.
+        """Runs due jobs of this task here, one after another, until none is left; retries that are due at once too, and
+        steps of flows that may start meanwhile.
 
         Raises UnknownTask.
         """

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recruiter import Recruiter
+from recruiter import FlowState, Recruiter
 from recruiter.domain.job import JobId
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.planning.arrivals import Ready
@@ -197,6 +197,18 @@ def test_they_are_given_before_the_leader_archives_anything(stage: Stage, monkey
     assert seen[0] == [other]
 
 
+def test_run_all_waits_for_the_end_of_a_flow(stage: Stage) -> None:
+    """Given a flow whose last step has ended, and a leader that has not looked yet, then there is something to do."""
+    (last,) = chain(stage)
+    stage.settle_down()
+    stage.run(last)
+
+    before = anything_to_do(stage.store, "w1", {"other"}, PAST)
+    stage.settle_down()
+
+    assert (before, anything_to_do(stage.store, "w1", {"other"}, PAST)) == (True, False)
+
+
 class TestRunAll:
     """Steps that may start as soon as the leader has looked are not missed."""
 
@@ -219,11 +231,12 @@ class TestRunAll:
         flow = recruiter.flow("f")
         first = flow.add(say, "first")
         flow.add(say, "last", after=first)
-        flow.start()
+        handle = flow.start()
 
         recruiter.run_all(say)
 
         assert ran == ["first", "last"]
+        assert handle.report().state is FlowState.SUCCEEDED
 
     @pytest.mark.parametrize("name", ["first", "fails"])
     def test_the_one_that_waits_for_the_end(self, recruiter: Recruiter, say: Any, ran: list[str], name: str) -> None:

@@ -132,8 +132,8 @@ class Maintenance:
         self._carefully(lambda: self._repeater.step(self._leadership.term, self._leadership.holder))
 
     def release(self, round: Round) -> list[Ready]:
-        """Releases steps of flows, if it is time; returns those that may be given at once: to be done before anything
-        else is written."""
+        """Releases steps of flows, if it is time. Returns those that can be given to workers now: the leader gives them
+        before it writes anything else."""
         ready: list[Ready] = []
         if round.marked:
             self._carefully(lambda: self._release(self._release_at(round), ready))

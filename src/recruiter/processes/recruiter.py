@@ -286,7 +286,8 @@ class RecruiterProcess:
         if now < self._flowing_until:
             # Work is flowing, and workers are full for the moment: looking costs less than being told.
             longest = _RISING_PAUSE if now < self._rising_until else _FLOWING_PAUSE
-            # When all is given that there is, steps of flows may wait for the last of it, which may be settled at once.
+            # When everything is given, steps of flows may wait for the last of it. Workers settle many jobs at once, so
+            # the last one may end long before its turn: the leader looks after a quarter of the expected time.
             last_are_given = self._freed.all_given or (round.exhausted and round.marked)
             expected = until_done(round) / 4 if last_are_given else until_room(round)
             return max(2 * self._backoff_from, min(expected, longest))

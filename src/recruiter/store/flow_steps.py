@@ -245,7 +245,7 @@ class FlowSteps:
     def _one_it_waits_for(
         self, each: Candidates, steps: Sequence[JobId], session: ClientSession | None = None
     ) -> JobId | None:
-        """One of these steps that it waits for. It is one of them itself, if it is pending, and mostly the last."""
+        """One of these steps that it waits for. It may be among them itself, and does not wait for itself."""
         others = [step for step in steps if step not in each.steps]
         if not others:
             return None

@@ -63,24 +63,28 @@ def identify(store: Store, text: str) -> JobId:
     return there[0]
 
 
-def _any_step(store: Store, tasks: Collection[str]) -> bool:
-    """Whether a step of these tasks may start when the leader has looked at its flow: one that waits for others, or for
-    the end of the flow."""
+def _waits_for_leader(store: Store, tasks: Collection[str]) -> bool:
+    """Whether the leader has still to look at a flow that then ends, or where a step of these tasks may start: one that
+    waits for others, or for the end of the flow."""
     marked = store.flows.marked()
-    flows = store.flows.get_many(marked).values() if marked else ()
-    at_the_end = (job.get("task") for flow in flows if not flow.state.ended for _, job in flow.ends)
-    return any(task in tasks for task in at_the_end) or store.flow_steps.any_waits(marked, tasks)
+    goes_on = [flow for flow in store.flows.get_many(marked).values() if not flow.state.ended] if marked else []
+    at_the_end = {job.get("task") for flow in goes_on for _, job in flow.ends}
+    return (
+        not at_the_end.isdisjoint(tasks)
+        or store.flow_steps.any_waits(marked, tasks)
+        or any(not store.flow_steps.goes_on(flow.id) for flow in goes_on)
+    )
 
 
 def anything_to_do(store: Store, worker: str, tasks: Collection[str], now: datetime) -> bool:
     """Whether a job of these tasks is due that nobody holds, or waits to be adopted, or is this worker's already; or is
-    a step that may start as soon as the leader has looked at its flow.
+    a step that may start as soon as the leader has looked at its flow. Also whether a flow is about to end.
 
     The order of the questions matters: a document that is adopted meanwhile is due then, as is a step that is released
     meanwhile, and a due job that is given to this worker meanwhile is its own then. To be asked while this worker
     settles nothing: a job that it lets go of meanwhile, to be tried again, would be missed.
     """
-    if store.scheduled.to_adopt(tasks, now) or _any_step(store, tasks):
+    if store.scheduled.to_adopt(tasks, now) or _waits_for_leader(store, tasks):
         return True
     held = store.roster.held()
     lanes = [lane for lane in store.scheduled.lanes() if lane not in ASIDE and group_and_task(lane)[1] in tasks]
