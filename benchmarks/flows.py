@@ -216,7 +216,7 @@ def made(folder: str, parts: int) -> FlowHandle:
     flow = flows.recruiter.flow("fan-out")
     one = flow.add(flows.begin, folder)
     jobs = [flows.part.job(folder, one.result if number % 3 else 1, number, 0.02) for number in range(parts)]
-    # a third of them is released, because of the delay; the others are given as they are, with the result or without
+    # some with a delay, some with a result
     late = [job.schedule_in("10ms") if number % 3 == 2 else job for number, job in enumerate(jobs)]
     some = [flow.add(job, after=one) for job in late]
     flow.add(flows.total, folder, [part.result for part in some])

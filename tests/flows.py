@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from math import inf
 from typing import Any
 
 import pytest
@@ -12,13 +11,9 @@ from bson import ObjectId
 from recruiter import Recruiter
 from recruiter.domain.job import Execution, JobId
 from recruiter.domain.names import ASIDE
-from recruiter.domain.planning.freed import FreedSteps
-from recruiter.domain.planning.waits import Waits
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.retry.decision import Archive, Decision, Retry
 from recruiter.domain.state import Why
-from recruiter.processes.worker.fetcher import fetch
-from recruiter.processes.worker.held_jobs import HeldJobs
 from recruiter.steps.cancel import archive_cancelled, archive_expired
 from recruiter.steps.release import Released, release
 from recruiter.steps.rescue import Rescue
@@ -28,7 +23,6 @@ from recruiter.store.codec import Document, decode
 from recruiter.store.collections.leases import Lease
 from recruiter.store.database import Store
 from recruiter.store.outcomes import Outcome
-from recruiter.store.roster_fields import Holding
 from tests.samples import on_the_roster
 
 Story = Callable[["Stage"], None]
@@ -58,13 +52,8 @@ def ends_badly(stage: Stage, story: Story, mutant: Mutant) -> None:
 class Stage:
     """Whoever leads and works, on one database."""
 
-    def __init__(self, recruiter: Recruiter, many: float = inf) -> None:
-        """With so many steps that may start together, the leader gives them to workers as they are."""
+    def __init__(self, recruiter: Recruiter) -> None:
         self.recruiter = recruiter
-        self.freed = FreedSteps(many)
-        self.waits = Waits()
-        self._fetched: dict[JobId, bytes] = {}
-        """Freed steps that the worker runs, as it has fetched them."""
         self.store: Store = recruiter.store
         self.lease = self.take_the_lead()
         self.worker = "w1"
@@ -84,14 +73,11 @@ class Stage:
     def look(self, lease: Lease | None = None, enough: Callable[[], bool] = lambda: False) -> Released:
         """One look at the markers."""
         lease = lease or self.lease
-        return release(
-            self.store, self.store.clock.now(), lease.term, lease.holder or "", enough, self.freed, self.waits
-        )
+        return release(self.store, self.store.clock.now(), lease.term, lease.holder or "", enough)
 
     def settle_down(self) -> None:
         """The leader looks and archives until there is nothing more to do."""
         for _ in range(MOST_LOOKS):
-            self.freed.give_up()
             ended = self.archive_cancelled()
             if not self.look().markers and not ended:
                 return
@@ -112,22 +98,6 @@ class Stage:
     def give(self, *ids: JobId) -> None:
         assert self.store.roster.assign({self.worker: list(ids)}, self.lease.term)
 
-    def give_freed(self, most: int = 1000) -> list[JobId]:
-        """Gives freed steps to the worker; returns those that it starts. It lets go of the others."""
-        self.freed.in_term(self.lease.term)
-        some = self.freed.take(most, lambda _: True, self.store.clock.now())
-        if some:
-            self.give(*some)
-        held = HeldJobs(self.worker)
-        held.hear(Holding(some, settled=0))
-        held.fetched(held.to_fetch(), fetch(self.store, some))
-        _, starts = held.accept()
-        self._fetched |= {job.id: job.raw for job in starts}
-        started = [job.id for job in starts]
-        if let_go := [id for id in some if id not in started]:
-            self.store.transactions.hand_back(self.worker, let_go)
-        return started
-
     def run(self, *ids: JobId, fails: Sequence[JobId] = (), why: Why = Why.TRIED_TOO_MANY_TIMES) -> dict[JobId, Any]:
         """Gives these jobs to the worker and settles them: they succeed, but for those that fail. Returns what each of
         them was given as its arguments."""
@@ -145,7 +115,7 @@ class Stage:
         ended: list[tuple[JobId, Outcome | None]] = []
         arguments: dict[JobId, Any] = {}
         for id, raw in self.store.scheduled.fetch(list(ids)):
-            document = decode(self._fetched.pop(id, raw))
+            document = decode(raw)
             decision: Decision | None = Retry(self.store.clock.now()) if id in again else None
             ended.append((id, self.outcome(document, Archive(why) if id in fails else decision)))
             arguments[id] = self.arguments(document)
@@ -172,7 +142,6 @@ class Stage:
         rescue = Rescue(self.store, self.store.clock, 0.0, PolicyRegistry())
         (retired,) = rescue.retire_silent(self.store.roster.read())
         assert retired.worker == self.worker
-        self._fetched.clear()
         self.worker = f"{self.worker}+"
         on_the_roster(self.store, self.worker, self.lease.term)
 

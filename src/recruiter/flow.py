@@ -21,7 +21,7 @@ from recruiter.async_face import async_face, in_a_thread
 from recruiter.builder import JobBuilder
 from recruiter.domain.arguments.results import HasResult, StepResult
 from recruiter.domain.duration import DurationLike, to_seconds
-from recruiter.domain.flow import FlowStep, On, in_order, named_dependents
+from recruiter.domain.flow import FlowStep, On, in_order
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import check_remark, check_text, id_told
 from recruiter.domain.text import shown
@@ -94,20 +94,11 @@ class _Draft:
     added: ObjectId | None
     """Of a step with an id of the user's own: in which order it was added."""
 
-    def placed(
-        self,
-        flow: ObjectId,
-        now: datetime,
-        owner: str | None,
-        *,
-        blocked: bool,
-        on: On | None = None,
-        dependents: tuple[JobId, ...] | None = None,
-    ) -> Job:
+    def placed(self, flow: ObjectId, now: datetime, owner: str | None, *, blocked: bool, on: On | None = None) -> Job:
         """The job as it is stored. A blocked one expires some time after its release, not before."""
         job, delay = self.job, self.delay if blocked else None
         at_once = job.scheduled_at <= job.created_at or delay is not None
-        place = FlowStep(flow, job.id, self.after, self.any, self.takes, on, self.added, delay, dependents)
+        place = FlowStep(flow, job.id, self.after, self.any, self.takes, on, self.added, delay)
         return replace(
             job,
             flow=place,
@@ -305,18 +296,13 @@ class Flow(_Adding):
         self._check_not_started()
         if not self._drafts:
             raise InvalidFlow(f"flow {self.name!r} has no steps; add() them before start()")
-        graph = {id: draft.after for id, draft in self._drafts.items()}
-        in_order(graph, self._told)
-        named = named_dependents(graph)
+        in_order({id: draft.after for id, draft in self._drafts.items()}, self._told)
         now = self._recruiter.clock.now()
-        jobs = [
-            draft.placed(self.id, now, self.owner, blocked=bool(draft.after), dependents=named.get(id))
-            for id, draft in self._drafts.items()
-        ]
+        jobs = [draft.placed(self.id, now, self.owner, blocked=bool(draft.after)) for draft in self._drafts.values()]
         ends = tuple(
             (on, job_document(draft.placed(self.id, now, self.owner, blocked=False, on=on))) for on, draft in self._ends
         )
-        return flows.Flow(self.id, self.name, now, self.owner, ends, steps=len(jobs)), jobs
+        return flows.Flow(self.id, self.name, now, self.owner, ends), jobs
 
     def _told(self, id: JobId) -> str:
         return f"{self._drafts[id].job.task} ({id})"

@@ -1,5 +1,5 @@
 """Random flows of up to 200 steps on a real MongoDB: steps run, fail, are tried again, recovered, cancelled and added,
-also by steps that run; they are released, or given to the worker as they are; the whole flow is paused, resumed,
+also by steps that run; the whole flow is paused, resumed,
 cancelled and retried while workers hold some of its steps; leaders depose each other, and workers die in the middle of
 jobs.
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from math import inf
 from random import Random
 from typing import Any
 
@@ -22,7 +21,6 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from recruiter import FlowHandle, FlowState, InvalidFlow, JobNotFound, Recruiter, Step
-from recruiter.domain import flow as domain
 from recruiter.domain.flow import FlowStep, StepState
 from recruiter.domain.job import JobId
 from recruiter.steps import release
@@ -82,8 +80,7 @@ class World:
 
     def happens(self) -> None:
         actions: dict[Callable[[], object], int] = {
-            self.begin: 40,
-            self.begin_freed: 30,
+            self.begin: 60,
             self.finish: 40,
             self.stage.look: 30,
             self.stage.archive_cancelled: 8,
@@ -105,10 +102,6 @@ class World:
         if some:
             self.stage.give(*some)
             self.starts(some)
-
-    def begin_freed(self) -> None:
-        """The worker is given steps that nobody has released."""
-        self.starts(self.stage.give_freed(self.rng.randint(1, 12)))
 
     def starts(self, some: list[JobId]) -> None:
         assert not set(some).intersection(self.held), "a step is given twice"
@@ -252,11 +245,10 @@ def lives(recruiter: Recruiter, rng: Random, size: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         # as if there were more of them
         patch.setattr(release, "STEPS_AT_ONCE", rng.choice((3, release.STEPS_AT_ONCE)))
-        patch.setattr(domain, "MOST_NAMED", rng.choice((0, 1, domain.MOST_NAMED)))
         patch.setattr(flow_steps, "MOST_CANDIDATES", rng.choice((2, flow_steps.MOST_CANDIDATES)))
         patch.setattr(flow_steps, "TAIL", rng.choice((2, flow_steps.TAIL)))
         patch.setattr(job_fields, "MOST_INDEXED", rng.choice((2, job_fields.MOST_INDEXED)))
-        world = World(Stage(recruiter, rng.choice((inf, 1, 2))), rng, size)
+        world = World(Stage(recruiter), rng, size)
         for _ in range(min(60 + size, 160)):
             world.happens()
         world.comes_to_rest()

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import timedelta
 from math import inf
 from typing import Any
@@ -15,13 +14,19 @@ import pytest
 from recruiter import FlowHandle, JobNotFound, Recruiter, Step, Superseded
 from recruiter.domain.job import JobId
 from recruiter.domain.names import CANCELLED_LANE
+from recruiter.domain.retry.decision import Retry
+from recruiter.processes.worker.fetcher import fetch
+from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
 from recruiter.steps import release as step
 from recruiter.steps.clean import clean
+from recruiter.steps.settle import settle
 from recruiter.store import flow_steps, transactions
+from recruiter.store.codec import decode
 from recruiter.store.collections import archived, flows
 from recruiter.store.collections.flows import Flows, Marker
 from recruiter.store.flow_steps import TAIL, Candidates, FlowSteps, Free
 from recruiter.store.job_fields import MOST_INDEXED
+from recruiter.store.roster_fields import Holding
 from recruiter.store.transactions import Transactions
 from tests.flows import Mutant, Stage, Story, ends_badly, stories_of, without_its_rule
 
@@ -243,23 +248,21 @@ def a_step_is_added_while_the_one_runs_that_it_waits_for(stage: Stage) -> None:
     assert stage.ready() == [b.id, c.id]
 
 
-def waits_for_two(stage: Stage) -> tuple[Step[Any], Step[Any], Step[Any], Step[Any]]:
-    """A step that waits for three: the first has ended, and the leader has seen it wait for the last."""
+def waits_for_two(stage: Stage) -> tuple[Step[Any], Step[Any], Step[Any]]:
+    """A step that waits for three, the first of which has ended; and the two others."""
     flow = stage.recruiter.flow("f")
     first, second, third = (flow.add("work", name) for name in ("a", "b", "c"))
     last = flow.add("work", "d", after=[first, second, third])
     flow.start()
     stage.run(first.id)
     stage.settle_down()
-    assert stage.waits.of(last.flow, [last.id]) == {last.id: third.id}
-    return first, second, third, last
+    return second, third, last
 
 
 def others_end_one_by_one(stage: Stage) -> None:
-    """Given a step that waits for two, when these end one by one, the one last that it was seen to wait for or the
-    other one, then it may start after both."""
+    """Given a step that waits for two, when these end one by one, in either order, then it may start after both."""
     for order in (0, 1):
-        _, second, third, last = waits_for_two(stage)
+        second, third, last = waits_for_two(stage)
         for each in (second, third) if order else (third, second):
             assert last.id not in stage.ready()
             stage.run(each.id)
@@ -268,11 +271,84 @@ def others_end_one_by_one(stage: Stage) -> None:
 
 
 def one_fails_while_another_runs(stage: Stage) -> None:
-    """Given a step that waits for two, when one fails, then it is archived at once, whatever the other does."""
-    _, second, _, last = waits_for_two(stage)
+    """Given a step that waits for two, when one fails, then it is archived immediately, whatever the other does."""
+    second, _, last = waits_for_two(stage)
     stage.run(second.id, fails=[second.id])
     stage.settle_down()
     assert stage.why(last.id) == "dependency-failed"
+
+
+def runs_in_a_flow_that_was_paused_and_resumed(stage: Stage) -> list[JobId]:
+    """Steps that run, and are in the lane of blocked steps, because their flow was paused; nobody has looked since it
+    was resumed."""
+    flow = stage.recruiter.flow("f")
+    first = flow.add("work", "first")
+    parts = [part.id for part in flow.add_many("work", [("part",)] * 3, after=first)]
+    handle = flow.start()
+    stage.run(first.id)
+    stage.settle_down()
+    stage.give(*parts)
+    handle.pause()
+    stage.settle_down()
+    handle.resume()
+    return parts
+
+
+def a_flow_is_paused_before_its_steps_are_fetched(stage: Stage) -> None:
+    """Given a step that was assigned to a worker, when its flow is paused before the worker has read the step, then the
+    worker does not start it; it starts after the flow was resumed."""
+    (a,), handle = chain_of(stage, "a")
+    stage.give(a.id)
+    handle.pause()
+    held = HeldJobs(stage.worker)
+    held.hear(Holding([a.id], settled=0))
+    held.fetched(held.to_fetch(), fetch(stage.store, [a.id]))
+    _, starts = held.accept()
+    assert list(starts) == []
+    stage.store.transactions.hand_back(stage.worker, [a.id])
+    handle.resume()
+    stage.settle_down()
+    assert stage.ready() == [a.id]
+
+
+def one_fails_and_is_put_off(stage: Stage, group: str | None = None) -> None:
+    """Given a step that runs while its flow is paused and resumed, when it fails and is put off while the leader looks,
+    then it starts when its policy says, and not before."""
+    parts = runs_in_a_flow_that_was_paused_and_resumed(stage)
+    later = stage.store.clock.now() + timedelta(hours=1)
+    look = FlowSteps._look
+
+    def meanwhile(self: FlowSteps, *given: Any, ended: bool) -> Any:
+        found = look(self, *given, ended=ended)
+        patch.undo()
+        ((id, raw),) = stage.store.scheduled.fetch(parts[:1])
+        settle(stage.store, stage.worker, [(id, stage.outcome(decode(raw), Retry(later, group=group)))], {})
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FlowSteps, "_look", meanwhile)
+        stage.look()
+    stage.settle_down()
+    job = stage.store.scheduled.get(parts[0])
+    assert job is not None
+    assert job.scheduled_at >= later - timedelta(milliseconds=1)
+    assert stage.lane(parts[0]) == f"{group or 'generic'}/work"
+
+
+def one_fails_and_moves(stage: Stage) -> None:
+    """The same, and its policy says that it goes on in another group."""
+    one_fails_and_is_put_off(stage, "other")
+
+
+def what_it_waited_for_is_removed(stage: Stage) -> None:
+    """Given steps that run while their flow is paused and resumed, when somebody removes the job that they waited for,
+    then they are not archived while they run."""
+    parts = runs_in_a_flow_that_was_paused_and_resumed(stage)
+    stage.store.archived.collection.delete_many({})
+    stage.look()
+    assert stage.why(parts[0]) is None
+    stage.settle(*parts)
+    assert {stage.why(id) for id in parts} == {"done"}
 
 
 def one_is_removed_and_one_added(stage: Stage) -> None:
@@ -427,30 +503,35 @@ def all_released_later(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FlowSteps, "release", release)
 
 
-def only_named(patch: pytest.MonkeyPatch) -> None:
-    """Dependents are not looked up in a flow that has grown."""
-    patch.setattr(Marker, "in_full", lambda self: replace(self, added=self.added | self.dependents, succeeded=b""))
+def paused_ones_start(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(HeldJob, "is_paused", False)
 
 
-def growth_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Flows, "grow", lambda *_: None)
+def times_are_written(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(flow_steps, "_releasing", lambda fields: {"$set": fields})
 
 
-def waits_believed(patch: pytest.MonkeyPatch) -> None:
-    """A step that was seen to wait is not looked at again."""
-    whole = step._Look._narrowed
-
-    def narrowed(self: step._Look, marker: Marker, flow: Any) -> tuple[Marker, bool]:
-        with pytest.MonkeyPatch.context() as inside:
-            inside.setattr(FlowSteps, "pending_among", lambda *given: set(given[2]))
-            return whole(self, marker, flow)
-
-    patch.setattr(step._Look, "_narrowed", narrowed)
+def lanes_of_others_are_written(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(step, "_UNCHANGED", ("priority",))
 
 
-def failures_named(patch: pytest.MonkeyPatch) -> None:
-    """A step that has failed names its dependents as one that has succeeded."""
-    patch.setattr(flows, "has_succeeded", lambda _: True)
+def looks_are_not_repeated(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(step._Look, "must_repeat", property(lambda _: False, lambda *_: None), raising=False)
+
+
+def what_runs_is_archived(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(step._Look, "_runs", lambda *_: False)
+
+
+def counted_by_the_flow(patch: pytest.MonkeyPatch) -> None:
+    """Whether all of very many have succeeded is counted by the flow, and not by their names."""
+
+    def place_after_success(self: FlowSteps, each: Candidates, session: Any) -> Any:
+        query = {"flow.id": each.place.flow, "done": True}
+        enough = self._archived.count_documents(query, session=session) > TAIL
+        return each.place if enough else None
+
+    patch.setattr(FlowSteps, "place_after_success", place_after_success)
 
 
 def only_the_last_looked_at(patch: pytest.MonkeyPatch) -> None:
@@ -466,10 +547,6 @@ def found_by_what_they_wait_for(patch: pytest.MonkeyPatch) -> None:
             yield ({**query, "flow.many": None} if "flow.after" in query else query), *indexes
 
     patch.setattr(flow_steps, "_queries", queries)
-
-
-def counted_although_added(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(flows.Flow, "all_steps", property(lambda self: self.steps))
 
 
 RULES: list[tuple[Story, Mutant]] = [
@@ -489,14 +566,18 @@ RULES: list[tuple[Story, Mutant]] = [
     (a_leader_freezes_after_its_decision, released_although_held),
     (a_pause_comes_late, not_looked_at_again),
     (a_decision_could_change, all_released_later),
-    (a_step_is_added_while_the_one_runs_that_it_waits_for, only_named),
-    (a_step_is_added_while_the_one_runs_that_it_waits_for, growth_forgotten),
-    (others_end_one_by_one, waits_believed),
-    (one_fails_while_another_runs, failures_named),
+    (others_end_one_by_one, without_markers_of_ends),
+    (one_fails_while_another_runs, without_markers_of_ends),
     (one_of_very_many_fails, only_the_last_looked_at),
     (one_of_very_many_fails, found_by_what_they_wait_for),
     (one_of_very_many_is_recovered, found_by_what_they_wait_for),
-    (one_is_removed_and_one_added, counted_although_added),
+    (a_step_is_added_while_the_one_runs_that_it_waits_for, without_markers_of_ends),
+    (one_is_removed_and_one_added, counted_by_the_flow),
+    (a_flow_is_paused_before_its_steps_are_fetched, paused_ones_start),
+    (one_fails_and_is_put_off, times_are_written),
+    (one_fails_and_moves, lanes_of_others_are_written),
+    (one_fails_and_moves, looks_are_not_repeated),
+    (what_it_waited_for_is_removed, what_runs_is_archived),
 ]
 
 

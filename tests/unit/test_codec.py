@@ -21,7 +21,6 @@ from recruiter.errors import InvalidJob, JobTooLarge
 from recruiter.store import codec, outcomes
 from recruiter.store.codec import (
     LARGEST_JOB,
-    BlockedStep,
     adopted_fields,
     archived_document,
     archived_from,
@@ -30,19 +29,13 @@ from recruiter.store.codec import (
     encode,
     encode_job,
     execution_document,
-    few_ids,
-    has_succeeded,
     id_of,
     is_blocked,
     job_document,
     job_from,
-    lacks_results,
-    raw_step_of,
     remember,
     split_batch,
     step_of,
-    with_results,
-    with_time,
 )
 from recruiter.store.fields import is_job_id
 from recruiter.store.job_fields import MOST_INDEXED, flow_document, flow_from
@@ -268,36 +261,6 @@ class TestStepsThatEnd:
         for form in (document, second):
             assert step_of(encode(form)) == step_of(form) == place
 
-    @pytest.mark.parametrize(
-        ("dependents", "read"),
-        [([], []), ([OTHER], [OTHER]), ([OTHER, STEP], [OTHER, STEP]), (["own"], None), ([1], None), ([[OTHER]], None)],
-    )
-    @pytest.mark.parametrize("more", [{}, {"after": [OTHER]}, {"delay": 1.0}, {"on": "end"}])
-    def test_the_dependents_that_it_names_are_read_without_decoding(
-        self, dependents: list[Any], read: Any, more: dict[str, Any]
-    ) -> None:
-        place = {"id": self.FLOW, "step": self.STEP, "dependents": dependents, **more}
-        raw = encode({"_id": ObjectId(), "flow": place, "args": {"flow": 1}})
-
-        found = raw_step_of(raw)
-
-        assert found is not None
-        assert found[:2] == (self.FLOW.binary, self.STEP.binary)
-        assert found[2] is not None
-        assert few_ids(found[2]) == read
-
-    def test_more_than_ten_are_none_of_ours(self) -> None:
-        ids = [ObjectId() for _ in range(11)]
-        assert few_ids(encode({"": ids})[10:-2]) is None
-        assert few_ids(encode({"": ids[:10]})[10:-2]) == ids[:10]
-
-    @pytest.mark.parametrize("why", ["done", "tried-too-many-times"])
-    def test_what_has_succeeded_is_seen_by_its_end(self, why: str) -> None:
-        document = {"_id": 1, "args": {"done": True, "why": "done"}, "task": "t", "group": "g"}
-        raw = encode(archived_document(document, why, NOW, {}))
-        assert has_succeeded(raw) == (why == "done")
-        assert not has_succeeded(encode({"_id": 1, "result": {"done": True, "why": "done"}}))
-
 
 PLACE = {"id": ObjectId(), "step": ObjectId(), "after": [ObjectId()]}
 STEP: dict[str, Any] = {
@@ -328,89 +291,10 @@ DOCUMENTS: dict[str, dict[str, Any]] = {
 
 
 class TestBlockedSteps:
-    """A worker reads, and changes, a step that is given to it as it is, without decoding it."""
-
-    @pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS)
-    @pytest.mark.parametrize("later", [timedelta(hours=1), -timedelta(hours=1)], ids=["later", "before"])
-    def test_it_is_due_since_then(self, document: dict[str, Any], later: timedelta) -> None:
-        raw = encode(document)
-        step = BlockedStep(raw)
-
-        if "scheduled_at" not in document:
-            assert step.time_at == 0
-            return
-        changed = decode(with_time(raw, step.time_at, step.time_since(NOW + later)))
-
-        assert changed == {**decode(raw), "scheduled_at": max(NOW, NOW + later)}
-
     @pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS)
     def test_only_one_that_is_blocked(self, document: dict[str, Any]) -> None:
         assert is_blocked(encode(document))
         assert not is_blocked(encode({**document, "lane": "g/t"}))
-
-    @pytest.mark.parametrize("args", [document["args"] for document in DOCUMENTS.values()], ids=DOCUMENTS)
-    def test_another_part_of_a_fan_out_is_written_like_it(self, args: dict[str, Any]) -> None:
-        other = ObjectId()
-        raw = encode({**STEP, "_id": other, "flow": {**PLACE, "step": other}, "args": args})
-
-        assert BlockedStep(encode(STEP)).time_in(raw) == BlockedStep(raw).time_at > 0
-
-    @pytest.mark.parametrize(
-        "different",
-        [
-            {"_id": "mine"},
-            {"flow": {**PLACE, "id": ObjectId()}},
-            {"flow": {**PLACE, "after": [ObjectId()]}},
-            {"flow": {**PLACE, "takes": PLACE["after"]}},
-            {"task": "u"},
-            {"lane": "g/t"},
-            {"priority": 1},
-            {"scheduled_at": NOW + timedelta(hours=1)},
-        ],
-        ids=["id", "flow", "after", "takes", "task", "lane", "priority", "time"],
-    )
-    def test_one_that_differs_is_not(self, different: dict[str, Any]) -> None:
-        assert BlockedStep(encode(STEP)).time_in(encode({**STEP, **different})) == 0
-
-    def test_nor_is_one_that_says_where_it_waits_at_its_end(self) -> None:
-        lane_last = {name: value for name, value in STEP.items() if name != "lane"}
-        blocked = BlockedStep(encode({**lane_last, "lane": BLOCKED_LANE}))
-
-        assert blocked.time_in(encode({**lane_last, "lane": "g/t"})) == 0
-
-    @pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS)
-    @pytest.mark.parametrize("other", DOCUMENTS.values(), ids=DOCUMENTS)
-    def test_what_is_known_of_one_is_true_of_those_that_are_written_like_it(
-        self, document: dict[str, Any], other: dict[str, Any]
-    ) -> None:
-        one, another, raw = BlockedStep(encode(document)), BlockedStep(encode(other)), encode(other)
-
-        if one.time_in(raw):
-            assert one.time_in(raw) == another.time_at
-            assert (one.place, one.lacks, one.time_since(NOW)) == (
-                another.place,
-                another.lacks,
-                another.time_since(NOW),
-            )
-
-    @pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS)
-    def test_it_gets_results(self, document: dict[str, Any]) -> None:
-        results = [{"step": ObjectId(), "value": {"x": [1, "two"]}}]
-
-        changed = with_results(encode(document), results)
-
-        assert decode(changed) == decode(encode({**document, "flow": {**document["flow"], "results": results}}))
-        assert len(changed) == int.from_bytes(changed[:4], "little")
-
-    @pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS)
-    def test_it_lacks_results(self, document: dict[str, Any]) -> None:
-        taking = {**document, "flow": {**PLACE, "takes": PLACE["after"]}}
-        place = lacks_results(encode(taking))
-
-        assert lacks_results(encode(document)) is None
-        assert place is not None
-        assert list(place.takes) == PLACE["after"]
-        assert lacks_results(with_results(encode(taking), [])) is None
 
 
 @pytest.mark.parametrize("count", [1, MOST_INDEXED, MOST_INDEXED + 1])

@@ -9,7 +9,6 @@ from bson import ObjectId
 
 from recruiter.domain.flow import (
     FOLDED,
-    MOST_NAMED,
     FlowState,
     FlowStep,
     On,
@@ -20,7 +19,6 @@ from recruiter.domain.flow import (
     due_at_the_end,
     in_order,
     layers,
-    named_dependents,
     outcome,
     verdict,
 )
@@ -45,29 +43,6 @@ class TestGraph:
             place = {step: number for number, step in enumerate(in_order(shuffled))}
 
             assert all(place[other] < place[step] for step, after in graph.items() for other in after)
-
-    def test_a_step_names_its_dependents_if_they_are_few_and_all_ids_are_ours(self) -> None:
-        first, second, last = ObjectId(), ObjectId(), ObjectId()
-        many: list[JobId] = [ObjectId() for _ in range(MOST_NAMED + 1)]
-        graph: dict[JobId, list[JobId]] = {
-            first: [],
-            second: [],
-            **{step: [first] for step in many},
-            last: [*many, second],
-            "own": [last],
-            ObjectId(): ["own"],
-        }
-
-        named = named_dependents(graph)
-
-        assert {step: named.get(step) for step in (first, second, *many)} == {
-            first: None,
-            second: (last,),
-            **dict.fromkeys(many, (last,)),
-        }
-        assert last not in named
-        assert "own" not in named
-        assert list(named.values()).count(()) == 1
 
     def test_a_cycle_is_refused_and_named(self) -> None:
         with pytest.raises(InvalidFlow, match="wait for each other") as refused:

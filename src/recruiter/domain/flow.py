@@ -53,9 +53,6 @@ class FlowStep:
     """What it is ordered by among steps that were added at the same moment, if its own id does not say it."""
     delay: float | None = None
     """Seconds between the moment when nothing holds it back any more and its time."""
-    dependents: tuple[JobId, ...] | None = None
-    """The steps that waited for it when the flow was started; None if they are many, or are not known: then they are
-    looked up when it has ended."""
 
 
 class StepState(Enum):
@@ -127,10 +124,6 @@ def due_at_the_end(state: FlowState, run: Collection[On]) -> list[On]:
     return [on for on in wanted if on not in run]
 
 
-MOST_NAMED = 4
-"""A step names its dependents if they are no more than this."""
-
-
 # -- the graph ------------------------------------------------------------------------------------------------------
 
 T = TypeVar("T", bound=Hashable)
@@ -164,19 +157,6 @@ def in_order(graph: Mapping[T, Sequence[T]], name: Callable[[T], str] = repr) ->
         told = " → ".join(name(step) for step in _cycle(graph, set(graph).difference(ordered)))
         raise InvalidFlow(f"these steps wait for each other, so that none could start: {told}")
     return ordered
-
-
-def named_dependents(graph: Graph) -> dict[JobId, tuple[JobId, ...]]:
-    """Of each step that few others wait for, which these are. Only ids of our own are named: they are all alike."""
-    found: dict[JobId, list[JobId]] = {step: [] for step in graph}
-    for step, after in graph.items():
-        for other in after:
-            found[other].append(step)
-    return {
-        step: tuple(dependents)
-        for step, dependents in found.items()
-        if len(dependents) <= MOST_NAMED and all(isinstance(id, ObjectId) for id in (step, *dependents))
-    }
 
 
 def layers(graph: Mapping[T, Sequence[T]]) -> list[list[T]]:

@@ -23,9 +23,6 @@ from functools import partial
 from recruiter.domain.job import JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import CANCELLED_LANE
-from recruiter.domain.planning.arrivals import Ready
-from recruiter.domain.planning.freed import FreedSteps
-from recruiter.domain.planning.waits import Waits
 from recruiter.domain.policy_registry import SchedulePolicyRegistry
 from recruiter.domain.statistics import Spread
 from recruiter.domain.unreadable import Parsed, Unreadable
@@ -55,8 +52,6 @@ _CANCELLING = 0.5
 """Seconds that a round may spend on jobs that have been cancelled; others wait for theirs."""
 _RELEASING = 0.02
 """Seconds that a round may spend on the steps of flows, near enough: workers wait for the first that are released."""
-_GIVING = 2
-"""After a part of a look that has freed steps, these are given to workers for so many times as long as it took."""
 _REST = 4
 """After a look at flows that led to nothing the next one waits this many times as long as it took."""
 _BUSY_REST, _LONGEST_BUSY_REST = 0.1, 0.3
@@ -76,8 +71,6 @@ class _Look:
     term: int
     report: Released = field(default_factory=Released)
     took: float = 0.0
-    next_at: float = 0.0
-    """When it goes on, if there are steps that can be given meanwhile."""
 
 
 class Maintenance:
@@ -90,7 +83,6 @@ class Maintenance:
         leadership: Leadership,
         rescue: Rescue,
         schedules: SchedulePolicyRegistry,
-        freed: FreedSteps,
         wake: Callable[[], None],
     ) -> None:
         self._store = store
@@ -99,8 +91,6 @@ class Maintenance:
         self._leadership = leadership
         self._rescue = rescue
         self._repeater = Repeater(store, events, schedules)
-        self._freed = freed
-        self._waits = Waits()
         self._wake = wake
         self._look_around_at = 0.0
         self._look = _Look(iter(()), -1)
@@ -131,18 +121,12 @@ class Maintenance:
     def before_round(self) -> None:
         self._carefully(lambda: self._repeater.step(self._leadership.term, self._leadership.holder))
 
-    def release(self, round: Round) -> list[Ready]:
-        """Releases steps of flows, if it is time. Returns those that can be given to workers now: the leader gives them
-        before it writes anything else."""
-        ready: list[Ready] = []
-        if round.marked:
-            self._carefully(lambda: self._release(self._release_at(round), ready))
-        return ready
-
     def after_round(self, round: Round, seconds: float, rules: Rules) -> None:
         """What the round has found, at once; the rest about once a second while busy, with every round while idle."""
         self._rounds.add(seconds)
         self._assigned += round.assigned
+        if round.marked:
+            self._carefully(lambda: self._release(self._release_at(round)))
         if CANCELLED_LANE in (round.lanes or ()):
             self._carefully(self._archive_cancelled)
         if round.malformed:
@@ -189,39 +173,32 @@ class Maintenance:
     def _release_at(self, round: Round) -> float:
         """When to look at flows again, after a look that has led to nothing. At once when all that workers held has
         ended: a step may have waited for the last of it."""
-        freed = self._freed.kept
-        held = round.assigned or any(worker.holds for worker in round.roster)
-        if self._freed.last_looks(round.at) or not (freed or held):
+        if not round.assigned and not any(worker.holds for worker in round.roster):
             return self._looked_at
-        flows = freed or round.assigned or not any(worker.room > 0 for worker in round.roster)
+        flows = round.assigned or not any(worker.room > 0 for worker in round.roster)
         busy_rest = min(self._in_vain * _BUSY_REST, _LONGEST_BUSY_REST)
         return self._looked_at + (busy_rest if flows else _REST * self._look_took)
 
-    def _release(self, not_before: float, ready: list[Ready]) -> None:
+    def _release(self, not_before: float) -> None:
         """Looks at the flows that have markers, until none is left, some steps may start, or it has taken long enough;
-        then the next round goes on with this look. Adds to `ready` what may be given at once."""
+        then the next round goes on with this look."""
         until = self._clock.monotonic() + _RELEASING
         while (began := self._clock.monotonic()) < until:
-            if self._freed and began < self._look.next_at:
-                return  # workers wait for those that were freed
             term, holder = self._leadership.term, self._leadership.holder
             if self._look.term != term:
                 if began < not_before:
                     return
-                self._look = _Look(self._releasing(term, holder), term)
+                self._look = _Look(releasing(self._store, self._clock.now, term, holder), term)
             part = next(self._look.parts, None)
-            took = self._clock.monotonic() - began
-            self._look.took += took
-            self._look.next_at = self._clock.monotonic() + _GIVING * took
+            self._look.took += self._clock.monotonic() - began
             if part is not None:
                 self._look.report.add(part)
-                ready += part.ready
                 self._tell_released(part)
                 if part.released:
                     break  # these are given before the look goes on
                 continue
             look, self._look = self._look, _Look(iter(()), -1)
-            in_vain = not look.report.anything and (look.report.markers or self._freed.kept)
+            in_vain = not look.report.anything and look.report.markers
             self._look_took = look.took if in_vain else 0.0
             self._in_vain = self._in_vain + 1 if in_vain else 0
             self._looked_at = self._clock.monotonic()
@@ -230,9 +207,6 @@ class Maintenance:
             self._wake()
             not_before = 0.0
         self._wake()
-
-    def _releasing(self, term: int, holder: str) -> Iterator[Released]:
-        return releasing(self._store, self._clock.now, term, holder, self._freed, self._waits)
 
     def _tell_released(self, report: Released) -> None:
         for id, reason in report.failed:

@@ -16,9 +16,8 @@ from contextlib import suppress
 from recruiter.application import Hook, Hooks
 from recruiter.domain.job import JobId
 from recruiter.domain.names import CANCELLED_LANE
-from recruiter.domain.planning.arrivals import Arrival, Ready, Vacancies
+from recruiter.domain.planning.arrivals import Arrival, Vacancies
 from recruiter.domain.planning.fair import TurnsTaken
-from recruiter.domain.planning.freed import FreedSteps
 from recruiter.domain.planning.hosts import Spot
 from recruiter.domain.planning.lookahead import Lookahead
 from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
@@ -32,7 +31,6 @@ from recruiter.steps.assign import (
     Round,
     assign,
     assign_new,
-    assign_released,
     lacks_takers,
     recount,
     until_done,
@@ -103,10 +101,7 @@ class RecruiterProcess:
         self._backoff_to = settings.backoff_to.total_seconds()
         self._leadership = Leadership(store, store.clock, self._lease_time)
         self._rescue = Rescue(store, store.clock, self._dead_after, policies)
-        self._freed = FreedSteps()
-        self._maintenance = Maintenance(
-            store, events, self._leadership, self._rescue, schedules, self._freed, self.wake
-        )
+        self._maintenance = Maintenance(store, events, self._leadership, self._rescue, schedules, self.wake)
         self._hooks = Hooks(events, became_master, stept_back)
         self._loop = Loop("recruiter", self._step, stop, events, manager=manager)
         self._keeping_stop = Stop()
@@ -233,13 +228,11 @@ class RecruiterProcess:
                 reserved=self._reserved,
                 turns=self._turns,
                 lookahead=self._lookahead,
-                freed=self._freed,
                 is_quiet=self._rescue.is_quiet,
             )
             seconds = self._clock.monotonic() - began
             self._reserved = round.reserved
             self._leadership.saw(round.roster)
-            self._give(self._maintenance.release(round), round)
             self._maintenance.after_round(round, seconds, self._rules)
         except Superseded:
             # Still leading, and no higher term anywhere: it was refused for another reason, and must not spin.
@@ -252,13 +245,6 @@ class RecruiterProcess:
         elif round.exhausted:
             self._vacancies = Vacancies(round.roster)
         return self._pause_after(round)
-
-    def _give(self, released: Sequence[Ready], round: Round) -> None:
-        """Steps that may start since this round need not wait for the next one, which comes at once."""
-        if released:
-            moment, quiet_after = self._clock.now(), self._dead_after / 2
-            of_leader = self._leadership.term, moment, released, round, self._rules
-            assign_released(self._store, *of_leader, quiet_after=quiet_after)
 
     def _learn_rules(self) -> None:
         """About once a second; before every round where starts are counted, for the counts are read with them."""
@@ -288,7 +274,7 @@ class RecruiterProcess:
             longest = _RISING_PAUSE if now < self._rising_until else _FLOWING_PAUSE
             # When everything is given, steps of flows may wait for the last of it. Workers settle many jobs at once, so
             # the last one may end long before its turn: the leader looks after a quarter of the expected time.
-            last_are_given = self._freed.all_given or (round.exhausted and round.marked)
+            last_are_given = round.exhausted and round.marked
             expected = until_done(round) / 4 if last_are_given else until_room(round)
             return max(2 * self._backoff_from, min(expected, longest))
         longest = min(self._backoff_to, self._dead_after / 2)

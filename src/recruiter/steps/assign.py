@@ -1,6 +1,5 @@
 """Assign: one round of the leader. Every round starts from the roster. Between rounds it keeps nothing but, where there
-are many lanes or much room, the next jobs that it has found (domain/planning/lookahead.py), and steps of flows that
-may start (domain/planning/freed.py).
+are many lanes or much room, the next jobs that it has found (domain/planning/lookahead.py).
 
 Most lanes are free: their jobs may run wherever a worker serves them. One query finds the next of all of them, and they
 are dealt like cards (domain/planning/assign.py). Lanes are *metered* whose jobs need something of their host, or are
@@ -10,26 +9,24 @@ that compete for the same slots; the buffers of the workers are then filled from
 Where tenants share a group (domain/planning/fair.py), each round also asks for the next jobs of each owner, and puts
 the group's jobs into turns. Without such a group, nothing more is asked.
 
-On an idle system `assign_new` gives new jobs to workers between two rounds, straight from the events of their inserts,
-and `assign_released` steps of flows that may start since the last round (domain/planning/arrivals.py says why that is
-safe). What is not given there is left to the next round.
+On an idle system `assign_new` gives new jobs to workers between two rounds, straight from the events of their inserts
+(domain/planning/arrivals.py says why that is safe). What is not given there is left to the next round.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from recruiter.domain.job import JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import ASIDE, MARKED_LANE, group_and_task
-from recruiter.domain.planning.arrivals import Arrival, Ready, Vacancies, is_free
+from recruiter.domain.planning.arrivals import Arrival, Vacancies, is_free
 from recruiter.domain.planning.assign import Opening, Registration, openings
 from recruiter.domain.planning.fair import By, Tenant, TurnsTaken, take_turns
-from recruiter.domain.planning.freed import FreedSteps
 from recruiter.domain.planning.hosts import Place, Spot, largest_of
 from recruiter.domain.planning.limits import Meter
 from recruiter.domain.planning.lookahead import Lookahead
@@ -67,8 +64,6 @@ class Round:
     """There may be jobs that could be assigned at once."""
     exhausted: bool = False
     """No due job was left that a worker with room could have taken, now or when there is more room."""
-    held: Set[JobId] = frozenset()
-    """The jobs that workers hold after the round; only of one that is exhausted."""
     metered: int = 0
     """How many lanes had to be planned."""
     reserved: Mapping[JobId, Spot] = field(default_factory=dict)
@@ -79,8 +74,6 @@ class Round:
     """Jobs that cannot be given to anybody."""
     marked: bool = False
     """Whether there were markers of flows."""
-    freed: bool = False
-    """Whether steps of flows are left that can be given."""
 
 
 def assign(
@@ -94,7 +87,6 @@ def assign(
     is_quiet: Callable[[Registration], bool] = lambda _: False,
     turns: TurnsTaken | None = None,
     lookahead: Lookahead | None = None,
-    freed: FreedSteps | None = None,
 ) -> Round:
     """Reads the roster, finds due jobs that nobody holds, and gives them to workers that have room.
 
@@ -104,18 +96,13 @@ def assign(
     """
     rules = rules or Rules()
     lookahead = Lookahead() if lookahead is None else lookahead
-    freed = FreedSteps() if freed is None else freed
-    freed.in_term(term)
     entries = store.roster.read()
     roster = tuple(replace(worker, draining=True) if is_quiet(worker) else worker for worker in entries)
     vacant = openings(roster)
-    freed.saw(sum(worker.holds for worker in roster))
-    if rules.blocked or lookahead:  # nothing may start, or other jobs wait
-        freed.give_up()
     if (not vacant and not look) or rules.blocked:
         lanes, marked = _lanes(store.scheduled.lanes_to_plan()) if look else (None, False)
         empty = Round(now, roster, lanes, 0, refused=False, reserved=reserved or {}, unreadable=entries.unreadable)
-        return replace(empty, marked=marked, freed=bool(freed))
+        return replace(empty, marked=marked)
     # Given before it looks: where there are many lanes that takes long, and the workers wait.
     ahead, refused = _give_ahead(store, term, now, rules, vacant, lookahead)
     if refused or (ahead and len(lookahead) >= ahead and not look):
@@ -125,12 +112,11 @@ def assign(
     held = store.roster.held() if ahead or entries.unreadable or any(w.holds for w in roster) else set[JobId]()
     found = store.scheduled.lanes_to_plan()
     lanes, marked = _lanes(found)
-    planning = _Planning(store, term, now, rules, roster, held, lanes, turns, freed)
+    planning = _Planning(store, term, now, rules, roster, held, lanes, turns)
     planning.set_aside(found.unreadable)
     round = planning.after(ahead, vacant, lookahead if len(vacant) == 1 else None, reserved or {})
     lookahead.keep(planning.beyond, None if round.refused else _basis(store, term, rules, vacant), now)
-    told = replace(round, held=held, unreadable=entries.unreadable, malformed=planning.malformed)
-    return replace(told, marked=marked, freed=bool(freed))
+    return replace(round, unreadable=entries.unreadable, malformed=planning.malformed, marked=marked)
 
 
 def _give_ahead(
@@ -167,11 +153,9 @@ class _Planning:
         held: set[JobId],
         lanes: tuple[str, ...],
         turns: TurnsTaken | None,
-        freed: FreedSteps,
     ) -> None:
         self._store = store
         self._turns = turns or TurnsTaken()
-        self._freed = freed
         self._tenants: dict[JobId, Tenant] = {}
         """Of the jobs of shared groups that were looked at."""
         self._term = term
@@ -193,12 +177,6 @@ class _Planning:
         """Whether free lanes may have had more jobs than there was room."""
         known = set(self.metered)
         self._free = [lane for lane in open_lanes if lane not in known]
-        if self.metered or not all(map(self._is_free, freed.lanes)):
-            freed.give_up()
-
-    def _is_free(self, lane: str) -> bool:
-        group, _ = group_and_task(lane)
-        return self._rules.pauses(group) is None and group not in self._rules.fair and is_free(lane, self._meter)
 
     def set_aside(self, unreadable: Sequence[Unreadable]) -> None:
         """Jobs in lanes that cannot be read are set aside."""
@@ -219,8 +197,6 @@ class _Planning:
         """A round in which nothing has to be planned."""
         hands = self.deal(self._roster, {}, lookahead)
         refused = bool(hands) and not self._store.roster.assign(hands, self._term)
-        if refused:
-            self._freed.give_up()
         self.count_turns(hands)
         given = sum(map(len, hands.values()))
         return Round(self._now, self._roster, self._all_lanes, given, refused, self.more, exhausted=not self.more)
@@ -235,10 +211,8 @@ class _Planning:
             jobs, self.beyond = list(found[:room]), found[room:]
             if len(found) + len(found.unreadable) >= room:
                 self._filled = True
-                self._freed.give_up()
-            jobs += self._freed.take(room - len(jobs), opening.workers[0].serves, self._now)
             self._held.update(jobs)
-            self.more |= self._filled or bool(self._freed)
+            self.more |= self._filled
             for worker, dealt in opening.deal(jobs).items():
                 hands.setdefault(worker, []).extend(dealt)
         return hands
@@ -408,7 +382,7 @@ def recount(store: Store, term: int, rules: Rules, now: datetime) -> None:
 
 def lacks_takers(round: Round) -> bool:
     """Whether jobs may wait that no worker could take now: then it matters who joins, or makes room."""
-    if round.lanes is None or round.metered or round.freed:
+    if round.lanes is None or round.metered:
         return True  # there was no room at all, or not for everybody
     taken = {lane for opening in openings(round.roster) for lane in opening.lanes(round.lanes)}
     return not taken.issuperset(lane for lane in round.lanes if lane not in ASIDE)
@@ -477,42 +451,12 @@ def assign_new(
     more may be assigned with this term.
     """
     floor = floor_of(store)
-    new = [arrival for arrival in arrivals if arrival.is_new(floor)]
-    return _offer(store, term, now, new, vacancies, rules, quiet_after) and len(new) == len(arrivals)
-
-
-def assign_released(
-    store: Store,
-    term: int,
-    now: datetime,
-    steps: Sequence[Ready],
-    round: Round,
-    rules: Rules,
-    *,
-    quiet_after: float,
-) -> bool:
-    """The same for steps of flows that were released after this round, which must be the last one."""
-    free = [step for step in steps if step.id not in round.held] if round.exhausted else []
-    vacancies = Vacancies(round.roster)
-    return _offer(store, term, now, free, vacancies, rules, quiet_after) and len(free) == len(steps)
-
-
-def _offer(
-    store: Store,
-    term: int,
-    now: datetime,
-    jobs: Sequence[Ready],
-    vacancies: Vacancies,
-    rules: Rules,
-    quiet_after: float,
-) -> bool:
-    """Gives those that may start, and that nobody holds; true when each was given."""
     meter = Meter(rules.limits, rules.starts, now)
-    usable = [job for job in jobs if _may_start(job, now, rules, meter)]
+    usable = [arrival for arrival in arrivals if arrival.is_new(floor) and _may_start(arrival, now, rules, meter)]
     offers = vacancies.offers(usable) if usable and not rules.blocked else None
     if not offers:
-        return not jobs
-    return store.roster.offer(offers, term, quiet_after) and len(usable) == len(jobs)
+        return not arrivals
+    return store.roster.offer(offers, term, quiet_after) and len(usable) == len(arrivals)
 
 
 def floor_of(store: Store) -> int:
@@ -521,6 +465,6 @@ def floor_of(store: Store) -> int:
     return max(store.roster.answered_at, store.transactions.answered_at)
 
 
-def _may_start(job: Ready, now: datetime, rules: Rules, meter: Meter) -> bool:
+def _may_start(job: Arrival, now: datetime, rules: Rules, meter: Meter) -> bool:
     group, _ = group_and_task(job.lane)
     return job.scheduled_at <= now and rules.pauses(group) is None and is_free(job.lane, meter)

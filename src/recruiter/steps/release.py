@@ -16,32 +16,22 @@ the release matches none that was held since the decision: also if the leader wa
 end will do for (`after_any`) the decision can change, when the step before it is recovered; so that one is released in
 the transaction.
 
-If a look frees very many that are alike, they are not written at all, but given to workers as they are: see
-domain/planning/freed.py. Their markers stay.
-
 Each decision is made from what was true after the marker was left, and whatever changes after that leaves another
 marker. So it may be done twice, by two leaders, or be cut off in the middle: nothing is missed and nothing happens
 twice. A decision matches only a step that is still blocked. In the transaction everything is read again: what was read
 before it may have been rolled back with a primary that failed. If a step that was to be released has changed meanwhile,
 the markers stay for another look.
 
-Most looks find that others have to end first, and must take little, for thousands may end that one step waits for:
-
-- A step that succeeds names its dependents, if they are few: its marker says which steps to look at. Steps that were
-  added to the flow later are named by nobody. When they are added, the leader notes that the flow has *grown*, and from
-  then on all dependents are looked up.
-- The leader remembers one pending step that each of them waits for (domain/planning/waits.py). As long as that is
-  pending, they are not looked at. Not so after a failure, which decides, whatever the others do.
-- Of a step that waits for very many, the server counts whether all steps of the flow have succeeded.
+Thousands of steps may end that one step waits for, so a pass that finds it pending must be cheap: of a step that waits
+for very many, the last few are read first, and the server counts whether all of them have succeeded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from math import inf
 from typing import TypeAlias, TypeVar
 
 from bson import ObjectId
@@ -58,9 +48,6 @@ from recruiter.domain.flow import (
     verdict,
 )
 from recruiter.domain.job import JobId, expiry
-from recruiter.domain.planning.arrivals import Ready
-from recruiter.domain.planning.freed import FreedSteps
-from recruiter.domain.planning.waits import Waits
 from recruiter.domain.retry.decision import after
 from recruiter.domain.state import Why
 from recruiter.store import outcomes
@@ -76,10 +63,6 @@ T = TypeVar("T")
 MARKERS_AT_ONCE = 500
 STEPS_AT_ONCE = 500
 """Steps that are moved in one transaction, or released in one write."""
-SMALL_RESULTS = 64 * 1024
-"""Bytes of results up to which the worker of a freed step fetches them."""
-FEW = 16
-"""So many that are released are given to workers without a round."""
 _LARGEST = 2 * LARGEST_JOB
 """Bytes of results that one transaction copies at most, near enough."""
 
@@ -95,8 +78,6 @@ class Released:
     brought_back: int = 0
     ended: list[tuple[Flow, FlowState]] = field(default_factory=list)
     """Flows that have ended, and how."""
-    ready: list[Ready] = field(default_factory=list)
-    """Those of the released ones that can be given to workers at once, if they are few."""
 
     @property
     def anything(self) -> bool:
@@ -108,7 +89,6 @@ class Released:
         self.failed += other.failed
         self.brought_back += other.brought_back
         self.ended += other.ended
-        self.ready += other.ready
 
 
 def release(
@@ -117,68 +97,38 @@ def release(
     term: int,
     holder: str,
     enough: Callable[[], bool] = lambda: False,
-    freed: FreedSteps | None = None,
-    waits: Waits | None = None,
 ) -> Released:
     """Looks once where markers say, until it was `enough`. Only for the leader; raises what `releasing` does."""
     report = Released()
-    for part in releasing(store, lambda: now, term, holder, freed, waits):
+    for part in releasing(store, lambda: now, term, holder):
         report.add(part)
         if not part.markers and enough():
             break
     return report
 
 
-def releasing(
-    store: Store,
-    now: Callable[[], datetime],
-    term: int,
-    holder: str,
-    freed: FreedSteps | None = None,
-    waits: Waits | None = None,
-) -> Iterator[Released]:
+def releasing(store: Store, now: Callable[[], datetime], term: int, holder: str) -> Iterator[Released]:
     """Looks once where markers say, part by part: when thousands of steps may start, workers wait for the first of
-    them. It may be left at any time: the markers stay for what was not looked at. Only for the leader. Where very many
-    may start, they are added to `freed`, if there is one.
+    them. It may be left at any time: the markers stay for what was not looked at. Only for the leader.
 
     Raises Superseded, and StoreError when the outcome of a write is unknown; then no more may be written with this
     term.
     """
-    freed = FreedSteps(inf) if freed is None else freed
-    waits = Waits() if waits is None else waits
-    freed.in_term(term)
-    for flow in (last := freed.last_looks(now())):
-        freed.forget(flow)
-    found = store.flows.next_markers(MARKERS_AT_ONCE, freed.kept)
+    found = store.flows.next_markers(MARKERS_AT_ONCE)
     if found.unreadable:
         store.flows.remove_markers([], found.unreadable)
     yield Released(len(found) + len(found.unreadable))
     for flow, marker in merged(found).items():
-        look = _Look(store, now, term, holder, flow, freed, waits, is_last=flow in last)
+        look = _Look(store, now, term, holder, flow)
         yield from look.at(marker)
-        markers = {each.id for each in found if each.flow == flow}
-        if look.has_ended:
-            markers |= freed.forget(flow)
-        if not look.must_repeat and not freed.keep(flow, markers):
-            store.flows.remove_markers(list(markers))
+        if not look.must_repeat:
+            store.flows.remove_markers([each.id for each in found if each.flow == flow])
 
 
 class _Look:
     """One look at one flow."""
 
-    def __init__(
-        self,
-        store: Store,
-        now: Callable[[], datetime],
-        term: int,
-        holder: str,
-        flow: ObjectId,
-        freed: FreedSteps,
-        waits: Waits,
-        *,
-        is_last: bool,
-    ) -> None:
-        """If it `is_last`, no step is freed, and those that were are released."""
+    def __init__(self, store: Store, now: Callable[[], datetime], term: int, holder: str, flow: ObjectId) -> None:
         self._store = store
         self._steps = store.flow_steps
         self._clock = now
@@ -186,69 +136,32 @@ class _Look:
         self._term = term
         self._holder = holder
         self._id = flow
-        self._freed = FreedSteps(inf) if is_last else freed
-        self._waits = waits
-        self._is_last = is_last
-        self._held: set[JobId] | None = None
-        """Jobs that workers held before the steps were read; None when none of these steps will be freed."""
         self.must_repeat = False
         """Whether a step that was to be released has changed meanwhile."""
-        self.has_ended = False
-        """Whether the flow has."""
 
     def at(self, marker: Marker) -> Iterator[Released]:
         """Returns when nothing is left to be looked at."""
         flow = self._store.flows.get_many([self._id]).get(self._id)
         if flow is not None:
             self._repeat_what_was_asked(flow, marker)
-            if marker.grows and not flow.grown:  # before the marker is removed that says so
-                self._store.flows.grow(self._id)
-                flow = replace(flow, grown=True)
-        if flow is None or flow.cancel is not None or flow.paused is not None:
-            self._freed.forget(self._id)
-        marker, still_wait = self._narrowed(marker, flow)
-        if marker.all or marker.ended:  # there may be very many that wait for one
-            self._held = self._store.roster.held()
         for candidates in self._steps.candidates(marker):
-            promising, just_read = self._promising(_without(candidates, self._freed.known(self._id)), flow), True
+            promising = self._promising(candidates, flow)
             while promising:
                 self._now = self._clock()
                 decided = self._lead(partial(self._decide, promising))
-                yield from self._carry_out(decided, just_read=just_read)
-                promising, just_read = decided.left, False
-        goes_on = still_wait or self._steps.goes_on(self._id)
-        if flow is not None and goes_on == flow.state.ended:
-            concluded = self._lead(self._conclude)
-            self.has_ended = bool(concluded.ended)
-            yield concluded
+                yield from self._carry_out(decided)
+                promising = decided.left
+        if flow is not None and self._steps.goes_on(self._id) == flow.state.ended:
+            yield self._lead(self._conclude)
 
-    def _narrowed(self, marker: Marker, flow: Flow | None) -> tuple[Marker, bool]:
-        """The marker without the dependents that need not be looked at; and whether there are such: they still wait for
-        the step that they were last seen to wait for. What was added later is named by no step, and is looked up."""
-        if flow is None or flow.grown:
-            return marker.in_full(), False
-        seen = self._waits.of(self._id, marker.dependents)
-        pending = self._steps.pending_among(self._id, list(set(seen.values()))) if seen else frozenset[JobId]()
-        still_wait = {step for step, other in seen.items() if other in pending}
-        return replace(marker, added=marker.added | (marker.dependents - still_wait)), bool(still_wait)
-
-    def _carry_out(self, decided: _Decided, *, just_read: bool) -> Iterator[Released]:
-        """What is left to be done after the transaction. With each part that is returned, time passes, in which a step
-        that runs may have been put off: only of steps that were `just_read` it is known when they may start."""
+    def _carry_out(self, decided: _Decided) -> Iterator[Released]:
+        """What is left to be done after the transaction."""
         if decided.report.anything:
             yield decided.report
-            just_read = False
-        for each in decided.freed:
-            lane, priority = each.fields["lane"], each.where["priority"]
-            held = self._held or set()
-            yield Released(released=self._freed.add(self._id, lane, priority, each.ids, held, self._now))
-            just_read = False
         for some in _in_parts(decided.free, STEPS_AT_ONCE):
             count = sum(len(each.ids) for each in some)
-            changed = self._steps.release(some, decided.holds) < count
-            self.must_repeat |= changed
-            yield Released(released=count, ready=_ready(some) if just_read and not changed and count <= FEW else [])
-            just_read = False
+            self.must_repeat |= self._steps.release(some, decided.holds) < count
+            yield Released(released=count)
 
     def _lead(self, write: Callable[[InTransaction], T]) -> T:
         return self._store.transactions.lead(self._term, self._holder, write)
@@ -283,9 +196,6 @@ class _Look:
                         continue
                     failing.update(each.steps)
                     states |= dict.fromkeys(each.steps, StepState.FAILED)
-                if what is Verdict.WAIT:
-                    other = next(step for step in reversed(each.place.after) if states.get(step) is StepState.PENDING)
-                    self._waits.saw(self._id, each.steps, other)
                 if not self._rests(each, what, paused=flow is not None and flow.paused is not None):
                     found.append((each, what))
                     seen.update(each.ids)
@@ -295,8 +205,8 @@ class _Look:
         return found
 
     def _runs(self, each: Candidates) -> bool:
-        """Whether a worker holds one of them: it was given as it was, and what it waited for is gone since. It must not
-        be archived while it runs."""
+        """Whether a worker holds one of them: its flow was paused while it ran, and what it waited for is gone since.
+        It must not be archived while it runs."""
         held = self._store.roster.held()
         if held.isdisjoint(each.ids):
             return False
@@ -311,10 +221,7 @@ class _Look:
             return True
         if each.whole or what is Verdict.FAIL:
             return False
-        other = self._steps.pending_before(each)  # the last of very many have ended
-        if other is not None:
-            self._waits.saw(self._id, each.steps, other)
-        return other is not None
+        return self._steps.is_pending_before(each)  # the last of very many have ended
 
     # -- in the transaction --------------------------------------------------------------------------------------
 
@@ -322,7 +229,7 @@ class _Look:
         """Writes what follows for as many as fit."""
         some, left = _first(promising, STEPS_AT_ONCE)
         flow = self._store.flows.get_many([self._id], session).get(self._id)
-        ready, places, writes = self._read(some, None if flow is None else flow.all_steps, session)
+        ready, places, writes = self._read(some, session)
         for each, _ in some:
             first = each.ids[0]
             if (place := ready.get(first) or places.get(first)) is None:
@@ -333,24 +240,24 @@ class _Look:
             if each.ended or what is Verdict.FAIL:
                 self._move(writes, each, place, what, gone=flow is None, session=session)
             elif what is Verdict.RELEASE and flow is not None and flow.paused is None:
-                self._release(writes, each, place, flow.freed_at, session)
-        self._store.flows.touch(self._id, self._now, session, freed=bool(writes.freed))
+                self._release(writes, each, place, session)
+        self._store.flows.touch(self._id, self._now, session)
         self._store.transactions.archive(OutcomeBatch(archive=writes.archive), session)
         self._store.transactions.bring_back(writes.bring_back, session)
         holds = flow.holds if flow is not None else 0
         released = sum(len(each.ids) for each in writes.release)
         self.must_repeat |= self._steps.release(writes.release, holds, session) < released
         report = Released(0, released, list(writes.reasons.items()), len(writes.bring_back))
-        return _Decided(report, writes.free, writes.freed, holds, [*writes.left, *left])
+        return _Decided(report, writes.free, holds, [*writes.left, *left])
 
     def _read(
-        self, some: Sequence[_Promising], steps: int | None, session: InTransaction
+        self, some: Sequence[_Promising], session: InTransaction
     ) -> tuple[dict[JobId, FlowStep], dict[JobId, FlowStep], _Writes]:
         """By the first id of each, the places of those that wait for very many, all of which have succeeded; the places
         of the others, if they are still there; and what is stored of them and of what they wait for. What a step waits
         for never changes, but only in full can it be decided by."""
         many = (each for each, what in some if not each.whole and what is Verdict.RELEASE)
-        after_success = ((each.ids[0], self._steps.place_after_success(each, steps, session)) for each in many)
+        after_success = ((each.ids[0], self._steps.place_after_success(each, session)) for each in many)
         ready = {first: place for first, place in after_success if place is not None}
         read = (each for each, what in some if each.ended or what is Verdict.FAIL or not each.whole)
         documents = self._steps.whole((each for each in read if each.ids[0] not in ready), session)
@@ -382,31 +289,20 @@ class _Look:
             writes.fail(id, outcomes.not_released(document, Why.DEPENDENCY_FAILED, self._now, reason), reason)
             writes.states[own.step] = StepState.FAILED
 
-    def _release(
-        self, writes: _Writes, some: Candidates, place: FlowStep, freed_at: datetime | None, session: InTransaction
-    ) -> None:
+    def _release(self, writes: _Writes, some: Candidates, place: FlowStep, session: InTransaction) -> None:
         fields = released_fields(some.job, place, self._now)
         where = {name: some.job.get(name) for name in _UNCHANGED}
-        frees = self._frees(some, fields)
-        if self._is_last and freed_at is not None and fields.keys() == _LITTLE:
-            fields["scheduled_at"] = max(freed_at, some.job["scheduled_at"])  # it may start since then
-        if writes.size > _LARGEST and not frees:
+        if writes.size > _LARGEST:
             writes.left.append((some, Verdict.RELEASE))
             return
         if place.takes:
             if place.takes not in writes.results:
                 writes.results[place.takes] = self._steps.results(self._id, place.takes, session)
             results = writes.results[place.takes]
-            of_results = len(encode({"results": results}))
-            size = some.size + of_results
+            size = some.size + len(encode({"results": results}))
             if size > LARGEST_JOB:
                 self._too_large(writes, some, size, session)
                 return
-            frees = frees and of_results <= SMALL_RESULTS
-        if frees and not place.any:
-            writes.freed.append(Free(some.ids, fields, where))
-            return
-        if place.takes:
             fields["flow.results"] = results
             fitting = max(1, (_LARGEST - writes.size) // size)
             if fitting < len(some.ids):
@@ -414,19 +310,6 @@ class _Look:
                 writes.left.append((rest, Verdict.RELEASE))
             writes.size += size * len(some.ids)
         (writes.release if place.any else writes.free).append(Free(some.ids, fields, where))
-
-    def _frees(self, some: Candidates, fields: Document) -> bool:
-        """Whether they can be given to workers as they are: they are worth it, nothing but the lane and
-        the results have to be written, and they have neither run nor been held. Nor do they wait for the end of the
-        flow: with it, what was freed is forgotten."""
-        return (
-            self._held is not None
-            and some.whole
-            and some.place.on is None
-            and self._freed.can_take(len(some.ids))
-            and fields.keys() == _LITTLE
-            and not any(some.job.get(name) for name in _AFTER_A_START)
-        )
 
     def _too_large(self, writes: _Writes, some: Candidates, size: int, session: InTransaction) -> None:
         reason = (
@@ -490,12 +373,6 @@ def _in_parts(free: Sequence[Free], most: int) -> Iterator[list[Free]]:
         yield part
 
 
-def _ready(released: Iterable[Free]) -> list[Ready]:
-    """All but those that have run before: when they may start is on their documents."""
-    timed = (each for each in released if "scheduled_at" in each.fields)
-    return [Ready(id, each.fields["lane"], each.fields["scheduled_at"]) for each in timed for id in each.ids]
-
-
 @dataclass
 class _Decided:
     """What one transaction has decided."""
@@ -503,8 +380,6 @@ class _Decided:
     report: Released
     free: list[Free]
     """Steps that are to be released now."""
-    freed: list[Free]
-    """Steps that are given as they are."""
     holds: int
     """How often their flow had been paused."""
     left: list[_Promising]
@@ -524,7 +399,6 @@ class _Writes:
     release: list[Free] = field(default_factory=list)
     free: list[Free] = field(default_factory=list)
     """Released after it."""
-    freed: list[Free] = field(default_factory=list)
     bring_back: dict[JobId, RawBSONDocument] = field(default_factory=dict)
     results: dict[tuple[JobId, ...], list[Document]] = field(default_factory=dict)
     """What was read of other steps, by the steps that it is of: most of those that are released together take the
@@ -552,10 +426,7 @@ def released_fields(document: Document, place: FlowStep, now: datetime) -> Docum
     return fields
 
 
-_LITTLE = {"lane", "scheduled_at"}
-"""What is written on most steps that are released."""
 _AFTER_A_RUN = ("attempts", "snoozes")
-_AFTER_A_START = (*_AFTER_A_RUN, "held")
 _UNCHANGED = ("group", "suspect", "priority")
 
 

@@ -8,7 +8,7 @@ Documents travel through a worker as bytes; only children decode them. What a fo
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from datetime import datetime
 from typing import Any
@@ -27,7 +27,6 @@ from recruiter.domain.lane import Lane
 from recruiter.domain.names import BLOCKED_LANE, CANCELLED_LANE, DEFAULT_GROUP
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.progress import Progress
-from recruiter.domain.state import Why
 from recruiter.errors import InvalidJob, JobTooLarge, UnreadableDocument, UnsupportedValue
 from recruiter.store import fields as field
 from recruiter.store.fields import is_job_id
@@ -181,13 +180,7 @@ def job_document(job: Job) -> Document:
 
 
 _FLOW = b"\x03flow\x00"
-_DEPENDENTS = b"\x04dependents\x00"
-_DONE = encode({"done": True, "why": Why.DONE.value})[4:]
-_ID_ELEMENT = len(encode({"0": ObjectId()})[4:-1])
 _BLOCKED = encode({"lane": BLOCKED_LANE})[4:-1]
-_ID = b"\x07_id\x00"
-_ARGS = b"\x03args\x00"
-_SCHEDULED_AT = b"\x09scheduled_at\x00"
 
 
 def flow_of(ended: bytes | Mapping[str, Any]) -> FlowStep | None:
@@ -212,33 +205,6 @@ def step_of(ended: bytes | Mapping[str, Any]) -> tuple[ObjectId, JobId] | None:
     return flow["id"], flow["step"]
 
 
-def raw_step_of(raw: bytes) -> tuple[bytes, bytes, bytes | None] | None:
-    """The same, without decoding, of a document as we write it: the flow comes second, with id, step and dependents at
-    its beginning. Of these it returns the elements of their array, which `few_ids` reads; None if it does not name
-    them. It is asked for every job that ends."""
-    if raw[4] != 0x07 or raw[21:27] != _FLOW or raw[31:35] != b"\x07id\x00" or raw[47:53] != b"\x07step\x00":
-        return None
-    if raw[65:77] == _DEPENDENTS:
-        return raw[35:47], raw[53:65], raw[81 : 76 + _LENGTH.unpack_from(raw, 77)[0]]
-    # Nothing more, or another array first: that of a step that waits for others, and not for the end of its flow.
-    return (raw[35:47], raw[53:65], None) if raw[65:66] in (b"\x00", b"\x04") else None
-
-
-def has_succeeded(archived: bytes | Mapping[str, Any]) -> bool:
-    """By the end of a document as `archived_document` writes it."""
-    return isinstance(archived, bytes) and archived.endswith(_DONE)
-
-
-def few_ids(elements: bytes) -> list[ObjectId] | None:
-    """The elements of an array of at most ten ids of our own; None if it has others."""
-    starts = range(0, len(elements), _ID_ELEMENT)
-    if any(elements[at] != 0x07 or elements[at + 2 : at + 3] != b"\x00" for at in starts):
-        return None
-    if len(elements) % _ID_ELEMENT:
-        return None
-    return [ObjectId(elements[at + 3 : at + _ID_ELEMENT]) for at in starts]
-
-
 def flow_id_of(step: bytes) -> bytes | None:
     """The id of its flow, as bytes: it is asked for each of thousands that are fetched together."""
     if step[21:27] == _FLOW and step[31:35] == b"\x07id\x00" and step[4] == 0x07:
@@ -247,72 +213,9 @@ def flow_id_of(step: bytes) -> bytes | None:
     return None if place is None else place[0].binary
 
 
-def flow_place_of(step: bytes) -> tuple[bytes, bytes] | None:
-    """Its flow, and what is the same of steps that are freed together: what they wait for, and what waits for them. As
-    bytes, and as we write them; of another document nothing is the same."""
-    if step[21:27] == _FLOW and step[31:35] == b"\x07id\x00" and step[47:53] == b"\x07step\x00" and step[4] == 0x07:
-        return step[35:47], step[65 : 27 + _LENGTH.unpack_from(step, 27)[0]]
-    flow = flow_id_of(step)
-    return None if flow is None else (flow, step)
-
-
 def is_blocked(raw: bytes) -> bool:
     """Whether a job is in the lane of steps that wait for others. It is asked for every job that is fetched."""
     return _BLOCKED in raw and _place_of(raw, _BLOCKED) > 0
-
-
-class BlockedStep:
-    """What a worker needs to know of a blocked step that is given to it as it is, and of those that are written like
-    it: the parts of a fan-out differ only in their ids and arguments, and ten thousand need not be taken apart."""
-
-    def __init__(self, raw: bytes) -> None:
-        self.place = flow_place_of(raw)
-        """None when it cannot be read."""
-        self.lacks = lacks_results(raw)
-        found, args = _place_of(raw, _SCHEDULED_AT), _place_of(raw, _ARGS) + len(_ARGS)
-        lane = _place_of(raw, _BLOCKED)
-        self.time_at = found + len(_SCHEDULED_AT) if found else 0
-        """Where it says when it is due; 0 when somebody has removed that."""
-        self._time = raw[self.time_at : self.time_at + _DATE.size]
-        ends = args + _LENGTH.unpack_from(raw, args)[0]
-        as_we_write_it = raw.startswith(_ID, 4) and raw[21:27] == _FLOW and raw[47:53] == b"\x07step\x00"
-        # From its id to its step, from there to its arguments, and from there to its time; of another, what none has.
-        self._flow = raw[21:53] if as_we_write_it and 65 < args < ends <= lane < found else b""
-        self._until_args, self._until_time = raw[65:args], raw[ends : self.time_at + _DATE.size]
-
-    def time_in(self, raw: bytes) -> int:
-        """`time_at` of another step, if it is written like this one; else 0."""
-        if raw[21:53] != self._flow or not (raw.startswith(_ID, 4) and raw.startswith(self._until_args, 65)):
-            return 0
-        args = 65 + len(self._until_args)
-        ends: int = args + _LENGTH.unpack_from(raw, args)[0]
-        return ends + len(self._until_time) - _DATE.size if raw.startswith(self._until_time, ends) else 0
-
-    def time_since(self, moment: datetime) -> bytes:
-        """When they are due: since then, unless it is later."""
-        (before,) = _DATE.unpack(self._time)
-        return _DATE.pack(max(before, int(moment.timestamp() * 1000)))
-
-
-def with_time(raw: bytes, at: int, time: bytes) -> bytes:
-    return raw[:at] + time + raw[at + len(time) :]
-
-
-def lacks_results(step: bytes) -> FlowStep | None:
-    """The place of a step that takes results of others, and does not have them yet; None of any other."""
-    if b"\x04takes\x00" not in step or "results" in (_flow_field(step) or ()):
-        return None
-    place = flow_of(step)
-    return place if place is not None and place.takes else None
-
-
-def with_results(step: bytes, results: Sequence[Document]) -> bytes:
-    """The same step with what other steps have returned."""
-    element = encode({"results": results})[4:-1]
-    at = _place_of(step, _FLOW) + len(_FLOW)
-    size = _LENGTH.unpack_from(step, at)[0]
-    flow = _LENGTH.pack(size + len(element)) + step[at + 4 : at + size - 1] + element
-    return _LENGTH.pack(len(step) + len(element)) + step[4:at] + flow + step[at + size - 1 :]
 
 
 def _place_of(raw: bytes, element: bytes) -> int:

@@ -215,12 +215,9 @@ class FlowSteps:
         return states
 
     @store_call
-    def place_after_success(self, each: Candidates, steps: int | None, session: ClientSession) -> FlowStep | None:
-        """The place of a step that waits for very many, if all of these have succeeded; of what it waits for, it may
-        have only the last. The server counts them, from the index alone, so that ten thousand need not be read. A step
-        succeeds once: after that it is not recovered. `steps` is how many the flow has, if that is known."""
-        if steps is not None and not each.place.takes and self._has_succeeded_but_for_others(each, steps, session):
-            return each.place
+    def place_after_success(self, each: Candidates, session: ClientSession) -> FlowStep | None:
+        """The place of a step that waits for very many, if all of these have succeeded. The server counts them, from
+        the index alone, so that ten thousand need not be read. A step succeeds once: after that it is not recovered."""
         step = self._scheduled.find_one({"_id": each.ids[0], "lane": BLOCKED_LANE}, {"flow": 1}, session=session)
         flow = {} if step is None else step["flow"]
         after, takes = flow.get("many"), flow.get("takes", [])
@@ -231,36 +228,20 @@ class FlowSteps:
             return None
         return replace(each.place, after=tuple(after), takes=tuple(takes))
 
-    def _has_succeeded_but_for_others(self, each: Candidates, steps: int, session: ClientSession) -> bool:
-        """Whether every step of the flow has succeeded, but for a few that are pending, and that this one does not wait
-        for: then what it waits for need not be named. If another step was added just now, which the leader has not
-        heard of, there are more than it knows of."""
-        left = self._pending({"flow.id": each.place.flow}, session, limit=_AT_ONCE)
-        if len(left) == _AT_ONCE or self._one_it_waits_for(each, left, session) is not None:
-            return False
-        query = {"flow.id": each.place.flow, "done": True}
-        succeeded = self._archived.count_documents(query, hint=archived.BY_FLOW, session=session)
-        return succeeded + len(left) == steps
-
-    def _one_it_waits_for(
-        self, each: Candidates, steps: Sequence[JobId], session: ClientSession | None = None
-    ) -> JobId | None:
-        """One of these steps that it waits for. It may be among them itself, and does not wait for itself."""
+    def _waits_for_one_of(self, each: Candidates, steps: Sequence[JobId]) -> bool:
+        """Whether a step waits for one of these. It may be among them itself, and does not wait for itself."""
         others = [step for step in steps if step not in each.steps]
-        if not others:
-            return None
         query = {"_id": each.ids[0], "flow.many": {"$in": others}}
-        found = self._scheduled.find_one(query, {"flow.many.$": 1}, hint="_id_", session=session)
-        return None if found is None else found["flow"]["many"][0]
+        return bool(others) and self._scheduled.find_one(query, {"_id": 1}, hint="_id_") is not None
 
     @store_call
-    def pending_before(self, each: Candidates) -> JobId | None:
-        """A pending step that a step waits for which waits for very many."""
+    def is_pending_before(self, each: Candidates) -> bool:
+        """Whether a step is pending that a step waits for which waits for very many."""
         left = self._pending({"flow.id": each.place.flow}, None, limit=_AT_ONCE)
         if len(left) < _AT_ONCE:
-            return self._one_it_waits_for(each, left)
+            return self._waits_for_one_of(each, left)
         whole = self.whole([each]).values()
-        return next((id for place, _ in whole for id in self.pending_among(each.place.flow, place.after)), None)
+        return any(self.pending_among(each.place.flow, place.after) for place, _ in whole)
 
     @store_call
     def failed_before(self, each: Candidates) -> bool:
@@ -268,7 +249,7 @@ class FlowSteps:
         query = {"flow.id": each.place.flow, "done": False, "recovered_as": None}
         found = self._archived.find(query, {"_id": 0, "flow.step": 1}, hint=archived.BY_FLOW, limit=_AT_ONCE)
         failed = [step for document in found if (step := document["flow"]["step"]) not in each.place.any]
-        return bool(failed) and self._one_it_waits_for(each, failed) is not None
+        return self._waits_for_one_of(each, failed)
 
     @store_call
     def pending_among(self, flow: ObjectId, steps: Sequence[JobId], session: ClientSession | None = None) -> set[JobId]:

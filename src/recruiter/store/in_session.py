@@ -319,7 +319,7 @@ class InSession:
         if not found or found[0].get("forgotten"):
             raise FlowNotFound(f"there is no flow {flow!r}: it was forgotten, or never was")
         yield from self._insert(scheduled.NAME, (yield from self._checked_steps(jobs, own_ids)))
-        marker = flows.Marker(flow, added=frozenset(job.id for job in jobs), grows=True)
+        marker = flows.Marker(flow, added=frozenset(job.id for job in jobs))
         yield from self._insert(flows.MARKERS, [flows.marker_document(marker)])
 
     def _checked_steps(self, jobs: Sequence[Job], own_ids: bool) -> Steps[list[Any]]:

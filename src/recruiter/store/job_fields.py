@@ -191,8 +191,6 @@ index entries of ten thousand others than for anything else that is done for it.
 def flow_document(step: FlowStep) -> dict[str, Any]:
     """The place of a job in its flow, as it is written in the job's document. What is empty is left out."""
     document: dict[str, Any] = {"id": step.flow, "step": step.step}
-    if step.dependents is not None:
-        document["dependents"] = list(step.dependents)
     if len(step.after) > MOST_INDEXED:
         document |= {"after": [step.flow], "many": list(step.after)}
     elif step.after:
@@ -222,10 +220,9 @@ def flow_from(document: Mapping[str, Any]) -> FlowStep | None:
     if not isinstance(id, ObjectId) or on not in _ON:
         raise UnreadableDocument(f"flow is {shown(stored, 60)}; it must be the place of a step in its flow")
     step, after = field.job_id("flow.step", stored.get("step")), _steps(stored, "many" if "many" in stored else "after")
-    dependents = None if stored.get("dependents") is None else _steps(stored, "dependents")
-    if len(stored) == 2 + ("after" in stored) + ("dependents" in stored):
+    if len(stored) == 2 + ("after" in stored):
         # Most are no more than that, and every step that runs is read.
-        return FlowStep(id, step, after, dependents=dependents)
+        return FlowStep(id, step, after)
     return FlowStep(
         id,
         step,
@@ -235,7 +232,6 @@ def flow_from(document: Mapping[str, Any]) -> FlowStep | None:
         On(on) if on is not None else None,
         added if isinstance(added := stored.get("added"), ObjectId) else None,
         field.number(stored, "delay", None, least=0),
-        dependents,
     )
 
 

@@ -93,7 +93,6 @@ def _blocked(store: Store, document: dict[str, object], now: datetime) -> str:
         todo = _leader(store, now) or "the leader archives it in a moment"
         return f"a step of flow {flow.name!r} that it waits for has failed; {todo}"
     if not pending:
-        # Workers may be given it as it is (domain/planning/freed.py): it waits for all that a due job waits for.
         todo = _held_up(store, document, now) or "the leader releases it in a moment"
         return f"every step of flow {flow.name!r} that it waits for has ended; {todo}"
     last = store.flow_steps.last_jobs(place.flow, pending[:_TOLD]).values()

@@ -1,5 +1,4 @@
-"""Jobs that the leader gives to workers without a round: new ones, straight from the events of their inserts, and steps
-of flows that it has just released.
+"""Jobs that the leader gives to workers without a round: new ones, straight from the events of their inserts.
 
 A round reads who holds what and which jobs are due. A new job on an idle system need not wait for that: the event of
 its insert names it. What makes this safe is one number, the *floor*: the cluster time up to which a job may have been
@@ -20,9 +19,6 @@ nobody holds. Each of these covers all that the leader had read before.
 - Arrivals are given between rounds, by the thread of the leader: a round gives what it has read as free.
 - A write of unknown outcome costs the term, as in a round: it may be applied late.
 
-A step that the leader has released itself (steps/release.py) needs no floor. It was released after a round that has
-read the roster, and since then only this leader could have given it to anybody: it is free unless it was held then.
-
 *Where* a job goes may come from a roster that was read long ago: the write itself checks the worker (`roster.py`).
 """
 
@@ -40,18 +36,12 @@ from recruiter.domain.planning.limits import Meter
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
-    """A job that may be given to a worker, if nobody holds it."""
+class Arrival:
+    """A new job, as the event of its insert tells."""
 
     id: JobId
     lane: str
     scheduled_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival(Ready):
-    """A new job, as the event of its insert tells."""
-
     at: int
     """The cluster time of the insert."""
 
@@ -82,7 +72,7 @@ class Vacancies:
         ]
         self._given: Counter[str] = Counter()
 
-    def offers(self, jobs: Sequence[Ready]) -> Mapping[str, Offer] | None:
+    def offers(self, jobs: Sequence[Arrival]) -> Mapping[str, Offer] | None:
         """The jobs by worker, spread evenly; None when a job is among them that none of the workers serves."""
         offered: dict[str, list[JobId]] = {}
         slots = {worker.id: worker.slots for worker in self._workers}

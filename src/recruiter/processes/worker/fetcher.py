@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Sequence
 from datetime import datetime
-
-from bson import ObjectId
 
 from recruiter.domain.job import JobId
 from recruiter.errors import Superseded
@@ -21,7 +19,6 @@ from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
 from recruiter.processes.worker.registration import JobRunner, Registration
 from recruiter.store.change_stream import FLOW, LULL, Change, ChangeWaiter
-from recruiter.store.codec import BlockedStep, Document, is_blocked, with_results, with_time
 from recruiter.store.collections.roster import ASSIGNED_TO_ME, ASSIGNMENT_FIELDS
 from recruiter.store.collections.scheduled import Marked
 from recruiter.store.database import Store
@@ -29,8 +26,6 @@ from recruiter.store.outcomes import Outcome
 from recruiter.store.roster_fields import assignment_of
 
 _BETWEEN_LOOKS = 0.005
-_FREED_FOR = 0.2
-"""Seconds for which it is believed when steps of a flow were freed."""
 
 
 class Fetcher:
@@ -57,7 +52,6 @@ class Fetcher:
         self._loop = Loop("fetch", self._step, stop, events)
         store.wakers.add(self._loop.wake)
         self._waiter: ChangeWaiter | None = None
-        self._freed_since = FreedSince(store)
         self._must_ask = True
         """Whether something may have been assigned that no event told of."""
         self._flowing_until = 0.0
@@ -105,7 +99,7 @@ class Fetcher:
 
     def _fetch(self, held_jobs: HeldJobs, ids: list[JobId]) -> None:
         try:
-            jobs = fetch(self._store, ids, self._freed_since)
+            jobs = fetch(self._store, ids)
         except BaseException:
             held_jobs.not_fetched(ids)
             raise
@@ -195,75 +189,9 @@ class Fetcher:
             self._events.emit("change_stream.failed", error=error)
 
 
-def fetch(store: Store, ids: Sequence[JobId], freed_since: FreedSince | None = None) -> list[HeldJob]:
-    """The documents of jobs that were assigned, but for those that have to go back. A step of a flow that was given as
-    it was (domain/planning/freed.py) is due since the leader decided that it may start, and gets the results that it
-    takes; it goes back when one of them is gone."""
-    found = store.scheduled.fetch(ids)
-    if not any(is_blocked(raw) for _, raw in found):
-        return [HeldJob(id, raw) for id, raw in found]
-    like = list(_blocked(raw for _, raw in found))
-    steps = {step for step, _ in like if step is not None}
-    since = (freed_since or FreedSince(store)).of({step.place for step in steps if step.place is not None})
-    times = {step: step.time_since(since[step.place]) for step in steps if step.place in since and step.time_at}
-    results = Results(store)
-    jobs: list[HeldJob] = []
-    for (id, raw), (step, at) in zip(found, like, strict=True):
-        due = with_time(raw, at, times[step]) if step in times else raw
-        filled = results.filled(due, step) if step is not None and step.lacks is not None else due
-        if filled is not None:
-            jobs.append(HeldJob(id, filled))
-    return jobs
-
-
-def _blocked(jobs: Iterable[bytes]) -> Iterator[tuple[BlockedStep | None, int]]:
-    """Of each that is blocked, what is known of it, and where it says when it is due. That is found out once for those
-    that are alike and come one after the other."""
-    step: BlockedStep | None = None
-    for raw in jobs:
-        at = step.time_in(raw) if step is not None else 0
-        if not at:
-            step = BlockedStep(raw) if is_blocked(raw) else None
-            at = step.time_at if step is not None else 0
-        yield step, at
-
-
-Place = tuple[bytes, bytes]
-"""A flow, and a place in it that is the same for steps that are freed together."""
-
-
-class FreedSince:
-    """When steps of flows were freed. Thousands are freed together and fetched in many parts, which ask once."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._known: dict[Place, datetime | None] = {}
-        self._until = 0.0
-
-    def of(self, places: Set[Place]) -> dict[Place, datetime]:
-        """Those where none is known to have been freed are left out."""
-        now = self._store.clock.monotonic()
-        if now >= self._until or not places <= self._known.keys():
-            last = self._store.flows.freed_at({flow for flow, _ in places})
-            self._known, self._until = {place: last.get(place[0]) for place in places}, now + _FREED_FOR
-        return {place: moment for place in places if (moment := self._known[place]) is not None}
-
-
-class Results:
-    """What freed steps take of others: those that are fetched together mostly take the same."""
-
-    def __init__(self, store: Store) -> None:
-        self._steps = store.flow_steps
-        self._known: dict[tuple[ObjectId, tuple[JobId, ...]], list[Document]] = {}
-
-    def filled(self, raw: bytes, step: BlockedStep) -> bytes | None:
-        """The job with the results that it lacks; None when one of them is gone."""
-        assert step.lacks is not None
-        key = step.lacks.flow, step.lacks.takes
-        if key not in self._known:
-            self._known[key] = self._steps.results(*key)
-        results = self._known[key]
-        return with_results(raw, results) if len(results) == len(step.lacks.takes) else None
+def fetch(store: Store, ids: Sequence[JobId]) -> list[HeldJob]:
+    """The documents of jobs that were assigned."""
+    return [HeldJob(id, raw) for id, raw in store.scheduled.fetch(ids)]
 
 
 def mark_started(store: Store, worker: str, jobs: Sequence[HeldJob], at: datetime) -> Marked:

@@ -1,6 +1,6 @@
 """`flows`: one document for each flow; and `flow_markers`: the flows that the leader must look at again.
 
-    flows         {_id, name, username, created_at, ends: [{on, job}], run: [on], holds, looked_at, freed_at,
+    flows         {_id, name, username, created_at, ends: [{on, job}], run: [on], holds, looked_at,
                    paused: {at, by, reason}, cancel: {at, by, reason}, ended: {at, state}, forgotten}
     flow_markers  {_id, flow, ended: [steps], added: [steps], all: true}
 
@@ -12,9 +12,8 @@ removes the markers that it has read (steps/release.py).
 
 from __future__ import annotations
 
-from collections.abc import Collection as Ids
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -28,7 +27,7 @@ from recruiter.domain.job import Cancellation, JobId
 from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.errors import UnreadableDocument
 from recruiter.store import fields
-from recruiter.store.codec import RAW, Document, few_ids, has_succeeded, new_id, raw_step_of, step_of, this_document
+from recruiter.store.codec import RAW, Document, new_id, step_of, this_document
 from recruiter.store.errors import store_call
 from recruiter.store.job_fields import cancellation_from
 from recruiter.store.reading import parse_one, parsed, readable
@@ -58,8 +57,6 @@ VALIDATOR: Document = {
 }
 MARKERS_VALIDATOR: Document = {"$jsonSchema": {"properties": {"flow": {"bsonType": "objectId"}}}}
 _THERE: Document = {"forgotten": None}
-_ID = 12
-"""Bytes of an id of our own."""
 CANCELLED: Document = {"cancel": {"$exists": True}}
 GO_ON: Document = {"$unset": {"cancel": "", "ended": ""}}
 """For a flow that was cancelled. It may have ended; the leader decides how it ends now."""
@@ -83,20 +80,9 @@ class Flow:
     """How often it has been paused."""
     cancel: Cancellation | None = None
     """Who cancelled it."""
-    steps: int = 0
-    """How many it was started with."""
-    grown: bool = False
-    """Whether steps were added since it was started, as far as the leader has seen."""
-    freed_at: datetime | None = None
-    """When it was last decided that steps of it may start as they are."""
     ended_at: datetime | None = None
     outcome: FlowState | None = None
     """How it ended; None while steps wait or run, as far as the leader has looked."""
-
-    @property
-    def all_steps(self) -> int | None:
-        """How many jobs there are of steps that have not failed, all in all; None if that is not known."""
-        return None if self.grown or self.run else self.steps or None
 
     @property
     def state(self) -> FlowState:
@@ -114,27 +100,9 @@ class Marker:
     """Steps that have ended, or wait again: what depends on them is to be looked at."""
     added: frozenset[JobId] = frozenset()
     """Steps that are to be looked at themselves."""
-    succeeded: bytes = b""
-    """Steps that have succeeded, and that name their dependents: their ids, one after the other. Other steps wait for
-    them only if these were added to the flow after it was started."""
-    dependents: frozenset[JobId] = frozenset()
-    """The steps that those name."""
     all: bool = False
     """Every step of the flow is to be looked at."""
-    grows: bool = False
-    """Steps were added to the flow: those that they wait for do not name them as their dependents."""
     id: ObjectId = field(default_factory=new_id)
-
-    def in_full(self) -> Marker:
-        """The same, with all dependents to be looked up."""
-        ids = (ObjectId(self.succeeded[at : at + _ID]) for at in range(0, len(self.succeeded), _ID))
-        return replace(
-            self,
-            ended=self.ended.union(ids),
-            added=self.added | self.dependents,
-            succeeded=b"",
-            dependents=frozenset(),
-        )
 
 
 class Flows:
@@ -169,10 +137,9 @@ class Flows:
             self.markers.insert_many([marker_document(marker) for marker in markers], session=session)
 
     @store_call
-    def next_markers(self, limit: int, but: Ids[ObjectId] = ()) -> Parsed[Marker]:
-        """The oldest markers, all but these."""
-        query = {"_id": {"$nin": list(but)}} if but else {}
-        return parsed(MARKERS, self._raw_markers.find(query, limit=limit).sort("_id", ASCENDING), _marker)
+    def next_markers(self, limit: int) -> Parsed[Marker]:
+        """The oldest markers."""
+        return parsed(MARKERS, self._raw_markers.find({}, limit=limit).sort("_id", ASCENDING), _marker)
 
     @store_call
     def remove_markers(self, ids: Sequence[Any], unreadable: Sequence[Unreadable] = ()) -> None:
@@ -210,13 +177,6 @@ class Flows:
         return {flow.id: flow for flow in parsed(NAME, found, _flow)}
 
     @store_call
-    def freed_at(self, ids: Iterable[bytes]) -> dict[bytes, datetime]:
-        """When the leader last decided that steps of these flows may start as they are."""
-        query = {"_id": {"$in": [ObjectId(id) for id in ids]}, "freed_at": {"$type": "date"}}
-        found = self.collection.find(query, {"freed_at": 1})
-        return {document["_id"].binary: document["freed_at"] for document in found}
-
-    @store_call
     def latest(self, limit: int, owner: str | None = None, running: bool | None = None) -> Parsed[Flow]:
         """The newest first; only those of an owner, or that have ended, or have not."""
         query: Document = dict(_THERE) if owner is None else {"username": owner, **_THERE}
@@ -235,16 +195,9 @@ class Flows:
         found = self.collection.find(query, {"_id": 1}, hint=BY_END, limit=limit).sort("ended.at", ASCENDING)
         return [document["_id"] for document in found]
 
-    def touch(self, id: ObjectId, at: datetime, session: ClientSession, *, freed: bool) -> None:
-        """Inside the leader's transaction: conflicts with those that pause, cancel or forget this flow. `freed`: some
-        of its steps may start as they are (domain/planning/freed.py)."""
-        fields = {"looked_at": at, **({"freed_at": at} if freed else {})}
-        self.collection.update_one({"_id": id}, {"$set": fields}, session=session)
-
-    @store_call
-    def grow(self, id: ObjectId) -> None:
-        """Steps have been added to it: from now on, dependents are looked up."""
-        self.collection.update_one({"_id": id}, {"$set": {"grown": True}})
+    def touch(self, id: ObjectId, at: datetime, session: ClientSession) -> None:
+        """Inside the leader's transaction: conflicts with those that pause, cancel or forget this flow."""
+        self.collection.update_one({"_id": id}, {"$set": {"looked_at": at}}, session=session)
 
     def conclude(
         self, id: ObjectId, state: FlowState | None, at: datetime, run: Iterable[On], session: ClientSession
@@ -307,7 +260,7 @@ class Flows:
 
 def flow_record(flow: Flow) -> Document:
     """A new flow as it is stored."""
-    document: Document = {"_id": flow.id, "name": flow.name, "created_at": flow.created_at, "steps": flow.steps}
+    document: Document = {"_id": flow.id, "name": flow.name, "created_at": flow.created_at}
     if flow.owner is not None:
         document["username"] = flow.owner
     if flow.ends:
@@ -317,36 +270,10 @@ def flow_record(flow: Flow) -> Document:
 
 def markers_of(ended: Iterable[bytes | Document]) -> list[Marker]:
     """The markers that must be left when these are archived: one for each flow that they are steps of."""
-    looked_up: dict[bytes, list[JobId]] = {}
-    naming: dict[tuple[bytes, bytes], list[bytes]] = {}
-    for document in ended:
-        place = raw_step_of(document) if isinstance(document, bytes) else None
-        if place is not None:
-            flow, step, named = place
-            if named is not None and has_succeeded(document):
-                naming.setdefault((flow, named), []).append(step)
-            else:
-                looked_up.setdefault(flow, []).append(ObjectId(step))
-        elif (decoded := step_of(document)) is not None:
-            looked_up.setdefault(decoded[0].binary, []).append(decoded[1])
-    succeeded: dict[bytes, list[bytes]] = {}
-    dependents: dict[bytes, set[JobId]] = {}
-    for (flow, elements), steps in naming.items():
-        ids = few_ids(elements)
-        if ids is None:  # somebody has written it by hand
-            looked_up.setdefault(flow, []).extend(map(ObjectId, steps))
-        else:
-            succeeded.setdefault(flow, []).extend(steps)
-            dependents.setdefault(flow, set()).update(ids)
-    return [
-        Marker(
-            ObjectId(flow),
-            ended=frozenset(looked_up.get(flow, ())),
-            succeeded=b"".join(succeeded.get(flow, ())),
-            dependents=frozenset(dependents.get(flow, ())),
-        )
-        for flow in looked_up | succeeded
-    ]
+    by_flow: dict[ObjectId, set[JobId]] = {}
+    for flow, step in filter(None, map(step_of, ended)):
+        by_flow.setdefault(flow, set()).add(step)
+    return [Marker(flow, ended=frozenset(steps)) for flow, steps in by_flow.items()]
 
 
 def marker_document(marker: Marker) -> Document:
@@ -354,9 +281,7 @@ def marker_document(marker: Marker) -> Document:
     for name in _LISTS:
         if steps := getattr(marker, name):
             document[name] = list(steps)
-    if marker.succeeded:
-        document["succeeded"] = marker.succeeded
-    return document | {name: True for name in ("all", "grows") if getattr(marker, name)}
+    return document | ({"all": True} if marker.all else {})
 
 
 def merged(markers: Iterable[Marker]) -> dict[ObjectId, Marker]:
@@ -369,10 +294,7 @@ def merged(markers: Iterable[Marker]) -> dict[ObjectId, Marker]:
             flow,
             ended=frozenset().union(*(marker.ended for marker in some)),
             added=frozenset().union(*(marker.added for marker in some)),
-            succeeded=b"".join(marker.succeeded for marker in some),
-            dependents=frozenset().union(*(marker.dependents for marker in some)),
             all=any(marker.all for marker in some),
-            grows=any(marker.grows for marker in some),
         )
         for flow, some in by_flow.items()
     }
@@ -391,9 +313,6 @@ def _flow(document: Document) -> Flow:
         paused=cancellation_from(document.get("paused")),
         holds=fields.whole(document, "holds", 0),
         cancel=cancellation_from(document.get("cancel")),
-        steps=fields.whole(document, "steps", 0),
-        grown=bool(document.get("grown")),
-        freed_at=fields.moment_or_none(document.get("freed_at")),
         ended_at=None if ended is None else fields.moment(ended, "at"),
         outcome=None if ended is None else FlowState(fields.text(ended, "state")),
     )
@@ -407,22 +326,16 @@ def _end(place: str, value: Any) -> tuple[On, Document]:
 def _marker(document: Document) -> Marker:
     """The parser."""
     steps = {name: frozenset(fields.array(document, name, fields.job_id, ())) for name in _LISTS}
-    succeeded = document.get("succeeded", b"")
-    if not isinstance(succeeded, bytes) or len(succeeded) % _ID:
-        raise UnreadableDocument("succeeded must be the ids of steps, one after the other")
     return Marker(
         _object_id(document, "flow"),
         ended=steps["ended"],
         added=steps["added"],
-        succeeded=succeeded,
-        dependents=steps["dependents"],
         all=bool(document.get("all")),
-        grows=bool(document.get("grows")),
         id=document["_id"],
     )
 
 
-_LISTS = ("ended", "added", "dependents")
+_LISTS = ("ended", "added")
 
 
 def _object_id(document: Document, name: str) -> ObjectId:

@@ -859,7 +859,7 @@ def _id_and_task(document: Document) -> tuple[JobId, str]:
 
 
 def _own_lane(document: Document) -> str:
-    """Also of a step of a flow that runs while it is in the lane of blocked ones (domain/planning/freed.py)."""
+    """Also of a step of a paused flow that runs: it is in the lane of blocked ones."""
     lane = text(document, "lane", longest=LONGEST_LANE)
     return lane_of(document) if lane == BLOCKED_LANE else lane
 

@@ -1,0 +1,120 @@
+"""`run_all` waits for steps of flows that the leader is about to release; and what wakes an idle leader."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from recruiter import FlowState, Recruiter
+from recruiter.domain.job import JobId
+from recruiter.domain.names import CANCELLED_LANE
+from recruiter.processes.recruiter import _is_unusual
+from recruiter.store.change_stream import Change
+from recruiter.store.collections import flows, scheduled, schedulers
+from recruiter.views.find import anything_to_do
+from tests.flows import Stage
+from tests.samples import on_the_roster
+
+PAST = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def stage(recruiter: Recruiter) -> Stage:
+    @recruiter.task
+    def work(name: str) -> str:
+        return name
+
+    stage = Stage(recruiter)
+    on_the_roster(stage.store, "free", stage.lease.term, tasks=["work"], slots=20)
+    return stage
+
+
+def chain(stage: Stage, count: int = 1) -> list[JobId]:
+    """Given a step that has ended, and so many that have waited for it."""
+    flow = stage.recruiter.flow("f")
+    first = flow.add("work", "first")
+    others = flow.add_many("work", [("other",)] * count, after=first)
+    flow.start()
+    stage.run(first.id)
+    return [other.id for other in others]
+
+
+def test_run_all_waits_for_a_step_that_is_about_to_be_released(stage: Stage) -> None:
+    """Given a step whose dependency has ended, and a leader that has not looked yet, then there is something to do for
+    those who run its task, and only for them. After the look it is a job like others, which is not due here."""
+    chain(stage)
+    marked = [anything_to_do(stage.store, "w1", {task}, PAST) for task in ("work", "other")]
+    stage.look()
+
+    assert (marked, anything_to_do(stage.store, "w1", {"work"}, PAST)) == ([True, False], False)
+
+
+def test_run_all_waits_for_the_end_of_a_flow(stage: Stage) -> None:
+    """Given a flow whose last step has ended, and a leader that has not looked yet, then there is something to do."""
+    (last,) = chain(stage)
+    stage.settle_down()
+    stage.run(last)
+
+    before = anything_to_do(stage.store, "w1", {"other"}, PAST)
+    stage.settle_down()
+
+    assert (before, anything_to_do(stage.store, "w1", {"other"}, PAST)) == (True, False)
+
+
+class TestRunAll:
+    """Steps that may start as soon as the leader has looked are not missed."""
+
+    @pytest.fixture
+    def ran(self) -> list[str]:
+        return []
+
+    @pytest.fixture
+    def say(self, recruiter: Recruiter, ran: list[str]) -> Any:
+        @recruiter.task
+        def say(name: str) -> str:
+            ran.append(name)
+            if name == "fails":
+                raise ValueError(name)
+            return name
+
+        return say
+
+    def test_one_after_another(self, recruiter: Recruiter, say: Any, ran: list[str]) -> None:
+        flow = recruiter.flow("f")
+        first = flow.add(say, "first")
+        flow.add(say, "last", after=first)
+        handle = flow.start()
+
+        recruiter.run_all(say)
+
+        assert ran == ["first", "last"]
+        assert handle.report().state is FlowState.SUCCEEDED
+
+    @pytest.mark.parametrize("name", ["first", "fails"])
+    def test_the_one_that_waits_for_the_end(self, recruiter: Recruiter, say: Any, ran: list[str], name: str) -> None:
+        flow = recruiter.flow("f")
+        flow.add(say, name)
+        flow.on_end(say, "end")
+        flow.start()
+
+        recruiter.run_all(say)
+
+        assert ran == [name, "end"]
+
+
+@pytest.mark.parametrize(
+    ("collection", "lane", "unusual"),
+    [
+        (scheduled.NAME, "generic/work", False),
+        (flows.MARKERS, None, False),
+        (scheduled.NAME, CANCELLED_LANE, True),
+        (scheduled.NAME, None, True),
+        (schedulers.NAME, None, True),
+    ],
+    ids=["released", "marked", "cancelled", "of another program", "a scheduler"],
+)
+def test_what_an_idle_leader_looks_around_for(collection: str, lane: str | None, unusual: bool) -> None:
+    """A round that finds no room does not look for what was cancelled, and one that finds some not for schedulers."""
+    assert _is_unusual(Change(collection, lane)) is unusual
