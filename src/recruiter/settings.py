@@ -22,6 +22,7 @@ from pydantic_settings import (
 
 from recruiter.domain.duration import to_timedelta
 from recruiter.domain.names import check_name
+from recruiter.domain.observation import UNDECLARED_DEAD_AFTER_SECONDS
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.text import mask, shown
 from recruiter.errors import InvalidDuration, InvalidJob, InvalidName, SettingsError
@@ -133,8 +134,13 @@ class Settings(TargetSettings):
 
     @property
     def dead_after(self) -> float:
-        """Seconds of silence after which a worker is dead."""
+        """Seconds of silence after which this worker is dead. It declares them on the roster, for every observer."""
         return self.considered_dead_after.total_seconds()
+
+    @property
+    def undeclared_dead_after(self) -> float:
+        """The same of other workers, where they declare nothing: they are of an earlier release."""
+        return max(self.dead_after, UNDECLARED_DEAD_AFTER_SECONDS)
 
     def of_caller(self) -> Settings:
         """For jobs in the calling process: one at a time, of every group."""

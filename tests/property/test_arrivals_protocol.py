@@ -38,8 +38,6 @@ from tests.conftest import eventually
 from tests.property.test_protocol import LATER, World, canceller, drain, late_writes, retirer, worker
 from tests.samples import a_job, insert, on_the_roster
 
-PATIENCE = 60.0
-
 
 class Stream:
     """The events of a collection, as a change waiter would tell of them."""
@@ -91,7 +89,7 @@ class Leader:
         """Gives jobs from their events to these workers, or to any."""
         roster = [worker for worker in self.store.roster.read() if not workers or worker.id in workers]
         term = self.leadership.term
-        return assign_new(self.store, term, LATER, arrivals, Vacancies(roster), Rules(), quiet_after=PATIENCE)
+        return assign_new(self.store, term, LATER, arrivals, Vacancies(roster), Rules())
 
 
 @pytest.fixture(params=[True, False], ids=["with the rule", "without it"])
@@ -437,7 +435,7 @@ def leader(world: World, me: Leader, stream: Stream) -> Iterator[None]:
                 arrivals = stream.again()[-20:] if chance.random() < 0.2 else stream.arrivals(least=0)
                 rest = (arrivals[-3:], vacancies, Rules())
                 answer = world.unreliable(
-                    lambda term=term, rest=rest: assign_new(store, term, LATER, *rest, quiet_after=PATIENCE)  # type: ignore[misc]
+                    lambda term=term, rest=rest: assign_new(store, term, LATER, *rest)  # type: ignore[misc]
                 )
 
 

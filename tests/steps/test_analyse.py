@@ -292,7 +292,7 @@ class TestQueue:
         now = store.clock.now()
         held, died, again = (a_job(scheduled_at=now - MINUTE, suspect=n > 0) for n in range(3))
         insert(store, held, died, again)
-        on_the_roster(store, "silent", seen_at=now - MINUTE)
+        on_the_roster(store, "silent", seen_at=now - MINUTE, considered_dead_after=15.0)
         on_the_roster(store, "well", seen_at=now)
         store.roster.assign({"silent": [held.id], "well": [again.id]}, term=1)
 

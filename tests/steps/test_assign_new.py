@@ -66,7 +66,7 @@ def test_only_jobs_that_may_run_anywhere_at_once(store: Store, rules: Rules, lan
     store.roster.raise_term(1)
     arrival = Arrival("a", lane, NOW, floor_of(store) + 1)
 
-    answer = assign_new(store, 1, NOW, [arrival], Vacancies(store.roster.read()), rules, quiet_after=60.0)
+    answer = assign_new(store, 1, NOW, [arrival], Vacancies(store.roster.read()), rules)
 
     holding = store.roster.holding("w1")
     assert holding is not None

@@ -206,10 +206,11 @@ class TestWorkers:
 
     def test_one_is_silent(self, ward: Ward) -> None:
         ward.worker("quick")
-        ward.worker("gone", seen=timedelta(seconds=40))
+        ward.worker("gone", seen=timedelta(seconds=40), considered_dead_after=15.0)
+        ward.worker("patient", seen=timedelta(seconds=40), considered_dead_after=60.0)
         ward.finds(PROBLEM, "worker gone was last seen 40s ago", "retires it")
         ward.finds(OK, "worker quick")
-        ward.finds(OK, "worker gone", silent=MINUTE)
+        ward.finds(OK, "worker patient", silent=timedelta(seconds=15))
 
     def test_one_is_drained(self, ward: Ward) -> None:
         ward.worker()

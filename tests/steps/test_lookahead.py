@@ -177,7 +177,7 @@ def test_jobs_given_from_their_events_are_not_given_again(
     store.roster.collection.update_many({}, {"$set": {"assigned": []}})
     arrival = Arrival(jobs[10], "g10/add", NOW, floor + 1)
     vacancies = Vacancies(store.roster.read())
-    assert assign_new(store, TERM, NOW, [arrival], vacancies, RULES, quiet_after=60.0)
+    assert assign_new(store, TERM, NOW, [arrival], vacancies, RULES)
 
     round_of(store, lookahead)
 

@@ -13,6 +13,7 @@ from recruiter.domain.job import Execution, Job
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.retry.decision import MAX_CRASHES, Retry
 from recruiter.domain.retry.policies import DoNotDoItAgain, RetryManyTimes
+from recruiter.settings import Settings
 from recruiter.steps.assign import assign
 from recruiter.steps.rescue import Rescue, Retired
 from recruiter.store import outcomes
@@ -76,6 +77,21 @@ def test_a_silent_one_is_retired_after_the_time_and_not_before(store: Store, wat
 
     assert store.roster.read() == []
     assert watch.for_seconds(60) == []
+
+
+def test_a_worker_that_declares_its_time_is_retired_after_that_time(store: Store, watch: Watch) -> None:
+    """Given an observer with a shorter time and one with a longer time, the worker's own value counts for both."""
+    on_the_roster(store, "patient", considered_dead_after=60.0)
+    on_the_roster(store, "hasty", considered_dead_after=6.0)
+
+    assert [each.worker for each in watch.for_seconds(9)] == ["hasty"]
+    assert watch.for_seconds(45) == []
+    assert [each.worker for each in watch.for_seconds(12)] == ["patient"]
+
+
+def test_an_observer_without_a_setting_is_generous_with_workers_of_an_earlier_release() -> None:
+    assert Settings().undeclared_dead_after == 60.0
+    assert Settings(considered_dead_after=timedelta(minutes=10)).undeclared_dead_after == 600.0
 
 
 def test_only_the_silent_one(store: Store, watch: Watch) -> None:

@@ -12,12 +12,13 @@ from recruiter.store.database import Store
 from tests.samples import facts_of_a_worker, give, on_the_roster
 
 QUIET_AFTER = 7.5
+"""Seconds."""
 
 
 def takes(store: Store, *jobs: str, slots: int = 2, term: int = 1) -> bool:
     """Whether the worker takes these; what it holds changes only then."""
     before = held(store)
-    taken = store.roster.offer({"w1": Offer(jobs, slots)}, term, QUIET_AFTER)
+    taken = store.roster.offer({"w1": Offer(jobs, slots, QUIET_AFTER)}, term)
     assert held(store) == ([*before, *jobs] if taken else before)
     return taken
 
@@ -81,7 +82,7 @@ def test_every_answer_is_later_than_what_was_written_before(store: Store) -> Non
         lambda: store.roster.raise_term(1),
         lambda: store.roster.become_ready("w1", 1),
         lambda: store.roster.assign({"w1": ["a"]}, 1),
-        lambda: store.roster.offer({"w1": Offer(("b",), 4)}, 1, QUIET_AFTER),
+        lambda: store.roster.offer({"w1": Offer(("b",), 4, QUIET_AFTER)}, 1),
         lambda: store.scheduled.collection.insert_one({"_id": "foreign"}),
         lambda: store.roster.raise_term(1),
     ):

@@ -31,7 +31,7 @@ def test_jobs_are_spread_over_the_free_slots() -> None:
 
     offers = vacancies.offers([arrival("a"), arrival("b"), arrival("c")])
 
-    assert offers == {"idle": Offer(("a", "c"), 2), "busy": Offer(("b",), 2)}
+    assert offers == {"idle": Offer(("a", "c"), 2, 30.0), "busy": Offer(("b",), 2, 30.0)}
 
 
 def test_what_was_offered_before_counts() -> None:

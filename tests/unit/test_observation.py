@@ -9,85 +9,85 @@ from recruiter.domain.observation import Observation
 
 
 def test_the_first_look_proves_nothing() -> None:
-    assert Observation(longest_gap=5).still_for("w", 7, now=1000.0) == 0
+    assert Observation().still_for("w", 7, now=1000.0, longest_gap=5) == 0
 
 
 def test_a_counter_that_stands_still_adds_up() -> None:
-    observation = Observation(longest_gap=5)
+    observation = Observation()
 
-    assert [observation.still_for("w", 7, now) for now in (10.0, 12.0, 15.0, 20.0)] == [0, 2, 5, 10]
+    assert [observation.still_for("w", 7, now, longest_gap=5) for now in (10.0, 12.0, 15.0, 20.0)] == [0, 2, 5, 10]
 
 
 def test_a_counter_that_moves_starts_again() -> None:
-    observation = Observation(longest_gap=5)
-    observation.still_for("w", 7, 0.0)
-    observation.still_for("w", 7, 4.0)
+    observation = Observation()
+    observation.still_for("w", 7, 0.0, longest_gap=5)
+    observation.still_for("w", 7, 4.0, longest_gap=5)
 
-    assert observation.still_for("w", 8, 6.0) == 0
-    assert observation.still_for("w", 8, 8.0) == 2
+    assert observation.still_for("w", 8, 6.0, longest_gap=5) == 0
+    assert observation.still_for("w", 8, 8.0, longest_gap=5) == 2
 
 
 def test_a_counter_that_goes_back_moved_too() -> None:
     """A worker that joined again under the same name."""
-    observation = Observation(longest_gap=5)
-    observation.still_for("w", 7, 0.0)
+    observation = Observation()
+    observation.still_for("w", 7, 0.0, longest_gap=5)
 
-    assert observation.still_for("w", 3, 4.0) == 0
+    assert observation.still_for("w", 3, 4.0, longest_gap=5) == 0
 
 
 def test_an_hour_without_looking_counts_as_one_gap() -> None:
     """Given dead after 15 s with gaps of at most 5, when MongoDB was away for an hour, then nobody is dead."""
-    observation = Observation(longest_gap=5)
-    observation.still_for("w", 7, 0.0)
+    observation = Observation()
+    observation.still_for("w", 7, 0.0, longest_gap=5)
 
-    assert observation.still_for("w", 7, 3600.0) == 5
-    assert observation.still_for("w", 8, 3601.0) == 0
+    assert observation.still_for("w", 7, 3600.0, longest_gap=5) == 5
+    assert observation.still_for("w", 8, 3601.0, longest_gap=5) == 0
 
 
 def test_each_is_watched_for_itself() -> None:
-    observation = Observation(longest_gap=10)
-    observation.still_for("a", 1, 0.0)
-    observation.still_for("b", 1, 4.0)
+    observation = Observation()
+    observation.still_for("a", 1, 0.0, longest_gap=10)
+    observation.still_for("b", 1, 4.0, longest_gap=10)
 
-    assert observation.still_for("a", 1, 5.0) == 5
-    assert observation.still_for("b", 1, 5.0) == 1
+    assert observation.still_for("a", 1, 5.0, longest_gap=10) == 5
+    assert observation.still_for("b", 1, 5.0, longest_gap=10) == 1
 
 
 def test_who_left_is_forgotten() -> None:
-    observation = Observation(longest_gap=10)
+    observation = Observation()
     for who in ("a", "b"):
-        observation.still_for(who, 1, 0.0)
+        observation.still_for(who, 1, 0.0, longest_gap=10)
 
     observation.forget_all_but({"b", "c"})
 
-    assert observation.still_for("a", 1, 5.0) == 0
-    assert observation.still_for("b", 1, 5.0) == 5
+    assert observation.still_for("a", 1, 5.0, longest_gap=10) == 0
+    assert observation.still_for("b", 1, 5.0, longest_gap=10) == 5
 
 
 def test_everything_can_be_forgotten() -> None:
-    observation = Observation(longest_gap=10)
-    observation.still_for("a", 1, 0.0)
+    observation = Observation()
+    observation.still_for("a", 1, 0.0, longest_gap=10)
 
     observation.forget()
 
-    assert observation.still_for("a", 1, 5.0) == 0
+    assert observation.still_for("a", 1, 5.0, longest_gap=10) == 0
 
 
 def test_a_counter_may_be_several_numbers() -> None:
-    observation = Observation(longest_gap=10)
-    observation.still_for("lease", (1, 5), 0.0)
+    observation = Observation()
+    observation.still_for("lease", (1, 5), 0.0, longest_gap=10)
 
-    assert observation.still_for("lease", (1, 5), 3.0) == 3
-    assert observation.still_for("lease", (2, 5), 4.0) == 0
+    assert observation.still_for("lease", (1, 5), 3.0, longest_gap=10) == 3
+    assert observation.still_for("lease", (2, 5), 4.0, longest_gap=10) == 0
 
 
 @given(st.lists(st.floats(min_value=0, max_value=1e6), min_size=1, max_size=20))
 def test_never_more_than_the_looks_can_prove(gaps: list[float]) -> None:
-    observation, now, longest = Observation(longest_gap=5), 0.0, 0.0
-    observation.still_for("w", 1, now)
+    observation, now, longest = Observation(), 0.0, 0.0
+    observation.still_for("w", 1, now, longest_gap=5)
     for gap in gaps:
         now += gap
-        longest = observation.still_for("w", 1, now)
+        longest = observation.still_for("w", 1, now, longest_gap=5)
 
     assert longest <= 5 * len(gaps) + 1e-6
     assert longest <= now + 1e-6

@@ -103,7 +103,7 @@ def health_(
     live
         For liveness probes: exit code 0 also when MongoDB does not answer, or cannot be used.
     considered_dead_after
-        How long the process may be silent (default 15s).
+        How long a recruiter or a cleaner may be silent (default 15s). A worker declares its own time.
     """
     settings = settings_from(target, _HealthOptions(host, considered_dead_after))
     store = Store(Target.parse(settings.target), patience=_PATIENCE)

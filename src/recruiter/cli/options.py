@@ -107,7 +107,7 @@ class RecruiterOptions:
     lease_time: str | None = None
     "How long a silent leader stays the leader (default 5s)."
     considered_dead_after: str | None = None
-    "How long a worker may be silent before its jobs go to others (default 15s)."
+    "How long a worker may be silent before its jobs go to others (default 15s). Each worker declares its own time."
     backoff_from: str | None = None
     "Shortest pause between two searches for due jobs (default 5ms)."
     backoff_to: str | None = None
@@ -141,7 +141,7 @@ class WorkerOptions:
 @dataclass(frozen=True)
 class WorkerDeathOptions:
     considered_dead_after: str | None = None
-    "How long the worker may be without MongoDB before it ends its running jobs (default 15s)."
+    "How long this worker may be silent before its jobs go to others, and before it ends them itself (default 15s)."
 
 
 @Parameter(name="*")

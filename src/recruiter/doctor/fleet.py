@@ -53,7 +53,7 @@ def _takeovers(lease: Lease, now: datetime, thresholds: Thresholds) -> Iterator[
         )
 
 
-def _workers(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
+def _workers(store: Store, _: ServerFacts, __: Thresholds) -> Iterator[Finding]:
     entries = store.roster.entries()
     if not entries:
         yield problem(
@@ -62,14 +62,14 @@ def _workers(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[F
             "Start one: recruiter start worker --bootstrap YOUR_APP",
         )
     for entry in entries:
-        yield _judged(entry, store.clock.now(), thresholds)
+        yield _judged(entry, store.clock.now())
 
 
-def _judged(entry: RosterEntry, now: datetime, thresholds: Thresholds) -> Finding:
+def _judged(entry: RosterEntry, now: datetime) -> Finding:
     worker, silent = entry.registration, _ago(now, entry.seen_at)
     on = "every group" if worker.groups is None else ", ".join(sorted(worker.groups))
     who = f"worker {entry.id}"
-    if silent > thresholds.silent:
+    if entry.is_silent(now):
         text = f"{who} was last seen {humanize(silent)} ago, and holds {plural(worker.holds, 'job')}"
         todo = "The leader or a cleaner retires it and frees its jobs. If it stays, start one of them"
         return problem("fleet", text, todo)

@@ -4,6 +4,9 @@ No clocks are compared between hosts: a heartbeat only raises a counter, and the
 monotonic clock how long it has stood still. Time during which the observer could not look (MongoDB away, the observer
 itself frozen) does not count: between two looks at most `longest_gap` is counted. So when MongoDB comes
 back after an hour, no process is declared dead before it had a chance to show life.
+
+How long a worker may be silent is the worker's own setting, which it declares on the roster. Every observer uses that
+value, so observers with other settings cannot contradict it.
 """
 
 from __future__ import annotations
@@ -13,7 +16,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 SILENT = timedelta(seconds=15)
-"""For views: by the local clocks, a process without a heartbeat for so long is gone, or will be declared dead."""
+"""For views: by the local clocks, a recruiter or cleaner without a heartbeat for so long is gone. A worker declares its
+own time."""
+UNDECLARED_DEAD_AFTER_SECONDS = 60.0
+"""For a worker of an earlier release, whose roster document does not declare its time."""
 
 
 @dataclass(slots=True)
@@ -25,17 +31,16 @@ class _Seen:
 
 
 class Observation:
-    def __init__(self, longest_gap: float) -> None:
-        self._longest_gap = longest_gap
+    def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
 
-    def still_for(self, who: str, counter: Hashable, now: float) -> float:
+    def still_for(self, who: str, counter: Hashable, now: float, longest_gap: float) -> float:
         """Seconds that this counter is known to have stood still; 0 when it moved or is new."""
         seen = self._seen.get(who)
         if seen is None or seen.counter != counter:
             self._seen[who] = _Seen(counter, now, 0.0, moved=seen is not None)
             return 0.0
-        seen.still_for += min(now - seen.looked_at, self._longest_gap)
+        seen.still_for += min(now - seen.looked_at, longest_gap)
         seen.looked_at = now
         return seen.still_for
 

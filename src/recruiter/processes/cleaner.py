@@ -31,6 +31,8 @@ _A_DAY = 86400.0
 _SAMPLED_EVERY = 60.0
 _IDLE_SAMPLED_EVERY = 600.0
 """Seconds. That nothing waits is no news every minute."""
+_LONGEST_LOOK = 5.0
+"""Seconds between two checks of the roster, at most: a worker that joins meanwhile may have a short time."""
 _LATE = timedelta(hours=1)
 """How late an outcome may be written."""
 
@@ -51,7 +53,7 @@ class CleanerProcess:
         self._events = events
         self._settings = settings
         # Patient: the leader rescues first; this is for when there is none.
-        self._rescue = Rescue(store, store.clock, 2 * settings.dead_after, policies)
+        self._rescue = Rescue(store, store.clock, settings.undeclared_dead_after, policies, patience=2.0)
         store.transactions.sessions.on_refused = lambda error: events.emit("session.not_ended", error=error)
         self._gone_before: datetime | None = None
         self._look_at_all_at = 0.0
@@ -125,4 +127,5 @@ class CleanerProcess:
             self._clean_at = clock.monotonic() + random.uniform(
                 self._settings.wait_at_least.total_seconds(), self._settings.wait_at_most.total_seconds()
             )
-        return min(self._settings.dead_after / 3, max(0.0, self._clean_at - clock.monotonic()))
+        next_look = min((self._rescue.dead_after(worker) / 3 for worker in roster), default=_LONGEST_LOOK)
+        return min(_LONGEST_LOOK, next_look, max(0.0, self._clean_at - clock.monotonic()))

@@ -95,12 +95,11 @@ class RecruiterProcess:
         # Whether to open change waiters while idle; not worth it for one that leads only for a moment.
         self._listen = listen
         self._presence = presence
-        self._dead_after = settings.dead_after
         self._lease_time = settings.lease_time.total_seconds()
         self._backoff_from = settings.backoff_from.total_seconds()
         self._backoff_to = settings.backoff_to.total_seconds()
         self._leadership = Leadership(store, store.clock, self._lease_time)
-        self._rescue = Rescue(store, store.clock, self._dead_after, policies)
+        self._rescue = Rescue(store, store.clock, settings.undeclared_dead_after, policies)
         self._maintenance = Maintenance(store, events, self._leadership, self._rescue, schedules, self.wake)
         self._hooks = Hooks(events, became_master, stept_back)
         self._loop = Loop("recruiter", self._step, stop, events, manager=manager)
@@ -199,9 +198,8 @@ class RecruiterProcess:
         given = False
         try:
             if self._vacancies is not None and len(arrivals) < FLOW:
-                moment, quiet_after = self._clock.now(), self._dead_after / 2
-                of_leader = self._leadership.term, moment, arrivals, self._vacancies, self._rules
-                given = assign_new(self._store, *of_leader, quiet_after=quiet_after)
+                of_leader = self._leadership.term, self._clock.now(), arrivals, self._vacancies, self._rules
+                given = assign_new(self._store, *of_leader)
         except StoreError:
             self._leadership.doubt()
             raise
@@ -277,7 +275,7 @@ class RecruiterProcess:
             last_are_given = round.exhausted and round.marked
             expected = until_done(round) / 4 if last_are_given else until_room(round)
             return max(2 * self._backoff_from, min(expected, longest))
-        longest = min(self._backoff_to, self._dead_after / 2)
+        longest = min([self._backoff_to, *(self._rescue.dead_after(worker) / 2 for worker in round.roster)])
         some_room = any(worker.room > 0 for worker in round.roster)
         if self._listens_after(round):
             # The clock of a producer may be ahead of ours: then its job is not due yet, and no other event will come.

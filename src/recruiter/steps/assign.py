@@ -442,8 +442,6 @@ def assign_new(
     arrivals: Sequence[Arrival],
     vacancies: Vacancies,
     rules: Rules,
-    *,
-    quiet_after: float,
 ) -> bool:
     """Gives new jobs to workers that had room; true when each was given.
 
@@ -456,7 +454,7 @@ def assign_new(
     offers = vacancies.offers(usable) if usable and not rules.blocked else None
     if not offers:
         return not arrivals
-    return store.roster.offer(offers, term, quiet_after) and len(usable) == len(arrivals)
+    return store.roster.offer(offers, term) and len(usable) == len(arrivals)
 
 
 def floor_of(store: Store) -> int:

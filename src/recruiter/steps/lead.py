@@ -68,7 +68,7 @@ class Leadership:
         """Seconds between two renewals of a leader; more while nobody watches the lease."""
         self.look_every = self._silence / 5
         """Seconds between two looks of a follower."""
-        self._observation = Observation(longest_gap=1.5 * self.look_every)
+        self._observation = Observation()
         self._lock = threading.Lock()
         self._renewed_at = 0.0
         self._marked_at = -_MARK_EVERY
@@ -168,7 +168,7 @@ class Leadership:
             return
         counter = seen.raw if isinstance(seen, Unreadable) else (seen.term, seen.beats)
         now = self._clock.monotonic()
-        still = self._observation.still_for(_LEASE, counter, now)
+        still = self._observation.still_for(_LEASE, counter, now, longest_gap=1.5 * self.look_every)
         if still >= max(self._silence, _RENEWALS * seen.every if isinstance(seen, Lease) else 0.0):
             self._acquire(seen)
         elif now - self._marked_at >= _MARK_EVERY:

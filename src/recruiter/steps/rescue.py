@@ -54,24 +54,35 @@ class Retired:
 
 
 class Rescue:
-    """Remembers only how long each heartbeat has stood still, on this process's own clock."""
+    """Remembers only how long each heartbeat has stood still, on this process's own clock.
 
-    def __init__(self, store: Store, clock: Clock, dead_after: float, policies: PolicyRegistry) -> None:
+    A worker is dead after the time that it declares on the roster itself. `undeclared` seconds are for workers of
+    earlier releases, which declare none, and for entries that cannot be read. `patience` multiplies all of them.
+    """
+
+    def __init__(
+        self, store: Store, clock: Clock, undeclared: float, policies: PolicyRegistry, patience: float = 1.0
+    ) -> None:
         self._store = store
         self._clock = clock
-        self._dead_after = dead_after
+        self._undeclared = undeclared
         self._policies = policies
-        # Several looks fit into the time: one long gap between two looks proves nothing about the worker.
-        self._observation = Observation(longest_gap=dead_after / 3)
+        self._patience = patience
+        self._observation = Observation()
+
+    def dead_after(self, worker: Silent) -> float:
+        """Seconds of silence after which this worker counts as dead."""
+        declared = worker.dead_after if isinstance(worker, Registration) else None
+        return self._undeclared if declared is None else declared
 
     def is_quiet(self, worker: Registration) -> bool:
         """Whether it should be given no jobs for now: its heartbeat stands still, though not for long enough to retire
         it; or nobody has seen it move, and it is old by the clock. A worker that has just joined is trusted at once."""
         still = self._observation.stood_still_for(worker.id, worker.beats)
         if still is not None:
-            return still >= self._dead_after / 2
+            return still >= self.dead_after(worker) / 2
         age = timedelta() if worker.seen_at is None else abs(self._clock.now() - worker.seen_at)
-        return age.total_seconds() >= self._dead_after / 2
+        return age.total_seconds() >= self.dead_after(worker) / 2
 
     def retire_silent(self, roster: Sequence[Registration], unreadable: Sequence[Unreadable] = ()) -> list[Retired]:
         """Retires workers that are silent, and entries that could not be read for as long: nobody can give them jobs,
@@ -79,13 +90,14 @@ class Rescue:
         now = self._clock.monotonic()
         keys = {bytes(this_document(entry.raw).raw).hex(): entry for entry in unreadable}
         self._observation.forget_all_but({*(worker.id for worker in roster), *keys})
-        silent: list[Silent] = [
-            w for w in roster if self._observation.still_for(w.id, w.beats, now) >= self._dead_after
-        ]
-        silent += [
-            entry for key, entry in keys.items() if self._observation.still_for(key, "", now) >= self._dead_after
-        ]
+        silent: list[Silent] = [worker for worker in roster if self._is_dead(worker, worker.id, worker.beats, now)]
+        silent += [entry for key, entry in keys.items() if self._is_dead(entry, key, 0, now)]
         return self._retire_all(silent)
+
+    def _is_dead(self, worker: Silent, key: str, beats: int, now: float) -> bool:
+        dead_after = self._patience * self.dead_after(worker)
+        # Several looks fit into the time: one long gap between two looks proves nothing about the worker.
+        return self._observation.still_for(key, beats, now, longest_gap=dead_after / 3) >= dead_after
 
     def _retire_all(self, silent: Sequence[Silent]) -> list[Retired]:
         """Some at once, and only for a while: the leader has more to do. The others are retired at the next look."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
@@ -16,7 +16,7 @@ from uuid import UUID
 from bson import ObjectId
 
 from recruiter.domain.job import JobId
-from recruiter.domain.observation import SILENT
+from recruiter.domain.observation import UNDECLARED_DEAD_AFTER_SECONDS
 from recruiter.domain.planning.assign import Registration
 from recruiter.domain.planning.needs import Needs
 from recruiter.errors import UnreadableDocument
@@ -120,8 +120,18 @@ class RosterEntry:
     clock_offset: float | None = None
     """Seconds that the server's clock is ahead of its host's."""
 
+    @property
+    def dead_after(self) -> timedelta:
+        """The silence after which it counts as dead."""
+        declared = self.registration.dead_after
+        return timedelta(seconds=UNDECLARED_DEAD_AFTER_SECONDS if declared is None else declared)
+
+    def is_silent(self, now: datetime) -> bool:
+        """Whether it is gone by the clocks, or will be declared dead."""
+        return now - self.seen_at > self.dead_after
+
     def state(self, now: datetime) -> WorkerState:
-        if now - self.seen_at > SILENT:
+        if self.is_silent(now):
             return "silent"
         if self.leaving:
             return "leaving"
@@ -209,6 +219,7 @@ def registration_from(document: Document) -> Registration:
         resources=_resources(field.text(document, "resources", "")),
         metered=tuple(dict(field.array({"metered": [], **document}, "metered", _metered)).items()),
         seen_at=field.moment(document, "seen_at", None),
+        dead_after=field.number(document, "considered_dead_after", None, least=0),
     )
 
 

@@ -69,7 +69,7 @@ def _queue(kind: Kind, backlog: Backlog, of: Mapping[JobId, Lane], silent: set[J
 def _held(store: Store) -> tuple[set[JobId], set[JobId]]:
     """The jobs that workers hold, and those that are held by workers nobody has heard of for long."""
     now = store.clock.now()
-    gone = {entry.id for entry in store.roster.entries() if now - entry.seen_at > SILENT}
+    gone = {entry.id for entry in store.roster.entries() if entry.is_silent(now)}
     held: set[JobId] = set()
     silent: set[JobId] = set()
     for worker, jobs in store.roster.holders().items():

@@ -213,7 +213,7 @@ def _holder(store: Store, id: JobId, now: datetime) -> str | None:
 
 def _silence(entry: RosterEntry, now: datetime) -> str:
     silent = (now - entry.seen_at).total_seconds()
-    return f", which has been silent for {brief(silent)} and will be retired" if silent > SILENT.total_seconds() else ""
+    return f", which has been silent for {brief(silent)} and will be retired" if entry.is_silent(now) else ""
 
 
 def _leader(store: Store, now: datetime) -> str | None:

@@ -5,13 +5,16 @@ Probes ask for the health of a process often, and need the answer at once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
 from recruiter.domain.duration import humanize
 from recruiter.domain.schedule.scheduler import Scheduler
+from recruiter.store.collections.processes import ProcessEntry
 from recruiter.store.database import Store
+from recruiter.store.roster_fields import RosterEntry
 
 Role = Literal["worker", "recruiter", "cleaner"]
 
@@ -25,23 +28,25 @@ class Health:
 
 
 def health(store: Store, role: Role, host: str, pid: int | None, within: timedelta) -> Health:
-    """Of the processes of this role on this host, or of the one with this pid, the one that was seen last."""
+    """Of the processes of this role on this host, or of the one with this pid, the one that was seen last. It may be
+    silent `within` this time; a worker for the time that it declares."""
     who = f"{role} on {host}" + (f" with pid {pid}" if pid is not None else "")
-    seen = max((seen_at for its_pid, seen_at in _seen(store, role, host) if pid in (None, its_pid)), default=None)
-    if seen is None:
+    found = [entry for entry in _entries(store, role, host) if pid in (None, entry.pid)]
+    if not found:
         where = "the roster" if role == "worker" else "the list of processes"
         return Health(False, f"no {who} is on {where}: it has not joined yet, was retired, or has ended")
-    silent = max(timedelta(), store.clock.now() - seen)
+    latest = max(found, key=lambda entry: entry.seen_at)
+    silent = max(timedelta(), store.clock.now() - latest.seen_at)
     told = humanize(timedelta(seconds=round(silent.total_seconds(), 1)))
-    if silent > within:
+    if silent > (latest.dead_after if isinstance(latest, RosterEntry) else within):
         return Health(False, f"the {who} has been silent for {told}")
     return Health(True, f"the {who} was seen {told} ago")
 
 
-def _seen(store: Store, role: Role, host: str) -> list[tuple[int, datetime]]:
+def _entries(store: Store, role: Role, host: str) -> Sequence[RosterEntry | ProcessEntry]:
     if role == "worker":
-        return [(entry.pid, entry.seen_at) for entry in store.roster.entries() if entry.host == host]
-    return [(e.pid, e.seen_at) for e in store.processes.entries() if (e.role, e.host) == (role, host)]
+        return [entry for entry in store.roster.entries() if entry.host == host]
+    return [entry for entry in store.processes.entries() if (entry.role, entry.host) == (role, host)]
 
 
 @dataclass(frozen=True, slots=True)

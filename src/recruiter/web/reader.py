@@ -222,7 +222,7 @@ class Reader:
         errors, exact = self._errors.get(within, lambda: self._frequent_errors(told.since, told.until))
         del exact
         waiting = self._waiting(lately.queues, rules, now)
-        slots = sum(entry.registration.slots for entry in entries if now - entry.seen_at <= SILENT)
+        slots = sum(entry.registration.slots for entry in entries if not entry.is_silent(now))
         trend = self._trend(told)
         seen = schemas.Overview(
             at=now,
@@ -234,7 +234,7 @@ class Reader:
             postponed=lately.jobs.postponed,
             running=lately.jobs.running,
             slots=slots,
-            workers=sum(1 for entry in entries if now - entry.seen_at <= SILENT),
+            workers=sum(1 for entry in entries if not entry.is_silent(now)),
             counted_at=lately.counted_at,
             per_second=self._pace(lately, now),
             ended=dict(told.ended),

@@ -57,6 +57,8 @@ class Offer:
     jobs: tuple[JobId, ...]
     slots: int
     """How many the worker has."""
+    quiet_after: float
+    """Seconds: it must have shown life within them."""
 
 
 class Vacancies:
@@ -75,7 +77,7 @@ class Vacancies:
     def offers(self, jobs: Sequence[Arrival]) -> Mapping[str, Offer] | None:
         """The jobs by worker, spread evenly; None when a job is among them that none of the workers serves."""
         offered: dict[str, list[JobId]] = {}
-        slots = {worker.id: worker.slots for worker in self._workers}
+        workers = {worker.id: worker for worker in self._workers}
         for job in jobs:
             serving = [worker for worker in self._workers if worker.serves(job.lane)]
             if not serving:
@@ -83,7 +85,10 @@ class Vacancies:
             chosen = min(serving, key=lambda worker: worker.holds + self._given[worker.id] - worker.slots)
             self._given[chosen.id] += 1
             offered.setdefault(chosen.id, []).append(job.id)
-        return {worker: Offer(tuple(ids), slots[worker]) for worker, ids in offered.items()}
+        return {
+            worker: Offer(tuple(ids), workers[worker].slots, workers[worker].quiet_after)
+            for worker, ids in offered.items()
+        }
 
 
 def is_free(lane: str, meter: Meter) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 from recruiter.domain.job import JobId
 from recruiter.domain.names import group_and_task
+from recruiter.domain.observation import UNDECLARED_DEAD_AFTER_SECONDS
 from recruiter.domain.planning.needs import NOTHING, Needs
 from recruiter.domain.planning.prefetch import REFILLED_AT
 
@@ -43,6 +44,13 @@ class Registration:
     """Jobs that were given to it and that count against limits or resources, with their lanes; some have ended."""
     seen_at: datetime | None = None
     """Its last heartbeat, or when it joined."""
+    dead_after: float | None = None
+    """Seconds of silence after which it counts as dead, as it declares; None for a worker of an earlier release."""
+
+    @property
+    def quiet_after(self) -> float:
+        """Seconds of silence after which it is given no more jobs."""
+        return (UNDECLARED_DEAD_AFTER_SECONDS if self.dead_after is None else self.dead_after) / 2
 
     @property
     def sessions(self) -> list[Any]:

@@ -97,7 +97,7 @@ class Flush:
 
     def _wait_for_the_dead(self) -> None:
         """Goes on when the roster is empty: workers that were killed are retired when they have been silent long."""
-        rescue = Rescue(self._store, self._clock, self._settings.dead_after, self._application.policies)
+        rescue = Rescue(self._store, self._clock, self._settings.undeclared_dead_after, self._application.policies)
         beats: dict[str, int] | None = None
         while (roster := self._store.roster.read()) or roster.unreadable:
             for worker in roster:

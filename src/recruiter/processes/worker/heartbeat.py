@@ -96,6 +96,7 @@ class Heartbeat:
             "resources": self._settings.resources or measured_resources(),
             "joined_at": moment,
             "seen_at": moment,
+            "considered_dead_after": self._settings.dead_after,
         }
 
     def _beat(self) -> float:

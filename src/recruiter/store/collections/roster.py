@@ -2,7 +2,8 @@
 
     {_id: "host:pid:1f3a", host, pid, groups, tasks, slots, prefetch, ready, draining, term, beats, settled, given,
      given_at, pauses, session, sessions: [{pid, session}], runs, resources, metered: [{job, lane}], joined_at,
-     seen_at, clock_offset, running: [{job, task, since}], assigned: [job ids], drained: {at, by, reason}}
+     seen_at, considered_dead_after, clock_offset, running: [{job, task, since}], assigned: [job ids],
+     drained: {at, by, reason}}
 
 A worker holds exactly the jobs in its own `assigned`. Only the leader adds to it, and only while no newer term has
 been written there; only the worker itself takes from it, by settling or handing back; and retiring a worker removes
@@ -115,6 +116,7 @@ _PLANNING_FIELDS: Document = {
             "drained",
             "given",
             "seen_at",
+            "considered_dead_after",
         ),
         1,
     ),
@@ -348,12 +350,12 @@ class Roster:
             return self.collection.bulk_write(writes, ordered=False, session=session).matched_count == len(writes)
 
     @store_call
-    def offer(self, offers: Mapping[str, Offer], term: int, quiet_after: float) -> bool:
+    def offer(self, offers: Mapping[str, Offer], term: int) -> bool:
         """Like `assign`, to workers as somebody remembers them: the write checks that each takes jobs, has slots free
-        for all of its own, and has shown life within so many seconds. False when one of them did not take its jobs."""
+        for all of its own, and has shown life lately. False when one of them did not take its jobs."""
         writes = [
             UpdateOne(
-                {"_id": worker, "ready": True, "term": {"$lte": term}, **_takes(offer, quiet_after)},
+                {"_id": worker, "ready": True, "term": {"$lte": term}, **_takes(offer)},
                 _assignment(term, _given(offer.jobs, ())),
             )
             for worker, offer in offers.items()
@@ -435,9 +437,9 @@ def _assignment(term: int, given: Document) -> Document:
     return {"$set": {"term": term}, "$push": given, "$inc": {"given": 1}, **now}
 
 
-def _takes(offer: Offer, quiet_after: float) -> Document:
+def _takes(offer: Offer) -> Document:
     """That slots are free for these jobs, and that the worker lives and has not been told to take none."""
-    last_moment = {"$subtract": ["$$NOW", int(quiet_after * 1000)]}
+    last_moment = {"$subtract": ["$$NOW", int(offer.quiet_after * 1000)]}
     return {
         "slots": {"$gte": len(offer.jobs)},
         f"assigned.{max(0, offer.slots - len(offer.jobs))}": {"$exists": False},
