@@ -127,7 +127,7 @@ def a_job(chance: random.Random, at: datetime) -> Job:
         tags=(f"user:{chance.randrange(1000)}", "eu") if some() < 0.2 else (),
         owner=f"user{chance.randrange(200)}" if some() < 0.3 else None,
         urn=f"report:{chance.randrange(20)}" if some() < 0.02 else None,
-        key=f"customer:{chance.randrange(20)}" if some() < 0.1 else None,
+        limited_by=f"customer:{chance.randrange(20)}" if some() < 0.1 else None,
         needs=Needs.of(proc=1) if some() < 0.1 else Needs(),
     )
 

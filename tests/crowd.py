@@ -40,7 +40,7 @@ EACH_WORD: list[dict[str, Any]] = [
     {"owner": "ada"},
     {"owner": ["ada", "bob"], "group": "shop"},
     {"urn": "report:1"},
-    {"key": "customer:1"},
+    {"limited_by": "customer:1"},
     {"worker": "w1"},
     {"error": "Refused"},
     {"error": ValueError},
@@ -108,7 +108,7 @@ def _job(chance: random.Random, number: int, at: datetime) -> Job:
         tags=chance.choice([(), (), ("eu",), ("eu", "new"), ("new",)]),
         owner=chance.choice([None, None, "ada", "bob"]),
         urn=chance.choice([None, None, None, "report:1"]),
-        key=chance.choice([None, None, "customer:1", "customer:2"]),
+        limited_by=chance.choice([None, None, "customer:1", "customer:2"]),
         recovered_from=chance.choice([None, None, None, "text-1"]),
     )
 
@@ -217,7 +217,7 @@ def _is_so(
         (filter.group, document["group"]),
         (filter.owner, document.get("username")),
         (filter.urn, document.get("urn")),
-        (filter.key, document.get("key")),
+        (filter.limited_by, document.get("key")),
         (filter.worker, worker),
         (filter.recovered_from, document.get("recovered_from")),
     ]

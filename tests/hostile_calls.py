@@ -87,7 +87,7 @@ FILTERS = (
     "worker",
     "since",
     "until",
-    "key",
+    "limited_by",
     "error",
     "attempts",
 )

@@ -55,8 +55,14 @@ class CurrentJob:
 
     @property
     def id(self) -> JobId:
-        """The same in every attempt."""
+        """The same in every attempt; `recover` creates a job with another id."""
         return self._attempt.id
+
+    @property
+    def key(self) -> JobId:
+        """The same in every attempt and after every `recover`: the id of the first job of the chain. Give it to another
+        system as idempotency key, if your own data has none."""
+        return self.job.key
 
     @property
     def job(self) -> Job:
@@ -174,7 +180,7 @@ class CurrentJob:
         The result is stored with the job, durably, before `once` returns. When the job runs again, after a crash or by
         its retry policy, the stored result is returned and nothing is called. If the function raises, nothing is
         kept. If the process dies inside the function, or before the result is stored, it is called again: only the
-        function itself can prevent that, for example with `current_job.id` as an idempotency key.
+        function itself can prevent that, for example with `current_job.key` as an idempotency key.
 
         Names are unique in a job: in a loop, make each its own. Raises UnsupportedValue or JobTooLarge when the result
         cannot be stored, in this run and in each later one; the function is not called again. Raises Superseded when

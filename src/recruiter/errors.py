@@ -17,6 +17,7 @@ RecruiterError
 ├── UnknownTask                    no task of this name is registered here
 ├── TaskExists                     two different functions have the same name
 ├── JobNotFound                    no job with this id
+├── JobSucceeded                   a job that succeeded is recovered only with again=True
 ├── FlowNotFound                   no flow with this id
 ├── SchedulerNotFound              no scheduler with this urn
 ├── WorkerNotFound                 no worker with this id is on the roster
@@ -154,6 +155,10 @@ class TaskExists(RecruiterError):
 
 class JobNotFound(RecruiterError):
     """No job with this id, neither waiting nor archived (the cleaner may have removed it)."""
+
+
+class JobSucceeded(RecruiterError):
+    """The job succeeded, so recovering it would do its work a second time; give `again=True` if you mean that."""
 
 
 class FlowNotFound(RecruiterError):

@@ -149,16 +149,18 @@ class Jobs:
         filter: JobFilter | None = None,
         *,
         schedule_at: datetime | None = None,
+        again: bool = False,
         everything: bool = False,
         progress: Progress | None = None,
         **conditions: Unpack[Conditions],
     ) -> int:
         """Runs ended jobs once more, as `Recruiter.recover` does with one; returns how many.
 
-        A filter without a state selects jobs that failed or were lost. A job that has been recovered before is
-        skipped, unless you give `recovered=True`; so you can call this again after an interruption.
+        A filter without a state selects jobs that failed or were lost. Jobs that succeeded need both
+        `state="succeeded"` and `again=True`. A job that has been recovered before is skipped, unless you give
+        `recovered=True`; so you can call this again after an interruption.
         """
-        wanted = _meant(filter, conditions, everything).to_recover()
+        wanted = _meant(filter, conditions, everything).to_recover(again=again)
         at = checked_moment(schedule_at)
         store = self._store()
         began = store.clock.now()

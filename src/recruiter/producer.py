@@ -195,44 +195,59 @@ class Producer(RegistryOwner):
         return text, self.payload.seal(SIGNALS, stored)
 
     def recover(
-        self, id: JobId, *, schedule_at: datetime | None = None, session: Session | None = None
+        self,
+        id: JobId,
+        *,
+        schedule_at: datetime | None = None,
+        again: bool = False,
+        session: Session | None = None,
     ) -> JobHandle[Any]:
-        """Runs an ended job once more, as a new job; its `recovered_from` is the id of the old one.
+        """Runs an ended job once more, as a new job; its `recovered_from` is the id of the old one, and its `key` is
+        that of the old one.
 
-        The old job stays in the archive as it is. With a `session` the new job is part of the caller's own
-        transaction. Raises JobNotFound if the job has not ended or does not exist, and InvalidSession.
+        The old job stays in the archive as it is. A job that succeeded needs `again=True`. With a `session` the new job
+        is part of the caller's own transaction. Raises JobNotFound if the job has not ended or does not exist,
+        JobSucceeded, and InvalidSession.
         """
-        job = self._anew(id, schedule_at)
+        job = self._anew(id, schedule_at, again)
         with self.instruments.producing(job.task):
             job = self.instruments.stamped(job)
             if session is not None:
                 perform(self.store, session, lambda here: here.recover(job))
-                return self.handle(job.id)
-            recover.recover(self.store, job)
-        self.after_send()
-        return self.handle(job.id)
+            else:
+                recover.recover(self.store, job)
+        if session is None:
+            self.after_send()
+        return self.handle(job.id, key=job.key)
 
     async def arecover(
-        self, id: JobId, *, schedule_at: datetime | None = None, session: Session | None = None
+        self,
+        id: JobId,
+        *,
+        schedule_at: datetime | None = None,
+        again: bool = False,
+        session: Session | None = None,
     ) -> JobHandle[Any]:
         """Like `recover`, without blocking the event loop. The session may be of an AsyncMongoClient."""
         if session is None or not is_async(session):
-            return await in_a_thread(self.recover, id, schedule_at=schedule_at, session=session)
-        job = await in_a_thread(self._anew, id, schedule_at)
+            return await in_a_thread(self.recover, id, schedule_at=schedule_at, again=again, session=session)
+        job = await in_a_thread(self._anew, id, schedule_at, again)
         with self.instruments.producing(job.task):
             job = self.instruments.stamped(job)
             await aperform(self.store, session, lambda here: here.recover(job))
-        return self.handle(job.id)
+        return self.handle(job.id, key=job.key)
 
-    def _anew(self, id: JobId, schedule_at: datetime | None) -> Job:
+    def _anew(self, id: JobId, schedule_at: datetime | None, again: bool) -> Job:
         at = recover.checked_moment(schedule_at)
-        return recover.job_anew(self.store, find.meant(self.store, id), self.clock.now(), at)
+        return recover.job_anew(self.store, find.meant(self.store, id), self.clock.now(), at, again=again)
 
     # -- for extensions ------------------------------------------------------------------------------------------
 
-    def handle(self, id: JobId, returns: Any = Any, *, created: bool = True) -> JobHandle[Any]:
+    def handle(
+        self, id: JobId, returns: Any = Any, *, created: bool = True, key: JobId | None = None
+    ) -> JobHandle[Any]:
         """A handle of a job by its id, to wait for its result; `returns` is the type that this will have."""
-        return JobHandle(check_id(id), self._results, returns, created=created)
+        return JobHandle(check_id(id), self._results, returns, created=created, key=key)
 
     def send(self, job: Job, returns: Any = Any) -> JobHandle[Any]:
         """Stores a job; returns when it is durable. Raises JobTooLarge."""

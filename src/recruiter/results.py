@@ -172,9 +172,14 @@ def _tell(future: Future[ArchivedJob], answer: ArchivedJob | Exception) -> None:
 class JobHandle(Generic[R]):
     """A job that has been made: its id, and its result when there is one."""
 
-    def __init__(self, id: JobId, results: Results, returns: Any = Any, *, created: bool = True) -> None:
+    def __init__(
+        self, id: JobId, results: Results, returns: Any = Any, *, created: bool = True, key: JobId | None = None
+    ) -> None:
         self.id = id
         """The id of the job."""
+        self.key = id if key is None else key
+        """The id of the first job of its chain of recoveries; `recover` keeps it. (A handle that was made from the mere
+        id of a recovered job does not know it: `recruiter.find(id).key` does.)"""
         self.created = created
         """False when `create` found that this job existed already."""
         self._results = results

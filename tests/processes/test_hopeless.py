@@ -67,7 +67,7 @@ def test_a_task_that_nobody_knows_and_a_group_that_nobody_works_on(store: Store,
     # given a worker, and jobs that it does not serve, several of each kind
     on_the_roster(store, "w1", groups=["generic"], slots=100)
     for number in range(3):
-        an_ordinary_job(store, task="unheard_of", key=f"customer:{number}")
+        an_ordinary_job(store, task="unheard_of", limited_by=f"customer:{number}")
         an_ordinary_job(store, group="mail", needs=Needs.of(proc=number))
 
     # then both are told, once, however long it lasts
@@ -84,7 +84,7 @@ def test_jobs_that_fit_nowhere(store: Store, told: Told) -> None:
     # given a worker whose host has four processors and all slots busy, and jobs that need eight
     on_the_roster(store, "w1", host="h1", resources="mem=100,proc=4", slots=100)
     for number in range(3):
-        an_ordinary_job(store, needs=Needs.of(proc=8), key=f"customer:{number}")
+        an_ordinary_job(store, needs=Needs.of(proc=8), limited_by=f"customer:{number}")
 
     # then it is told once, however long it lasts
     eventually(lambda: told)

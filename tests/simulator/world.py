@@ -284,7 +284,7 @@ class World:
         ended = [id for id in self.ledger.acknowledged if id in self.server.collections.get("archived", {})]
         if ended:
             id = self.hub.random.choice((ended[0], self.hub.random.choice(ended)))  # two people want the same one
-            job = replace(job_anew(process.store, id, process.clock.now(), None), id=next(self._numbers))
+            job = replace(job_anew(process.store, id, process.clock.now(), None, again=True), id=next(self._numbers))
             if process.store.transactions.recover({id: encode_job(job)}, again=False):
                 self.ledger.acknowledged[job.id] = self.hub.now
 

@@ -127,7 +127,7 @@ class TestLimits:
         fleet.worker(slots=10)
         fleet.controls.set_limit("key:customer", 1)
         for customer in (1, 2, 3):
-            fleet.jobs(3, key=f"customer:{customer}")
+            fleet.jobs(3, limited_by=f"customer:{customer}")
         fleet.round()
         fleet.round()
         assert len(fleet.held()) == 3

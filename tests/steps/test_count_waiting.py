@@ -101,7 +101,7 @@ def test_names_that_begin_alike_are_not_mixed(store: Store) -> None:
     now = store.clock.now()
     wait(store, 1, group="a", task="b")
     wait(store, 2, group="a", task="b-c")
-    insert(store, *(a_job(group="a", task="b", key="k", scheduled_at=now + MINUTE) for _ in range(3)))
+    insert(store, *(a_job(group="a", task="b", limited_by="k", scheduled_at=now + MINUTE) for _ in range(3)))
     insert(store, *(a_job(group="a", task="b0", suspect=True, scheduled_at=now - MINUTE) for _ in range(4)))
 
     assert store.queues.count(now).of == {

@@ -316,7 +316,7 @@ class TestJobs:
 
     def test_that_differ_in_their_keys_only_are_told_once(self, ward: Ward) -> None:
         for number in range(50):
-            ward.jobs(key=f"customer:{number}")
+            ward.jobs(limited_by=f"customer:{number}")
         ward.finds(PROBLEM, "50 jobs of task add in group generic")
 
     def test_too_many_to_be_counted_in_time(self, ward: Ward) -> None:
@@ -341,7 +341,7 @@ class TestJobs:
         ward.says_nothing_of("set aside")
         set_aside("junk", ward.now)
         ward.finds(PROBLEM, "job 'junk' was set aside", "it is no job", "recruiter job show junk")
-        recover(ward.store, job_anew(ward.store, "junk", ward.now, None))
+        recover(ward.store, job_anew(ward.store, "junk", ward.now, None, again=False))
         ward.says_nothing_of("set aside")
 
 

@@ -662,7 +662,7 @@ class TestRecovering:
         stage.run(a.id)
         stage.settle_down()
 
-        again = stage.recruiter.recover(a.id)
+        again = stage.recruiter.recover(a.id, again=True)
 
         assert stage.recruiter.find(again.id).flow is None
         assert sorted(stage.ready(), key=str) == sorted([b.id, again.id], key=str)
@@ -688,8 +688,8 @@ class TestRecovering:
         stage.run(back)
         stage.settle_down()
 
-        stage.recruiter.recover(back)
-        stage.recruiter.recover(again.id)
+        stage.recruiter.recover(back, again=True)
+        stage.recruiter.recover(again.id, again=True)
 
         steps = [(again.id, "succeeded"), (back, "succeeded")]
         assert [(step.job, step.state) for step in handle.steps()] == steps

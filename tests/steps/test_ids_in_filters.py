@@ -47,7 +47,7 @@ def test_they_are_listed_and_counted(recruiter: Recruiter, given: Any) -> None:
 def test_those_that_have_ended_too(recruiter: Recruiter, given: Any) -> None:
     assert {job.id for job in recruiter.jobs.list(ids=given(IDS))} == set(IDS)
     assert recruiter.jobs.count(ids=given(IDS), state="failed").number == 0
-    assert recruiter.jobs.recover(ids=given(IDS)[:2], state="succeeded") == 2
+    assert recruiter.jobs.recover(ids=given(IDS)[:2], state="succeeded", again=True) == 2
     assert {job.recovered_from for job in recruiter.jobs.list(recovered_from=given(IDS))} == set(IDS[:2])
     assert recruiter.jobs.remove(ids=given(IDS)) == 4
     assert [job.id for job in recruiter.jobs.list(state="succeeded")] == ["other"]

@@ -275,7 +275,7 @@ class TestRecovering:
         ended(store, 3, "cancelled")
 
         assert recruiter.jobs.recover(task="add") == 0
-        assert recruiter.jobs.recover(state="succeeded") == 2
+        assert recruiter.jobs.recover(state="succeeded", again=True) == 2
         assert recruiter.jobs.recover(why="cancelled") == 3
 
     def test_what_was_set_aside_is_no_job(self, recruiter: Recruiter, store: Store) -> None:

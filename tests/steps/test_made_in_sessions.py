@@ -13,11 +13,11 @@ from recruiter import Every, InvalidFilter, InvalidSession, JobNotFound, Recruit
 
 Make = Callable[[Recruiter, Any, Any], Any]
 PLAIN: dict[str, Make] = {
-    "recover": lambda recruiter, ended, s: recruiter.recover(ended, session=s),
+    "recover": lambda recruiter, ended, s: recruiter.recover(ended, again=True, session=s),
     "run_now": lambda recruiter, _, s: recruiter.scheduler("u").run_now(session=s),
 }
 AWAITED: dict[str, Make] = {
-    "arecover": lambda recruiter, ended, s: recruiter.arecover(ended, session=s),
+    "arecover": lambda recruiter, ended, s: recruiter.arecover(ended, again=True, session=s),
     "arun_now": lambda recruiter, _, s: recruiter.scheduler("u").arun_now(session=s),
 }
 
@@ -82,7 +82,7 @@ def test_recover_needs_a_transaction(recruiter: Recruiter, ended: Any, target: s
         client.start_session() as session,
         pytest.raises(InvalidSession, match="start_transaction"),
     ):
-        recruiter.recover(ended, session=session)
+        recruiter.recover(ended, again=True, session=session)
 
 
 def test_a_removed_job_is_not_recovered(recruiter: Recruiter, ended: Any, target: str) -> None:
@@ -93,7 +93,7 @@ def test_a_removed_job_is_not_recovered(recruiter: Recruiter, ended: Any, target
         session.start_transaction(),
         pytest.raises(JobNotFound),
     ):
-        recruiter.recover(ended, session=session)
+        recruiter.recover(ended, again=True, session=session)
 
 
 def test_recovering_by_a_filter_takes_no_session(recruiter: Recruiter) -> None:

@@ -159,7 +159,9 @@ class TestTheOldestDueJob:
         minutes = {9: 30, 0: 60, -3: 90, 5: 10}
         for priority, age in minutes.items():
             insert(store, a_job(priority=priority, scheduled_at=now - timedelta(minutes=age), created_at=now))
-        insert(store, a_job(group="mail", key="customer:7", scheduled_at=now - timedelta(minutes=5), created_at=now))
+        insert(
+            store, a_job(group="mail", limited_by="customer:7", scheduled_at=now - timedelta(minutes=5), created_at=now)
+        )
         insert(store, a_job(group="later", scheduled_at=now + timedelta(minutes=5), created_at=now))
         give(store, *insert(store, a_job(scheduled_at=now - timedelta(minutes=500), created_at=now)))
 

@@ -113,7 +113,7 @@ class TestSealed:
 
         job = flaky.enqueue(SECRET)
         recruiter.run_all(flaky)
-        again = recruiter.recover(job.id)
+        again = recruiter.recover(job.id, again=True)
         recruiter.run_all(flaky)
 
         assert job.result(timeout=5) == again.result(timeout=5) == SECRET
@@ -174,7 +174,7 @@ class TestKeys:
             other.run(task)
             with pytest.raises(JobFailed, match=r"has no such codec.*Recruiter\(codec=…\)"):
                 other.handle(job.id).result(timeout=5)
-            job = recruiter.recover(job.id)
+            job = recruiter.recover(job.id, again=True)
             other.close()
 
     def test_what_was_changed_is_refused(self, recruiter: Recruiter, store: Store) -> None:

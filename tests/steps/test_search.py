@@ -113,7 +113,7 @@ _words = st.fixed_dictionaries(
         "tag": st.sets(st.sampled_from(["eu", "new"]), min_size=1),
         "owner": st.sampled_from(["ada", "bob"]),
         "urn": st.just("report:1"),
-        "key": st.sampled_from(["customer:1", "customer:3"]),
+        "limited_by": st.sampled_from(["customer:1", "customer:3"]),
         "worker": st.sampled_from(["w1", "w2", "w7"]),
         "error": st.sampled_from([*ERRORS, "Refused"]),
         "args": st.fixed_dictionaries({"customer.id": st.integers(0, 3)}),

@@ -138,7 +138,7 @@ class TestFromARequestToItsJobs:
             add.create_many([(4,)])
             add.enqueue_many([(5,)], ids=["five"])
             recruiter.create("add", {"a": 6})
-            recruiter.recover(ended.id)
+            recruiter.recover(ended.id, again=True)
             with recruiter.store.client.start_session() as session:
                 add.job(7).enqueue(session=session)
         recruiter.run_all(add)

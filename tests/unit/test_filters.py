@@ -217,7 +217,13 @@ class TestStates:
     def test_what_is_recovered(self) -> None:
         assert JobFilter(task="x").to_recover() == JobFilter(task="x", state=["failed", "lost"], recovered=False)
         assert JobFilter(why="cancelled").to_recover().state == ENDED
-        assert JobFilter(state="succeeded", recovered=True).to_recover().recovered
+        assert JobFilter(state="succeeded", recovered=True).to_recover(again=True).recovered
+
+    @pytest.mark.parametrize("words", [{"state": "succeeded"}, {"state": ["failed", "succeeded"]}, {"why": "done"}])
+    def test_jobs_that_succeeded_are_recovered_only_again(self, words: dict[str, Any]) -> None:
+        with pytest.raises(InvalidFilter, match="second time"):
+            JobFilter(**words).to_recover()
+        assert JobFilter(**words).to_recover(again=True).wants_why("done")
 
 
 def test_fingerprints_tell_filters_apart() -> None:

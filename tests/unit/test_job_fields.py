@@ -29,12 +29,13 @@ OPTIONS: dict[str, Any] = {
     "expires_at": NOW,
     "keep_failed": 1.0,
     "needs": Needs.of(proc=1, mem="1GiB", gpu=2),
-    "key": "customer:1",
+    "limited_by": "customer:1",
     "suspect": True,
     "debounced": True,
     "checkpoints": (Checkpoint("charge", NOW, {"id": 1}), Checkpoint("sleep 1", NOW, problem="none")),
     "retry_policy": {"class": "RetryForever"},
     "recovered_from": "other",
+    "origin": "first",
     "scheduled_at": NOW + timedelta(days=1),
 }
 

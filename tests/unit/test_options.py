@@ -84,7 +84,7 @@ class TestChanged:
         changed = start.tagged_as("b").with_priority(5).owned_by("ada").limited_by("customer:1").at_most_once()
 
         assert options_of(changed) == options_of(start).changed(
-            tags=("a", "b"), priority=5, owner="ada", key="customer:1", at_most_once=True
+            tags=("a", "b"), priority=5, owner="ada", limited_by="customer:1", at_most_once=True
         )
         assert (options_of(changed).group, options_of(changed).only) == ("mail", (OSError,))
 

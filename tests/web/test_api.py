@@ -122,6 +122,23 @@ def test_acts_and_writes_down_who_did_what(client: httpx.Client, recruiter: Recr
     assert flagged["cancel"]["by"] == "a local user"
 
 
+def test_a_job_that_succeeded_is_recovered_only_again(client: httpx.Client, recruiter: Recruiter) -> None:
+    done = jobs(client, state="succeeded")[0]["id"]
+    page = client.get("job", params={"id": done}).text
+    assert "again=yes" in page
+
+    refused = client.post("api/actions", json={"verb": "recover", "ids": [done]})
+    by_filter = client.post("api/actions", json={"verb": "recover", "filter": {"state": "succeeded"}})
+    assert (refused.status_code, by_filter.status_code) == (400, 400)
+    assert "second time" in refused.json()["detail"]
+
+    asked = client.get("confirm", params={"verb": "recover", "id": done, "again": "yes"}).text
+    assert "does its work a second time" in asked
+    made = client.post("api/actions", json={"verb": "recover", "ids": [done], "again": True}).json()["link"]
+    assert str(recruiter.find(recruiter.jobs.id_of(made)).key) == done
+    assert client.get("api/job", params={"id": made}).json()["key"] == done
+
+
 def test_a_refusal_is_written_down_too(client: httpx.Client) -> None:
     assert client.post("api/actions", json={"verb": "remove-limit", "name": "task:none"}).status_code == 404
     (deed,) = client.get("api/actions").json()

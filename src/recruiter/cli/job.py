@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
@@ -25,7 +27,7 @@ from recruiter.domain.lane import Lane
 from recruiter.domain.search.filter import JobFilter, JobSummary, Page
 from recruiter.domain.state import State
 from recruiter.domain.text import plural
-from recruiter.errors import RecruiterError, SettingsError, StoreError
+from recruiter.errors import JobSucceeded, RecruiterError, SettingsError, StoreError
 from recruiter.jobs import MOST_LISTED
 from recruiter.views.explain import waiting_reasons
 
@@ -214,6 +216,7 @@ def signal(
 def recover(
     *ids: str,
     schedule_at: str | None = None,
+    again: Flag = False,
     everything: Everything = False,
     yes: Yes = False,
     which: FilterOptions = FilterOptions(),
@@ -221,7 +224,8 @@ def recover(
 ) -> int:
     """Runs ended jobs again, as new jobs, by their ids or by a filter.
 
-    A filter without a state selects jobs that failed or were lost and have not been recovered yet.
+    A filter without a state selects jobs that failed or were lost and have not been recovered yet. A job that succeeded
+    is repeated only with --again, or if you say yes to the question.
 
     Parameters
     ----------
@@ -229,17 +233,26 @@ def recover(
         The ids of the jobs; leave them out to use a filter.
     schedule_at
         When: 2030-12-01T22:18:00Z (default: now).
+    again
+        Repeat also jobs that succeeded: they do their work a second time.
     """
     at = None if schedule_at is None else _date(schedule_at)
     with recruiter_on(common) as recruiter:
 
         def one(id: JobId) -> str:
-            return f"is recovered as {recruiter.recover(id, schedule_at=at).id}"
+            try:
+                made = recruiter.recover(id, schedule_at=at, again=again)
+            except JobSucceeded:
+                if yes or not sys.stdin.isatty() or not ask(f"Job {id} succeeded. Do its work a second time?", False):
+                    raise
+                made = recruiter.recover(id, schedule_at=at, again=True)
+            return f"is recovered as {made.id}"
 
         def many(filter: JobFilter, everything: bool, progress: OnDone) -> int:
-            return recruiter.jobs.recover(filter, schedule_at=at, everything=everything, progress=progress)
+            return recruiter.jobs.recover(filter, schedule_at=at, again=again, everything=everything, progress=progress)
 
-        action = Action("recover", "recovering", "recovered", one, JobFilter.to_recover, many)
+        among = partial(JobFilter.to_recover, again=again)
+        action = Action("recover", "recovering", "recovered", one, among, many)
         return act(recruiter, action, ids, which, everything, yes)
 
 

@@ -72,6 +72,7 @@ def full_record(job: Job) -> dict[str, Any]:
     """Everything that is known of it, for scripts."""
     facts: dict[str, Any] = {
         "id": job.id,
+        "key": job.key,
         "state": job.state.value,
         "task": job.task,
         "method": job.method,
@@ -81,7 +82,7 @@ def full_record(job: Job) -> dict[str, Any]:
         "tags": job.tags,
         "owner": job.owner,
         "urn": job.urn,
-        "key": job.key,
+        "limited_by": job.limited_by,
         "needs": job.needs.amounts(),
         "timeout": job.timeout,
         "at_most_once": job.at_most_once,
@@ -230,13 +231,14 @@ def _facts(job: Job) -> Iterator[tuple[str, Any]]:
     yield "tags", job.tags
     yield "owner", job.owner
     yield "urn", job.urn
-    yield "key", job.key
+    yield "limited by", job.limited_by
     yield "needs", job.needs.described() if job.needs else None
     yield "attempts", _attempts(job)
     yield "retry", _policy(job.retry_policy)
     yield "timeout", None if job.timeout is None else humanize(timedelta(seconds=job.timeout))
     yield "guarantee", "at most once" if job.at_most_once else None
     yield "runs alone", "it may have killed its worker" if job.suspect else None
+    yield "key", _id(job.key) if job.key != job.id else None
     yield "recovered from", _id(job.recovered_from)
     yield "recovered as", _id(job.recovered_as) if isinstance(job, ArchivedJob) else None
 

@@ -113,7 +113,7 @@ class Job:
     """Seconds to keep it in the archive if it does not succeed; None for as long as the cleaner says."""
     needs: Needs = NOTHING
     """What it takes of its host, or of the fleet, while it runs."""
-    key: str | None = None
+    limited_by: str | None = None
     """What it is counted by, beside its task and group: "customer:42"."""
     debounced: bool = False
     """Its arguments may be replaced as long as it has not started (`debounce`, `throttle`)."""
@@ -132,6 +132,8 @@ class Job:
     retry_policy: Mapping[str, Any] | None = None
     recovered_from: JobId | None = None
     """The job that this one repeats, if it was recovered."""
+    origin: JobId | None = None
+    """The first job of the chain of recoveries that made this one; None for a job that was not recovered."""
     trace_context: Mapping[str, str] | None = None
     """The trace in which it was made, as instruments wrote it: `traceparent` and the like."""
     executions: tuple[Execution, ...] = ()
@@ -158,14 +160,21 @@ class Job:
     """The signal that it waits for (`current_job.wait_for`)."""
 
     @property
+    def key(self) -> JobId:
+        """The id of the first job of its chain of recoveries: retries, crashes and `recover` never change it."""
+        if self.origin is not None:
+            return self.origin
+        return self.id if self.recovered_from is None else self.recovered_from
+
+    @property
     def lane(self) -> str:
         """What it has in common with jobs that are planned alike: group, task, needs and key. A blocked step is in a
         lane of its own."""
         if self.blocked:
             return BLOCKED_LANE
-        if not self.needs and self.key is None and not self.suspect:
+        if not self.needs and self.limited_by is None and not self.suspect:
             return f"{self.group}/{self.task}"  # nearly always, and it is asked for every job
-        return str(Lane(self.group, self.task, self.needs, self.key, self.suspect))
+        return str(Lane(self.group, self.task, self.needs, self.limited_by, self.suspect))
 
     def expiry(self, scheduled_at: datetime) -> datetime | None:
         """When a job like this one expires that is scheduled for then."""

@@ -48,7 +48,7 @@ class GivenJobOptions(GivenOptions, total=False):
     """Those, and the options that belong to one job."""
 
     owner: str
-    key: str
+    limited_by: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class TaskOptions:
     unique: Uniqueness | None = None
     """What becomes of a job that is made while there is one of the same key."""
     owner: str | None = None
-    key: str | None = None
+    limited_by: str | None = None
 
     def changed(self, **given: Unpack[GivenJobOptions]) -> TaskOptions:
         """These, with the given ones instead. Raises InvalidJob, InvalidName, InvalidDuration; TypeError for an option
@@ -155,7 +155,7 @@ class HasOptions:
 
     def limited_by(self, key: str) -> Self:
         """Counts it by a key of your own, such as "customer:42", which a limit on `key:customer` is about."""
-        return self._changed(key=key)
+        return self._changed(limited_by=key)
 
 
 def accepts_options(function: F) -> F:
@@ -237,7 +237,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "keep_failed": _optional(partial(seconds_of, "keep_failed")),
     "unique": _check_unique,
     "owner": partial(check_text, "an owner"),
-    "key": partial(check_name, "key"),
+    "limited_by": partial(check_name, "key"),
 }
 """What each option must be, and how it is kept."""
 

@@ -10,15 +10,16 @@ from recruiter.domain.job import ArchivedJob, Job, JobId
 from recruiter.domain.names import id_told
 from recruiter.domain.search.filter import JobFilter
 from recruiter.domain.text import shown
-from recruiter.errors import InvalidJob, JobNotFound
+from recruiter.errors import InvalidJob, JobNotFound, JobSucceeded
 from recruiter.store.codec import anew, encode_job
 from recruiter.store.database import Store
 from recruiter.store.in_session import not_recovered
 from recruiter.store.search import matching
 
 
-def job_anew(store: Store, id: JobId, now: datetime, at: datetime | None) -> Job:
-    """The job that repeats one that has ended, due now or then; not stored yet. Raises JobNotFound."""
+def job_anew(store: Store, id: JobId, now: datetime, at: datetime | None, *, again: bool) -> Job:
+    """The job that repeats one that has ended, due now or then; not stored yet. A job that succeeded is repeated only
+    with `again`. Raises JobNotFound, JobSucceeded."""
     ended = store.archived.get(id)
     if ended is None:
         waiting = " it has not ended yet" if store.scheduled.exists(id) else " there is no such job"
@@ -26,6 +27,11 @@ def job_anew(store: Store, id: JobId, now: datetime, at: datetime | None) -> Job
     if not ended.task:
         raise InvalidJob(
             f"document {id_told(id)} was set aside and is not a job: {ended.reason}; correct it and insert it again"
+        )
+    if ended.done and not again:
+        raise JobSucceeded(
+            f"job {id_told(id)} succeeded; recovering it would do its work a second time. To run it again, give "
+            "again=True (on the command line --again)"
         )
     if ended.flow is not None and not ended.done and ended.recovered_as is not None:
         raise _recovered_before(store, ended, ended.flow)

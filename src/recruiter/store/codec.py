@@ -255,7 +255,7 @@ def anew(ended: ArchivedJob, now: datetime, at: datetime) -> Job:
         kept["flow"] = None
     own: Document = {"id": new_id(), "created_at": now, "scheduled_at": at, "expires_at": ended.expiry(at)}
     own["checkpoints"] = _checkpoints(ended)
-    return Job(**{**kept, **own, "recovered_from": ended.id, "blocked": kept["flow"] is not None})
+    return Job(**{**kept, **own, "recovered_from": ended.id, "origin": ended.key, "blocked": kept["flow"] is not None})
 
 
 def _checkpoints(ended: ArchivedJob) -> tuple[Checkpoint, ...]:

@@ -396,9 +396,10 @@ JOB_FIELDS: tuple[JobField, ...] = (
     JobField("proc", "needs", lambda document, _: needs_of(document), foreign=_of(int, float), use=_U.SUMMARY),
     JobField("mem", "needs", lambda document, _: needs_of(document), foreign=_of(int, float), use=_U.SUMMARY),
     JobField("resources", "needs", lambda document, _: needs_of(document), foreign=_of(dict), use=_U.SUMMARY),
-    JobField("key", "key", field.text, None, foreign=_check_name),
+    JobField("key", "limited_by", field.text, None, foreign=_check_name),
     JobField("retry_policy", "retry_policy", field.mapping, None, foreign=_of(dict)),
     JobField("recovered_from", "recovered_from", _known_id, None, use=_U.OWN),
+    JobField("origin", "origin", _known_id, None, use=_U.PROTOCOL | _U.OWN),
     JobField("trace_context", "trace_context", lambda document, name: trace_context(document[name]), None,
              use=_U.OWN | _U.HISTORY),
     # its place in the queue

@@ -38,6 +38,8 @@ class RequestedAction:
     at_once: str | None = None
     count: str | None = None
     per: str | None = None
+    again: bool = False
+    """Recover also jobs that succeeded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class _OnJobs:
     verb: str
     done: str
     effect: str
-    among: Callable[[JobFilter], JobFilter]
+    among: Callable[[JobFilter, RequestedAction], JobFilter]
     one: Callable[[Recruiter, RequestedAction, str, str], Outcome]
     many: Callable[[Recruiter, RequestedAction, JobFilter, str, Progress], int]
     danger: bool = False
@@ -80,9 +82,9 @@ def _cancel_one(recruiter: Recruiter, request: RequestedAction, id: str, by: str
     return Outcome("The job is being cancelled; the page shows when it has ended.")
 
 
-def _recover_one(recruiter: Recruiter, _: RequestedAction, id: str, by: str) -> Outcome:
+def _recover_one(recruiter: Recruiter, request: RequestedAction, id: str, by: str) -> Outcome:
     del by
-    made = recruiter.recover(recruiter.jobs.id_of(id))
+    made = recruiter.recover(recruiter.jobs.id_of(id), again=request.again)
     return Outcome("The job runs once more, as a new one.", link=str(made.id))
 
 
@@ -97,7 +99,7 @@ ON_JOBS = {
         "cancel",
         "being cancelled",
         "Waiting jobs never run; running jobs are asked to stop, and are ended if they do not.",
-        JobFilter.to_cancel,
+        lambda filter, _: filter.to_cancel(),
         _cancel_one,
         lambda recruiter, request, filter, by, progress: recruiter.jobs.cancel(
             filter, by=by, reason=request.reason, progress=progress
@@ -107,20 +109,25 @@ ON_JOBS = {
         "recover",
         "recovered",
         "Each runs once more, as a new job; the old ones stay as they are.",
-        JobFilter.to_recover,
+        lambda filter, request: filter.to_recover(again=request.again),
         _recover_one,
-        lambda recruiter, _, filter, _by, progress: recruiter.jobs.recover(filter, progress=progress),
+        lambda recruiter, request, filter, _by, progress: recruiter.jobs.recover(
+            filter, again=request.again, progress=progress
+        ),
     ),
     "remove": _OnJobs(
         "remove",
         "removed",
         "They are gone for good, with their results, attempts and logs.",
-        JobFilter.to_remove,
+        lambda filter, _: filter.to_remove(),
         _remove_one,
         lambda recruiter, _, filter, _by, progress: recruiter.jobs.remove(filter, progress=progress),
         danger=True,
     ),
 }
+
+
+_REPEATED = " A job that succeeded does its work a second time."
 
 
 def _pause_group(recruiter: Recruiter, request: RequestedAction, by: str) -> Outcome:
@@ -253,9 +260,9 @@ class ActionRunner:
             found = self._reader.count(self._chosen(request))
             which = _told(found)
         verb = action.verb.capitalize()
-        return Question(
-            f"{verb} {which}?", f"{verb} {which if len(which) < 24 else 'it'}", action.effect, action.danger
-        )
+        effect = f"{action.effect}{_REPEATED if request.again else ''}"
+        danger = action.danger or request.again
+        return Question(f"{verb} {which}?", f"{verb} {which if len(which) < 24 else 'it'}", effect, danger)
 
     def do(self, request: RequestedAction, by: str, address: str | None = None) -> Outcome:
         """Does it, and writes down who did; to many jobs it goes on beside. Raises ReadOnly where actions are not
@@ -311,7 +318,7 @@ class ActionRunner:
 
     def _chosen(self, request: RequestedAction, *, narrow: bool = True) -> JobFilter:
         filter = self._reader.filter_of(request.words)
-        return ON_JOBS[request.verb].among(filter) if narrow else filter
+        return ON_JOBS[request.verb].among(filter, request) if narrow else filter
 
     def _check(self, request: RequestedAction) -> None:
         if request.verb not in VERBS:

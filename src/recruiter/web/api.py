@@ -55,6 +55,7 @@ class ActionRequest(BaseModel):
     at_once: str | None = Field(None, description="of a limit: how many jobs, or how much of a resource")
     count: int | None = Field(None, description="of a limit: how many may start in the time that `per` says")
     per: str | None = None
+    again: bool = Field(False, description="recover also jobs that succeeded: they do their work a second time")
 
     @model_validator(mode="before")
     @classmethod
@@ -79,6 +80,7 @@ class ActionRequest(BaseModel):
             self.at_once,
             count,
             self.per,
+            self.again,
         )
 
 

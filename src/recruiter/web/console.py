@@ -45,7 +45,7 @@ from recruiter.web.reader import Reader
 
 _FOREVER = "public, max-age=31536000, immutable"
 _WORTH_ZIPPING = 500
-_OF_AN_ACTION = ("verb", "id", "pick", "name", "reason", "at_once", "count", "per", "back", "what")
+_OF_AN_ACTION = ("verb", "id", "pick", "name", "reason", "at_once", "count", "per", "again", "back", "what")
 _log = logging.getLogger("recruiter.web")
 
 
@@ -339,6 +339,7 @@ def _action_request(pairs: Any) -> RequestedAction:
         at_once=said.get("at_once") or None,
         count=said.get("count") or None,
         per=said.get("per") or None,
+        again=bool(said.get("again")),
     )
 
 
@@ -357,6 +358,7 @@ def _written(wanted: RequestedAction) -> str:
         "at_once": wanted.at_once,
         "count": wanted.count,
         "per": wanted.per,
+        "again": "yes" if wanted.again else None,
     }
     return filter_words.query({"id": wanted.ids, **wanted.words}, **named)
 

@@ -20,7 +20,7 @@ from recruiter.domain.duration import UNTIL_SIGNAL, brief
 from recruiter.domain.search.filter import JobFilter
 from recruiter.errors import InvalidFilter
 from recruiter.web import drawings, filter_words, formats, schemas
-from recruiter.web.actions import ON_JOBS
+from recruiter.web.actions import ON_JOBS, RequestedAction
 from recruiter.web.reader import RANGES, ROWS, Reader
 from recruiter.web.sentences import jobs, of_jobs, plural
 from recruiter.web.terms import SECTIONS, TERMS
@@ -144,7 +144,7 @@ def _possible(filter: JobFilter) -> list[str]:
     found = []
     for verb, action in ON_JOBS.items():
         try:
-            action.among(filter)
+            action.among(filter, RequestedAction(verb))
             found.append(verb)
         except InvalidFilter:
             pass

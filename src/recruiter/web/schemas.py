@@ -143,6 +143,8 @@ class JobView:
 
     at: datetime
     id: str
+    key: str
+    """The id of the first job of its chain of recoveries."""
     sentence: str
     """Why it is where it is."""
     state: str
@@ -153,7 +155,7 @@ class JobView:
     tags: list[str]
     owner: str | None
     urn: str | None
-    key: str | None
+    limited_by: str | None
     needs: str | None
     timeout: float | None
     at_most_once: bool

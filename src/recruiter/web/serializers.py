@@ -42,7 +42,19 @@ def shown_state(state: State, due: datetime | None, now: datetime) -> str:
 
 
 _AS_STORED = (
-    *("task", "method", "group", "priority", "owner", "urn", "key", "timeout", "at_most_once", "attempts", "crashes"),
+    *(
+        "task",
+        "method",
+        "group",
+        "priority",
+        "owner",
+        "urn",
+        "limited_by",
+        "timeout",
+        "at_most_once",
+        "attempts",
+        "crashes",
+    ),
     *("snoozes", "conflicts", "created_at", "locked_by", "locked_at", "stage", "progress", "log_cut", "expires_at"),
 )
 """The fields of a job that are shown as they are."""
@@ -58,6 +70,7 @@ def job_view(
     return schemas.JobView(
         at=now,
         id=str(job.id),
+        key=str(job.key),
         sentence=sentence,
         state=shown_state(job.state, due, now),
         tags=[str(tag) for tag in job.tags],

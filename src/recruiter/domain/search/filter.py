@@ -55,7 +55,7 @@ class Conditions(TypedDict, total=False):
     attempts: int
     worker: Several
     urn: Several
-    key: Several
+    limited_by: Several
     created_since: MomentLike
     created_until: MomentLike
     scheduled_since: MomentLike
@@ -108,7 +108,7 @@ class JobFilter:
     attempts: int | None = _condition("Jobs with at least this many attempts.", check.whole_number)
     worker: tuple[str, ...] = _condition("Jobs that this worker holds, or ran last.", check.texts, ())
     urn: tuple[str, ...] = _condition("Jobs with this urn, such as the jobs of a scheduler.", check.texts, ())
-    key: tuple[str, ...] = _condition("Jobs with this key of a limit, such as customer:42.", check.names, ())
+    limited_by: tuple[str, ...] = _condition("Jobs with this key of a limit, such as customer:42.", check.names, ())
     created_since: Moment | None = _condition("Jobs created since this time.", to_moment)
     created_until: Moment | None = _condition("Jobs created until this time.", to_moment)
     scheduled_since: Moment | None = _condition("Jobs due since this time.", to_moment)
@@ -159,10 +159,16 @@ class JobFilter:
             raise InvalidFilter("jobs that have ended cannot be cancelled; `recover` runs them once more")
         return self._within(NOT_ENDED, "cancelled; `recover` runs them once more")
 
-    def to_recover(self) -> JobFilter:
+    def to_recover(self, *, again: bool = False) -> JobFilter:
         """Those of its jobs that can be recovered, if it does not say more: that failed or were lost, and that nobody
-        has recovered yet. Raises InvalidFilter if it asks for jobs that have not ended."""
+        has recovered yet. Raises InvalidFilter if it asks for jobs that have not ended, and without `again` if it asks
+        for jobs that succeeded."""
         narrowed = self._within(ENDED, "recovered; wait until they have ended, or cancel them")
+        if not again and (State.SUCCEEDED in self.state or Why.DONE in self.why):
+            raise InvalidFilter(
+                "jobs that succeeded would do their work a second time; to run them again, give again=True (on the "
+                "command line --again)"
+            )
         state = narrowed.state if self.state or self.why else frozenset({State.FAILED, State.LOST})
         return narrowed._with(state=state, recovered=bool(self.recovered))
 

@@ -78,7 +78,7 @@ class EndedJobs:
         """An index, the equalities on its first fields, and the words that it answers."""
         if filter.ids:  # few: MongoDB sorts them
             return BY_ID, (conditions["ids"],), ("ids",)
-        for word, index in (("urn", BY_URN), ("key", BY_KEY), ("owner", BY_OWNER)):
+        for word, index in (("urn", BY_URN), ("limited_by", BY_KEY), ("owner", BY_OWNER)):
             if word in conditions:
                 field = next(iter(conditions[word]))
                 return index, ({field: {"$in": list(getattr(filter, word)), "$gt": ""}},), (word,)

@@ -23,7 +23,7 @@ _ANY_OF = {
     "group": "group",
     "owner": "username",
     "urn": "urn",
-    "key": "key",
+    "limited_by": "key",
     "worker": "last_execution.worker",
     "recovered_from": "recovered_from",
 }

@@ -105,7 +105,7 @@ class WaitingJobs:
         lanes = self.lanes(filter)
         if not lanes:
             return None
-        left = matching.residual(conditions, "group", "task", "key")
+        left = matching.residual(conditions, "group", "task", "limited_by")
         if lane_by_lane is None:
             lane_by_lane = len(lanes) > (MOST_MERGED if left else MOST_LANES)
         if lane_by_lane:
@@ -133,7 +133,7 @@ def _of_group(group: str | None) -> Document:
 
 
 def _is_meant(filter: JobFilter, lane: Lane) -> bool:
-    return (not filter.task or lane.task in filter.task) and (not filter.key or lane.key in filter.key)
+    return (not filter.task or lane.task in filter.task) and (not filter.limited_by or lane.key in filter.limited_by)
 
 
 def _chunks(lanes: Sequence[str]) -> Iterator[Sequence[str]]:
